@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -48,12 +49,8 @@ func TestCloser_ReplaysDelayNoDueOrder(t *testing.T) {
 		}
 		left := replays - (len(store.closedAt) - len(due))
 		t.Logf("fresh orders were up to %v late beside %d replays; %d replays are left", latest, replays, left)
-		if latest > 2*time.Second {
-			t.Errorf("an order that was due waited %v, want 2 s at most", latest)
-		}
-		if left == 0 || left > replays/2 {
-			t.Errorf("%d of %d replays are left: want some closed, and some left when the last fresh order was due", left, replays)
-		}
+		expect.That(t, latest <= 2*time.Second, "an order that was due waited %v, want 2 s at most", latest)
+		expect.That(t, left != 0 && left <= replays/2, "%d of %d replays are left: want some closed, and some left when the last fresh order was due", left, replays)
 	})
 }
 
@@ -89,12 +86,8 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 		}
 		n := len(store.took)
 		t.Logf("%d transactions, mean %v, at most %v, %d over the target; all at once would be 2 s each", n, sum/time.Duration(n), most, over)
-		if len(store.closed) != orders || len(log.Appended()) != 0 {
-			t.Errorf("%d of %d closed, appended %v", len(store.closed), orders, log.Appended())
-		}
-		if most > 2*DefaultTargetLatency || over > n/2 {
-			t.Errorf("transactions took up to %v, %d of %d over %v", most, over, n, DefaultTargetLatency)
-		}
+		expect.That(t, len(store.closed) == orders && len(log.Appended()) == 0, "%d of %d closed, appended %v", len(store.closed), orders, log.Appended())
+		expect.That(t, most <= 2*DefaultTargetLatency && over <= n/2, "transactions took up to %v, %d of %d over %v", most, over, n, DefaultTargetLatency)
 	})
 }
 
@@ -178,16 +171,13 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 				r, err := m.Decode()
 				retried++
 				wait := r.Release.Sub(begin)
-				if err != nil || wait < time.Minute || wait > 68*time.Second {
-					t.Errorf("local clock %v ahead: %s is tried again after %v, %v", ahead, r.Order.ID, wait, err)
-				}
+				expect.That(t, err == nil && wait >= time.Minute && wait <= 68*time.Second,
+					"local clock %v ahead: %s is tried again after %v, %v", ahead, r.Order.ID, wait, err)
 				if since := r.PendingSince.Sub(begin); r.Order.ID == "pending" && (since < 0 || since > 2*time.Second) {
 					t.Errorf("local clock %v ahead: pending since %v after the question", ahead, since)
 				}
 			}
-			if retried != 2 || len(log.Appended()) != 1 {
-				t.Errorf("appended %v", log.Appended())
-			}
+			expect.That(t, retried == 2 && len(log.Appended()) == 1, "appended %v", log.Appended())
 		})
 	}
 }

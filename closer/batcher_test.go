@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
@@ -92,9 +93,7 @@ func (b *testBatcher) finish() {
 	b.t.Helper()
 	close(b.release)
 	synctest.Wait()
-	if len(b.running) != 0 || len(b.fresh) != 0 || len(b.replays) != 0 {
-		b.t.Errorf("left behind: %+v", b.batcher)
-	}
+	expect.That(b.t, len(b.running) == 0 && len(b.fresh) == 0 && len(b.replays) == 0, "left behind: %+v", b.batcher)
 }
 
 func TestBatcher_RunsFreshOrdersFirstAndAReplayAfterTen(t *testing.T) {
@@ -150,14 +149,11 @@ func TestBatcher_OneWorkerServesReplays(t *testing.T) {
 		for range 5 {
 			b.wait(t.Context(), "r", 1, true)
 		}
-		if used := b.counts(); used.replays != 1 {
-			t.Errorf("replays use %d of 4 workers, want 1", used.replays)
-		}
+		used := b.counts()
+		expect.That(t, used.replays == 1, "replays use %d of 4 workers, want 1", used.replays)
 		for _, name := range []string{"f", "g"} {
 			b.wait(t.Context(), name, 1, false)
-			if b.ran[len(b.ran)-1] != name+"0" {
-				t.Errorf("a fresh order waits beside a replay: %q", b.ran)
-			}
+			expect.Equal(t, b.ran[len(b.ran)-1], name+"0", "a fresh order waits beside a replay: %q", b.ran)
 		}
 		b.finish()
 	})
@@ -217,13 +213,10 @@ func TestBatcher_CutsAWaitingJobToTheCurrentLimit(t *testing.T) {
 		b := newTestBatcher(t, 2)
 		b.failed()
 		got := b.wait(t.Context(), "a", 10, false)
-		if used := b.counts(); used.orders != b.limiter.minLimit {
-			t.Errorf("%d are in flight, want %d", used.orders, b.limiter.minLimit)
-		}
+		used := b.counts()
+		expect.That(t, used.orders == b.limiter.minLimit, "%d are in flight, want %d", used.orders, b.limiter.minLimit)
 		b.finish()
-		if n := len((<-got).outcomes); n != b.limiter.minLimit {
-			t.Errorf("%d of 10 orders were closed, want %d", n, b.limiter.minLimit)
-		}
+		expect.Equal(t, len((<-got).outcomes), b.limiter.minLimit, "closed of 10 orders")
 	})
 }
 
@@ -235,17 +228,12 @@ func TestBatcher_AJobThatLeavesUnblocksTheNext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := b.wait(ctx, "b", 5, false) // too many beside 8
 		b.wait(t.Context(), "c", 2, false)
-		if len(b.ran) != 1 {
-			t.Fatalf("transactions %q, with a limit of 10", b.ran)
-		}
+		must.That(t, len(b.ran) == 1, "transactions %q, with a limit of 10", b.ran)
 		cancel()
-		if got := <-gone; got.err == nil {
-			t.Error("5 orders ran beside 8, with a limit of 10")
-		}
+		got := <-gone
+		expect.That(t, got.err != nil, "5 orders ran beside 8, with a limit of 10")
 		synctest.Wait()
-		if len(b.ran) != 2 || b.ran[1] != "c0 c1" {
-			t.Errorf("transactions %q; want the job behind to run", b.ran)
-		}
+		expect.That(t, len(b.ran) == 2 && b.ran[1] == "c0 c1", "transactions %q; want the job behind to run", b.ran)
 		b.finish()
 	})
 }
@@ -259,19 +247,14 @@ func TestBatcher_ATransactionRunsUntilAllItsJobsLeave(t *testing.T) {
 		jobB, jobC := b.wait(one, "b", 1, false), b.wait(two, "c", 1, false)
 		b.release <- nil
 		stopOne()
-		if got := <-jobB; !errors.Is(got.err, context.Canceled) {
-			t.Errorf("the job that left got %+v", got)
-		}
+		got := <-jobB
+		expect.That(t, errors.Is(got.err, context.Canceled), "the job that left got %+v", got)
 		synctest.Wait()
-		if len(b.running) != 1 {
-			t.Error("the transaction ended when the first job left")
-		}
+		expect.Equal(t, len(b.running), 1, "the transaction ended when the first job left")
 		stopTwo()
 		<-jobC
 		synctest.Wait()
-		if len(b.running) != 0 {
-			t.Error("the transaction goes on without a job")
-		}
+		expect.Equal(t, len(b.running), 0, "transactions that go on without a job")
 		b.finish()
 	})
 }
@@ -304,9 +287,8 @@ func TestLimiter_StaysWithinItsBoundsAndHalvesOnce(t *testing.T) {
 				t.Fatalf("a transaction of %v changed the limit from %d to %d", took, before.limit, l.limit)
 			}
 			for _, replay := range []bool{false, true} {
-				if n := l.batchSize(batch, replay); n < 1 || n > batch || n > l.limit {
-					t.Fatalf("a batch of %d with a limit of %d", n, l.limit)
-				}
+				n := l.batchSize(batch, replay)
+				must.That(t, n >= 1 && n <= batch && n <= l.limit, "a batch of %d with a limit of %d", n, l.limit)
 			}
 		}
 		if l.failed(now); l.limit != l.minLimit {
@@ -325,13 +307,9 @@ func TestLimiter_SettlesAtTheTargetTime(t *testing.T) {
 		took := time.Duration(l.limit) * time.Millisecond
 		l.observe(sample{l.limit, l.limit, now, took})
 		now = now.Add(took)
-		if took > 2*l.target {
-			t.Fatalf("a transaction took %v", took)
-		}
+		must.That(t, took <= 2*l.target, "a transaction took %v", took)
 	}
-	if l.limit < 125 || l.limit > 300 {
-		t.Errorf("a limit of %d, want it around 250", l.limit)
-	}
+	expect.That(t, l.limit >= 125 && l.limit <= 300, "a limit of %d, want it around 250", l.limit)
 }
 
 // A limit that fell once is no smaller than that of a restarted closer hours later, though there were never many orders.
@@ -341,9 +319,8 @@ func TestLimiter_RecoversWhileFewOrdersAreClosed(t *testing.T) {
 	for range 10_000 {
 		l.observe(sample{1, 1, epoch, time.Millisecond})
 	}
-	if want := newLimiter(250*time.Millisecond, 500, 4).limit; l.limit < want || l.limit > want+l.step {
-		t.Errorf("a limit of %d, want %d", l.limit, want)
-	}
+	want := newLimiter(250*time.Millisecond, 500, 4).limit
+	expect.That(t, l.limit >= want && l.limit <= want+l.step, "a limit of %d, want %d", l.limit, want)
 }
 
 const sampledTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -363,13 +340,9 @@ func TestTransaction_HasASpanOfEachTracedOrderUpToTwenty(t *testing.T) {
 		ctx, traced := s.trace(t.Context(), requests)
 		batch := trace.SpanContextFromContext(ctx)
 		traced.end(outcomes, errors.New("the store failed"))
-		if n := len(recorder.Ended()); n != 1+maxTraced {
-			t.Errorf("%d spans, want %d and one of the transaction", n, maxTraced)
-		}
+		expect.Equal(t, len(recorder.Ended()), 1+maxTraced, "spans, one of the transaction")
 		for i, r := range requests {
-			if (r.Traceparent != "") != (i >= 5 && i < 5+maxTraced) || r.Traceparent == sampledTrace {
-				t.Errorf("order %d: the store gets %q", i, r.Traceparent)
-			}
+			expect.That(t, (r.Traceparent != "") == (i >= 5 && i < 5+maxTraced) && r.Traceparent != sampledTrace, "order %d: the store gets %q", i, r.Traceparent)
 		}
 		failed := 0
 		for _, span := range recorder.Ended() {
@@ -387,9 +360,7 @@ func TestTransaction_HasASpanOfEachTracedOrderUpToTwenty(t *testing.T) {
 				t.Errorf("continued: %v; the span is %v with the links %v", continues, span.SpanContext(), links)
 			}
 		}
-		if failed != 2 {
-			t.Errorf("%d spans have the error of the transaction, want its own and that of the order without a verdict", failed)
-		}
+		expect.Equal(t, failed, 2, "spans with the error of the transaction, its own and that of the order without a verdict")
 	}
 }
 

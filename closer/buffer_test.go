@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -51,14 +52,10 @@ func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 		defer runSmall(t, log, store, bytes)()
 		time.Sleep(time.Minute)
 		for id, at := range due {
-			if late := store.at(id).Sub(at); late < 0 || late > time.Second {
-				t.Errorf("%s was closed %v after it was due", id, late)
-			}
+			expect.Between(t, store.at(id).Sub(at), 0, time.Second, "the time from the due time to the close of %s", id)
 		}
 		inBucket := log.Appended()["delay_1m"]
-		if kept := locked - len(inBucket); kept < 50 || kept > bytes/2/entryBytes {
-			t.Errorf("%d orders are in %d bytes of memory", kept, bytes)
-		}
+		expect.Between(t, locked-len(inBucket), 50, bytes/2/entryBytes, "orders in %d bytes of memory", bytes)
 		for _, m := range inBucket {
 			r, err := m.Decode()
 			wait := r.Release.Sub(begin)
@@ -95,9 +92,8 @@ func TestCloser_NearlyDueOrdersWithoutRoomWaitInABucket(t *testing.T) {
 			t.Errorf("%d closed from memory, %d in a bucket, done below %d", kept, len(inBucket), log.doneBelow())
 		}
 		for _, m := range inBucket {
-			if r, err := m.Decode(); err != nil || !r.Release.Equal(due) || r.NotDue != 0 || r.Origin.Topic != "" {
-				t.Fatalf("%+v, %v; want it released when it is due, %v", r, err, due)
-			}
+			r, err := m.Decode()
+			must.That(t, err == nil && r.Release.Equal(due) && r.NotDue == 0 && r.Origin.Topic == "", "%+v, %v; want it released when it is due, %v", r, err, due)
 		}
 	})
 }
@@ -106,7 +102,7 @@ func TestCloser_NearlyDueOrdersWithoutRoomWaitInABucket(t *testing.T) {
 // store is back.
 func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, begin := &fetchedLog{}, time.Now()
+		log, begin := &orderLog{}, time.Now()
 		for i := range 100 {
 			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"note": strings.Repeat("x", 20<<10)}}
 			log.putAt(t, toClose, wire.Record{Order: o, Release: begin}, begin.Add(time.Duration(i)*time.Second))
@@ -115,14 +111,10 @@ func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 		store := &fakeStore{down: func() bool { return !back.Load() }}
 		defer runSmall(t, log, store, 512<<10)()
 		time.Sleep(10 * time.Minute)
-		if n := log.upTo.Load(); n < minReadAhead || n > 15 {
-			t.Errorf("%d records of 20 KB were read with a bound of 256 KB", n)
-		}
+		expect.Between(t, log.ReadUpTo(), minReadAhead, 15, "records of 20 KB that were read with a bound of 256 KB")
 		back.Store(true)
 		time.Sleep(time.Minute)
-		if n := len(store.ids()); n != 100 {
-			t.Errorf("%d closed", n)
-		}
+		expect.Equal(t, len(store.ids()), 100, "closed orders")
 	})
 }
 
@@ -140,9 +132,7 @@ func TestBuffer_HasRoomIsBoundedInOrdersAndBytes(t *testing.T) {
 			for ; n <= maxParked && b.hasRoom(&entry{blocked: blocked}, c.bytes); n++ {
 				b.park(&entry{blocked: blocked}, time.Time{})
 			}
-			if n != want {
-				t.Errorf("%d orders have room in %d bytes, want %d; blocked: %v", n, c.bytes, want, blocked)
-			}
+			expect.Equal(t, n, want, "orders have room in %d bytes; blocked: %v", c.bytes, blocked)
 		}
 	}
 }
@@ -174,14 +164,11 @@ func TestBuffer_NextMatchesASearchedList(t *testing.T) {
 				}
 				n := min(len(queued), max(most-ready, (most+1)/2))
 				batch := b.next(now, most)
-				if len(batch) != n+min(ready, most-n) || !slices.Equal(batch[:n], queued[:n]) {
-					t.Fatalf("of %d queued and %d ready %d were taken, want %d and the rest of %d", len(queued), ready, len(batch), n, most)
-				}
+				must.That(t, len(batch) == n+min(ready, most-n) && slices.Equal(batch[:n], queued[:n]),
+					"of %d queued and %d ready %d were taken, want %d and the rest of %d", len(queued), ready, len(batch), n, most)
 				latest := time.Time{}
 				for _, e := range batch[n:] {
-					if !parked[e] || now.Before(e.retryAt) || e.retryAt.Before(latest) {
-						t.Fatalf("%v was taken at %v, after one of %v", e.retryAt, now, latest)
-					}
+					must.That(t, parked[e] && !now.Before(e.retryAt) && !e.retryAt.Before(latest), "%v was taken at %v, after one of %v", e.retryAt, now, latest)
 					latest = e.retryAt
 					delete(parked, e)
 				}

@@ -12,12 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -31,9 +30,8 @@ func TestCloser_ClosesInBatches(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		if diff := cmp.Diff([]int{10, 10, 5}, store.batches); diff != "" || log.doneBelow() != 25 {
-			t.Errorf("done below %d, batches (-want +got):\n%s", log.doneBelow(), diff)
-		}
+		expect.Same(t, store.batches, []int{10, 10, 5}, "batches")
+		expect.Equal(t, log.doneBelow(), 25, "done below")
 	})
 }
 
@@ -47,14 +45,12 @@ func TestCloser_ALockedRowDelaysOnlyItsOrder(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" || log.doneBelow() != 2 {
-			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
-		}
+		expect.Same(t, store.ids(), []string{"0", "1", "3", "4"}, "closed")
+		expect.Equal(t, log.doneBelow(), 2, "done below")
 		time.Sleep(65 * time.Second)
 		synctest.Wait()
-		if n := len(store.ids()); n != 5 || log.doneBelow() != 5 || len(log.Appended()) != 0 {
-			t.Errorf("%d closed, done below %d, appended %v", n, log.doneBelow(), log.Appended())
-		}
+		n := len(store.ids())
+		expect.That(t, n == 5 && log.doneBelow() == 5 && len(log.Appended()) == 0, "%d closed, done below %d, appended %v", n, log.doneBelow(), log.Appended())
 	})
 }
 
@@ -78,9 +74,7 @@ func TestCloser_LockedRowsDelayNoDueOrder(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		for i := range 10 {
 			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
-			if late := store.at(fmt.Sprint("due-", i)).Sub(due); late < 0 || late > 3*time.Second {
-				t.Errorf("order %d closed %v after it was due", i, late)
-			}
+			expect.Between(t, store.at(fmt.Sprint("due-", i)).Sub(due), 0, 3*time.Second, "the time from the due time to the close of order %d", i)
 		}
 	})
 }
@@ -94,14 +88,12 @@ func TestCloser_ParksAnOrderThatIsNearlyDue(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"due"}, store.ids()); diff != "" || log.doneBelow() != 0 {
-			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
-		}
+		expect.Same(t, store.ids(), []string{"due"}, "closed")
+		expect.Equal(t, log.doneBelow(), 0, "done below")
 		time.Sleep(7*time.Second + 250*time.Millisecond)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"due", "nearly"}, store.ids()); diff != "" || log.doneBelow() != 2 {
-			t.Errorf("7 s later: done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
-		}
+		expect.Same(t, store.ids(), []string{"due", "nearly"}, "closed 7 s later")
+		expect.Equal(t, log.doneBelow(), 2, "done below")
 	})
 }
 
@@ -113,13 +105,10 @@ func TestCloser_SchedulesAnOrderWhoseDueTimeMoved(t *testing.T) {
 		defer runCloser(t, log, &fakeStore{due: map[string]time.Time{"moved": due}}, 10)()
 		synctest.Wait()
 		scheduled := log.Appended()["delay_1m"]
-		if len(scheduled) != 1 || log.doneBelow() != 1 {
-			t.Fatalf("appended %v, done below %d", log.Appended(), log.doneBelow())
-		}
+		must.That(t, len(scheduled) == 1 && log.doneBelow() == 1, "appended %v, done below %d", log.Appended(), log.doneBelow())
 		r, err := scheduled[0].Decode()
-		if err != nil || !r.Release.Equal(due) || !r.Order.Due.Equal(due) || r.NotDue != 1 {
-			t.Errorf("%+v, %v; want its release time at its due time, %v", r, err, due)
-		}
+		expect.That(t, err == nil && r.Release.Equal(due) && r.Order.Due.Equal(due) && r.NotDue == 1,
+			"%+v, %v; want its release time at its due time, %v", r, err, due)
 	})
 }
 
@@ -152,9 +141,8 @@ func TestCloser_AsksForAParkedOrderByItsNewDueTime(t *testing.T) {
 		log.add(t, "moved")
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(time.Minute)
-		if at := store.at("moved"); !at.Equal(due) || log.doneBelow() != 1 || len(store.kept) != 2 {
-			t.Errorf("closed at %v, want it at %v; done below %d", at, due, log.doneBelow())
-		}
+		at := store.at("moved")
+		expect.That(t, at.Equal(due) && log.doneBelow() == 1 && len(store.kept) == 2, "closed at %v, want it at %v; done below %d", at, due, log.doneBelow())
 	})
 }
 
@@ -174,12 +162,9 @@ func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 		defer testkit.Start(t, c.Run)()
 		time.Sleep(time.Minute)
 		later, earlier := metrics.Value("close_due_differs_total", "row", "later"), metrics.Value("close_due_differs_total", "row", "earlier")
-		if later != 1 || earlier != 1 {
-			t.Errorf("%v orders are later in the database and %v earlier, want 1 and 1", later, earlier)
-		}
-		if out := logs.String(); !strings.Contains(out, "order=later record=2000-01-01T00:00:00.000Z database=2000-01-01T08:00:00.000Z differ_by=8h0m0s") {
-			t.Errorf("no line with both times:\n%s", out)
-		}
+		expect.That(t, later == 1 && earlier == 1, "%v orders are later in the database and %v earlier, want 1 and 1", later, earlier)
+		expect.That(t, strings.Contains(logs.String(), "order=later record=2000-01-01T00:00:00.000Z database=2000-01-01T08:00:00.000Z differ_by=8h0m0s"),
+			"no line with both times:\n%s", logs.String())
 	})
 }
 
@@ -233,9 +218,8 @@ func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 			}))(t)
 			defer testkit.Start(t, c.Run)()
 			time.Sleep(30 * time.Second) // later the loop wakes in time
-			if closed := len(store.ids()) > 0; closed == lost || log.Confirms() != 1 {
-				t.Errorf("claim lost: %v; order closed: %v, after %d calls of Confirm", lost, closed, log.Confirms())
-			}
+			closed := len(store.ids()) > 0
+			expect.That(t, closed != lost && log.Confirms() == 1, "claim lost: %v; order closed: %v, after %d calls of Confirm", lost, closed, log.Confirms())
 		})
 	}
 }
@@ -279,9 +263,8 @@ func TestCloser_IgnoresACommitOfAnotherLog(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if ids := store.ids(); len(ids) != 4 || log.doneBelow() != 4 || len(log.Keys("control")) != 1 {
-			t.Errorf("closed %v, done below %d, %d notices of losses; want 4, 4, 1", ids, log.doneBelow(), len(log.Keys("control")))
-		}
+		expect.That(t, len(store.ids()) == 4 && log.doneBelow() == 4 && len(log.Keys("control")) == 1,
+			"closed %v, done below %d, %d notices of losses; want 4, 4, 1", store.ids(), log.doneBelow(), len(log.Keys("control")))
 	})
 }
 
@@ -301,12 +284,9 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 		stop := testkit.Start(t, c.Run)
 		time.Sleep(time.Minute)
 		stop()
-		if n := len(log.Keys("dead")); n != garbage {
-			t.Errorf("%d of %d are dead letters", n, garbage)
-		}
-		if n := bytes.Count(lines.Bytes(), []byte("dead letter")); n != retry.LogBurst+1 || !bytes.Contains(lines.Bytes(), []byte("left_out=4980")) {
-			t.Errorf("%d lines for %d records:\n%s", n, garbage, lines.String())
-		}
+		expect.Equal(t, len(log.Keys("dead")), garbage, "dead letters")
+		n := bytes.Count(lines.Bytes(), []byte("dead letter"))
+		expect.That(t, n == retry.LogBurst+1 && bytes.Contains(lines.Bytes(), []byte("left_out=4980")), "%d lines for %d records:\n%s", n, garbage, lines.String())
 	})
 }
 
@@ -315,7 +295,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
-		log, store := &fetchedLog{}, &fakeStore{}
+		log, store := &orderLog{}, &fakeStore{}
 		var fixed atomic.Bool
 		log.Fail = func(topic string) error {
 			if topic == "dead" && !fixed.Load() {
@@ -330,13 +310,10 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		log.put(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(time.Hour)
-		if n := log.upTo.Load(); n > most || len(store.ids()) != 1 {
-			t.Errorf("%d records of garbage were read, want %d at most; closed %v", n, most, store.ids())
-		}
+		expect.That(t, log.ReadUpTo() <= most && len(store.ids()) == 1, "%d records of garbage were read, want %d at most; closed %v", log.ReadUpTo(), most, store.ids())
 		fixed.Store(true)
 		time.Sleep(time.Minute)
-		if n := len(log.Keys("dead")); n != garbage || log.doneBelow() != garbage {
-			t.Errorf("%d of %d are dead letters, done below %d", n, garbage, log.doneBelow())
-		}
+		expect.That(t, len(log.Keys("dead")) == garbage && log.doneBelow() == garbage,
+			"%d of %d are dead letters, done below %d", len(log.Keys("dead")), garbage, log.doneBelow())
 	})
 }

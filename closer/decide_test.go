@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -17,9 +18,8 @@ var epoch = time.UnixMilli(1_700_000_000_000)
 
 func TestDecide_SettlesFinalVerdicts(t *testing.T) {
 	for _, v := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed} {
-		if d := decide(wire.Record{}, orderclose.Outcome{Verdict: v}, epoch, 0); d.action != settle {
-			t.Errorf("%s: %+v", v, d)
-		}
+		d := decide(wire.Record{}, orderclose.Outcome{Verdict: v}, epoch, 0)
+		expect.That(t, d.action == settle, "%s: %+v", v, d)
 	}
 }
 
@@ -27,9 +27,8 @@ func TestDecide_SettlesFinalVerdicts(t *testing.T) {
 func TestDecide_SettlesAnOrderThatIsNeverClosed(t *testing.T) {
 	r := wire.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Attempt: 2, NotDue: 7}
 	for _, never := range []time.Time{orderclose.NeverDue, time.Date(9999, 12, 31, 0, 0, 0, 0, time.FixedZone("", 14*3600))} {
-		if d := decide(r, orderclose.Outcome{OrderID: "o", Verdict: orderclose.NotDue, Due: never, At: epoch}, epoch, 0); d.action != settle {
-			t.Errorf("due at %v: its record goes on: %+v", never, d)
-		}
+		d := decide(r, orderclose.Outcome{OrderID: "o", Verdict: orderclose.NotDue, Due: never, At: epoch}, epoch, 0)
+		expect.That(t, d.action == settle, "due at %v: its record goes on: %+v", never, d)
 	}
 }
 
@@ -46,15 +45,12 @@ func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 		for n, minutes := range []time.Duration{1, 2, 4} {
 			d := decide(r, verdict.outcome, epoch, 0.5)
 			want := minutes * time.Minute
-			if d.action != schedule || !d.retry || d.wait != want+want/20 || d.cause != verdict.cause || d.detail != verdict.detail {
-				t.Errorf("after %d failures: %+v, want a wait of %v", n, d, want)
-			}
+			expect.That(t, d.action == schedule && d.retry && d.wait == want+want/20 && d.cause == verdict.cause && d.detail == verdict.detail,
+				"after %d failures: %+v, want a wait of %v", n, d, want)
 			before := r
 			r = d.record
 			before.Attempt, before.Cause = n+1, verdict.cause
-			if diff := cmp.Diff(before, r); diff != "" {
-				t.Errorf("after %d failures, more than attempt and cause changed:\n%s", n, diff)
-			}
+			expect.Same(t, r, before, "the record after %d failures, apart from attempt and cause", n)
 		}
 		if d := decide(r, verdict.outcome, epoch, 0); d.action != giveUp || d.cause != verdict.cause || d.detail != verdict.detail {
 			t.Errorf("after three tries: %+v", d)
@@ -67,21 +63,17 @@ func TestDecide_AsksTheProviderForADay(t *testing.T) {
 	at := epoch
 	var waits []time.Duration
 	for {
-		if len(waits) > 200 {
-			t.Fatalf("not given up after %d waits", len(waits))
-		}
+		must.That(t, len(waits) <= 200, "not given up after %d waits", len(waits))
 		d := decide(r, orderclose.Outcome{Verdict: orderclose.PaymentPending}, at, 0)
 		if d.action == giveUp {
-			if d.cause != "payment_unresolved" || r.Attempt != 2 || len(waits) != 4+(24*60-15)/15 {
-				t.Errorf("given up: %+v after %d waits with attempt %d", d, len(waits), r.Attempt)
-			}
+			expect.That(t, d.cause == "payment_unresolved" && r.Attempt == 2 && len(waits) == 4+(24*60-15)/15,
+				"given up: %+v after %d waits with attempt %d", d, len(waits), r.Attempt)
 			break
 		}
 		waits, at, r = append(waits, d.wait/time.Minute), at.Add(d.wait), d.record
 	}
-	if diff := cmp.Diff([]time.Duration{1, 2, 4, 8, 15, 15, 15}, waits[:7]); diff != "" || !at.Equal(epoch.Add(24*time.Hour)) {
-		t.Errorf("given up %v after the first question, minutes between (-want +got):\n%s", at.Sub(epoch), diff)
-	}
+	expect.Same(t, waits[:7], []time.Duration{1, 2, 4, 8, 15, 15, 15}, "minutes between questions")
+	expect.That(t, at.Equal(epoch.Add(24*time.Hour)), "not given up after a day")
 }
 
 // The store gives any verdicts in any order. Each retry waits at least its minimum, in a
@@ -96,15 +88,11 @@ func TestDecide_RetriesEnd(t *testing.T) {
 		begin, failures := at, 0
 		const most = 200 // a day of waits of 15 minutes, and the retries
 		for round := 0; ; round++ {
-			if round > most {
-				t.Fatalf("not given up after %d rounds", round)
-			}
+			must.That(t, round <= most, "not given up after %d rounds", round)
 			v := verdicts.Draw(t, "verdict")
 			d := decide(r, orderclose.Outcome{Verdict: v, Due: epoch, At: epoch}, at, rapid.Float64Range(0, 1).Draw(t, "jitter"))
 			if d.action == giveUp {
-				if v != orderclose.PaymentPending && failures != maxOrderRetries {
-					t.Fatalf("given up after %d retries", failures)
-				}
+				must.That(t, v == orderclose.PaymentPending || failures == maxOrderRetries, "given up after %d retries", failures)
 				break
 			}
 			if v != orderclose.PaymentPending {
@@ -133,9 +121,7 @@ func TestDecide_RetriesEnd(t *testing.T) {
 			if r, err = m.Decode(); err != nil { // as the closer reads it again
 				t.Fatal(err)
 			}
-			if r.Origin != first || r.Release.Before(at.Add(d.wait)) || buckets.Pick(d.wait).Topic == "" {
-				t.Fatalf("round %d: %+v at %v", round, r, at)
-			}
+			must.That(t, r.Origin == first && !r.Release.Before(at.Add(d.wait)) && buckets.Pick(d.wait).Topic != "", "round %d: %+v at %v", round, r, at)
 			at = r.Release.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "late again")))
 		}
 	})
@@ -178,9 +164,8 @@ func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
 		r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
 		d := decide(r, o, o.At.Add(wrong), 0)
-		if d.action != park || d.retry || d.wait <= 0 || d.wait > min(remaining, notDueMaxBackoff) || d.record.NotDue != r.NotDue+1 {
-			t.Fatalf("%v remain: %+v", remaining, d)
-		}
+		must.That(t, d.action == park && !d.retry && d.wait > 0 && d.wait <= min(remaining, notDueMaxBackoff) && d.record.NotDue == r.NotDue+1,
+			"%v remain: %+v", remaining, d)
 		if d = d.inBucket(0); d.action != schedule || d.retry || d.wait < remaining {
 			t.Fatalf("%v remain, and memory has no room: %+v", remaining, d)
 		}
@@ -193,13 +178,11 @@ func TestNotDue_CountsFromZeroWhenTheDueTimeMoved(t *testing.T) {
 	o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(time.Hour), At: epoch}
 	d := decide(r, o, epoch, 0)
 	want := wire.Record{Order: orderclose.Order{Due: o.Due}, NotDue: 1, Lane: wire.LaneReplay}
-	if diff := cmp.Diff(want, d.record); d.wait != time.Hour || diff != "" {
-		t.Errorf("waits %v (-want +got):\n%s", d.wait, diff)
-	}
+	expect.Same(t, d.record, want, "the record")
+	expect.Equal(t, d.wait, time.Hour, "the wait")
 	at := epoch.Add(2 * time.Second)
-	if next := d.retryRecord(at, wire.Origin{Topic: "here"}); !next.Release.Equal(at.Add(time.Hour)) || next.Origin.Topic != "" {
-		t.Errorf("%+v, want it released an hour after %v", next, at)
-	}
+	next := d.retryRecord(at, wire.Origin{Topic: "here"})
+	expect.That(t, next.Release.Equal(at.Add(time.Hour)) && next.Origin.Topic == "", "%+v, want it released an hour after %v", next, at)
 }
 
 // The counters of the old due time are gone.
@@ -221,9 +204,7 @@ func TestNotDue_ParksWithTheNewDueTime(t *testing.T) {
 
 func TestMinNotDueWait_GrowsFromTheThirdRoundToAMinute(t *testing.T) {
 	for round, want := range map[int]time.Duration{1: 0, 2: 0, 3: 10 * time.Second, 4: 20 * time.Second, 5: 40 * time.Second, 6: time.Minute, 1000: time.Minute} {
-		if got := minNotDueWait(round); got != want {
-			t.Errorf("round %d: %v, want %v", round, got, want)
-		}
+		expect.Equal(t, minNotDueWait(round), want, "round %d", round)
 	}
 }
 
@@ -233,11 +214,7 @@ func TestZoneShift_IsWholeQuarterHours(t *testing.T) {
 		0: 0, 400 * time.Millisecond: 0, 8 * time.Hour: 8 * time.Hour, -8*time.Hour + 700*time.Millisecond: -8 * time.Hour,
 		5*time.Hour + 45*time.Minute: 5*time.Hour + 45*time.Minute, 20 * time.Minute: 0, 8*time.Hour + 2*time.Second: 0, 15 * time.Hour: 0,
 	} {
-		if got := zoneShift(at, at.Add(shift)); got != want {
-			t.Errorf("%v later: a shift of %v, want %v", shift, got, want)
-		}
+		expect.Equal(t, zoneShift(at, at.Add(shift)), want, "%v later: the shift", shift)
 	}
-	if got := zoneShift(at, time.Time{}); got != 0 {
-		t.Errorf("without a due time: %v", got)
-	}
+	expect.Equal(t, zoneShift(at, time.Time{}), 0, "without a due time")
 }

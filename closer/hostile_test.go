@@ -11,11 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -68,12 +67,8 @@ func TestCloser_APanicOfTheStoreIsTheFaultOfItsOrder(t *testing.T) {
 		defer runHostile(t, log, panicking{fakeStore: store}, logs, nil)()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := len(store.ids()); n != 18 || log.doneBelow() != 20 {
-			t.Errorf("%d of the 18 other orders were closed, done below %d", n, log.doneBelow())
-		}
-		if diff := cmp.Diff([]string{"poison-new"}, log.Keys("delay_1m")); diff != "" {
-			t.Errorf("retried (-want +got):\n%s", diff)
-		}
+		expect.That(t, len(store.ids()) == 18 && log.doneBelow() == 20, "%d of the 18 other orders were closed, done below %d", len(store.ids()), log.doneBelow())
+		expect.Same(t, log.Keys("delay_1m"), []string{"poison-new"}, "retried")
 		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Key) != "poison-old" {
 			t.Errorf("dead letters %v, want poison-old", dead)
 		} else if cause, _ := dead[0].Header(wire.HeaderCause); cause != causeFailed {
@@ -93,9 +88,7 @@ func TestCloser_AProbeThatPanicsBlamesNoOrder(t *testing.T) {
 		defer runHostile(t, log, panicking{&fakeStore{}, true}, logs, nil)()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(log.Appended()) != 0 || log.doneBelow() != 0 {
-			t.Errorf("done below %d, appended %v", log.doneBelow(), log.Appended())
-		}
+		expect.That(t, len(log.Appended()) == 0 && log.doneBelow() == 0, "done below %d, appended %v", log.doneBelow(), log.Appended())
 	})
 }
 
@@ -150,9 +143,7 @@ func TestCloser_ACallWithoutAnEndIsTheFaultOfItsOrder(t *testing.T) {
 			if at < bisect.CallTimeout+time.Minute {
 				limit = bisect.CallTimeout + time.Minute // the first call, and the search
 			}
-			if late := store.at(fmt.Sprint("good-", i)).Sub(begin.Add(at)); late > limit {
-				t.Errorf("order %d was closed %v late", i, late)
-			}
+			expect.AtMost(t, store.at(fmt.Sprint("good-", i)).Sub(begin.Add(at)), limit, "the lateness of order %d", i)
 		}
 	})
 }
@@ -181,9 +172,7 @@ func TestCloser_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
 		stop()
 		n := hangs.Load()
 		time.Sleep(time.Minute)
-		if hangs.Load() != n {
-			t.Error("OnHang was called after Run had returned")
-		}
+		expect.Equal(t, hangs.Load(), n, "calls of OnHang after Run had returned")
 		close(store.release)
 	})
 }

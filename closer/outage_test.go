@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -27,14 +27,10 @@ func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
-		if log.doneBelow() != 0 || len(log.Appended()) != 0 {
-			t.Errorf("done below %d, appended %v; want nothing", log.doneBelow(), log.Appended())
-		}
+		expect.That(t, log.doneBelow() == 0 && len(log.Appended()) == 0, "done below %d, appended %v; want nothing", log.doneBelow(), log.Appended())
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if log.doneBelow() != 1 || len(store.ids()) != 1 {
-			t.Errorf("done below %d, closed %v", log.doneBelow(), store.ids())
-		}
+		expect.That(t, log.doneBelow() == 1 && len(store.ids()) == 1, "done below %d, closed %v", log.doneBelow(), store.ids())
 	})
 }
 
@@ -61,33 +57,18 @@ func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 		end := time.Now().Add(30 * time.Minute)
 		defer runCloser(t, log, probedStore{store, func() bool { return !time.Now().Before(end) }}, 10)()
 		time.Sleep(29 * time.Minute)
-		if len(log.Appended()) != 0 || log.doneBelow() != 0 {
-			t.Errorf("while the probe fails: done below %d, appended %v", log.doneBelow(), log.Appended())
-		}
+		expect.That(t, len(log.Appended()) == 0 && log.doneBelow() == 0, "while the probe fails: done below %d, appended %v", log.doneBelow(), log.Appended())
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if got := log.Appended()["delay_1m"]; len(got) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 2 {
-			t.Errorf("after the probe succeeds: done below %d, appended %v; want both to be retried", log.doneBelow(), log.Appended())
-		}
+		expect.That(t, len(log.Appended()["delay_1m"]) == 2 && len(log.Appended()) == 1 && log.doneBelow() == 2,
+			"after the probe succeeds: done below %d, appended %v; want both to be retried", log.doneBelow(), log.Appended())
 	})
-}
-
-// fetchedLog records the offset up to which it was read.
-type fetchedLog struct {
-	orderLog
-	upTo atomic.Int64
-}
-
-func (l *fetchedLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	f, err := l.orderLog.Read(ctx, at)
-	l.upTo.Store(max(l.upTo.Load(), f.Next))
-	return f, err
 }
 
 // The bound also holds in a long outage.
 func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, end := &fetchedLog{}, time.Now().Add(time.Hour)
+		log, end := &orderLog{}, time.Now().Add(time.Hour)
 		store := &fakeStore{down: func() bool { return time.Now().Before(end) }}
 		for i := range 2000 {
 			id := fmt.Sprint(i)
@@ -96,13 +77,9 @@ func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 		}
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(59 * time.Minute)
-		if n := log.upTo.Load(); n != readAhead {
-			t.Errorf("%d records were read, want %d", n, readAhead)
-		}
+		expect.Equal(t, log.ReadUpTo(), readAhead, "records that were read")
 		time.Sleep(time.Minute + 5*time.Second)
-		if n := len(store.ids()); n < 2000 {
-			t.Errorf("after the outage: %d orders were closed", n)
-		}
+		expect.That(t, len(store.ids()) >= 2000, "after the outage: %d orders were closed", len(store.ids()))
 	})
 }
 
@@ -156,19 +133,16 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 				defer runCloser(t, log, s, batch)()
 				if down > 0 {
 					time.Sleep(down - time.Second)
-					if log.doneBelow() != 0 || len(log.Appended()) != 0 {
-						t.Errorf("batches of %d: while the service is broken: done below %d, appended %v", batch, log.doneBelow(), log.Appended())
-					}
+					expect.That(t, log.doneBelow() == 0 && len(log.Appended()) == 0,
+						"batches of %d: while the service is broken: done below %d, appended %v", batch, log.doneBelow(), log.Appended())
 				}
 				time.Sleep(12 * time.Second)
 				retried := log.Appended()["delay_1m"]
-				if log.doneBelow() != 3 || len(retried) != 2 || len(log.Appended()) != 1 {
-					t.Errorf("batches of %d, broken for %v: done below %d, appended %v; want both poison orders to be retried", batch, down, log.doneBelow(), log.Appended())
-				}
+				expect.That(t, log.doneBelow() == 3 && len(retried) == 2 && len(log.Appended()) == 1,
+					"batches of %d, broken for %v: done below %d, appended %v; want both poison orders to be retried", batch, down, log.doneBelow(), log.Appended())
 				for _, m := range retried {
-					if r, err := m.Decode(); err != nil || r.Attempt != 1 || !strings.HasPrefix(r.Order.ID, "poison") {
-						t.Errorf("%+v, %v", r, err)
-					}
+					r, err := m.Decode()
+					expect.That(t, err == nil && r.Attempt == 1 && strings.HasPrefix(r.Order.ID, "poison"), "%+v, %v", r, err)
 				}
 			})
 		}
@@ -210,20 +184,15 @@ func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 			}
 			defer runCloser(t, log, store, 500)()
 			time.Sleep(outage - time.Second)
-			if n := len(log.Appended()); n > 0 {
-				t.Errorf("while the store hangs on all orders, records were appended to %d topics", n)
-			}
+			expect.Equal(t, len(log.Appended()), 0, "topics with appended records while the store hangs on all orders")
 			time.Sleep(400*time.Second + 10*time.Second)
 			synctest.Wait()
 			retried := log.Appended()["delay_1m"]
-			if len(store.ids()) != 200 || len(retried) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 202 {
-				t.Errorf("%d closed, %d retried, done below %d; want 200, 2 and 202", len(store.ids()), len(retried), log.doneBelow())
-			}
+			expect.That(t, len(store.ids()) == 200 && len(retried) == 2 && len(log.Appended()) == 1 && log.doneBelow() == 202,
+				"%d closed, %d retried, done below %d; want 200, 2 and 202", len(store.ids()), len(retried), log.doneBelow())
 			for i := range 200 {
 				due := begin.Add(outage + time.Duration(i)*2*time.Second)
-				if late := store.at(fmt.Sprint("good-", i)).Sub(due); late > 12*time.Second {
-					t.Errorf("order %d was closed %v late", i, late)
-				}
+				expect.AtMost(t, store.at(fmt.Sprint("good-", i)).Sub(due), 12*time.Second, "the lateness of order %d", i)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -56,18 +57,12 @@ func TestCloser_APauseSpendsNoAttempt(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if log.doneBelow() != 0 || len(log.Appended()) != 0 {
-			t.Errorf("while paused: done below %d, appended %v; want nothing", log.doneBelow(), log.Appended())
-		}
-		if calls := store.calls.Load(); calls > 2*3600/2 {
-			t.Errorf("the store was asked %d times in an hour", calls)
-		}
+		expect.That(t, log.doneBelow() == 0 && len(log.Appended()) == 0, "while paused: done below %d, appended %v; want nothing", log.doneBelow(), log.Appended())
+		expect.AtMost(t, store.calls.Load(), 2*3600/2, "questions to the store in an hour")
 		store.all.Store(false)
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		if log.doneBelow() != 100 || len(store.ids()) != 100 {
-			t.Errorf("resumed: done below %d, %d orders closed; want 100", log.doneBelow(), len(store.ids()))
-		}
+		expect.That(t, log.doneBelow() == 100 && len(store.ids()) == 100, "resumed: done below %d, %d orders closed; want 100", log.doneBelow(), len(store.ids()))
 	})
 }
 
@@ -86,9 +81,7 @@ func TestCloser_APausedCategoryDelaysNoOtherOrder(t *testing.T) {
 		store.category.Store(false)
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		if got := store.ids(); len(got) != 2 || log.doneBelow() != 2 {
-			t.Errorf("resumed: closed %v, done below %d", got, log.doneBelow())
-		}
+		expect.That(t, len(store.ids()) == 2 && log.doneBelow() == 2, "resumed: closed %v, done below %d", store.ids(), log.doneBelow())
 	})
 }
 
@@ -98,13 +91,10 @@ func TestDecide_APausedOrderWithoutRoomGoesThroughABucket(t *testing.T) {
 	for overdue, wait := range map[time.Duration]time.Duration{0: blockedWait, 5 * time.Minute: 5 * time.Minute, 5 * time.Hour: pausedMax} {
 		r := wire.Record{Order: orderclose.Order{ID: "a", Due: now.Add(-overdue)}, Attempt: 2, Cause: causeFailed}
 		d := decide(r, orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, now, 0)
-		if d.action != park || d.wait != wait || d.retry {
-			t.Errorf("%+v; want it to be parked for %v", d, wait)
-		}
+		expect.That(t, d.action == park && d.wait == wait && !d.retry, "%+v; want it to be parked for %v", d, wait)
 		d = d.inBucket(0)
-		if d.action != schedule || d.wait != wait || d.retry || d.record.Attempt != 2 || d.record.Cause != causeFailed {
-			t.Errorf("%+v; want it to be scheduled after %v without an attempt", d, wait)
-		}
+		expect.That(t, d.action == schedule && d.wait == wait && !d.retry && d.record.Attempt == 2 && d.record.Cause == causeFailed,
+			"%+v; want it to be scheduled after %v without an attempt", d, wait)
 	}
 }
 
@@ -176,23 +166,19 @@ func TestCloser_PausedOrdersDoNotLoadTheStore(t *testing.T) {
 		defer runHostile(t, log, store, logs, nil)()
 		time.Sleep(5 * time.Second)
 		asked := store.asked()
-		if asked < 2*partitions*each {
-			t.Errorf("%d orders were asked for, want each once", asked)
-		}
+		expect.That(t, asked >= 2*partitions*each, "%d orders were asked for, want each once", asked)
 		time.Sleep(50 * time.Second)
 		if n := store.asked() - asked; n > 2*partitions*26 {
 			t.Errorf("in 50 s the store was asked about %d paused orders, want one every 2 s for each of %d partitions and 2 categories", n, partitions)
 		}
 		store.set("g")
 		time.Sleep(4 * time.Second)
-		if n := len(store.ids()); n != partitions*each || len(log.Appended()) > 0 {
-			t.Errorf("4 s after the pause of a category %d of its %d orders are closed; appended %v", n, partitions*each, log.Appended())
-		}
+		expect.That(t, len(store.ids()) == partitions*each && len(log.Appended()) == 0,
+			"4 s after the pause of a category %d of its %d orders are closed; appended %v", len(store.ids()), partitions*each, log.Appended())
 		store.set()
 		time.Sleep(4 * time.Second)
-		if n := len(store.ids()); n != 2*partitions*each || log.doneBelow() != 2*each {
-			t.Errorf("4 s after both pauses %d orders are closed, done below %d", n, log.doneBelow())
-		}
+		expect.That(t, len(store.ids()) == 2*partitions*each && log.doneBelow() == 2*each,
+			"4 s after both pauses %d orders are closed, done below %d", len(store.ids()), log.doneBelow())
 		out := logs.String()
 		if n, m := strings.Count(out, "closing is paused"), strings.Count(out, "closing is no longer paused"); n != 2 || m != 2 {
 			t.Errorf("%d lines about begun pauses, %d about ended ones, want 2 and 2:\n%s", n, m, out)
@@ -213,14 +199,10 @@ func TestCloser_APauseEndsForOrdersWithoutACategory(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		store.set("g")
 		time.Sleep(pausedMax + time.Minute)
-		if n := len(store.ids()); n != 50 {
-			t.Errorf("%d of 50 orders are closed", n)
-		}
+		expect.Equal(t, len(store.ids()), 50, "closed of 50 orders")
 		store.set()
 		time.Sleep(4 * time.Second)
-		if n := len(store.ids()); n != 100 || log.doneBelow() != 100 {
-			t.Errorf("%d of 100 orders are closed, done below %d", n, log.doneBelow())
-		}
+		expect.That(t, len(store.ids()) == 100 && log.doneBelow() == 100, "%d of 100 orders are closed, done below %d", len(store.ids()), log.doneBelow())
 	})
 }
 

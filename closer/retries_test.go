@@ -11,11 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -43,17 +42,12 @@ func TestCloser_FailingBucketsDelayNoDueOrder(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(29 * time.Minute)
 		for id, at := range due {
-			if late := store.at(id).Sub(at); late < 0 || late > 200*time.Millisecond {
-				t.Errorf("%s was closed %v after it was due", id, late)
-			}
+			expect.Between(t, store.at(id).Sub(at), 0, 200*time.Millisecond, "the time from the due time to the close of %s", id)
 		}
-		if done := log.doneBelow(); done != 0 {
-			t.Errorf("committed %d before the retry was acked", done)
-		}
+		expect.Equal(t, log.doneBelow(), 0, "committed before the retry was acked")
 		time.Sleep(2 * time.Minute)
-		if diff := cmp.Diff([]string{"bad"}, log.Keys("delay_10s")); diff != "" || log.doneBelow() != 6 {
-			t.Errorf("done %d, in delay_10s (-want +got):\n%s", log.doneBelow(), diff)
-		}
+		expect.Same(t, log.Keys("delay_10s"), []string{"bad"}, "in delay_10s")
+		expect.Equal(t, log.doneBelow(), 6, "done below")
 	})
 }
 
@@ -113,9 +107,7 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 		defer testkit.Start(t, c.Run)()
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"bad"}, log.Keys("delay_1m")); diff != "" {
-			t.Errorf("in the smallest bucket (-want +got):\n%s", diff)
-		}
+		expect.Same(t, log.Keys("delay_1m"), []string{"bad"}, "in the smallest bucket")
 		sent := 0
 		for _, b := range buckets {
 			for _, m := range log.Appended()[b.Topic] {
@@ -126,9 +118,7 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 				}
 			}
 		}
-		if sent != 2 || log.doneBelow() != 2 {
-			t.Errorf("%d records were appended, done below %d; want 2 and 2", sent, log.doneBelow())
-		}
+		expect.That(t, sent == 2 && log.doneBelow() == 2, "%d records were appended, done below %d; want 2 and 2", sent, log.doneBelow())
 	})
 }
 
@@ -154,15 +144,12 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 		log.add(t, "a")
 		defer runCloserWith(t, log, store, 10, metrics)()
 		time.Sleep(bisect.CallTimeout)
-		if n := metrics.Value("partition_stuck_total"); n != 0 {
-			t.Errorf("%v times stuck after %v", n, bisect.CallTimeout)
-		}
+		expect.Equal(t, metrics.Value("partition_stuck_total"), 0, "times stuck after %v", bisect.CallTimeout)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		stuck := metrics.Value("partition_stuck_total", "stage", "closer", "topic", "order-close", "partition", "0")
-		if stuck != 1 || metrics.Value("partition_stuck_total") != 1 || len(store.ids()) != 1 || log.doneBelow() != 1 {
-			t.Errorf("closed %v, done %d, %v times stuck", store.ids(), log.doneBelow(), stuck)
-		}
+		expect.That(t, stuck == 1 && metrics.Value("partition_stuck_total") == 1 && len(store.ids()) == 1 && log.doneBelow() == 1,
+			"closed %v, done %d, %v times stuck", store.ids(), log.doneBelow(), stuck)
 	})
 }
 
@@ -179,9 +166,8 @@ func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 		defer runCloserWith(t, log, store, 1, metrics)()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := metrics.Value("partition_stuck_total"); n != 0 || len(store.ids()) != 8 {
-			t.Errorf("closed %v, %v times stuck", store.ids(), n)
-		}
+		n := metrics.Value("partition_stuck_total")
+		expect.That(t, n == 0 && len(store.ids()) == 8, "closed %v, %v times stuck", store.ids(), n)
 	})
 }
 
@@ -195,13 +181,10 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" || log.doneBelow() != 5 {
-			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
-		}
+		expect.Same(t, store.ids(), []string{"0", "1", "3", "4"}, "closed")
+		expect.Equal(t, log.doneBelow(), 5, "done below")
 		retried := log.Appended()["delay_1m"]
-		if len(retried) != 1 || len(log.Appended()) != 1 {
-			t.Fatalf("appended %v, want order 2 to delay_1m", log.Appended())
-		}
+		must.That(t, len(retried) == 1 && len(log.Appended()) == 1, "appended %v, want order 2 to delay_1m", log.Appended())
 		r, err := retried[0].Decode()
 		wait := r.Release.Sub(begin)
 		if err != nil || r.Order.ID != "2" || r.Attempt != 1 || r.Cause != "failed" || wait < time.Minute || wait > 66*time.Second+time.Millisecond ||
@@ -223,17 +206,14 @@ func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
 		dead := log.Appended()["dead"]
-		if len(dead) != 1 || len(log.Appended()) != 1 {
-			t.Fatalf("appended %v, want a dead letter", log.Appended())
-		}
+		must.That(t, len(dead) == 1 && len(log.Appended()) == 1, "appended %v, want a dead letter", log.Appended())
 		for header, want := range map[string]string{
 			"cause": "failed", "detail": "no stock row", "stage": "closer", "attempt": "3",
 			"origin-topic": "order-close", "origin-partition": "7", "origin-offset": "1234",
 			"source-topic": "order-close-replay", "source-partition": "4", "source-offset": "0",
 		} {
-			if got, _ := dead[0].Header(header); got != want {
-				t.Errorf("%s is %q, want %q", header, got, want)
-			}
+			got, _ := dead[0].Header(header)
+			expect.That(t, got == want, "%s is %q, want %q", header, got, want)
 		}
 	})
 }
@@ -247,12 +227,9 @@ func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
 		retried := log.Appended()["delay_1m"]
-		if len(retried) != 1 {
-			t.Fatalf("appended %v", log.Appended())
-		}
-		if lane, _ := retried[0].Header("lane"); lane != "replay" {
-			t.Errorf("lane is %q", lane)
-		}
+		must.That(t, len(retried) == 1, "appended %v", log.Appended())
+		lane, _ := retried[0].Header("lane")
+		expect.That(t, lane == "replay", "lane is %q", lane)
 	})
 }
 
@@ -293,9 +270,7 @@ func TestCloser_ANotDueInThePastIsAFailure(t *testing.T) {
 		{Verdict: orderclose.NotDue, Due: now, At: now},
 	} {
 		d := decide(wire.Record{Order: orderclose.Order{ID: "a", Due: now}}, o, now, 0)
-		if d.action != schedule || !d.retry || d.wait < time.Minute || !strings.Contains(d.detail, "the store returned not_due") {
-			t.Errorf("%+v: %+v", o, d)
-		}
+		expect.That(t, d.action == schedule && d.retry && d.wait >= time.Minute && strings.Contains(d.detail, "the store returned not_due"), "%+v: %+v", o, d)
 	}
 }
 
@@ -317,14 +292,11 @@ func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 		waits := map[string]time.Duration{}
 		for _, m := range log.Appended()["delay_1m"] {
 			r, err := m.Decode()
-			if err != nil || r.Attempt != 0 || r.Cause != "payment_pending" || r.PendingSince.IsZero() || r.Origin.Topic != "order-close" {
-				t.Errorf("%+v, %v", r, err)
-			}
+			expect.That(t, err == nil && r.Attempt == 0 && r.Cause == "payment_pending" && !r.PendingSince.IsZero() && r.Origin.Topic == "order-close",
+				"%+v, %v", r, err)
 			waits[r.Order.ID] = r.Release.Sub(begin).Truncate(time.Minute)
 		}
-		if diff := cmp.Diff(map[string]time.Duration{"new": time.Minute, "old": 4 * time.Minute}, waits); diff != "" {
-			t.Errorf("asked again after (-want +got):\n%s", diff)
-		}
+		expect.Same(t, waits, map[string]time.Duration{"new": time.Minute, "old": 4 * time.Minute}, "asked again after")
 		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Key) != "ancient" {
 			t.Errorf("dead letters %v, want the order that has waited for more than a day", dead)
 		} else if cause, _ := dead[0].Header("cause"); cause != "payment_unresolved" {

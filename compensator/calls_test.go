@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // wildStore calls wild before each call of its methods.
@@ -105,9 +106,8 @@ func TestSweep_FindsAnOrderOnWhichTheStoreHangsForever(t *testing.T) {
 			return nil
 		}}
 		r, err := newCompensator(t, Options{Store: s, PageSize: 200, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 399 || r.Failed != 1 || r.Failures[0].OrderID != "o0003" || r.Took() > 10*time.Minute {
-			t.Errorf("closed %d, failed %d %v after %v: %v", r.Closed, r.Failed, r.Failures, r.Took(), err)
-		}
+		expect.That(t, err == nil && r.Closed == 399 && r.Failed == 1 && r.Failures[0].OrderID == "o0003" && r.Took() <= 10*time.Minute,
+			"closed %d, failed %d %v after %v: %v", r.Closed, r.Failed, r.Failures, r.Took(), err)
 	})
 }
 
@@ -124,12 +124,9 @@ func TestSweep_APanicOfTheStoreIsAnErrorOfItsOrder(t *testing.T) {
 		}}
 		log := &testkit.LogBuffer{}
 		r, err := newCompensator(t, Options{Store: s, PageSize: 50, Grace: -1, Logger: slog.New(slog.NewTextHandler(log, nil))}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 99 || r.Failed != 1 || r.Failures[0].OrderID != "o0042" || !strings.Contains(r.Failures[0].Error, "no such room") {
-			t.Errorf("closed %d, failed %d %v: %v", r.Closed, r.Failed, r.Failures, err)
-		}
-		if n := strings.Count(log.String(), "wildStore.CloseOrders"); n != 1 {
-			t.Errorf("the log has %d stacks, want one:\n%s", n, log.String())
-		}
+		expect.That(t, err == nil && r.Closed == 99 && r.Failed == 1 && r.Failures[0].OrderID == "o0042" && strings.Contains(r.Failures[0].Error, "no such room"),
+			"closed %d, failed %d %v: %v", r.Closed, r.Failed, r.Failures, err)
+		expect.Equal(t, strings.Count(log.String(), "wildStore.CloseOrders"), 1, "stacks in the log:\n%s", log.String())
 	})
 }
 
@@ -140,14 +137,11 @@ func TestSweep_APanicElsewhereIsAnError(t *testing.T) {
 		}
 		return nil
 	}}
-	if _, err := newCompensator(t, Options{Store: panics, Grace: -1}).Sweep(t.Context(), false); err == nil || !strings.Contains(err.Error(), "nil map") {
-		t.Errorf("Overdue: %v", err)
-	}
+	expect.Says(t, expect.Err(newCompensator(t, Options{Store: panics, Grace: -1}).Sweep(t.Context(), false)), "nil map", "Overdue")
 	s := newStore(10)
 	r, err := newCompensator(t, Options{Store: s, Grace: -1, Lock: panickingLock{}, Progress: func(Report) { panic("progress") }}).Sweep(t.Context(), false)
-	if err != nil || r.Closed != 10 || r.Lock != "unavailable" {
-		t.Errorf("with a lock and a callback that panic: %+v, %v; want a sweep without the lock", r, err)
-	}
+	expect.That(t, err == nil && r.Closed == 10 && r.Lock == "unavailable",
+		"with a lock and a callback that panic: %+v, %v; want a sweep without the lock", r, err)
 }
 
 type panickingLock struct{}
@@ -159,9 +153,7 @@ func TestSweep_ALockWithoutAnswerIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(10)
 		r, err := newCompensator(t, Options{Store: s, Grace: -1, Lock: hangingLock{}}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 10 || r.Lock != "unavailable" {
-			t.Errorf("%+v, %v", r, err)
-		}
+		expect.That(t, err == nil && r.Closed == 10 && r.Lock == "unavailable", "%+v, %v", r, err)
 	})
 }
 

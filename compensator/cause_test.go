@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // asked is an Investigator that records the calls, and returns Absent for all orders.
@@ -43,12 +45,9 @@ func TestSweep_LooksUpCausesAfterEachPage(t *testing.T) {
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
 		a := &asked{store: s}
 		r, err := newCompensator(t, Options{Store: s, Investigator: a, PageSize: 100, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil || a.began != 250 || len(a.pages) != 3 || len(a.pages[0]) != 98 || a.pages[0][7].ID != "o0009" {
-			t.Fatalf("%v; Begin was called with %d open orders, Explain for %d pages", err, a.began, len(a.pages))
-		}
-		if r.Causes[string(Absent)] != 248 || len(r.Misses) != 100 || r.Misses[0].Order.ID != "o0000" {
-			t.Errorf("causes %v, %d misses", r.Causes, len(r.Misses))
-		}
+		must.That(t, err == nil && a.began == 250 && len(a.pages) == 3 && len(a.pages[0]) == 98 && a.pages[0][7].ID == "o0009",
+			"%v; Begin was called with %d open orders, Explain for %d pages", err, a.began, len(a.pages))
+		expect.That(t, r.Causes[string(Absent)] == 248 && len(r.Misses) == 100 && r.Misses[0].Order.ID == "o0000", "causes %v, %d misses", r.Causes, len(r.Misses))
 	})
 }
 
@@ -56,18 +55,15 @@ func TestSweep_ClosesOrdersWithoutAnInvestigation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(12)
 		r, err := newCompensator(t, Options{Store: s, Investigator: &asked{store: s, fails: true}, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 12 || r.Causes != nil {
-			t.Errorf("%+v, %v", r, err)
-		}
+		expect.That(t, err == nil && r.Closed == 12 && r.Causes == nil, "%+v, %v", r, err)
 	})
 }
 
 func TestMiss_JSONHasTheFieldNamesOfRecords(t *testing.T) {
 	m := Miss{orderclose.Order{ID: "o", Category: "virtual", Due: time.UnixMilli(1_700_000_000_000).UTC()}, RelayBehind, "delay_5m/3@17", "orderclose run relay"}
 	b, err := json.Marshal(m)
-	if err != nil || !strings.HasPrefix(string(b), `{"order_id":"o","category":"virtual","due_at":"2023-11-14T22:13:20Z","cause":"relay_behind"`) {
-		t.Errorf("%s, %v", b, err)
-	}
+	expect.That(t, err == nil && strings.HasPrefix(string(b), `{"order_id":"o","category":"virtual","due_at":"2023-11-14T22:13:20Z","cause":"relay_behind"`),
+		"%s, %v", b, err)
 	var back Miss
 	if err := json.Unmarshal(b, &back); err != nil || back.Order.ID != m.Order.ID || back.Where != m.Where || !back.Order.Due.Equal(m.Order.Due) {
 		t.Errorf("%+v, %v", back, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // badPages is a store whose Overdue breaks its contract.
@@ -56,9 +57,7 @@ func TestSweep_EndsIfAPageBreaksTheContract(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, err := newCompensator(t, Options{Store: badPages{newStore(20), overdue}, PageSize: 10, Grace: -1}).Sweep(t.Context(), true)
-				if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "Overdue") {
-					t.Errorf("%v, want an error about %s", err, says)
-				}
+				expect.That(t, err != nil && strings.Contains(err.Error(), says) && strings.Contains(err.Error(), "Overdue"), "%v, want an error about %s", err, says)
 			})
 		})
 	}
@@ -70,8 +69,6 @@ func TestSweep_AnOrderWithoutAnIDFails(t *testing.T) {
 		s := newStore(20)
 		s.orders[5].ID = ""
 		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 19 || r.Failed != 1 || !strings.Contains(r.Failures[0].Error, "without an id") {
-			t.Errorf("%+v, %v", r, err)
-		}
+		expect.That(t, err == nil && r.Closed == 19 && r.Failed == 1 && strings.Contains(r.Failures[0].Error, "without an id"), "%+v, %v", r, err)
 	})
 }

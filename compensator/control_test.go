@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -28,9 +29,7 @@ func TestControl_ReachesEachOrderThatMayWaitInALostBucket(t *testing.T) {
 		"an unknown topic":             {orderclose.Buckets{delay5m}, "delay_7m", most},
 		"the close topic":              {orderclose.Buckets{delay5m}, "close", 0},
 	} {
-		if got := k.dueWithin(notice{Lost: wire.Lost{Topic: c.topic, Last: 99}}, c.buckets); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		expect.Equal(t, k.dueWithin(notice{Lost: wire.Lost{Topic: c.topic, Last: 99}}, c.buckets), c.want, "%s", name)
 	}
 }
 
@@ -42,12 +41,8 @@ func TestControl_ReachRemembersTheListsOfTheLastHours(t *testing.T) {
 	u.update(k, orderclose.Buckets{delay5m, delay2h}, now)
 	u.update(k, after30m, now.Add(time.Minute)) // a bucket was added
 	for after, want := range map[time.Duration]time.Duration{2 * time.Minute: 2 * time.Hour, 65 * time.Minute: 2 * time.Hour, 67 * time.Minute: 30 * time.Minute} {
-		if got := u.dueWithin(k, lost, after30m, now.Add(after)); got != want {
-			t.Errorf("%v after the change: %v, want %v", after, got, want)
-		}
+		expect.Equal(t, u.dueWithin(k, lost, after30m, now.Add(after)), want, "%v after the change", after)
 	}
 	u.update(k, after30m, now.Add(4*time.Hour))
-	if former := len(u) - len(after30m); former != 0 {
-		t.Errorf("%d buckets of former lists are remembered for ever", former)
-	}
+	expect.That(t, len(u)-len(after30m) == 0, "%d buckets of former lists are remembered for ever", len(u)-len(after30m))
 }

@@ -3,6 +3,8 @@ package compensator
 import (
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -26,12 +28,9 @@ func TestControlTopic_LocatesWhereReadingContinues(t *testing.T) {
 	} {
 		topic := c.topic
 		reason := topic.locate(c.position, c.first, c.end)
-		if topic.next != c.next || reason != "" != c.lost || !topic.started {
-			t.Errorf("%s: next %d, want %d; reason %q, lost %v", what, topic.next, c.next, reason, c.lost)
-		}
-		if c.lost && topic.log != (wire.LogID{}) {
-			t.Errorf("%s: the offset is still one of the former log", what)
-		}
+		expect.That(t, topic.next == c.next && (reason != "") == c.lost && topic.started,
+			"%s: next %d, want %d; reason %q, lost %v", what, topic.next, c.next, reason, c.lost)
+		expect.That(t, !c.lost || topic.log == (wire.LogID{}), "%s: the offset is still one of the former log", what)
 	}
 }
 
@@ -51,9 +50,7 @@ func TestControlTopic_StillPending(t *testing.T) {
 		"the topic was lost without commit": {unhandled{lost: true, position: -1}, -1, true},
 	} {
 		topic := controlTopic{kafka: &fakeControl{position: c.position, told: make([]wire.Lost, 3)}, next: 9, unhandled: c.unhandled}
-		if got, err := topic.stillUnhandled(t.Context()); err != nil || got != c.want {
-			t.Errorf("%s: %v, %v; want %v", what, got, err, c.want)
-		}
+		expect.Equal(t, must.Get(topic.stillUnhandled(t.Context()))(t), c.want, "%s", what)
 		if read := topic.next != 9; read != (c.unhandled.lost && !c.want) {
 			t.Errorf("%s: reading continues at %d", what, topic.next)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -81,18 +82,14 @@ func TestDatabaseLock_IsHeldWhileTheWorkRuns(t *testing.T) {
 		err := first.Hold(t.Context(), func(ctx context.Context) error {
 			for range 10 { // five minutes: five times the expiry
 				time.Sleep(30 * time.Second)
-				if err := second.Hold(ctx, func(context.Context) error { t.Error("two have it"); return nil }); !errors.Is(err, compensator.ErrHeld) {
-					t.Errorf("the second lock returned %v", err)
-				}
+				expect.Is(t, second.Hold(ctx, func(context.Context) error { t.Error("two have it"); return nil }), compensator.ErrHeld, "the second lock")
 				if err := second.Available(ctx); err != nil {
 					t.Errorf("a lock that is held is not available: %v", err)
 				}
 			}
 			return ctx.Err()
 		})
-		if err != nil || len(f.held) != 0 {
-			t.Errorf("%v; %d locks are held", err, len(f.held))
-		}
+		expect.That(t, err == nil && len(f.held) == 0, "%v; %d locks are held", err, len(f.held))
 	})
 }
 
@@ -118,9 +115,7 @@ func TestDatabaseLock_TheWorkEndsWhenTheLockMayBeLost(t *testing.T) {
 				if took := time.Since(began); !errors.Is(err, compensator.ErrLockLost) || took >= compensator.DefaultLockExpiry {
 					t.Errorf("ended after %v with %v, want the lock lost before its expiry", took, err)
 				}
-				if len(f.held) != 0 {
-					t.Error("its connection was not closed")
-				}
+				expect.Equal(t, len(f.held), 0, "locks of connections that were not closed")
 			})
 		})
 	}
@@ -138,9 +133,7 @@ func TestDatabaseLock_TheEndOfTheProcessIsNoLostLock(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		if errors.Is(err, compensator.ErrLockLost) || !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
+		expect.That(t, !errors.Is(err, compensator.ErrLockLost) && errors.Is(err, context.Canceled), "got %v", err)
 	})
 }
 
@@ -158,8 +151,7 @@ func TestDatabaseLock_ReportsADatabaseWithoutLocks(t *testing.T) {
 
 func TestNewDatabaseLock_RejectsInvalidOptions(t *testing.T) {
 	for _, o := range []compensator.LockOptions{{}, {Database: &fakeLocks{}, Expiry: time.Minute, Extend: 31 * time.Second}} {
-		if _, err := compensator.NewDatabaseLock(o); err == nil {
-			t.Errorf("%+v is accepted", o)
-		}
+		_, err := compensator.NewDatabaseLock(o)
+		expect.That(t, err != nil, "%+v is accepted", o)
 	}
 }

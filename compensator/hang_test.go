@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // hangingStore hangs on some orders.
@@ -50,12 +52,9 @@ func TestSweep_OrdersOnWhichTheStoreHangsDelayNoOthers(t *testing.T) {
 				s := &hangingStore{fakeStore: newStore(1200), on: func(id string) bool { return hangs[id] }}
 				c := newCompensator(t, Options{Store: s, PageSize: 200, Grace: -1})
 				r, err := c.Sweep(t.Context(), false)
-				if err != nil || r.Closed != 1200-len(bad) || r.Failed != len(bad) || len(r.Failures) != len(bad) {
-					t.Fatalf("closed %d, failed %d: %v", r.Closed, r.Failed, err)
-				}
-				if r.Took() > 10*time.Minute {
-					t.Errorf("it took %v", r.Took())
-				}
+				must.That(t, err == nil && r.Closed == 1200-len(bad) && r.Failed == len(bad) && len(r.Failures) == len(bad),
+					"closed %d, failed %d: %v", r.Closed, r.Failed, err)
+				expect.That(t, r.Took() <= 10*time.Minute, "it took %v", r.Took())
 				if r, err = c.Sweep(t.Context(), false); err != nil || r.Failed != len(bad) {
 					t.Errorf("the next sweep: failed %d, %v", r.Failed, err)
 				}
@@ -74,9 +73,7 @@ func TestSweep_ContinuesAfterThePagesThatWereGivenUp(t *testing.T) {
 			r, err := c.Sweep(t.Context(), false)
 			t.Logf("closed %d, failed %d, open %d: %v", r.Closed, r.Failed, s.open(), err)
 		}
-		if open := s.open(); open > 600 {
-			t.Errorf("%d orders are open after four sweeps, want those on which the store hangs", open)
-		}
+		expect.AtMost(t, s.open(), 600, "open orders after four sweeps, those on which the store hangs")
 	})
 }
 
@@ -89,13 +86,10 @@ func TestSweep_FailsSoonIfTheStoreIsDown(t *testing.T) {
 		for range 3 {
 			s.calls = 0
 			r, err := c.Sweep(t.Context(), false)
-			if !errors.Is(err, orderclose.ErrUnavailable) || r.Failed > 0 || s.calls > 10 || r.Took() > time.Minute {
-				t.Errorf("failed %d after %d calls in %v: %v", r.Failed, s.calls, r.Took(), err)
-			}
+			expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && r.Failed == 0 && s.calls <= 10 && r.Took() <= time.Minute,
+				"failed %d after %d calls in %v: %v", r.Failed, s.calls, r.Took(), err)
 		}
 		down = false
-		if r, err := c.Sweep(t.Context(), false); err != nil || r.Closed != 3000 {
-			t.Errorf("when the store works again: closed %d, %v", r.Closed, err)
-		}
+		expect.Equal(t, must.Get(c.Sweep(t.Context(), false))(t).Closed, 3000, "closed when the store works again")
 	})
 }

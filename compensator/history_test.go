@@ -11,9 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -78,18 +77,16 @@ func TestHistory_HasTheReportOfEachSweep(t *testing.T) {
 		oldest := s.orders[0].Due.UTC()
 		c := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: &own{}, History: h.history()})
 		must.Get(c.Sweep(t.Context(), true))(t)
-		if got := h.take(); len(got) > 0 {
-			t.Errorf("a dry run is recorded: %+v", got)
-		}
+		got := h.take()
+		expect.That(t, len(got) == 0, "a dry run is recorded: %+v", got)
 		began := time.Now().UTC()
 		r := must.Get(c.Sweep(t.Context(), false))(t)
 		want := []wire.Sweep{{
 			StartedAt: began, Cutoff: began, TookMillis: r.TookMillis, Lock: "none", Holder: "shop/17", Why: wire.SweepOnce, PeriodMillis: 3_600_000,
 			Found: 25, Closed: 23, AlreadyPaid: 1, Failed: 1, Causes: map[string]int{"absent": 20, "unknown": 3}, OldestDue: oldest,
 		}}
-		if diff := cmp.Diff(want, h.take()); diff != "" || r.TookMillis == 0 {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Same(t, h.take(), want, "sweeps")
+		expect.That(t, r.TookMillis != 0, "the sweep took no time")
 	})
 }
 
@@ -151,9 +148,8 @@ func TestHistory_HasASweepThatWasStopped(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 		defer cancel()
 		_, _ = newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, History: h.history()}).Sweep(ctx, false)
-		if got := h.take(); len(got) != 1 || got[0].Closed != 40 || !strings.Contains(got[0].Error, context.DeadlineExceeded.Error()) {
-			t.Errorf("recorded %+v", got)
-		}
+		got := h.take()
+		expect.That(t, len(got) == 1 && got[0].Closed == 40 && strings.Contains(got[0].Error, context.DeadlineExceeded.Error()), "recorded %+v", got)
 	})
 }
 
@@ -201,16 +197,13 @@ func TestHistory_AFailedAppendFailsNoSweep(t *testing.T) {
 		h.setFailure(nil)
 		time.Sleep(2 * time.Minute)
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-done)
 		swept := strings.Count(log.String(), "msg=swept")
 		if got := h.take(); swept < 3 || len(got) != swept || got[0].Closed != 3 || got[0].Error != "" || !got[0].StartedAt.Before(got[1].StartedAt) {
 			t.Errorf("of %d sweeps are recorded %+v; want all, the first one first", swept, got)
 		}
-		if n := strings.Count(log.String(), "sweep not recorded"); n != swept || !strings.Contains(log.String(), "there is no leader") {
-			t.Errorf("%d log lines, want one for each sweep:\n%s", n, log.String())
-		}
+		n := strings.Count(log.String(), "sweep not recorded")
+		expect.That(t, n == swept && strings.Contains(log.String(), "there is no leader"), "%d log lines, want one for each sweep:\n%s", n, log.String())
 	})
 }
 
@@ -225,9 +218,8 @@ func TestHistory_KeepsFewRecordsThatCannotBeAppended(t *testing.T) {
 		h.setFailure(nil)
 		last := time.Now()
 		must.Do(t, c.recorder.flush(t.Context()))
-		if got := h.take(); len(got) != maxUnrecorded || !got[maxUnrecorded-1].StartedAt.Equal(last) {
-			t.Errorf("%d are recorded, want the last %d", len(got), maxUnrecorded)
-		}
+		got := h.take()
+		expect.That(t, len(got) == maxUnrecorded && got[maxUnrecorded-1].StartedAt.Equal(last), "%d are recorded, want the last %d", len(got), maxUnrecorded)
 	})
 }
 
@@ -239,9 +231,8 @@ func TestControlTopic_OnlyNoticesCountAsLosses(t *testing.T) {
 	k := &otherRecords{fakeControl{position: 0}, []wire.Message{pause, {Value: []byte(`{"probe":1}`)}, lost, sweep, {Key: []byte("unknown")}}}
 	topic := controlTopic{kafka: k}
 	notices, err := topic.poll(t.Context())
-	if err != nil || len(notices) != 1 || notices[0].Topic != "delay_5m" || topic.next != 5 || topic.unhandled != (unhandled{end: 3}) {
-		t.Errorf("notices %+v, %v; next %d, pending %+v", notices, err, topic.next, topic.unhandled)
-	}
+	expect.That(t, err == nil && len(notices) == 1 && notices[0].Topic == "delay_5m" && topic.next == 5 && topic.unhandled == (unhandled{end: 3}),
+		"notices %+v, %v; next %d, pending %+v", notices, err, topic.next, topic.unhandled)
 }
 
 // otherRecords is a control topic with records of all kinds.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -99,9 +100,7 @@ func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 				l := newListener(comp)
 				must.Do(t, l.poll(t.Context()))
 				l.act(t.Context())
-				if l.lost.count != 0 || k.position != 20 {
-					t.Errorf("%d losses were not handled, position %d", l.lost.count, k.position)
-				}
+				expect.That(t, l.lost.count == 0 && k.position == 20, "%d losses were not handled, position %d", l.lost.count, k.position)
 				var told []string
 				for line := range strings.Lines(log.String()) {
 					if !strings.Contains(line, "swept") {
@@ -112,13 +111,9 @@ func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 				if c.last >= c.first {
 					lines = 20
 				}
-				if len(told) != lines {
-					t.Fatalf("%d lines, want %d: %q", len(told), lines, told)
-				}
+				must.That(t, len(told) == lines, "%d lines, want %d: %q", len(told), lines, told)
 				for _, want := range c.want {
-					if !strings.Contains(told[lines-1], want) {
-						t.Errorf("%q does not contain %q", told[lines-1], want)
-					}
+					expect.That(t, strings.Contains(told[lines-1], want), "%q does not contain %q", told[lines-1], want)
 				}
 			})
 		})
@@ -136,9 +131,8 @@ func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 		}}))
 		look := func(want int) {
 			t.Helper()
-			if err := l.poll(t.Context()); err != nil || l.lost.count != want {
-				t.Fatalf("%d losses, %v; want %d", l.lost.count, err, want)
-			}
+			err := l.poll(t.Context())
+			must.That(t, err == nil && l.lost.count == want, "%d losses, %v; want %d", l.lost.count, err, want)
 		}
 		look(1)
 		l.act(t.Context())
@@ -146,9 +140,7 @@ func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 		look(1 + len(k.told)) // the loss of the topic itself, and the losses in it
 		l.act(t.Context())
 		look(0)
-		if k.position != 3 || l.lost.count != 0 {
-			t.Errorf("position %d, %d losses are left", k.position, l.lost.count)
-		}
+		expect.That(t, k.position == 3 && l.lost.count == 0, "position %d, %d losses are left", k.position, l.lost.count)
 	})
 }
 
@@ -169,9 +161,7 @@ func TestListen_SaysWhetherALossIsNotRepaired(t *testing.T) {
 		open := func(want float64, when string) {
 			t.Helper()
 			synctest.Wait()
-			if got := r.Value("compensator_losses_open"); got != want {
-				t.Errorf("%s: %v, want %v", when, got, want)
-			}
+			expect.Equal(t, r.Value("compensator_losses_open"), want, "%s", when)
 		}
 		open(1, "before the start")
 		go comp.listen(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -42,15 +43,11 @@ func TestLock_IsHeldWhileTheWorkRuns(t *testing.T) {
 		err := first.Hold(t.Context(), func(ctx context.Context) error {
 			for range 10 { // five minutes: five times the expiry
 				time.Sleep(30 * time.Second)
-				if err := second.Hold(ctx, func(context.Context) error { t.Error("two have it"); return nil }); !errors.Is(err, compensator.ErrHeld) {
-					t.Errorf("the second lock returned %v", err)
-				}
+				expect.Is(t, second.Hold(ctx, func(context.Context) error { t.Error("two have it"); return nil }), compensator.ErrHeld, "the second lock")
 			}
 			return ctx.Err()
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 		if err := second.Hold(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Errorf("later the second lock returned %v", err)
 		}
@@ -69,12 +66,8 @@ func TestLock_TheWorkEndsWhenAnotherProcessHasTheLock(t *testing.T) {
 			}
 			return ctx.Err()
 		})
-		if !errors.Is(err, compensator.ErrLockLost) {
-			t.Errorf("got %v", err)
-		}
-		if took := time.Since(begin); took > compensator.DefaultLockExtend {
-			t.Errorf("noticed after %v", took)
-		}
+		expect.That(t, errors.Is(err, compensator.ErrLockLost), "got %v", err)
+		expect.AtMost(t, time.Since(begin), compensator.DefaultLockExtend, "the time until it noticed")
 	})
 }
 
@@ -86,12 +79,8 @@ func TestLock_TheWorkEndsBeforeAnUnextendedLockExpires(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		if !errors.Is(err, compensator.ErrLockLost) {
-			t.Errorf("got %v", err)
-		}
-		if took := time.Since(begin); took < compensator.DefaultLockExtend || took > compensator.DefaultLockExpiry {
-			t.Errorf("ended after %v, want it after the first extension and before the expiry", took)
-		}
+		expect.That(t, errors.Is(err, compensator.ErrLockLost), "got %v", err)
+		expect.Between(t, time.Since(begin), compensator.DefaultLockExtend, compensator.DefaultLockExpiry, "the time until it ended")
 	})
 }
 
@@ -99,9 +88,7 @@ func TestLock_ReportsAnUnavailableServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
 		server.SetError("LOADING")
 		err := newLock(t, client).Hold(t.Context(), func(context.Context) error { t.Error("worked"); return nil })
-		if !errors.Is(err, compensator.ErrLockUnavailable) {
-			t.Errorf("got %v", err)
-		}
+		expect.That(t, errors.Is(err, compensator.ErrLockUnavailable), "got %v", err)
 	})
 }
 
@@ -136,9 +123,8 @@ func TestLock_ARedisThatOnlyAnswersIsNotAvailable(t *testing.T) {
 		} {
 			client := redis.NewClient(client.(*redis.Client).Options())
 			client.AddHook(refusesWrites{with: answer})
-			if err := newLock(t, client).Available(t.Context()); !errors.Is(err, compensator.ErrLockUnavailable) || !strings.Contains(err.Error(), why) {
-				t.Errorf("%v, want %q", err, why)
-			}
+			err := newLock(t, client).Available(t.Context())
+			expect.That(t, errors.Is(err, compensator.ErrLockUnavailable) && strings.Contains(err.Error(), why), "%v, want %q", err, why)
 			client.Close()
 		}
 	})
@@ -148,7 +134,5 @@ func TestNewLock_RejectsRareExtensions(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
 	_, err := compensator.NewLock(compensator.LockOptions{Client: client, Expiry: time.Minute, Extend: 31 * time.Second})
-	if err == nil {
-		t.Error("accepted")
-	}
+	expect.That(t, err != nil, "accepted")
 }

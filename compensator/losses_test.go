@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -23,9 +24,8 @@ func TestUnaffected_OnlyOrdersCreatedAfterTheLoss(t *testing.T) {
 		"creation time unknown":             {told, time.Time{}, false},
 		"after it, but its time is unknown": {time.Time{}, told.Add(5 * time.Second), false},
 	} {
-		if got := (losses{reportedAt: c.told}).unaffected(orderclose.Order{ID: "o", CreatedAt: c.created}, told.Add(20*time.Second)); got != c.want {
-			t.Errorf("%s: unaffected %v, want %v", what, got, c.want)
-		}
+		got := (losses{reportedAt: c.told}).unaffected(orderclose.Order{ID: "o", CreatedAt: c.created}, told.Add(20*time.Second))
+		expect.That(t, got == c.want, "%s: unaffected %v, want %v", what, got, c.want)
 	}
 }
 
@@ -49,9 +49,7 @@ func TestLosses_AreSummedUp(t *testing.T) {
 			l = l.with(n, time.Hour-time.Duration(i), read.Add(time.Duration(i)))
 		}
 		want := losses{count: len(c.reports), empty: 1, since: read, dueWithin: time.Hour, reportedAt: c.want}
-		if l != want {
-			t.Errorf("%s: %+v, want %+v", what, l, want)
-		}
+		expect.Equal(t, l, want, "%s", what)
 	}
 }
 
@@ -71,8 +69,6 @@ func TestControl_ReachOfALoss(t *testing.T) {
 	} {
 		records := k.dueWithin(notice{Lost: wire.Lost{Topic: topic}}, k.Buckets())
 		empty := k.dueWithin(notice{Lost: wire.Lost{Topic: topic, Last: -1}}, k.Buckets())
-		if records != want.records || empty != want.empty {
-			t.Errorf("%s: %v, and %v for an empty log; want %v", topic, records, empty, want)
-		}
+		expect.That(t, records == want.records && empty == want.empty, "%s: %v, and %v for an empty log; want %v", topic, records, empty, want)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // pausingStore has paused the closing of categories, of an order, or of all orders.
@@ -56,9 +58,8 @@ func TestSweep_AsksAboutFewOrdersOfAPausedCategory(t *testing.T) {
 		for range 3 {
 			s.asked = 0
 			r, err := c.Sweep(t.Context(), false)
-			if err != nil || r.Paused != 2000 || s.open() != 2000 || s.asked > pagesInParallel*100 {
-				t.Fatalf("paused %d, open %d, asked about %d of the category: %v", r.Paused, s.open(), s.asked, err)
-			}
+			must.That(t, err == nil && r.Paused == 2000 && s.open() == 2000 && s.asked <= pagesInParallel*100,
+				"paused %d, open %d, asked about %d of the category: %v", r.Paused, s.open(), s.asked, err)
 			time.Sleep(5 * time.Second)
 		}
 		s.paused = nil
@@ -66,9 +67,7 @@ func TestSweep_AsksAboutFewOrdersOfAPausedCategory(t *testing.T) {
 			t.Fatalf("closed %d after the pause, %v", r.Closed, err)
 		}
 		for _, line := range []string{"sweeping is paused", "sweeping is no longer paused"} {
-			if n := strings.Count(log.String(), line); n != 1 {
-				t.Errorf("%d times %q in\n%s", n, line, &log)
-			}
+			expect.Equal(t, strings.Count(log.String(), line), 1, "times %q in\n%s", line, &log)
 		}
 	})
 }
@@ -101,9 +100,8 @@ func TestSweep_APausedOrderSaysNothingAboutOthers(t *testing.T) {
 			s.orders[i].Category = "a"
 		}
 		c := newCompensator(t, Options{Store: s, PageSize: 100, Grace: -1})
-		if r, err := c.Sweep(t.Context(), false); err != nil || r.Closed != 1999 || r.Paused != 1 {
-			t.Errorf("closed %d, paused %d, %v", r.Closed, r.Paused, err)
-		}
+		r, err := c.Sweep(t.Context(), false)
+		expect.That(t, err == nil && r.Closed == 1999 && r.Paused == 1, "closed %d, paused %d, %v", r.Closed, r.Paused, err)
 	})
 }
 
@@ -118,9 +116,7 @@ func TestSweep_LogsAPauseOfAllOrdersOnce(t *testing.T) {
 				t.Fatal("a paused sweep succeeded")
 			}
 		}
-		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "sweeping is paused") {
-			t.Errorf("want one line for ten sweeps:\n%s", &log)
-		}
+		expect.That(t, strings.Count(log.String(), "\n") == 1 && strings.Contains(log.String(), "sweeping is paused"), "want one line for ten sweeps:\n%s", &log)
 		s.all = false
 		if _, err := c.Sweep(t.Context(), false); err != nil || !strings.Contains(log.String(), "sweeping is no longer paused") {
 			t.Errorf("%v:\n%s", err, &log)

@@ -3,6 +3,8 @@ package compensator
 import (
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func at(clock string) time.Time {
@@ -30,13 +32,9 @@ func TestSchedule_ASweepIsDueOncePerPeriod(t *testing.T) {
 		{"12:30:00", "12:29:30", false}, // a clock that was set back a little
 		{"14:00:00", "12:29:00", true},  // stored by a clock that was hours ahead
 	} {
-		if got := s.due(at(c.finished), at(c.now)); got != c.due {
-			t.Errorf("finished at %s, now %s: due %v, want %v", c.finished, c.now, got, c.due)
-		}
+		expect.Equal(t, s.due(at(c.finished), at(c.now)), c.due, "finished at %s, now %s: due", c.finished, c.now)
 	}
-	if !s.due(time.Time{}, at("12:00:00")) {
-		t.Error("the first sweep is not due")
-	}
+	expect.That(t, s.due(time.Time{}, at("12:00:00")), "the first sweep is not due")
 }
 
 func TestSchedule_PollsEachMinuteAndWhenASweepIsDue(t *testing.T) {
@@ -44,13 +42,9 @@ func TestSchedule_PollsEachMinuteAndWhenASweepIsDue(t *testing.T) {
 	for now, want := range map[string]time.Duration{
 		"09:30:00": time.Minute, "09:59:57": 20 * time.Second, "10:00:16": time.Second, "10:00:17": time.Minute,
 	} {
-		if got := s.wait(at(now)); got != want {
-			t.Errorf("at %s: asks in %v, want %v", now, got, want)
-		}
+		expect.Equal(t, s.wait(at(now)), want, "at %s: the time until it asks", now)
 	}
-	if got := (schedule{period: 5 * time.Second}).pollInterval(); got != time.Second {
-		t.Errorf("with a period of 5 s the poll interval is %v", got)
-	}
+	expect.Equal(t, (schedule{period: 5 * time.Second}).pollInterval(), time.Second, "the poll interval with a period of 5 s")
 }
 
 func TestSchedule_CountsTheSlotsDuringALongSweep(t *testing.T) {
@@ -61,21 +55,14 @@ func TestSchedule_CountsTheSlotsDuringALongSweep(t *testing.T) {
 	}{
 		{"10:00:17", "10:10:00", 0}, {"10:00:17", "11:00:17", 1}, {"10:30:00", "11:00:16", 0}, {"10:30:00", "13:01:00", 3},
 	} {
-		if got := s.passed(at(c.began), at(c.ended)); got != c.want {
-			t.Errorf("from %s to %s: %d, want %d", c.began, c.ended, got, c.want)
-		}
+		expect.Equal(t, s.passed(at(c.began), at(c.ended)), c.want, "from %s to %s", c.began, c.ended)
 	}
 }
 
 func TestSchedule_TheJitterIsSmallAndDependsOnTheName(t *testing.T) {
 	a, b := newSchedule(time.Hour, "order-close"), newSchedule(time.Hour, "staging-order-close")
-	if a.jitter == b.jitter || a.jitter > time.Minute || b.jitter > time.Minute {
-		t.Errorf("%v and %v", a.jitter, b.jitter)
-	}
-	if again := newSchedule(time.Hour, "order-close"); again != a {
-		t.Errorf("two processes disagree: %v and %v", a, again)
-	}
-	if short := newSchedule(5*time.Second, "order-close"); short.jitter > 500*time.Millisecond {
-		t.Errorf("%v of jitter in a period of 5 s", short.jitter)
-	}
+	expect.That(t, a.jitter != b.jitter && a.jitter <= time.Minute && b.jitter <= time.Minute, "%v and %v", a.jitter, b.jitter)
+	expect.Equal(t, newSchedule(time.Hour, "order-close"), a, "the schedule of another process")
+	short := newSchedule(5*time.Second, "order-close")
+	expect.That(t, short.jitter <= 500*time.Millisecond, "%v of jitter in a period of 5 s", short.jitter)
 }

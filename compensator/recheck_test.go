@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // closedOrders is a ClosedStore and an Asker: closed orders, and what the provider answers on each.
@@ -121,9 +122,7 @@ func (s *closedOrders) times(t *testing.T, id string) string {
 	steps := make([]time.Duration, len(s.asked[id]))
 	for i, d := range s.asked[id] {
 		steps[i] = d.Truncate(10 * time.Minute)
-		if d-steps[i] > 2*time.Minute {
-			t.Errorf("%s: asked about %v after its close", id, d)
-		}
+		expect.That(t, d-steps[i] <= 2*time.Minute, "%s: asked about %v after its close", id, d)
 	}
 	return fmt.Sprint(steps)
 }
@@ -152,13 +151,9 @@ func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
 		s.answer("order-4", orderclose.PaymentPending)
 		time.Sleep(25 * time.Hour)
 		for i := range 10 {
-			if got := s.times(t, fmt.Sprint("order-", i)); got != "[10m0s 1h0m0s 24h0m0s]" {
-				t.Errorf("order-%d was asked about %s after its close", i, got)
-			}
+			expect.Equal(t, s.times(t, fmt.Sprint("order-", i)), "[10m0s 1h0m0s 24h0m0s]", "order-%d: the times after its close when it was asked about", i)
 		}
-		if got := s.times(t, "before the first start"); got != "[1h0m0s 24h0m0s]" {
-			t.Errorf("the first order was asked about %s after its close", got)
-		}
+		expect.Equal(t, s.times(t, "before the first start"), "[1h0m0s 24h0m0s]", "the times after its close when the first order was asked about")
 		c := f.counts[0]
 		if c.rechecked("late_payment") != 3 || c.rechecked("none") != 8*3+2 || c.rechecked("unknown") != 2 || c.rechecked("given_up") != 1 ||
 			c.Value("compensator_recheck_behind_seconds") != 0 {
@@ -181,9 +176,8 @@ func TestRecheck_CatchesUpWhatWasMissed(t *testing.T) {
 		f.start(s.options(100, 100))
 		time.Sleep(2 * time.Minute)
 		for _, id := range []string{"a", "b"} {
-			if _, times, _ := s.count(id); times != 3 {
-				t.Errorf("asked %d times about %s, want 3", times, id)
-			}
+			_, times, _ := s.count(id)
+			expect.That(t, times == 3, "asked %d times about %s, want 3", times, id)
 		}
 	})
 }
@@ -199,9 +193,7 @@ func TestRecheck_AClockThatWasSetBackHidesNoOrder(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.close("a")
 		time.Sleep(25 * time.Hour)
-		if got := s.times(t, "a"); got != "[10m0s 1h0m0s 24h0m0s]" {
-			t.Errorf("asked about %s after the close", got)
-		}
+		expect.Equal(t, s.times(t, "a"), "[10m0s 1h0m0s 24h0m0s]", "the times after the close when it was asked about")
 	})
 }
 
@@ -221,9 +213,8 @@ func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
 		}
 		s.setDown(false)
 		time.Sleep(2 * time.Minute)
-		if _, times, _ := s.count("a"); times != 3 {
-			t.Errorf("asked %d times once the provider answers, want 3", times)
-		}
+		_, times, _ := s.count("a")
+		expect.That(t, times == 3, "asked %d times once the provider answers, want 3", times)
 	})
 }
 
@@ -242,13 +233,11 @@ func TestRecheck_AnOrderThatTheProviderFailsOnHoldsUpNoOther(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 		for i := range 60 - 25 {
-			if _, times, _ := s.count(fmt.Sprint("order-", i)); times != 3 {
-				t.Errorf("order-%d was asked about %d times", i, times)
-			}
+			_, times, _ := s.count(fmt.Sprint("order-", i))
+			expect.That(t, times == 3, "order-%d was asked about %d times", i, times)
 		}
-		if c := f.counts[0]; c.rechecked("unknown") != 2 || c.rechecked("given_up") != 1 {
-			t.Errorf("unknown %d, given up %d", c.rechecked("unknown"), c.rechecked("given_up"))
-		}
+		c := f.counts[0]
+		expect.That(t, c.rechecked("unknown") == 2 && c.rechecked("given_up") == 1, "unknown %d, given up %d", c.rechecked("unknown"), c.rechecked("given_up"))
 	})
 }
 
@@ -263,12 +252,10 @@ func TestRecheck_HoldsItsRateAndDelaysNoSweep(t *testing.T) {
 		before := f.swept()
 		time.Sleep(3*time.Hour + 10*time.Minute)
 		asked := f.counts[0].rechecked("none")
-		if n := f.swept() - before; n < 3 || asked < 3*3600-100 || asked > 3*3600+200 {
-			t.Errorf("%d sweeps, and %d orders asked about in three hours at one per second", n, asked)
-		}
-		if _, steps, _ := s.count("order-03000"); steps != 2 {
-			t.Errorf("%d steps are done for order 3000, want both: no step waits for another", steps)
-		}
+		n := f.swept() - before
+		expect.That(t, n >= 3 && asked >= 3*3600-100 && asked <= 3*3600+200, "%d sweeps, and %d orders asked about in three hours at one per second", n, asked)
+		_, steps, _ := s.count("order-03000")
+		expect.That(t, steps == 2, "%d steps are done for order 3000, want both: no step waits for another", steps)
 	})
 }
 
@@ -292,9 +279,8 @@ func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
 		}
 		time.Sleep(70 * time.Minute)
 		for i := range 100 {
-			if orders, times, _ := s.count(fmt.Sprint("order-", i)); orders != 100 || times != 3 {
-				t.Errorf("%d orders were asked about, order-%d %d times", orders, i, times)
-			}
+			orders, times, _ := s.count(fmt.Sprint("order-", i))
+			expect.That(t, orders == 100 && times == 3, "%d orders were asked about, order-%d %d times", orders, i, times)
 		}
 	})
 }
@@ -323,9 +309,8 @@ func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.close("a")
 		time.Sleep(30 * time.Minute)
-		if got := why.Load(); got == nil || !strings.Contains(*got, "payment provider about closed orders hangs") {
-			t.Errorf("OnHang got %v", got)
-		}
+		got := why.Load()
+		expect.That(t, got != nil && strings.Contains(*got, "payment provider about closed orders hangs"), "OnHang got %v", got)
 	})
 }
 
@@ -344,8 +329,6 @@ func TestRecheck_IsBehindWhileItsReadsFail(t *testing.T) {
 		o.Recheck.Store = unreadable{s}
 		f.start(o)
 		time.Sleep(2 * time.Hour)
-		if got := f.counts[0].Value("compensator_recheck_behind_seconds"); got < 7000 || got > 7300 {
-			t.Errorf("after two hours the questions are %v s behind", got)
-		}
+		expect.Between(t, f.counts[0].Value("compensator_recheck_behind_seconds"), 7000, 7300, "the seconds that the questions are behind after two hours")
 	})
 }

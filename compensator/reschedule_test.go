@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -140,9 +141,8 @@ func TestListen_AFailingBucketDoesNotStopRescheduling(t *testing.T) {
 		k.refusing = "delay_12h"
 		k.mu.Unlock()
 		time.Sleep(3 * time.Minute)
-		if n := k.times(1); n != k.n || k.at() != 1 {
-			t.Errorf("%d of %d orders are scheduled again; position %d", n, k.n, k.at())
-		}
+		n := k.times(1)
+		expect.That(t, n == k.n && k.at() == 1, "%d of %d orders are scheduled again; position %d", n, k.n, k.at())
 	})
 }
 
@@ -156,9 +156,7 @@ func TestListen_SweepsRunWhileOrdersAreScheduledAgain(t *testing.T) {
 		s.orders = append(s.orders, orderclose.Order{ID: "missed", Due: due})
 		s.mu.Unlock()
 		time.Sleep(DefaultPeriod + DefaultGrace + 2*time.Minute)
-		if s.open() > 0 {
-			t.Error("an order that the pipeline missed is still open an hour after it was due")
-		}
+		expect.That(t, s.open() <= 0, "an order that the pipeline missed is still open an hour after it was due")
 		if n := k.times(1); n == 0 || n == k.n {
 			t.Errorf("%d orders are scheduled again by then", n)
 		}
@@ -180,9 +178,7 @@ func TestListen_ALossDuringReschedulingRestartsIt(t *testing.T) {
 		s.mu.Unlock()
 		k.lose(wire.Lost{Topic: "delay_5m", Partition: 1, First: 0, Last: 5})
 		time.Sleep(2 * time.Minute)
-		if s.open() > 0 {
-			t.Error("no sweep handles the loss")
-		}
+		expect.That(t, s.open() <= 0, "no sweep handles the loss")
 		time.Sleep(2 * time.Hour)
 		if n := k.times(1) + k.times(2); n != k.n || k.times(2) < before || k.at() != 2 {
 			t.Errorf("%d of %d orders are scheduled again, %d of them twice, want %d; position %d", n, k.n, k.times(2), before, k.at())
@@ -194,9 +190,8 @@ func TestListen_ALossDuringReschedulingRestartsIt(t *testing.T) {
 func TestListen_ANewBucketIsNoLoss(t *testing.T) {
 	listening(t, 100, wire.Lost{Topic: "delay_1h", Partition: 1, First: 0, Last: -1}, func(k *manyOpen, s *fakeStore) {
 		time.Sleep(30 * time.Minute)
-		if n := k.times(1); n > 0 || k.at() != 1 {
-			t.Errorf("%d orders are scheduled again, position %d", n, k.at())
-		}
+		n := k.times(1)
+		expect.That(t, n == 0 && k.at() == 1, "%d orders are scheduled again, position %d", n, k.at())
 	})
 }
 
@@ -239,9 +234,7 @@ func TestRescheduler_PicksTheNextSmallerBucketForAWhile(t *testing.T) {
 		}
 		want := func(topic string) {
 			t.Helper()
-			if got := s.topic(2 * time.Hour); got != topic {
-				t.Errorf("%s, want %s", got, topic)
-			}
+			expect.Equal(t, s.topic(2*time.Hour), topic, "the topic")
 		}
 		want("1h")
 		fail("12h")
@@ -278,9 +271,7 @@ func TestRescheduler_TriesTheOnlyBucketAgainSoon(t *testing.T) {
 			}
 			time.Sleep(r.Pause)
 		}
-		if took := time.Since(began); took > 7*time.Second {
-			t.Errorf("the record was appended after %v, want 7s at most", took)
-		}
+		expect.AtMost(t, time.Since(began), 7*time.Second, "the time until the record was appended")
 	})
 }
 
@@ -303,9 +294,7 @@ func TestRescheduler_LeavesARefusedOrderToTheSweep(t *testing.T) {
 			count: func(orders float64) { scheduled += int(orders) },
 		}
 		err := s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{dueWithin: 240 * time.Hour} })
-		if err != nil || scheduled != 49 {
-			t.Errorf("%d orders scheduled, %v; want 49", scheduled, err)
-		}
+		expect.That(t, err == nil && scheduled == 49, "%d orders scheduled, %v; want 49", scheduled, err)
 	})
 }
 

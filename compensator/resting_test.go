@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestResting_DoublesUntilAnOrderIsClosed(t *testing.T) {
@@ -24,9 +25,7 @@ func TestResting_DoublesUntilAnOrderIsClosed(t *testing.T) {
 	for range 20 {
 		r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Failed}, now)
 	}
-	if got := r["a"].last; got != longestRest {
-		t.Errorf("the longest rest is %v", got)
-	}
+	expect.Equal(t, r["a"].last, longestRest, "the longest rest")
 	if r.forget(now.Add(longestRest)); len(r) != 1 {
 		t.Error("a resting order was forgotten")
 	}
@@ -39,7 +38,5 @@ func TestResting_DoublesUntilAnOrderIsClosed(t *testing.T) {
 	}
 	var none resting // of a compensator beside a pipeline
 	none.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Failed}, now)
-	if left := none.without(pages, now); len(left) != 2 {
-		t.Error("a compensator beside a pipeline leaves out orders")
-	}
+	expect.That(t, len(none.without(pages, now)) == 2, "a compensator beside a pipeline leaves out orders")
 }

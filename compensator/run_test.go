@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -85,9 +86,7 @@ func (f *fleet) start(o Options) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := comp.Run(ctx); err != nil {
-			f.t.Error(err)
-		}
+		expect.NoError(f.t, comp.Run(ctx))
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-done; stopLock() })
 	f.counts, f.stops = append(f.counts, c), append(f.stops, stop)
@@ -113,9 +112,8 @@ func TestRun_OneProcessSweepsInEachPeriod(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		before := f.swept()
 		time.Sleep(24 * time.Hour)
-		if n := f.swept() - before; before != 1 && before != 2 || n != 24 {
-			t.Errorf("%d sweeps at the start and %d in the day after it; want one, or two if an hour began then, and 24", before, n)
-		}
+		expect.That(t, (before == 1 || before == 2) && f.swept()-before == 24,
+			"%d sweeps at the start and %d in the day after it; want one, or two if an hour began then, and 24", before, f.swept()-before)
 	})
 }
 
@@ -130,9 +128,8 @@ func TestRun_AKilledSweepIsTakenOverWithinTwoMinutes(t *testing.T) {
 		must.Do(t, f.redis.Set(DefaultLockKey, "dead"))
 		f.redis.SetTTL(DefaultLockKey, DefaultLockExpiry)
 		time.Sleep(2 * time.Minute)
-		if n := f.swept() - before; n != 1 || f.counts[0].skipped("held") == 0 {
-			t.Errorf("%d sweeps two minutes later, skipped %d", n, f.counts[0].skipped("held"))
-		}
+		n := f.swept() - before
+		expect.That(t, n == 1 && f.counts[0].skipped("held") != 0, "%d sweeps two minutes later, skipped %d", n, f.counts[0].skipped("held"))
 	})
 }
 
@@ -151,9 +148,7 @@ func TestRun_WithoutRedisItSweepsAndReportsIt(t *testing.T) {
 		before := f.swept()
 		f.redis.SetError("LOADING")
 		time.Sleep(2 * time.Minute)
-		if f.counts[0].locked() {
-			t.Error("two minutes later the lock counts as available")
-		}
+		expect.That(t, !f.counts[0].locked(), "two minutes later the lock counts as available")
 		time.Sleep(6 * time.Hour)
 		if n := f.swept() - before; n < 6 || n > 3*6 {
 			t.Errorf("%d sweeps in six hours without Redis, want 6 at least", n)
@@ -163,9 +158,7 @@ func TestRun_WithoutRedisItSweepsAndReportsIt(t *testing.T) {
 		f.redis.SetError("")
 		f.redis.FlushAll()
 		time.Sleep(2 * time.Minute)
-		if !f.counts[0].locked() {
-			t.Error("two minutes after Redis is back the lock counts as unavailable")
-		}
+		expect.That(t, f.counts[0].locked(), "two minutes after Redis is back the lock counts as unavailable")
 	})
 }
 
@@ -181,9 +174,8 @@ func TestRun_AStuckLockStopsNoSweep(t *testing.T) {
 				f.start(Options{})
 				f.start(Options{})
 				time.Sleep(6*time.Hour + time.Minute)
-				if n := f.swept(); n < 6 || !f.counts[0].stuck() || !f.counts[0].locked() {
-					t.Errorf("%d sweeps in six hours, stuck %v, available %v", n, f.counts[0].stuck(), f.counts[0].locked())
-				}
+				expect.That(t, f.swept() >= 6 && f.counts[0].stuck() && f.counts[0].locked(),
+					"%d sweeps in six hours, stuck %v, available %v", f.swept(), f.counts[0].stuck(), f.counts[0].locked())
 				f.redis.Del(DefaultLockKey)
 				time.Sleep(2 * time.Minute)
 				if synctest.Wait(); f.counts[0].stuck() {
@@ -204,9 +196,8 @@ func TestRun_ALostLockEndsTheSweepAndItIsRetried(t *testing.T) {
 		time.Sleep(65 * time.Second)
 		f.redis.FlushAll() // as after a restart without data
 		time.Sleep(30 * time.Minute)
-		if left := store.open(); left != 0 || f.counts[0].failed()+f.counts[1].failed() == 0 {
-			t.Errorf("%d orders are open, and %d sweeps failed", left, f.counts[0].failed()+f.counts[1].failed())
-		}
+		expect.That(t, store.open() == 0 && f.counts[0].failed()+f.counts[1].failed() != 0,
+			"%d orders are open, and %d sweeps failed", store.open(), f.counts[0].failed()+f.counts[1].failed())
 	})
 }
 
@@ -217,13 +208,10 @@ func TestRun_SlotsDuringASweepAreSkippedAndCounted(t *testing.T) {
 		f.start(Options{PageSize: 1, Grace: -1})
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()
-		if !f.counts[0].sweeping() || f.counts[0].swept() != 0 {
-			t.Error("the sweep in progress is not reported")
-		}
+		expect.That(t, f.counts[0].sweeping() && f.counts[0].swept() == 0, "the sweep in progress is not reported")
 		time.Sleep(2 * time.Hour)
-		if n := f.swept(); n != 1 || f.counts[0].skipped("running") != 6 || f.counts[0].sweeping() {
-			t.Errorf("%d sweeps, skipped %d, want one, and the six slots meanwhile", n, f.counts[0].skipped("running"))
-		}
+		expect.That(t, f.swept() == 1 && f.counts[0].skipped("running") == 6 && !f.counts[0].sweeping(),
+			"%d sweeps, skipped %d, want one, and the six slots meanwhile", f.swept(), f.counts[0].skipped("running"))
 	})
 }
 
@@ -246,9 +234,7 @@ func TestSweep_OrdersThatCannotBeClosedAreTriedOnceAndDelayNoOthers(t *testing.T
 			s.bad[fmt.Sprintf("o%04d", i)] = true // all orders of the first pages
 		}
 		r, err := newCompensator(t, Options{Store: s, PageSize: 5, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil || r.Failed != 20 || r.Closed != 20 || r.Pages != 8 {
-			t.Errorf("%+v, %v", r, err)
-		}
+		expect.That(t, err == nil && r.Failed == 20 && r.Closed == 20 && r.Pages == 8, "%+v, %v", r, err)
 	})
 }
 
@@ -264,9 +250,7 @@ func TestSweep_ContinuesWhereItWasInterrupted(t *testing.T) {
 			t.Errorf("%+v, %v", first, err)
 		}
 		second, err := c.Sweep(t.Context(), false)
-		if err != nil || second.Found != 60 || second.Closed != 60 || s.open() != 0 {
-			t.Errorf("%+v, %v", second, err)
-		}
+		expect.That(t, err == nil && second.Found == 60 && second.Closed == 60 && s.open() == 0, "%+v, %v", second, err)
 	})
 }
 
@@ -296,9 +280,8 @@ func TestSweep_LooksUpWhyClosedOrdersWereMissed(t *testing.T) {
 		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || metrics.missed("absent") != 203 {
 			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed("absent"), err)
 		}
-		if r.Misses[0].Order.ID != "o0000" || !r.OldestDue.Equal(r.Misses[0].Order.Due) {
-			t.Errorf("the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])
-		}
+		expect.That(t, r.Misses[0].Order.ID == "o0000" && r.OldestDue.Equal(r.Misses[0].Order.Due),
+			"the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])
 	})
 }
 
@@ -310,11 +293,7 @@ func TestSweep_ASecondSweepInTheSameProcessIsRejected(t *testing.T) {
 		done := make(chan error)
 		go func() { _, err := c.Sweep(t.Context(), false); done <- err }()
 		time.Sleep(time.Second)
-		if _, err := c.Sweep(t.Context(), false); !errors.Is(err, ErrHeld) {
-			t.Errorf("the second got %v", err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.Is(t, expect.Err(c.Sweep(t.Context(), false)), ErrHeld, "the second sweep")
+		expect.NoError(t, <-done)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -104,12 +105,8 @@ func TestSweep_ClosesEveryPageOldestFirst(t *testing.T) {
 		s := newStore(25)
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
 		r := must.Get(newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false))(t)
-		if r.Found != 25 || r.Pages != 3 || r.Closed != 23 || r.AlreadyPaid != 1 || r.Failed != 1 || r.Lock != "none" {
-			t.Errorf("%+v", r)
-		}
-		if len(r.Failures) != 1 || r.Failures[0].OrderID != "o0007" || s.open() != 1 {
-			t.Errorf("failures %v, %d open; want o0007 alone", r.Failures, s.open())
-		}
+		expect.That(t, r.Found == 25 && r.Pages == 3 && r.Closed == 23 && r.AlreadyPaid == 1 && r.Failed == 1 && r.Lock == "none", "%+v", r)
+		expect.That(t, len(r.Failures) == 1 && r.Failures[0].OrderID == "o0007" && s.open() == 1, "failures %v, %d open; want o0007 alone", r.Failures, s.open())
 	})
 }
 
@@ -118,9 +115,8 @@ func TestSweep_AsksOnceMoreForLockedOrders(t *testing.T) {
 		s := newStore(25)
 		s.locked = map[string]int{"o0003": 1, "o0014": 9}
 		r := must.Get(newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false))(t)
-		if r.Found != 25 || r.Closed != 24 || r.Failed != 1 || s.locked["o0014"] != 7 || s.open() != 1 {
-			t.Errorf("%+v, %d open, locks left %v; want o0014 alone open, asked for twice", r, s.open(), s.locked)
-		}
+		expect.That(t, r.Found == 25 && r.Closed == 24 && r.Failed == 1 && s.locked["o0014"] == 7 && s.open() == 1,
+			"%+v, %d open, locks left %v; want o0014 alone open, asked for twice", r, s.open(), s.locked)
 	})
 }
 
@@ -130,9 +126,7 @@ func TestSweep_LeavesTheGraceToThePipeline(t *testing.T) {
 			{ID: "fresh", Due: time.Now().Add(-59 * time.Second)}, {ID: "missed", Due: time.Now().Add(-time.Minute)},
 		}}
 		r, err := newCompensator(t, Options{Store: s}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 1 || s.open() != 1 || s.orders[0].ID != "fresh" {
-			t.Errorf("%+v, %v, open %v", r, err, s.orders)
-		}
+		expect.That(t, err == nil && r.Closed == 1 && s.open() == 1 && s.orders[0].ID == "fresh", "%+v, %v, open %v", r, err, s.orders)
 	})
 }
 
@@ -140,14 +134,11 @@ func TestSweep_ADryRunChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(12)
 		r, err := newCompensator(t, Options{Store: s, PageSize: 5, Grace: -1}).Sweep(t.Context(), true)
-		if err != nil || r.Found != 12 || !r.DryRun || s.open() != 12 {
-			t.Errorf("%+v, %v, %d open", r, err, s.open())
-		}
+		expect.That(t, err == nil && r.Found == 12 && r.DryRun && s.open() == 12, "%+v, %v, %d open", r, err, s.open())
 	})
 }
 
 func TestReport_TheLogCountsTheOrdersThatStayOpen(t *testing.T) {
-	if got := (Report{Found: 3, PaymentPending: 2, Paused: 1}).LogValue().String(); !strings.Contains(got, "payment_pending=2 paused=1") {
-		t.Error(got)
-	}
+	got := (Report{Found: 3, PaymentPending: 2, Paused: 1}).LogValue().String()
+	expect.That(t, strings.Contains(got, "payment_pending=2 paused=1"), "%v", got)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // bucket1m is a partition of a bucket that is fetched only before its records may leave.
@@ -48,14 +49,11 @@ func TestRelay_ABrokerClockSetBackDelaysNoRecord(t *testing.T) {
 		for _, m := range log.Appended()["order-close"] {
 			key := string(m.Key)
 			left[key]++
-			if late := m.Appended.Sub(due[key]); due[key].After(back.Add(time.Minute)) && (late < 0 || late > 200*time.Millisecond) {
-				t.Errorf("record %s left %v late", key, late)
-			}
+			late := m.Appended.Sub(due[key])
+			expect.That(t, !due[key].After(back.Add(time.Minute)) || (late >= 0 && late <= 200*time.Millisecond), "record %s left %v late", key, late)
 		}
 		for key := range due {
-			if left[key] != 1 {
-				t.Errorf("record %s left %d times", key, left[key])
-			}
+			expect.Equal(t, left[key], 1, "times that record %s left", key)
 		}
 		if far := log.Appended()["delay_30m"]; len(far) != 1 || far[0].Appended.After(back.Add(66*time.Second)) {
 			t.Errorf("hops of the record that is due in 10 h: %v; want one, within 66 s of the step at %v", far, back)
@@ -72,9 +70,7 @@ func TestRelay_AFutureAppendTimeKeepsNoRecordLonger(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
-		if hops := len(log.Keys("delay_30m")); hops != 1 {
-			t.Errorf("%d hops after the length of the bucket", hops)
-		}
+		expect.Equal(t, len(log.Keys("delay_30m")), 1, "hops after the length of the bucket")
 	})
 }
 
@@ -121,15 +117,11 @@ func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orde
 				continue
 			}
 			closed[key]++
-			if late := m.Appended.Sub(due[key]); late > apart+time.Second {
-				t.Errorf("%s left %v late", key, late)
-			}
+			expect.AtMost(t, m.Appended.Sub(due[key]), apart+time.Second, "the lateness of %s", key)
 		}
 	}
 	for key, n := range plan {
-		if closed[key] != 1 {
-			t.Errorf("%s reached the close topic %d times", key, closed[key])
-		}
+		expect.Equal(t, closed[key], 1, "times that %s reached the close topic", key)
 		most = max(most, 1+hops[key]-n) // the producer's append is the first
 	}
 	return most
@@ -152,9 +144,7 @@ func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
 					estimate.set(-5 * time.Second * time.Duration(steps))
 				}
 			})
-			if extra > 2+steps {
-				t.Errorf("with %v an order took %d hops more than planned, after %d clock steps", buckets, extra, steps)
-			}
+			expect.That(t, extra <= 2+steps, "with %v an order took %d hops more than planned, after %d clock steps", buckets, extra, steps)
 		})
 	}
 }
@@ -178,8 +168,6 @@ func hopsWhereClocksDiffer(t *testing.T, apart time.Duration, silent bool) {
 			return time.Now().Add(apart)
 		}}
 		extra := hopCount(t, log, time.Now, testBuckets, 4*time.Minute, apart.Abs(), func(time.Duration) {})
-		if extra > 2 {
-			t.Errorf("%v apart, silent %v, an order took %d hops more than planned", apart, silent, extra)
-		}
+		expect.That(t, extra <= 2, "%v apart, silent %v, an order took %d hops more than planned", apart, silent, extra)
 	})
 }

@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -58,9 +59,8 @@ func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 		late := time.Duration(rapid.Int64Range(0, int64(wire.ReadSlack)).Draw(t, "appended late by"))
 		remaining := b.Length - b.Tolerance() + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "remaining"))
 		release := b.Release(appended.Add(remaining-late), appended)
-		if on := nextFetch(b, last, last.Add(time.Hour)); on.Add(wire.ReadLead).After(release) {
-			t.Fatalf("%s is fetched at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
-		}
+		on := nextFetch(b, last, last.Add(time.Hour))
+		must.That(t, !on.Add(wire.ReadLead).After(release), "%s is fetched at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
 	})
 }
 
@@ -78,9 +78,8 @@ func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 	b := testBuckets[0]
 	for _, appended := range []int64{0, now - time.Hour.Milliseconds(), now, now + time.Hour.Milliseconds()} {
 		for atOnce, least := range map[bool]time.Duration{true: b.Length, false: min(minStay, b.Tolerance()/2)} {
-			if stays := milliseconds(releaseTime(b, atOnce, now+10*time.Hour.Milliseconds(), appended, now) - now); stays < least {
-				t.Errorf("appended at %d, now %d, it stays %v, want %v; read at once: %v", appended, now, stays, least, atOnce)
-			}
+			stays := milliseconds(releaseTime(b, atOnce, now+10*time.Hour.Milliseconds(), appended, now) - now)
+			expect.That(t, stays >= least, "appended at %d, now %d, it stays %v, want %v; read at once: %v", appended, now, stays, least, atOnce)
 		}
 	}
 }
@@ -90,25 +89,18 @@ func TestDecide_ADelayOverTheConfiguredMaximumIsKept(t *testing.T) {
 	now := epoch.UnixMilli()
 	largest := testBuckets[len(testBuckets)-1].Topic
 	for _, ahead := range []time.Duration{orderclose.DefaultMaxDelay + time.Hour, 365 * 24 * time.Hour, wire.MaxDelayLimit + orderclose.MaxDelaySlack} {
-		if to := testOptions().decide(now+ahead.Milliseconds(), now, now); to.topic != largest || to.cause != "" {
-			t.Errorf("due in %v: %+v", ahead, to)
-		}
+		to := testOptions().decide(now+ahead.Milliseconds(), now, now)
+		expect.That(t, to.topic == largest && to.cause == "", "due in %v: %+v", ahead, to)
 	}
 }
 
 func TestDecide_AnImpossibleDueTimeIsADeadLetter(t *testing.T) {
 	now := epoch.UnixMilli()
 	for _, due := range []int64{253402300799000, math.MaxInt64} {
-		if to := testOptions().decide(due, now, now+10_000); to.cause != "due_too_far" {
-			t.Errorf("due %d: %+v", due, to)
-		}
+		expect.Equal(t, testOptions().decide(due, now, now+10_000).cause, "due_too_far", "the cause of due time %d", due)
 	}
-	if to := testOptions().decide(math.MinInt64, now, now); !to.close {
-		t.Errorf("smallest due time: %+v; want the close topic", to)
-	}
-	if to := testOptions().decide(now+60_000, -1, now); to.topic != "delay_1m" {
-		t.Errorf("append time before 1970: %+v; want the bucket of a minute", to)
-	}
+	expect.That(t, testOptions().decide(math.MinInt64, now, now).close, "the smallest due time does not go to the close topic")
+	expect.Equal(t, testOptions().decide(now+60_000, -1, now).topic, "delay_1m", "the topic for an append time before 1970")
 }
 
 func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {
@@ -123,20 +115,15 @@ func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {
 		out, _ := w.takeReleased(now, 1<<30)
 		left := len(out)
 		for i, r := range out {
-			if r.DueAt > now {
-				t.Fatalf("left %d ms early", r.DueAt-now)
-			}
+			must.That(t, r.DueAt <= now, "left %d ms early", r.DueAt-now)
 			if i > 0 && (r.DueAt < out[i-1].DueAt || r.DueAt == out[i-1].DueAt && r.Offset < out[i-1].Offset) {
 				t.Fatalf("%+v left after %+v", out[i-1], r)
 			}
 		}
-		if head, ok := w.head(); ok && head.release <= now {
-			t.Fatal("the head's release time has passed and it did not leave")
-		}
+		head, ok := w.head()
+		must.That(t, !ok || head.release > now, "the head's release time has passed and it did not leave")
 		rest, _ := w.takeReleased(100, 1<<30)
-		if left+len(rest) != n || w.bytes != 0 || w.len() != 0 {
-			t.Fatalf("%d + %d of %d left, %d bytes remain", left, len(rest), n, w.bytes)
-		}
+		must.That(t, left+len(rest) == n && w.bytes == 0 && w.len() == 0, "%d + %d of %d left, %d bytes remain", left, len(rest), n, w.bytes)
 	})
 }
 
@@ -152,14 +139,11 @@ func TestWindow_ReadyRecordsLeaveFirstInSteps(t *testing.T) {
 		records, ready := w.takeReleased(1, 3*one)
 		for _, r := range records {
 			offsets = append(offsets, r.Offset)
-			if ready != (r.Offset < 10) {
-				t.Errorf("offset %d: ready is %v", r.Offset, ready)
-			}
+			expect.Equal(t, ready, r.Offset < 10, "offset %d: ready", r.Offset)
 		}
 	}
-	if diff := cmp.Diff([]int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, offsets); diff != "" || w.bytes != 0 {
-		t.Errorf("%d bytes remain (-want +got):\n%s", w.bytes, diff)
-	}
+	expect.Same(t, offsets, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "offsets")
+	expect.Equal(t, w.bytes, 0, "bytes that remain")
 }
 
 func TestBodyPool_CopiesDoNotShareMemory(t *testing.T) {
@@ -168,12 +152,9 @@ func TestBodyPool_CopiesDoNotShareMemory(t *testing.T) {
 	first, second := p.copy(source), p.copy(source)
 	clear(source)
 	first = append(first, "more"...)
-	if string(second) != "body" || string(first) != "bodymore" {
-		t.Errorf("%q and %q", first, second)
-	}
-	if big := p.copy(make([]byte, 2*bodyPoolSize)); len(big) != 2*bodyPoolSize {
-		t.Errorf("%d bytes", len(big))
-	}
+	expect.That(t, string(second) == "body" && string(first) == "bodymore", "%q and %q", first, second)
+	big := p.copy(make([]byte, 2*bodyPoolSize))
+	expect.That(t, len(big) == 2*bodyPoolSize, "%d bytes", len(big))
 }
 
 func TestMispicked_NeverCountsAPickByWireMd(t *testing.T) {
@@ -181,11 +162,7 @@ func TestMispicked_NeverCountsAPickByWireMd(t *testing.T) {
 		remaining := rapid.Int64Range(0, (40*time.Minute).Milliseconds()).Draw(t, "remaining")
 		late := rapid.Int64Range(0, wire.ReadSlack.Milliseconds()).Draw(t, "appended late by")
 		b := testBuckets.Pick(time.Duration(remaining) * time.Millisecond)
-		if b != testBuckets[0] && mispicked(b, remaining, late) {
-			t.Fatalf("%s for %d ms, appended %d ms later", b.Topic, remaining, late)
-		}
+		must.That(t, b == testBuckets[0] || !mispicked(b, remaining, late), "%s for %d ms, appended %d ms later", b.Topic, remaining, late)
 	})
-	if b := testBuckets[3]; !mispicked(b, time.Minute.Milliseconds(), 0) {
-		t.Errorf("a minute in %s does not count as mispicked", b.Topic)
-	}
+	expect.That(t, mispicked(testBuckets[3], time.Minute.Milliseconds(), 0), "a minute in %s does not count as mispicked", testBuckets[3].Topic)
 }

@@ -10,10 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -50,27 +49,20 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 		}
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		if done := log.DoneBelow(bucket10s); done != 0 {
-			t.Errorf("committed %d before the hop was acked", done)
-		}
+		expect.Equal(t, log.DoneBelow(bucket10s), 0, "committed before the hop was acked")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		seen := map[string]int{}
 		for _, m := range log.Appended()["order-close"] {
 			key := string(m.Key)
 			seen[key]++
-			if late := m.Appended.Sub(begin.Add(due[key])); late < 0 || late > 200*time.Millisecond {
-				t.Errorf("record %q left %v late", key, late)
-			}
+			expect.Between(t, m.Appended.Sub(begin.Add(due[key])), 0, 200*time.Millisecond, "the lateness of record %q", key)
 		}
 		for key := range due {
-			if seen[key] != 1 {
-				t.Errorf("record %q left %d times", key, seen[key])
-			}
+			expect.Equal(t, seen[key], 1, "times that record %q left", key)
 		}
-		if log.DoneBelow(bucket10s) != 62 || metrics.Value("partition_stuck_total") != 0 {
-			t.Errorf("done below %d, want 62; %v times stuck", log.DoneBelow(bucket10s), metrics.Value("partition_stuck_total"))
-		}
+		expect.That(t, log.DoneBelow(bucket10s) == 62 && metrics.Value("partition_stuck_total") == 0,
+			"done below %d, want 62; %v times stuck", log.DoneBelow(bucket10s), metrics.Value("partition_stuck_total"))
 	})
 }
 
@@ -85,9 +77,8 @@ func TestRelay_HopsContinueWhenTheirTopicIsBack(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(20*time.Second + send.MaxTime + 4*time.Second + time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"0", "1", "2"}, log.Keys("delay_1m")); diff != "" || log.DoneBelow(bucket10s) != 3 {
-			t.Errorf("done %d (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
-		}
+		expect.Same(t, log.Keys("delay_1m"), []string{"0", "1", "2"}, "hopped")
+		expect.Equal(t, log.DoneBelow(bucket10s), 3, "done below")
 	})
 }
 
@@ -104,12 +95,9 @@ func TestRelay_ARevocationLosesNoWaitingHop(t *testing.T) {
 				t.Errorf("committed %d before the hop was acked", done)
 			}
 		}
-		if diff := cmp.Diff([]string{"hops"}, log.Keys("delay_1m")); diff != "" {
-			t.Errorf("hopped (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff([]string{"due"}, log.Keys("order-close")); diff != "" || log.DoneBelow(bucket10s) != 2 {
-			t.Errorf("done %d, forwarded (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
-		}
+		expect.Same(t, log.Keys("delay_1m"), []string{"hops"}, "hopped")
+		expect.Same(t, log.Keys("order-close"), []string{"due"}, "forwarded")
+		expect.Equal(t, log.DoneBelow(bucket10s), 2, "done below")
 	})
 }
 
@@ -129,9 +117,8 @@ func TestRelay_AHopOfTheOldLogMarksNoOffset(t *testing.T) {
 		log.Recreate(bucket10s, record("new", 9*time.Second))
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
-		if done := log.DoneBelow(bucket10s); done != 0 || len(log.Keys("delay_1m")) != 3 {
-			t.Errorf("committed %d while the new log's first record waits", done)
-		}
+		done := log.DoneBelow(bucket10s)
+		expect.That(t, done == 0 && len(log.Keys("delay_1m")) == 3, "committed %d while the new log's first record waits", done)
 	})
 }
 
@@ -172,21 +159,17 @@ func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
 		}
 		fresh := log.Appended()["order-close"]
 		for _, m := range fresh {
-			if due, _ := m.Due(); m.Appended.Sub(due) > 100*time.Millisecond {
-				t.Errorf("%s left %v late", m.Key, m.Appended.Sub(due))
-			}
+			due, _ := m.Due()
+			expect.That(t, m.Appended.Sub(due) <= 100*time.Millisecond, "%s left %v late", m.Key, m.Appended.Sub(due))
 		}
 		overdue := time.Duration(metrics.Value("delay_head_overdue_seconds")) * time.Second
 		if head := time.Since(begin) - overdue; len(fresh) != 5 || head > 3*time.Second {
 			t.Errorf("%d fresh orders left; the head's release time is %v, want the replay's due time", len(fresh), head)
 		}
-		if done := log.DoneBelow(bucket10s); done != 0 {
-			t.Errorf("committed %d before the replay was acked", done)
-		}
+		expect.Equal(t, log.DoneBelow(bucket10s), 0, "committed before the replay was acked")
 		time.Sleep(26 * time.Minute)
-		if diff := cmp.Diff([]string{"replayed"}, log.Keys("order-close-replay")); diff != "" || log.DoneBelow(bucket10s) != 6 {
-			t.Errorf("done %d, replayed (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
-		}
+		expect.Same(t, log.Keys("order-close-replay"), []string{"replayed"}, "replayed")
+		expect.Equal(t, log.DoneBelow(bucket10s), 6, "done below")
 	})
 }
 
@@ -210,13 +193,11 @@ func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 			o.ReplayTopic, o.Registerer, o.Buckets = "order-close-replay", metrics, testBuckets[:1]
 		})()
 		time.Sleep(time.Minute)
-		if hops := log.Keys(bucket10s.Topic); len(hops) < 5 || len(log.Keys("order-close-replay")) != 1 {
-			t.Errorf("hops %v, replayed %v while the close topic accepts nothing", hops, log.Keys("order-close-replay"))
-		}
+		expect.That(t, len(log.Keys(bucket10s.Topic)) >= 5 && len(log.Keys("order-close-replay")) == 1,
+			"hops %v, replayed %v while the close topic accepts nothing", log.Keys(bucket10s.Topic), log.Keys("order-close-replay"))
 		time.Sleep(5 * time.Minute)
-		if n := len(log.Keys("order-close")); n != 20 || metrics.Value("partition_stuck_total") != 0 {
-			t.Errorf("%d of 20 left when the close topic was back; %v times stuck", n, metrics.Value("partition_stuck_total"))
-		}
+		expect.That(t, len(log.Keys("order-close")) == 20 && metrics.Value("partition_stuck_total") == 0,
+			"%d of 20 left when the close topic was back; %v times stuck", len(log.Keys("order-close")), metrics.Value("partition_stuck_total"))
 	})
 }
 
@@ -236,17 +217,11 @@ func TestRelay_AFailingControlTopicDelaysNothing(t *testing.T) {
 		log.Put(bucket10s, record("a", time.Second))
 		defer runRelay(t, log, nil)()
 		time.Sleep(2 * time.Second)
-		if diff := cmp.Diff([]string{"a"}, log.Keys("order-close")); diff != "" {
-			t.Errorf("after 2 s (-want +got):\n%s", diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"a"}, "after 2 s")
 		time.Sleep(4 * time.Minute)
-		if done := log.DoneBelow(bucket10s); done != 7 {
-			t.Errorf("committed %d before the notice of the loss was appended", done)
-		}
+		expect.Equal(t, log.DoneBelow(bucket10s), 7, "committed before the notice of the loss was appended")
 		time.Sleep(2 * time.Minute)
-		if notices := len(log.Keys("control")); notices != 1 || log.DoneBelow(bucket10s) != 41 {
-			t.Errorf("%d notices, done %d", notices, log.DoneBelow(bucket10s))
-		}
+		expect.That(t, len(log.Keys("control")) == 1 && log.DoneBelow(bucket10s) == 41, "%d notices, done %d", len(log.Keys("control")), log.DoneBelow(bucket10s))
 	})
 }
 
@@ -259,9 +234,7 @@ func TestRelay_AStopCommitsAllAckedRecords(t *testing.T) {
 		stop := runRelay(t, log, nil)
 		time.Sleep(1100 * time.Millisecond)
 		stop()
-		if done := log.DoneBelow(bucket10s); done != 2 {
-			t.Errorf("committed %d after the stop, want 2", done)
-		}
+		expect.Equal(t, log.DoneBelow(bucket10s), 2, "committed after the stop")
 	})
 }
 
@@ -280,25 +253,9 @@ func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 		log.Put(bucket10s, record("fresh", -time.Second))
 		defer runRelay(t, log, func(o *Options) { o.ReplayTopic = "order-close-replay" })()
 		time.Sleep(5 * time.Second)
-		if diff := cmp.Diff([]string{"replay"}, log.Keys("order-close-replay")); diff != "" {
-			t.Errorf("in the replay topic (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff([]string{"fresh"}, log.Keys("order-close")); diff != "" {
-			t.Errorf("in the close topic (-want +got):\n%s", diff)
-		}
+		expect.Same(t, log.Keys("order-close-replay"), []string{"replay"}, "in the replay topic")
+		expect.Same(t, log.Keys("order-close"), []string{"fresh"}, "in the close topic")
 	})
-}
-
-// readLog records the offset up to which it was read.
-type readLog struct {
-	testkit.Log
-	upTo atomic.Int64
-}
-
-func (l *readLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	f, err := l.Log.Read(ctx, at)
-	l.upTo.Store(max(l.upTo.Load(), f.Next))
-	return f, err
 }
 
 // The dead letters in memory are bounded, and in the end every record becomes a dead
@@ -306,7 +263,7 @@ func (l *readLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, err
 func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
-		log := &readLog{}
+		log := &testkit.Log{}
 		var fixed atomic.Bool
 		log.Fail = func(topic string) error {
 			if topic == "dead" && !fixed.Load() {
@@ -317,15 +274,12 @@ func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		for range garbage {
 			log.Put(bucket10s, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
-		defer runRelay(t, &log.Log, func(o *Options) { o.Log = log })()
+		defer runRelay(t, log, nil)()
 		time.Sleep(time.Minute)
-		if n := log.upTo.Load(); n > most {
-			t.Errorf("%d records of garbage were read, want %d at most", n, most)
-		}
+		expect.AtMost(t, log.ReadUpTo(), most, "records of garbage that were read")
 		fixed.Store(true)
 		time.Sleep(time.Minute)
-		if n := len(log.Keys("dead")); n != garbage || log.DoneBelow(bucket10s) != garbage {
-			t.Errorf("%d of %d are dead letters, done below %d", n, garbage, log.DoneBelow(bucket10s))
-		}
+		expect.That(t, len(log.Keys("dead")) == garbage && log.DoneBelow(bucket10s) == garbage,
+			"%d of %d are dead letters, done below %d", len(log.Keys("dead")), garbage, log.DoneBelow(bucket10s))
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -61,15 +62,9 @@ func TestRelay_AProducerWithAnEarlierListMakesNoOrderLate(t *testing.T) {
 			log.Put(at, record("ten seconds", 10*time.Second))
 			time.Sleep(time.Hour)
 			late := lateness(t, log)
-			if late["six minutes"] > time.Second {
-				t.Errorf("restarted %v: an order of six minutes was %v late", restarted, late["six minutes"])
-			}
-			if late["ten seconds"] > time.Minute {
-				t.Errorf("restarted %v: an order of ten seconds was %v late, want a minute at most", restarted, late["ten seconds"])
-			}
-			if n := len(log.Keys("order-close")); n != 64 {
-				t.Errorf("restarted %v: %d records were forwarded, want 64, each once", restarted, n)
-			}
+			expect.That(t, late["six minutes"] <= time.Second, "restarted %v: an order of six minutes was %v late", restarted, late["six minutes"])
+			expect.AtMost(t, late["ten seconds"], time.Minute, "restarted %v: the lateness of an order of ten seconds", restarted)
+			expect.Equal(t, len(log.Keys("order-close")), 64, "restarted %v: forwarded records, each once", restarted)
 		})
 	}
 }
@@ -96,16 +91,10 @@ func TestRelay_AFullWindowKeepsTheEarliest(t *testing.T) {
 			time.Sleep(40 * time.Minute)
 			late := lateness(t, log)
 			for _, key := range quick {
-				if late[key] > time.Minute {
-					t.Fatalf("buckets %v: %s was %v late", buckets, key, late[key])
-				}
+				must.That(t, late[key] <= time.Minute, "buckets %v: %s was %v late", buckets, key, late[key])
 			}
-			if n := len(log.Keys("order-close")); n != 3601+len(quick) {
-				t.Errorf("buckets %v: %d records were forwarded, want %d, each once", buckets, n, 3601+len(quick))
-			}
-			if done := log.DoneBelow(at); done != int64(3601+len(quick)) {
-				t.Errorf("buckets %v: done below %d of %d", buckets, done, 3601+len(quick))
-			}
+			expect.Equal(t, len(log.Keys("order-close")), 3601+len(quick), "buckets %v: forwarded records, each once", buckets)
+			expect.That(t, log.DoneBelow(at) == int64(3601+len(quick)), "buckets %v: done below %d of %d", buckets, log.DoneBelow(at), 3601+len(quick))
 		})
 	}
 }
@@ -129,12 +118,8 @@ func TestRelay_AFullWindowReadsAllUrgentRecordsBeforeItBeginsAgain(t *testing.T)
 			o.Log, o.Buckets, o.WindowBytes = log, orderclose.Buckets{bucket5m, bucket30m}, 300<<10
 		})()
 		time.Sleep(40 * time.Minute)
-		if late := lateness(t, log.Log)["8m0s 0"]; late > 10*time.Second {
-			t.Errorf("the last urgent record was %v late", late)
-		}
-		if n := len(log.Keys("order-close")); n != 28_501 {
-			t.Errorf("%d records were forwarded, want 28501, each once", n)
-		}
+		expect.AtMost(t, lateness(t, log.Log)["8m0s 0"], 10*time.Second, "the lateness of the last urgent record")
+		expect.Equal(t, len(log.Keys("order-close")), 28_501, "forwarded records, each once")
 	})
 }
 
@@ -156,9 +141,7 @@ func TestRelay_AFullWindowDoesNotReadWithoutAPause(t *testing.T) {
 			}
 			defer runRelay(t, log.Log, func(o *Options) { o.Log, o.Buckets, o.WindowBytes = log, orderclose.Buckets{b}, 187<<10 })()
 			time.Sleep(4 * time.Second)
-			if n := log.fetches.Load(); n > 30 {
-				t.Errorf("bucket %v: %d fetches in 4 s", row.bucket, n)
-			}
+			expect.AtMost(t, log.fetches.Load(), 30, "bucket %v: fetches in 4 s", row.bucket)
 		})
 	}
 }
@@ -188,13 +171,9 @@ func TestRelay_ReadsARecordTwice(t *testing.T) {
 		}
 		defer runRelay(t, log.Log, func(o *Options) { o.Log, o.Buckets = log, orderclose.Buckets{bucket5m, bucket2h} })()
 		time.Sleep(119 * time.Minute)
-		if n := log.n.Load(); n > 2*records {
-			t.Errorf("%d records were read while %d waited, want each twice at most", n, records)
-		}
+		expect.AtMost(t, log.n.Load(), 2*records, "records that were read while %d waited", records)
 		time.Sleep(2 * time.Minute)
-		if n := len(log.Keys("order-close")); n != records {
-			t.Errorf("%d of %d were forwarded", n, records)
-		}
+		expect.Equal(t, len(log.Keys("order-close")), records, "forwarded records")
 	})
 }
 
@@ -212,13 +191,9 @@ func TestRelay_AFullWindowOfTheSmallestBucketDelaysNoRecord(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for key, late := range lateness(t, log) {
-			if late > 1200*time.Millisecond {
-				t.Fatalf("record %s was %v late, want some more than a look-ahead's second", key, late)
-			}
+			must.That(t, late <= 1200*time.Millisecond, "record %s was %v late, want some more than a look-ahead's second", key, late)
 		}
-		if n := len(log.Keys("order-close")); n != records+1 {
-			t.Errorf("%d records were forwarded, want %d", n, records+1)
-		}
+		expect.Equal(t, len(log.Keys("order-close")), records+1, "forwarded records")
 	})
 }
 
@@ -250,25 +225,17 @@ func TestRelay_AnEmptyPartitionIsFetchedRarely(t *testing.T) {
 			o.Buckets = orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: hour.Topic, Length: time.Hour}}
 		})()
 		time.Sleep(3 * time.Hour) // all records have left
-		if keys := log.Keys("order-close"); len(keys) != 2 {
-			t.Fatalf("forwarded %v, want both records", keys)
-		}
+		must.That(t, len(log.Keys("order-close")) == 2, "forwarded %v, want both records", log.Keys("order-close"))
 		log.short.Store(0)
 		log.long.Store(0)
 		time.Sleep(10 * time.Minute)
-		if n := log.long.Load(); n > 11 {
-			t.Errorf("%d fetches of the hour's bucket in ten minutes, want one a minute", n)
-		}
-		if n := log.short.Load(); n < 200 {
-			t.Errorf("%d fetches of the smallest bucket in ten minutes, want one every 2 s", n)
-		}
+		expect.AtMost(t, log.long.Load(), 11, "fetches of the hour's bucket in ten minutes")
+		expect.That(t, log.short.Load() >= 200, "%d fetches of the smallest bucket in ten minutes, want one every 2 s", log.short.Load())
 		began := time.Now()
 		log.Put(hour, record("later", time.Hour))
 		for len(log.Keys("order-close")) < 3 {
 			time.Sleep(500 * time.Millisecond)
 		}
-		if took := time.Since(began); took < time.Hour || took > time.Hour+time.Second {
-			t.Errorf("the record was forwarded after %v, want an hour", took)
-		}
+		expect.Between(t, time.Since(began), time.Hour, time.Hour+time.Second, "the time until the record was forwarded")
 	})
 }

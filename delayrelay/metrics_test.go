@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -17,9 +18,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m := must.Get(newMetrics(r, func() time.Time { return now }))(t)
 	m.Serve("delay_5m") // a series must exist at 0, or increase() does not see its first increase
 	for _, name := range []string{"relay_forwarded_total", "relay_hops_total", "mispicked_total", "relay_window_dropped_total", "producer_stamped_batches_total"} {
-		if n := r.Series(name); n != 1 {
-			t.Errorf("%s has %d series at 0, want 1", name, n)
-		}
+		expect.Equal(t, r.Series(name), 1, "%s: series at 0", name)
 	}
 	m.Waiting("delay_5m", 3, now.Add(-90*time.Second), 7, 700)
 	m.Waiting("delay_5m", 4, now.Add(time.Minute), 1, 100)
@@ -29,21 +28,16 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.forwarded.WithLabelValues("delay_5m").Inc()
 	m.lateness.Observe(.002)
 	for partition, want := range map[string]float64{"3": 90, "4": 0, "5": 0} {
-		if got := r.Value("delay_head_overdue_seconds", "topic", "delay_5m", "partition", partition); got != want {
-			t.Errorf("the head of partition %s is overdue by %v, want %v", partition, got, want)
-		}
+		got := r.Value("delay_head_overdue_seconds", "topic", "delay_5m", "partition", partition)
+		expect.That(t, got == want, "the head of partition %s is overdue by %v, want %v", partition, got, want)
 	}
 	for name, want := range map[string]float64{
 		"relay_window_records": 8, "relay_window_bytes": 800, "relay_lateness_seconds": 1, "relay_forwarded_total": 1, "relay_early_total": 0,
 	} {
-		if got := r.Value(name); got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
+		expect.Equal(t, r.Value(name), want, "%s", name)
 	}
 	for _, name := range []string{"delay_head_overdue_seconds", "relay_window_records", "relay_window_bytes"} {
-		if n := r.Series(name); n != 3 {
-			t.Errorf("%s has %d series, want 3: a revoked partition has none", name, n)
-		}
+		expect.Equal(t, r.Series(name), 3, "%s: series of the partitions that are not revoked", name)
 	}
 }
 
@@ -53,12 +47,9 @@ func TestRelay_WithoutExemplarsAllocatesNothingForATrace(t *testing.T) {
 	m.Headers = append(m.Headers, wire.Header{Key: wire.HeaderTraceparent, Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")})
 	for exemplars, want := range map[bool]string{false: "", true: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"} {
 		h, raw := &handler{o: &Options{Exemplars: exemplars}}, m.Raw()
-		if got := h.traceparent(&raw); got != want {
-			t.Errorf("exemplars %v: %q, want %q", exemplars, got, want)
-		}
-		if n := testing.AllocsPerRun(100, func() { h.traceparent(&raw) }); n > 0 && !exemplars {
-			t.Errorf("%v allocations", n)
-		}
+		expect.Equal(t, h.traceparent(&raw), want, "exemplars %v", exemplars)
+		n := testing.AllocsPerRun(100, func() { h.traceparent(&raw) })
+		expect.That(t, n == 0 || exemplars, "%v allocations", n)
 	}
 }
 
@@ -69,9 +60,7 @@ func TestRelay_ADueRecordIsOverdueSinceItsDueTime(t *testing.T) {
 		log.Put(bucket10s, record("late", -2*time.Second))
 		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		time.Sleep(time.Second)
-		if overdue := metrics.Value("delay_head_overdue_seconds"); overdue < 2 || overdue > 4 {
-			t.Errorf("the head is overdue by %v s, want 3", overdue)
-		}
+		expect.Between(t, metrics.Value("delay_head_overdue_seconds"), 2, 4, "the seconds that the head is overdue by")
 	})
 }
 
@@ -88,12 +77,8 @@ func TestRelay_CountsARecordAsEarlyByWholeMilliseconds(t *testing.T) {
 				})()
 				log.Put(bucket10s, record("a", 2*time.Second))
 				time.Sleep(5 * time.Second)
-				if n := len(log.Keys("order-close")); n != 1 {
-					t.Errorf("%d records left", n)
-				}
-				if early := metrics.Value("relay_early_total"); early != want {
-					t.Errorf("%v records were early, want %v", early, want)
-				}
+				expect.Equal(t, len(log.Keys("order-close")), 1, "records left")
+				expect.Equal(t, metrics.Value("relay_early_total"), want, "early records")
 			})
 		})
 	}

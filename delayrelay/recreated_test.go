@@ -7,10 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -33,9 +32,8 @@ func TestRelay_ARecreatedLog(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if keys := log.Keys("order-close"); len(keys) == 0 || keys[len(keys)-1] != "new" || log.DoneBelow(bucket10s) != 1 {
-			t.Errorf("forwarded %v, done %d", keys, log.DoneBelow(bucket10s))
-		}
+		keys := log.Keys("order-close")
+		expect.That(t, len(keys) != 0 && keys[len(keys)-1] == "new" && log.DoneBelow(bucket10s) == 1, "forwarded %v, done %d", keys, log.DoneBelow(bucket10s))
 	})
 }
 
@@ -80,14 +78,11 @@ func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 		log.Recreate(at, all...)
 		time.Sleep(70 * time.Second)
 		synctest.Wait()
-		if notices := len(log.Appended()["control"]); notices != 1 {
-			t.Errorf("%d notices of losses after %v, want 1", notices, time.Since(began))
-		}
+		expect.Equal(t, len(log.Appended()["control"]), 1, "notices of losses after %v", time.Since(began))
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if diff := cmp.Diff(want, log.Keys("order-close")); diff != "" || log.DoneBelow(at) != 5 {
-			t.Errorf("done below %d, forwarded (-want +got):\n%s", log.DoneBelow(at), diff)
-		}
+		expect.Same(t, log.Keys("order-close"), want, "forwarded")
+		expect.Equal(t, log.DoneBelow(at), 5, "done below")
 	})
 }
 
@@ -105,8 +100,7 @@ func TestRelay_IgnoresACommitOfAnotherLog(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff(want, log.Keys("order-close")); diff != "" || len(log.Appended()["control"]) != 1 {
-			t.Errorf("forwarded (-want +got), with %d notices of losses:\n%s", len(log.Appended()["control"]), diff)
-		}
+		expect.Same(t, log.Keys("order-close"), want, "forwarded")
+		expect.Equal(t, len(log.Appended()["control"]), 1, "notices of losses")
 	})
 }

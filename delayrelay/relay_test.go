@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -55,13 +55,9 @@ func TestRelay_ReplaysKeepTheirLane(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		for topic, want := range map[string][]string{"order-close": {"fresh"}, "order-close-replay": {"replayed"}} {
-			if diff := cmp.Diff(want, log.Keys(topic)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", topic, diff)
-			}
+			expect.Same(t, log.Keys(topic), want, "%s", topic)
 		}
-		if log.DoneBelow(bucket10s) != 3 {
-			t.Errorf("done below %d, want 3", log.DoneBelow(bucket10s))
-		}
+		expect.Equal(t, log.DoneBelow(bucket10s), 3, "done below")
 	})
 }
 
@@ -73,17 +69,14 @@ func TestRelay_ALaterDueTimeInFrontDelaysNoRecord(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"quick"}, log.Keys("order-close")); diff != "" {
-			t.Errorf("after 1 s (-want +got):\n%s", diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"quick"}, "after 1 s")
 		if done := log.DoneBelow(bucket10s); done > 0 {
 			t.Errorf("committed %d while offset 0 still waits", done)
 		}
 		time.Sleep(8 * time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"quick", "slow"}, log.Keys("order-close")); diff != "" || log.DoneBelow(bucket10s) != 2 {
-			t.Errorf("after 9 s, done %d (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"quick", "slow"}, "forwarded after 9 s")
+		expect.Equal(t, log.DoneBelow(bucket10s), 2, "done below")
 	})
 }
 
@@ -100,14 +93,11 @@ func TestRelay_CommitsOnlyAfterTheAck(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if done := log.DoneBelow(bucket10s); done != 0 {
-			t.Errorf("committed %d before an ack", done)
-		}
+		expect.Equal(t, log.DoneBelow(bucket10s), 0, "committed before an ack")
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"a"}, log.Keys("order-close")); diff != "" || log.DoneBelow(bucket10s) != 1 {
-			t.Errorf("done %d (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"a"}, "forwarded")
+		expect.Equal(t, log.DoneBelow(bucket10s), 1, "done below")
 	})
 }
 
@@ -118,9 +108,7 @@ func TestRelay_ARecordThatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"long"}, log.Keys("delay_1m")); diff != "" {
-			t.Errorf("in delay_1m (-want +got):\n%s", diff)
-		}
+		expect.Same(t, log.Keys("delay_1m"), []string{"long"}, "in delay_1m")
 	})
 }
 
@@ -137,9 +125,7 @@ func TestRelay_AFailingDeadLetterTopicDelaysNoRecord(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"well"}, log.Keys("order-close")); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"well"}, "in the close topic")
 		if done := log.DoneBelow(bucket10s); done > 0 {
 			t.Errorf("committed %d before the dead letter was appended", done)
 		}
@@ -155,9 +141,8 @@ func TestRelay_ContinuesAtTheLogStartAfterALoss(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"a"}, log.Keys("order-close")); diff != "" || log.DoneBelow(bucket10s) != 41 {
-			t.Errorf("done %d, want 41 (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"a"}, "forwarded")
+		expect.Equal(t, log.DoneBelow(bucket10s), 41, "done below")
 	})
 }
 
@@ -184,20 +169,12 @@ func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
 		seen := map[string]bool{}
 		for _, m := range log.Appended()["order-close"] {
 			key := string(m.Key)
-			if late := m.Appended.Sub(begin.Add(due[key])); late < 0 || late > 150*time.Millisecond {
-				t.Errorf("record %s left %v late", key, late)
-			}
-			if seen[key] {
-				t.Errorf("record %s left twice", key)
-			}
+			expect.Between(t, m.Appended.Sub(begin.Add(due[key])), 0, 150*time.Millisecond, "the lateness of record %s", key)
+			expect.That(t, !seen[key], "record %s left twice", key)
 			seen[key] = true
 		}
-		if len(seen) != records || log.DoneBelow(bucket10s) != records {
-			t.Errorf("%d of %d were forwarded, done %d", len(seen), records, log.DoneBelow(bucket10s))
-		}
-		if most == 0 || most > bytes {
-			t.Errorf("%v bytes were in the window, want %d at most", most, bytes)
-		}
+		expect.That(t, len(seen) == records && log.DoneBelow(bucket10s) == records, "%d of %d were forwarded, done %d", len(seen), records, log.DoneBelow(bucket10s))
+		expect.That(t, most != 0 && most <= bytes, "%v bytes were in the window, want %d at most", most, bytes)
 	})
 }
 
@@ -232,9 +209,8 @@ func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 		})()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"before", "hangs", "after"}, log.Keys("order-close")); diff != "" || log.DoneBelow(bucket10s) != 3 {
-			t.Errorf("done %d (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"before", "hangs", "after"}, "forwarded")
+		expect.Equal(t, log.DoneBelow(bucket10s), 3, "done below")
 	})
 }
 
@@ -266,9 +242,8 @@ func TestRelay_AKafkaOutageIsNotAHang(t *testing.T) {
 		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"a"}, log.Keys("order-close")); diff != "" || metrics.Value("partition_stuck_total") != 0 {
-			t.Errorf("%v times stuck (-want +got):\n%s", metrics.Value("partition_stuck_total"), diff)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"a"}, "forwarded")
+		expect.Equal(t, metrics.Value("partition_stuck_total"), 0, "times stuck")
 	})
 }
 
@@ -289,23 +264,18 @@ func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
 			})
 			time.Sleep(9 * time.Second)
 			synctest.Wait()
-			if moved := len(log.Keys("order-close")) > 0; moved == lost {
-				t.Errorf("claim lost: %v; record moved: %v", lost, moved)
-			}
+			moved := len(log.Keys("order-close")) > 0
+			expect.That(t, moved != lost, "claim lost: %v; record moved: %v", lost, moved)
 			stop()
 		})
 	}
 }
 
 func TestNew_RejectsIncompleteOptions(t *testing.T) {
-	if _, err := New(Options{}); err == nil {
-		t.Error("accepted empty options")
-	}
+	expect.That(t, expect.Err(New(Options{})) != nil, "accepted empty options")
 	o := Options{Log: &testkit.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d", ControlTopic: "c2",
 		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
-	if _, err := New(o); err == nil {
-		t.Error("accepted unsorted buckets")
-	}
+	expect.That(t, expect.Err(New(o)) != nil, "accepted unsorted buckets")
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -358,8 +328,7 @@ func TestRelay_AClosePartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 			due, _ := m.Due()
 			worst, n = max(worst, m.Appended.Sub(due)), n+1
 		}
-		if n != 300 || worst > 200*time.Millisecond {
-			t.Errorf("%d records of the healthy partition were appended, the latest %v late; want 300, at most 200 ms late", n, worst)
-		}
+		expect.That(t, n == 300 && worst <= 200*time.Millisecond,
+			"%d records of the healthy partition were appended, the latest %v late; want 300, at most 200 ms late", n, worst)
 	})
 }

@@ -3,6 +3,9 @@ package outbox
 import (
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestNextPause(t *testing.T) {
@@ -19,19 +22,14 @@ func TestNextPause(t *testing.T) {
 		{longestPause, 1, shortestPause},
 		{2 * time.Second, 0, longestPause}, // after a failure
 	} {
-		if got := nextPause(c.last, c.found, 10); got != c.want {
-			t.Errorf("after a pause of %v and %d of 10 rows: %v, want %v", c.last, c.found, got, c.want)
-		}
+		expect.Equal(t, nextPause(c.last, c.found, 10), c.want, "the pause after one of %v and %d of 10 rows", c.last, c.found)
 	}
 }
 
 func TestJitter_StaysWithinAFifth(t *testing.T) {
 	for range 1000 {
-		if d := jitter(100); d < 80 || d > 120 {
-			t.Fatal(d)
-		}
+		d := jitter(100)
+		must.That(t, d >= 80 && d <= 120, "%v", d)
 	}
-	if jitter(0) != 0 {
-		t.Error("jitter of 0 is not 0")
-	}
+	expect.Equal(t, jitter(0), 0, "the jitter of 0")
 }

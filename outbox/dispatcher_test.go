@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -239,12 +240,8 @@ func runKind(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, ba
 		t.Helper()
 		cancel()
 		began := time.Now()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("the dispatcher took %v to stop", took)
-		}
+		expect.NoError(t, <-done)
+		expect.AtMost(t, time.Since(began), 5*time.Second, "the time that the dispatcher took to stop")
 	}
 }
 
@@ -264,9 +261,8 @@ func TestDispatcher_PublishesAndDeletes(t *testing.T) {
 			t.Errorf("%d counted, left %v, published (-want +got):\n%s", m.dispatched(), s.left(), diff)
 		}
 		first := l.appended["events"][0]
-		if v, _ := first.Header(orderclose.HeaderContentType); v != orderclose.EventContentType || string(first.Value) != "about "+string(first.Key) {
-			t.Errorf("a record is %+v", first)
-		}
+		v, _ := first.Header(orderclose.HeaderContentType)
+		expect.That(t, v == orderclose.EventContentType && string(first.Value) == "about "+string(first.Key), "a record is %+v", first)
 	})
 }
 
@@ -292,9 +288,8 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 		for header, want := range map[string]string{
 			wire.HeaderCause: "refused", wire.HeaderStage: Stage, wire.HeaderSourceTopic: "outbox_events", wire.HeaderSourceOffset: "8",
 		} {
-			if v, _ := dead[0].Header(header); v != want {
-				t.Errorf("header %s is %q, want %q", header, v, want)
-			}
+			v, _ := dead[0].Header(header)
+			expect.That(t, v == want, "header %s is %q, want %q", header, v, want)
 		}
 	})
 }
@@ -327,9 +322,7 @@ func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 		fixed = true
 		mu.Unlock()
 		time.Sleep(quarantineTime + time.Second)
-		if len(s.left()) > 0 || m.dead("refused") != 1 {
-			t.Errorf("left %v, dead letters %v", s.left(), m.Value("dead_letters_total"))
-		}
+		expect.That(t, len(s.left()) == 0 && m.dead("refused") == 1, "left %v, dead letters %v", s.left(), m.Value("dead_letters_total"))
 	})
 }
 
@@ -391,19 +384,13 @@ func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 		}}
 		defer run(t, s, l, m, 10)()
 		time.Sleep(time.Minute)
-		if diff := cmp.Diff(stuck, s.left()); diff != "" {
-			t.Errorf("left (-want +got):\n%s", diff)
-		}
+		expect.Same(t, s.left(), stuck, "left")
 		s.looked()
 		time.Sleep(time.Minute)
-		if n := s.looked(); n > 2*60*walkBatches {
-			t.Errorf("%d polls in a minute while nothing can be published", n)
-		}
+		expect.AtMost(t, s.looked(), 2*60*walkBatches, "polls in a minute while nothing can be published")
 		s.add("other-fresh")
 		time.Sleep(publishTimeout + 2*time.Second) // an append to the partition may be in flight just then
-		if diff := cmp.Diff(stuck, s.left()); diff != "" {
-			t.Errorf("with a new row, left (-want +got):\n%s", diff)
-		}
+		expect.Same(t, s.left(), stuck, "with a new row, left")
 		close(back)
 		time.Sleep(time.Minute)
 		if left := s.left(); len(left) > 0 || m.dispatched() != 1501 {
@@ -433,9 +420,8 @@ func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 			}}
 			defer run(t, s, l, m, 400)()
 			time.Sleep(2 * time.Minute) // with answers after 2.5 s it takes half of it, and at times a little more
-			if left := len(s.left()); left > 0 || len(l.keys("events")) != 1000 {
-				t.Errorf("answers after %v: %d are left, %d were written", answer, left, len(l.keys("events")))
-			}
+			left := len(s.left())
+			expect.That(t, left == 0 && len(l.keys("events")) == 1000, "answers after %v: %d are left, %d were written", answer, left, len(l.keys("events")))
 		})
 	}
 }
@@ -453,9 +439,7 @@ func TestDispatcher_ManyRejectedRowsShareDeadLetterAppends(t *testing.T) {
 		}}
 		defer run(t, s, l, m, 999)()
 		time.Sleep(30 * time.Second)
-		if left := s.left(); len(left) > 0 || m.dead("refused") != 600 {
-			t.Errorf("%d are left, dead letters %v", len(left), m.Value("dead_letters_total"))
-		}
+		expect.That(t, len(s.left()) == 0 && m.dead("refused") == 600, "%d are left, dead letters %v", len(s.left()), m.Value("dead_letters_total"))
 	})
 }
 
@@ -471,9 +455,7 @@ func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 		stop := run(t, s, l, m, 10)
 		<-begun
 		stop()
-		if len(s.left()) != 0 || len(l.keys("events")) != 5 {
-			t.Errorf("published %v, left %v", l.keys("events"), s.left())
-		}
+		expect.That(t, len(s.left()) == 0 && len(l.keys("events")) == 5, "published %v, left %v", l.keys("events"), s.left())
 	})
 }
 
@@ -492,9 +474,7 @@ func TestDispatcher_AQuietOutboxCostsOneStatementASecond(t *testing.T) {
 		}
 		s.add("late")
 		time.Sleep(2 * time.Second)
-		if left := s.left(); len(left) != 0 {
-			t.Errorf("%v wait after two seconds", left)
-		}
+		expect.That(t, len(s.left()) == 0, "%v wait after two seconds", s.left())
 
 	})
 }
@@ -512,9 +492,7 @@ func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 		}}}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := d.Run(ctx); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, d.Run(ctx))
 		got := []string{strings.Join(l.keys("delay_short"), ","), strings.Join(l.keys("delay_long"), ","), strings.Join(l.keys("dead"), ",")}
 		if diff := cmp.Diff([]string{"short", "long", "odd"}, got); diff != "" || len(s.left()) > 0 || m.dead("unreadable") != 1 {
 			t.Errorf("left %v, %v, (-want +got):\n%s", s.left(), m.Value("dead_letters_total"), diff)
@@ -550,15 +528,11 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 		ran := make(chan error)
 		go func() { ran <- d.Run(ctx) }()
 		time.Sleep(time.Hour)
-		if left := s.left(); len(left) != 5 {
-			t.Errorf("without Kafka %v are left", left)
-		}
+		expect.That(t, len(s.left()) == 5, "without Kafka %v are left", s.left())
 		away.Store(false)
 		time.Sleep(quarantineTime + 10*time.Second) // dead letters could not be written before
 		cancel()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-ran)
 		got := map[string]string{}
 		for _, topic := range []string{"1m", "30m", "2h", "close", "dead"} {
 			got[topic] = strings.Join(l.keys(topic), " ")
@@ -590,13 +564,9 @@ func TestDispatcher_WhileTheOutboxCannotBeReadRowsMayWait(t *testing.T) {
 		time.Sleep(time.Hour)
 		away(true)
 		time.Sleep(10 * time.Minute)
-		if got := oldest(); got < 590 || got > 605 {
-			t.Errorf("after ten minutes the oldest row is %v s old", got)
-		}
+		expect.Between(t, oldest(), 590, 605, "the age of the oldest row after ten minutes")
 		away(false)
 		time.Sleep(2 * time.Second)
-		if got := oldest(); got != 0 {
-			t.Errorf("read again, the oldest row is %v s old", got)
-		}
+		expect.Equal(t, oldest(), 0, "the age of the oldest row after another read")
 	})
 }

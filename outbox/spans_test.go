@@ -8,6 +8,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -30,13 +32,10 @@ func TestRowBatch_ARecordCarriesTheTraceOfItsPublication(t *testing.T) {
 	b.ack([]wire.RawRecord{published.Raw(), untraced.Raw()})
 	b.err = errors.New("Kafka is away")
 	b.endTraces()
-	if _, has := untraced.Header(wire.HeaderTraceparent); has {
-		t.Error("the event of an order that is not traced has a trace context")
-	}
+	_, has := untraced.Header(wire.HeaderTraceparent)
+	expect.That(t, !has, "the event of an order that is not traced has a trace context")
 	spans := recorder.Ended()
-	if len(spans) != 2 {
-		t.Fatalf("%d spans, want 2", len(spans))
-	}
+	must.That(t, len(spans) == 2, "%d spans, want 2", len(spans))
 	for i, m := range []wire.Message{published, failed} {
 		header, _ := m.Header(wire.HeaderTraceparent)
 		s := spans[i]
@@ -57,7 +56,6 @@ func TestRowBatch_WithoutTracingAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	b.trace(never, tracing.Event, &m)
-	if header, _ := m.Header(wire.HeaderTraceparent); header != sampledTrace {
-		t.Errorf("the record has %q, want what the row has", header)
-	}
+	header, _ := m.Header(wire.HeaderTraceparent)
+	expect.That(t, header == sampledTrace, "the record has %q, want what the row has", header)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // Each worker publishes a row once, however long the database accepts no writes, also
@@ -17,9 +19,8 @@ func TestDispatcher_PublishesRowsOnceIfTheDatabaseAcceptsNoWrites(t *testing.T) 
 				s.setFull(true)
 				defer run(t, s, l, m, 10)()
 				time.Sleep(10 * time.Minute)
-				if got := len(l.keys("events")); got > DefaultInFlight*n || len(s.left()) != n {
-					t.Errorf("%d records of %d rows, %d rows left", got, n, len(s.left()))
-				}
+				expect.That(t, len(l.keys("events")) <= DefaultInFlight*n && len(s.left()) == n,
+					"%d records of %d rows, %d rows left", len(l.keys("events")), n, len(s.left()))
 				s.setFull(false)
 				time.Sleep(5 * time.Second)
 				if got := len(l.keys("events")); got > DefaultInFlight*n || len(s.left()) != 0 || m.dispatched() != n {
@@ -44,8 +45,6 @@ func TestDispatcher_AReusedIdIsAnotherRow(t *testing.T) {
 		s.rows[1], s.full = row, false
 		s.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		if got := fmt.Sprint(l.keys("events")); got != "[former new]" || len(s.left()) != 0 {
-			t.Errorf("published %v, left %v", got, s.left())
-		}
+		expect.That(t, fmt.Sprint(l.keys("events")) == "[former new]" && len(s.left()) == 0, "published %v, left %v", fmt.Sprint(l.keys("events")), s.left())
 	})
 }

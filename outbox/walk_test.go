@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -42,21 +43,17 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 			l := &fakeLog{missing: func(topic string) bool { return topic == "long" && !made.Load() }}
 			defer runKind(t, s, l, m, 10, byName)()
 			time.Sleep(time.Second)
-			if n := len(l.keys("short")); n != 20 {
-				t.Errorf("%d rows at the head are for a missing topic: %d of 20 others were published within a second", head, n)
-			}
+			expect.Equal(t, len(l.keys("short")), 20, "published of 20 others within a second, with %d rows at the head for a missing topic", head)
 			time.Sleep(time.Minute)
 			s.add("short-fresh")
 			time.Sleep(longestPause * 6 / 5)
-			if n := len(l.keys("short")); n != 21 || len(s.left()) != head {
-				t.Errorf("%d rows at the head: a minute later %d of 21 others were published, %d are left", head, n, len(s.left()))
-			}
+			n := len(l.keys("short"))
+			expect.That(t, n == 21 && len(s.left()) == head, "%d rows at the head: a minute later %d of 21 others were published, %d are left", head, n, len(s.left()))
 			made.Store(true)
 			// The probe, the rest of a walk, and a whole walk, each after a pause of the polls.
 			time.Sleep(send.MaxRest + 2*walkPause + 3*longestPause*6/5)
-			if left := s.left(); len(left) != 0 || m.dispatched() != head+21 {
-				t.Errorf("%d rows at the head: after the topic was created, %d of them are left", head, len(left))
-			}
+			left := s.left()
+			expect.That(t, len(left) == 0 && m.dispatched() == head+21, "%d rows at the head: after the topic was created, %d of them are left", head, len(left))
 		})
 	}
 }
@@ -73,14 +70,11 @@ func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		s.add("short-fresh")
 		time.Sleep(longestPause * 6 / 5)
-		if n := len(l.keys("short")); n != 21 || len(s.left()) != odd {
-			t.Errorf("%d of 21 were published, %d are left", n, len(s.left()))
-		}
+		expect.That(t, len(l.keys("short")) == 21 && len(s.left()) == odd, "%d of 21 were published, %d are left", len(l.keys("short")), len(s.left()))
 		made.Store(true)
 		time.Sleep(quarantineTime + time.Minute)
-		if left := len(s.left()); left != 0 || m.dead("unreadable") != odd {
-			t.Errorf("after the topic was created: %d are left, dead letters %v", left, m.Value("dead_letters_total"))
-		}
+		left := len(s.left())
+		expect.That(t, left == 0 && m.dead("unreadable") == odd, "after the topic was created: %d are left, dead letters %v", left, m.Value("dead_letters_total"))
 	})
 }
 
@@ -98,9 +92,7 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 			delete(s.held, 50)
 			s.mu.Unlock()
 			time.Sleep(2 * walkPause)
-			if n := len(l.keys("short")); n != 20 {
-				t.Errorf("visible after %v: %d of 20 were published", late, n)
-			}
+			expect.Equal(t, len(l.keys("short")), 20, "visible after %v: published of 20", late)
 		})
 	}
 }
@@ -113,9 +105,8 @@ func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 		l := &fakeLog{missing: func(string) bool { return !back.Load() }}
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(10 * time.Minute)
-		if n := s.looked(); n > 4000 || len(s.left()) != 500 {
-			t.Errorf("%d polls in ten minutes, %d are left", n, len(s.left()))
-		}
+		n := s.looked()
+		expect.That(t, n <= 4000 && len(s.left()) == 500, "%d polls in ten minutes, %d are left", n, len(s.left()))
 		back.Store(true)
 		time.Sleep(send.MaxRest + 2*walkPause)
 		if left := len(s.left()); left != 0 || m.dispatched() != 500 {

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -40,9 +39,7 @@ func TestSetDelays_HasThoseOfTheNewFile(t *testing.T) {
 		cfg := &config.Config{}
 		cfg.Delays.Default = c.delay
 		a.live.Store(cfg)
-		if says := a.setDelays(&p, c.roles); says != c.says {
-			t.Errorf("%+v: %v", c, says)
-		}
+		expect.Equal(t, a.setDelays(&p, c.roles), c.says, "changed by %+v", c)
 		if !c.says {
 			continue
 		}
@@ -50,9 +47,7 @@ func TestSetDelays_HasThoseOfTheNewFile(t *testing.T) {
 		if c.file != "" {
 			want.File = fmt.Sprintf("%x", sha256.Sum256([]byte(c.file)))[:10]
 		}
-		if diff := cmp.Diff(want, p); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", c, diff)
-		}
+		expect.Same(t, p, want, "the process after %+v", c)
 	}
 }
 
@@ -73,12 +68,9 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 		{func() { a.ready.waiting.remove(writesReason) }, true, nil},
 	} {
 		step.does()
-		if a.setFailing(&wire.Process{}, []Role{Relay, Closer}) {
-			t.Error("a closer says it, and does not look again for an hour")
-		}
+		expect.That(t, !a.setFailing(&wire.Process{}, []Role{Relay, Closer}), "a closer says it, and does not look again for an hour")
 		says := a.setFailing(&p, AllRoles())
-		if got := slices.Sorted(maps.Keys(p.Failing)); says != step.says || !slices.Equal(got, step.want) {
-			t.Errorf("%v %v, want %+v", says, got, step)
-		}
+		got := slices.Sorted(maps.Keys(p.Failing))
+		expect.That(t, says == step.says && slices.Equal(got, step.want), "%v %v, want %+v", says, got, step)
 	}
 }

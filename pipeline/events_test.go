@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -21,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -99,9 +99,7 @@ func readAll(t *testing.T, k *kafka.Cluster, o EventOptions) (seen map[string]bo
 		return nil
 	}
 	o.Group, o.Topic = "points", "order-events"
-	if err := readEvents(ctx, k, o); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, readEvents(ctx, k, o))
 	return seen
 }
 
@@ -109,17 +107,13 @@ func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 	_, good, damaged := newBroker(t, "order-events", 1, "order-0007")
 	appendEvents(t, good, "order-events")
 	seen := readAll(t, damaged, EventOptions{Skipped: func(err error) { t.Error(err) }})
-	if len(seen) != 20 {
-		t.Errorf("%d of 20 events were handled", len(seen))
-	}
+	expect.Equal(t, len(seen), 20, "handled of 20 events")
 }
 
 func TestControl_OneDamagedAnswerLosesNoPause(t *testing.T) {
 	_, good, damaged := newBroker(t, "control", 1, "maintenance")
 	must.Do(t, ops.NewControl(good, "control").Pause(t.Context(), orderclose.Paths(), "", time.Hour, "maintenance of the shop"))
-	if on, err := ops.NewControl(damaged, "control").Pauses(t.Context()); err != nil || len(on) != 3 {
-		t.Errorf("%d of 3 pauses, %v", len(on), err)
-	}
+	expect.Equal(t, len(must.Get(ops.NewControl(damaged, "control").Pauses(t.Context()))(t)), 3, "pauses")
 }
 
 // The events come again, as after an error. The stack is logged once.
@@ -133,9 +127,8 @@ func TestReadEvents_APanicOfTheHandlerIsAnError(t *testing.T) {
 		}
 		return nil
 	}})
-	if n := strings.Count(log.String(), "stack="); len(seen) != 20 || panics != 4 || n != 1 {
-		t.Errorf("%d of 20 events after %d calls, and %d stacks in the log:\n%s", len(seen), panics, n, log)
-	}
+	n := strings.Count(log.String(), "stack=")
+	expect.That(t, len(seen) == 20 && panics == 4 && n == 1, "%d of 20 events after %d calls, and %d stacks in the log:\n%s", len(seen), panics, n, log)
 }
 
 func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
@@ -164,12 +157,8 @@ func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
 		}
 		cancel()
 	}()
-	if err := readEvents(ctx, good, EventOptions{Group: "points", Topic: "order-events", Handle: func(context.Context, []Event) error { return nil }}); err != nil {
-		t.Error(err)
-	}
-	if n := partitions.Load(); n > 4 {
-		t.Errorf("%d partitions were committed in three rounds of empty fetches, want 4", n)
-	}
+	expect.NoError(t, readEvents(ctx, good, EventOptions{Group: "points", Topic: "order-events", Handle: func(context.Context, []Event) error { return nil }}))
+	expect.AtMost(t, partitions.Load(), 4, "partitions that were committed in three rounds of empty fetches")
 }
 
 func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
@@ -178,13 +167,9 @@ func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
 	value := must.Get(want.Encode())(t)
 	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
 	e, err := EventOptions{Type: orderclose.EventOrderPaid}.decode(record)
-	if err != nil || e.ID != want.ID() || e.OrderID != "a" || fmt.Sprint(e.Paid) != fmt.Sprint(want) {
-		t.Errorf("%+v, %v; want %+v", e, err, want)
-	}
+	expect.That(t, err == nil && e.ID == want.ID() && e.OrderID == "a" && fmt.Sprint(e.Paid) == fmt.Sprint(want), "%+v, %v; want %+v", e, err, want)
 	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaidLate, orderclose.EventOrderReminder} {
-		if _, err := (EventOptions{Type: other}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
-			t.Errorf("a reader of %s: %v", other, err)
-		}
+		expect.Is(t, expect.Err((EventOptions{Type: other}).decode(record)), orderclose.ErrOtherEvent, "a reader of %s", other)
 	}
 }
 
@@ -194,10 +179,6 @@ func TestReadEvents_ReadsRemindersByTheirType(t *testing.T) {
 	value := must.Get(want.Encode())(t)
 	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
 	e, err := EventOptions{Type: orderclose.EventOrderReminder}.decode(record)
-	if err != nil || e.ID != want.ID() || e.OrderID != "a" || fmt.Sprint(e.Reminder) != fmt.Sprint(want) {
-		t.Errorf("%+v, %v; want %+v", e, err, want)
-	}
-	if _, err := (EventOptions{Type: orderclose.EventOrderClosed}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
-		t.Errorf("a reader of closed orders: %v", err)
-	}
+	expect.That(t, err == nil && e.ID == want.ID() && e.OrderID == "a" && fmt.Sprint(e.Reminder) == fmt.Sprint(want), "%+v, %v; want %+v", e, err, want)
+	expect.Is(t, expect.Err((EventOptions{Type: orderclose.EventOrderClosed}).decode(record)), orderclose.ErrOtherEvent, "a reader of closed orders")
 }

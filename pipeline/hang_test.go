@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -48,9 +49,7 @@ func TestApp_CallsOnHang(t *testing.T) {
 		must.Do(t, app.Run(ctx, pipeline.Closer))
 		select {
 		case why := <-reasons:
-			if !strings.Contains(why, "hangs") {
-				t.Errorf("OnHang was called with %q", why)
-			}
+			expect.That(t, strings.Contains(why, "hangs"), "OnHang was called with %q", why)
 		default:
 			t.Error("OnHang was not called")
 		}

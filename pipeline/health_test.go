@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -24,16 +25,19 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 	return w.Code, string(body)
 }
 
+// answers checks what a page answers. An empty body stands for any.
+func answers(t *testing.T, h http.Handler, path string, code int, body string) {
+	t.Helper()
+	gotCode, got := get(t, h, path)
+	expect.That(t, gotCode == code && (body == "" || got == body), "%s answers %d %q, want %d %q", path, gotCode, got, code, body)
+}
+
 // A Registerer that wraps a registry is no Gatherer: it has no /metrics, and the other routes work.
 func TestHandler_WithoutAGatherer(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, prometheus.NewRegistry())}))(t)
 	defer a.Close()
-	if code, _ := get(t, a.Handler(false), "/metrics"); code != 404 {
-		t.Errorf("/metrics answers %d", code)
-	}
-	if code, body := get(t, a.Handler(false), "/-/ready"); code != 503 || body != "Run: was not called yet\n" {
-		t.Errorf("/-/ready answers %d %q", code, body)
-	}
+	answers(t, a.Handler(false), "/metrics", 404, "")
+	answers(t, a.Handler(false), "/-/ready", 503, "Run: was not called yet\n")
 }
 
 // A process on another database than the checkout's does no harm that it could see itself, so it
@@ -43,17 +47,12 @@ func TestApp_NamesItsDatabase(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Servers: Servers{DSN: "shop:secret@tcp(db-2:3307)/shop?timeout=1s"},
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}))(t)
 	defer a.Close()
-	if err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }}); err != nil || !strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n") {
-		t.Errorf("%v, %s", err, &log)
-	}
+	err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }})
+	expect.That(t, err == nil && strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n"), "%v, %s", err, &log)
 	a.ready.waiting.remove(needRun)
-	if code, body := get(t, a.Handler(false), "/-/ready"); code != 200 || body != "ready\nwith database db-2:3307/shop\n" {
-		t.Errorf("%d %q", code, body)
-	}
+	answers(t, a.Handler(false), "/-/ready", 200, "ready\nwith database db-2:3307/shop\n")
 	a.ready.waiting.add("database", "refused")
-	if code, body := get(t, a.Handler(false), "/-/ready"); code != 503 || body != "database: refused\nwith database db-2:3307/shop\n" {
-		t.Errorf("%d %q", code, body)
-	}
+	answers(t, a.Handler(false), "/-/ready", 503, "database: refused\nwith database db-2:3307/shop\n")
 }
 
 func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
@@ -61,20 +60,12 @@ func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
 	h, ready := a.Handler(false), &a.ready
 	ready.waiting.add("kafka", "no route")
 	ready.waiting.add("database", "refused")
-	if code, body := get(t, h, "/-/ready"); code != 503 || body != "database: refused\nkafka: no route\n" {
-		t.Errorf("%d %q", code, body)
-	}
-	if code, _ := get(t, h, "/-/healthy"); code != 200 {
-		t.Errorf("healthy is %d although only servers are away", code)
-	}
+	answers(t, h, "/-/ready", 503, "database: refused\nkafka: no route\n")
+	answers(t, h, "/-/healthy", 200, "")
 	ready.waiting.remove("kafka")
 	ready.waiting.remove("database")
-	if code, _ := get(t, h, "/-/ready"); code != 200 {
-		t.Errorf("ready is %d", code)
-	}
-	if code, _ := get(t, h, "/debug/pprof/"); code != 404 {
-		t.Errorf("profiles answer %d although they are not enabled", code)
-	}
+	answers(t, h, "/-/ready", 200, "")
+	answers(t, h, "/debug/pprof/", 404, "")
 }
 
 // A page of another site can give its own host name the address of the loopback.

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -64,9 +65,7 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 			t.Errorf("a second time: %v", err)
 		}
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-ended)
 		if err := app.WaitReady(t.Context()); !says(err, "Run has returned") || errors.Is(err, pipeline.ErrClosed) {
 			t.Errorf("after Run: %v", err)
 		}
@@ -94,9 +93,7 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 			control := ops.NewControl(clients.Of(reader).Kafka, "order-close-control")
 			announced := func() ops.Process {
 				state, err := control.Read(t.Context(), time.Now())
-				if err != nil || len(state.Processes) != 1 {
-					t.Fatalf("%+v, %v", state.Processes, err)
-				}
+				must.That(t, err == nil && len(state.Processes) == 1, "%+v, %v", state.Processes, err)
 				return state.Processes[0]
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -106,14 +103,10 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 			if p.Ended || !strings.HasPrefix(p.Name, string(c.role)+"@") || time.Since(p.Announced) > c.newest || time.Since(p.Started) < c.after-time.Minute {
 				t.Errorf("after %v: %+v", c.after, p)
 			}
-			if p.Delay("") != c.delay {
-				t.Errorf("its delays are %+v", p.Delays)
-			}
+			expect.Equal(t, p.Delay(""), c.delay, "the longest of its delays %+v", p.Delays)
 			cancel()
 			must.Do(t, <-ended)
-			if p := announced(); !p.Ended {
-				t.Errorf("after its end: %+v", p)
-			}
+			expect.That(t, announced().Ended, "the process has not ended after Run")
 		})
 	}
 }
@@ -124,12 +117,9 @@ func TestWaitReady_SaysWhatTheAppWaitsFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ended := start(ctx, app, pipeline.Relay)
-		if err := app.WaitReady(ctx); !errors.Is(err, context.DeadlineExceeded) || !says(err, "delay topics: not checked yet; kafka: ") {
-			t.Error(err)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		err := app.WaitReady(ctx)
+		expect.That(t, errors.Is(err, context.DeadlineExceeded) && says(err, "delay topics: not checked yet; kafka: "), "%v", err)
+		expect.NoError(t, <-ended)
 	})
 }
 
@@ -138,36 +128,25 @@ func TestClose_EndsRun(t *testing.T) {
 		ended := start(t.Context(), app, pipeline.AllRoles()...)
 		must.Do(t, app.WaitReady(t.Context()))
 		app.Close()
-		if waits := app.Ready(); len(waits) == 0 {
-			t.Error("a closed App is ready")
-		}
-		if err := <-ended; !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("Run returns %v", err)
-		}
+		expect.That(t, len(app.Ready()) != 0, "a closed App is ready")
+		expect.Is(t, <-ended, pipeline.ErrClosed, "Run")
 		app.Close()
-		if err := app.WaitReady(t.Context()); !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("WaitReady returns %v", err)
-		}
+		expect.Is(t, app.WaitReady(t.Context()), pipeline.ErrClosed, "WaitReady")
 	})
 }
 
 func TestClose_BeforeRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
 		app.Close()
-		if err := app.Run(t.Context(), pipeline.Relay); !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("Run returns %v", err)
-		}
-		if err := app.WaitReady(t.Context()); !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("WaitReady returns %v", err)
-		}
+		expect.Is(t, app.Run(t.Context(), pipeline.Relay), pipeline.ErrClosed, "Run")
+		expect.Is(t, app.WaitReady(t.Context()), pipeline.ErrClosed, "WaitReady")
 	})
 }
 
 func TestRun_RefusesARoleTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
-		if err := app.Run(t.Context(), pipeline.Relay, pipeline.Closer, pipeline.Relay); !says(err, "role relay twice") {
-			t.Error(err)
-		}
+		err := app.Run(t.Context(), pipeline.Relay, pipeline.Closer, pipeline.Relay)
+		expect.That(t, says(err, "role relay twice"), "%v", err)
 	})
 }
 
@@ -200,18 +179,13 @@ func sweepOn(t *testing.T, d otherDriver) (ran, ready error) {
 
 func TestRun_ReturnsWhatCanNeverWork(t *testing.T) {
 	ran, ready := sweepOn(t, otherDriver{})
-	if !errors.Is(ran, sqlclose.ErrPool) || !says(ran, "compensator: ") || !says(ran, "go-sql-driver/mysql") {
-		t.Errorf("Run returns %v", ran)
-	}
-	if !errors.Is(ready, sqlclose.ErrPool) {
-		t.Errorf("WaitReady returns %v", ready)
-	}
+	expect.That(t, errors.Is(ran, sqlclose.ErrPool) && says(ran, "compensator: ") && says(ran, "go-sql-driver/mysql"), "Run returns %v", ran)
+	expect.That(t, errors.Is(ready, sqlclose.ErrPool), "WaitReady returns %v", ready)
 }
 
 // The password of the next minute may be right.
 func TestRun_GoesOnWhileItsPasswordIsRefused(t *testing.T) {
 	ran, ready := sweepOn(t, otherDriver{refuses: &mysql.MySQLError{Number: 1045, Message: "Access denied"}})
-	if ran != nil || !errors.Is(ready, context.DeadlineExceeded) || !says(ready, "database: ") || !says(ready, "Access denied") {
-		t.Errorf("Run returns %v, WaitReady %v", ran, ready)
-	}
+	expect.That(t, ran == nil && errors.Is(ready, context.DeadlineExceeded) && says(ready, "database: ") && says(ready, "Access denied"),
+		"Run returns %v, WaitReady %v", ran, ready)
 }

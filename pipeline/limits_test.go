@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -19,9 +20,7 @@ func TestApp_SaysWhatTheBrokersCannotDo(t *testing.T) {
 	a := must.Get(New(Options{Config: cfg, Servers: Servers{Brokers: broker.ListenAddrs()}, Logger: slog.New(slog.NewTextHandler(log, nil))}))(t)
 	defer a.Close()
 	a.warnOfLimits(t.Context())
-	if log.String() != "" {
-		t.Errorf("of brokers that can do all: %s", log)
-	}
+	expect.Equal(t, log.String(), "", "the log for brokers that can do all")
 	broker.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
 		res := req.ResponseKind().(*kmsg.InitProducerIDResponse)

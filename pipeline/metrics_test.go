@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -17,14 +18,10 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := testkit.NewMetrics()
 	m := must.Get(newMetrics(r))(t)
-	if n := r.Series("dead_letters_pending") + r.Series("dead_letters_read_timestamp_seconds"); n != 0 {
-		t.Errorf("%d series of dead letters before the topic was read", n)
-	}
+	expect.Equal(t, r.Series("dead_letters_pending")+r.Series("dead_letters_read_timestamp_seconds"), 0, "series of dead letters before the topic was read")
 	m.Breaker("close", "closed")
 	for name, want := range map[string]int{"call_seconds": 3, "calls_refused_total": 1, "calls_failing_since_timestamp_seconds": 1, "payment_answers_total": 4} {
-		if n := r.Series(name); n != want {
-			t.Errorf("%s has %d series at 0, want %d", name, n, want)
-		}
+		expect.Equal(t, r.Series(name), want, "%s series at 0", name)
 	}
 	m.Breaker("close", "open")
 	m.Called("close", "timeout", 3*time.Second)
@@ -43,9 +40,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.Delays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 1500 * time.Millisecond}, Rules: []orderclose.Rule{
 		{Match: orderclose.Match{Attributes: map[string][]string{"payment": {"cash", "card"}}}, After: time.Minute}, {Grace: time.Second},
 	}})
-	if n := r.Series("delay_seconds"); n != 3 {
-		t.Errorf("delay_seconds has %d series, want those of the last file", n)
-	}
+	expect.Equal(t, r.Series("delay_seconds"), 3, "series of delay_seconds, those of the last file")
 	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
 	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
 	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 4, Paused: 3, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4}})
@@ -69,31 +64,21 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{"overdue_orders", "category", "ticket", 4},
 		{"overdue_orders", "category", "default", 0},
 	} {
-		if got := r.Value(c.name, c.label, c.value); got != c.want {
-			t.Errorf("%s{%s=%q} is %v, want %v", c.name, c.label, c.value, got, c.want)
-		}
+		expect.Equal(t, r.Value(c.name, c.label, c.value), c.want, "%s{%s=%q}", c.name, c.label, c.value)
 	}
 	for _, name := range []string{"waiting_records", "waiting_overdue_seconds", "waiting_farthest_due_seconds"} {
-		if n := r.Series(name); n != 1 {
-			t.Errorf("%s has %d series, want that of the only topic that was checked", name, n)
-		}
+		expect.Equal(t, r.Series(name), 1, "series of %s, that of the only topic that was checked", name)
 	}
-	if n := r.Value("waiting_unseen"); n != 1 {
-		t.Errorf("%v were not seen, want 1", n)
-	}
+	expect.Equal(t, r.Value("waiting_unseen"), 1, "topics that were not seen")
 	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds", "payment_cancelled_open_since_timestamp_seconds"} {
-		if got := r.Value(name); got != 1.7e9 {
-			t.Errorf("%s is %v", name, got)
-		}
+		expect.Equal(t, r.Value(name), 1.7e9, "%s", name)
 	}
 	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
 		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
 	}
 	m.Paused([]wire.Pause{{Path: orderclose.PathPipeline, Category: "virtual"}, {Path: orderclose.PathSweep}})
 	for series, want := range map[[2]string]float64{{"pipeline", "all"}: 0, {"pipeline", "category"}: 1, {"sweep", "all"}: 1, {"sweep", "category"}: 0, {"on-read", "all"}: 0} {
-		if got := r.Value("paused", "path", series[0], "orders", series[1]); got != want {
-			t.Errorf("paused %v is %v, want %v", series, got, want)
-		}
+		expect.Equal(t, r.Value("paused", "path", series[0], "orders", series[1]), want, "paused %v", series)
 	}
 	m.LatePayments(&store.LateSummary{Unresolved: 2, Oldest: now})
 	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 2 || oldest != 1.7e9 {

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -90,9 +91,7 @@ func TestApp_SweepsAStoreOfItsOwn(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
 	sweeps := must.Get(a.Compensator(nil))(t)
-	if r, err := sweeps.Sweep(t.Context(), false); err != nil || r.Lock != "none" {
-		t.Errorf("%+v, %v", r, err)
-	}
+	expect.Equal(t, must.Get(sweeps.Sweep(t.Context(), false))(t).Lock, "none", "the lock")
 }
 
 func TestApp_RunsOnce(t *testing.T) {
@@ -101,17 +100,15 @@ func TestApp_RunsOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	must.Do(t, a.Run(ctx, Compensator))
-	if err := a.Run(ctx, Compensator); err == nil || !strings.Contains(err.Error(), "Run was called before") {
-		t.Errorf("the second Run returns %v", err)
-	}
+	err := a.Run(ctx, Compensator)
+	expect.That(t, err != nil && strings.Contains(err.Error(), "Run was called before"), "the second Run returns %v", err)
 }
 
 func TestApp_CheckDatabaseWithoutADatabase(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default()}))(t)
 	defer a.Close()
-	if err := a.CheckDatabase(t.Context()); !errors.Is(err, errNoDatabase) {
-		t.Errorf("%v", err)
-	}
+	err := a.CheckDatabase(t.Context())
+	expect.That(t, errors.Is(err, errNoDatabase), "%v", err)
 }
 
 // The database is probed only if orders are closed in it.
@@ -128,9 +125,7 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		"a service":          {Options{Config: service, Servers: Servers{DB: testPool(t)}}, false},
 	} {
 		a := must.Get(New(c.o))(t)
-		if got := a.closesInDatabase(); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		expect.Equal(t, a.closesInDatabase(), c.want, "%s", name)
 		a.Close()
 	}
 }
@@ -169,7 +164,6 @@ func testPool(t *testing.T) *sql.DB {
 func TestRun_NeedsARole(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
-	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "needs a role") {
-		t.Error(err)
-	}
+	err := a.Run(t.Context())
+	expect.That(t, err != nil && strings.Contains(err.Error(), "needs a role"), "%v", err)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -130,9 +131,7 @@ func TestOrderCounter_AnotherProcessCountsWithinAMinuteAfterACrash(t *testing.T)
 		stop := c.start(1, c.lock)
 		time.Sleep(40 * time.Second)
 		left := c.server.TTL(key)
-		if left <= 0 || left > 30*time.Second {
-			t.Errorf("a crash would keep the lock for %v", left)
-		}
+		expect.That(t, left > 0 && left <= 30*time.Second, "a crash would keep the lock for %v", left)
 		stop()
 		c.want(nil, "1@0s", "1@15s", "1@30s")
 		must.Do(t, c.server.Set(key, "a process that crashed"))

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -94,9 +95,7 @@ func TestPauses_ASweepWaitsForUnknownPausesAndThenGoesOn(t *testing.T) {
 					t.Errorf("after the wait: %v, ignored %v", err, *ignores)
 				}
 				time.Sleep(100 * time.Hour)
-				if err := sweepAnOrder(t, never); err == nil {
-					t.Error("never: it sweeps")
-				}
+				expect.That(t, sweepAnOrder(t, never) != nil, "never: it sweeps")
 				log.fails = false
 				if err := sweepAnOrder(t, s); err != nil || *ignores {
 					t.Errorf("when Kafka is back: %v, ignored %v", err, *ignores)
@@ -122,9 +121,7 @@ func TestPauses_LastAsLongAsTheOperatorSays(t *testing.T) {
 		must.Do(t, ops.NewControl(log, "control").WritePauses(t.Context(), p))
 		s, _ := restarted(log, nil, time.Minute)
 		time.Sleep(59 * time.Minute)
-		if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrPaused) {
-			t.Errorf("after 59 minutes: %v", err)
-		}
+		expect.Is(t, sweepAnOrder(t, s), orderclose.ErrPaused, "after 59 minutes")
 		time.Sleep(2 * time.Minute)
 		if err := sweepAnOrder(t, s); err != nil {
 			t.Errorf("after 61 minutes: %v", err)
@@ -136,13 +133,10 @@ func TestPauses_LastAsLongAsTheOperatorSays(t *testing.T) {
 func TestPausedStore_AnOldCopySaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, ignores := restarted(&pauseTopic{fails: true}, oldCopy{time.Now().Add(-24 * time.Hour)}, 10*time.Minute)
-		if err := sweepAnOrder(t, s); err == nil {
-			t.Error("a sweep does not wait for the pauses")
-		}
+		expect.That(t, sweepAnOrder(t, s) != nil, "a sweep does not wait for the pauses")
 		time.Sleep(10 * time.Minute)
-		if err := sweepAnOrder(t, s); err != nil || !*ignores {
-			t.Errorf("after the wait: %v, ignored %v", err, *ignores)
-		}
+		err := sweepAnOrder(t, s)
+		expect.That(t, err == nil && *ignores, "after the wait: %v, ignored %v", err, *ignores)
 	})
 }
 

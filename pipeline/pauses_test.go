@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -68,32 +69,22 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 		}
 		log.fails = false
 		write(wire.Pause{Path: orderclose.PathSweep, Until: time.Now().Add(time.Minute), CreatedAt: time.Now(), Reason: "one"})
-		if paused(orderclose.PathPipeline) || !paused(orderclose.PathSweep) {
-			t.Error("want only sweeps paused")
-		}
+		expect.That(t, !paused(orderclose.PathPipeline) && paused(orderclose.PathSweep), "want only sweeps paused")
 		write(wire.Pause{Path: orderclose.PathPipeline, Until: time.Now().Add(time.Hour), CreatedAt: time.Now(), Reason: "two"})
 		time.Sleep(2 * time.Second)
-		if !paused(orderclose.PathPipeline) {
-			t.Error("2 s after a second pause: not paused")
-		}
+		expect.That(t, paused(orderclose.PathPipeline), "2 s after a second pause: not paused")
 		log.fails = true
 		time.Sleep(time.Minute)
-		if !paused(orderclose.PathPipeline) || paused(orderclose.PathSweep) {
-			t.Error("without Kafka: want the long pause on, and the short one ended")
-		}
+		expect.That(t, paused(orderclose.PathPipeline) && !paused(orderclose.PathSweep), "without Kafka: want the long pause on, and the short one ended")
 		log.fails = false
 		time.Sleep(pauseRetry)
 		write(wire.Pause{Path: orderclose.PathPipeline, Until: time.Now(), CreatedAt: time.Now(), Reason: "resumed"})
 		time.Sleep(2 * time.Second)
-		if paused(orderclose.PathPipeline) {
-			t.Error("2 s after the resume: still paused")
-		}
+		expect.That(t, !paused(orderclose.PathPipeline), "2 s after the resume: still paused")
 		reads := log.reads
 		for range 1000 {
 			paused(orderclose.PathPipeline)
 		}
-		if log.reads > reads+1 {
-			t.Errorf("a thousand closes asked Kafka %d times", log.reads-reads)
-		}
+		expect.That(t, log.reads <= reads+1, "a thousand closes asked Kafka %d times", log.reads-reads)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -59,9 +60,8 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 	orders := &lateOrders{}
 	a := recheckApp(t, orders, func(*config.Config) {})
 	k, err := a.recheck(orders)
-	if err != nil || k == nil || !slices.Equal(k.Steps, []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}) || k.Batch != 100 || k.Rate != 20 {
-		t.Fatalf("%+v, %v", k, err)
-	}
+	must.That(t, err == nil && k != nil && slices.Equal(k.Steps, []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}) && k.Batch == 100 && k.Rate == 20,
+		"%+v, %v", k, err)
 	var requests []orderclose.CloseRequest
 	for _, id := range []string{"locked", "paid", "known", "unpaid", "cancelled", "unknown", "nothing"} {
 		requests = append(requests, orderclose.CloseRequest{OrderID: id})
@@ -72,25 +72,17 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 		got = append(got, o.OrderID+" "+string(o.Verdict))
 	}
 	want := []string{"locked payment_pending", "paid already_paid", "known already_closed", "unpaid already_closed", "cancelled already_closed", "unknown payment_pending", "nothing payment_pending"}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	if !slices.Equal(orders.late, []string{"paid"}) {
-		t.Errorf("late payments of %v, want that of order paid", orders.late)
-	}
+	expect.That(t, err == nil && slices.Equal(got, want), "%v, %v; want %v", got, err, want)
+	expect.That(t, slices.Equal(orders.late, []string{"paid"}), "late payments of %v, want that of order paid", orders.late)
 }
 
 func TestRecheck_IsOffWithoutStepsAndWithoutAProvider(t *testing.T) {
 	orders := &lateOrders{}
 	a := recheckApp(t, orders, func(c *config.Config) { c.Closer.Payment.Recheck = nil })
-	if k, err := a.recheck(orders); k != nil || err != nil {
-		t.Errorf("without steps: %+v, %v", k, err)
-	}
+	expect.Equal(t, must.Get(a.recheck(orders))(t), nil, "?")
 	a = recheckApp(t, orders, func(*config.Config) {})
 	a.o.Payment = nil
-	if k, err := a.recheck(orders); k != nil || err != nil {
-		t.Errorf("without a provider: %+v, %v", k, err)
-	}
+	expect.Equal(t, must.Get(a.recheck(orders))(t), nil, "?")
 }
 
 func recheckApp(t *testing.T, orders *lateOrders, change func(*config.Config)) *App {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // waitingOrders are unpaid orders in memory, and the reminders that were written.
@@ -135,9 +136,7 @@ func TestReminders_EachIsWrittenWithinTenSecondsOfItsTime(t *testing.T) {
 		w.wantLog(t)
 		time.Sleep(11 * time.Minute)
 		w.wantLog(t, "a 10m0s @9m10s", "a 2m0s @17m10s", "b 10m0s @9m10s", "b 2m0s @17m10s")
-		if w.done.Before(time.Now().Add(-10 * time.Second)) {
-			t.Errorf("complete up to %v", w.done)
-		}
+		expect.That(t, !w.done.Before(time.Now().Add(-10*time.Second)), "complete up to %v", w.done)
 	})
 }
 
@@ -161,9 +160,8 @@ func TestReminders_AFailureAndALockDelayThemOnly(t *testing.T) {
 		w.becomes(false, "b")
 		time.Sleep(time.Minute)
 		w.wantLog(t, "a 10m0s @10m0s")
-		if behind := time.Since(w.done); behind < 30*time.Second {
-			t.Errorf("complete up to %v ago, while an order is locked", behind)
-		}
+		behind := time.Since(w.done)
+		expect.That(t, behind >= 30*time.Second, "complete up to %v ago, while an order is locked", behind)
 		w.becomes(false, "")
 		time.Sleep(time.Minute)
 		w.wantLog(t, "b 10m0s @11m0s")
@@ -188,9 +186,7 @@ func TestReminders_WithoutARuleTheDatabaseIsNotAsked(t *testing.T) {
 		defer start()()
 		time.Sleep(time.Hour)
 		w.wantLog(t)
-		if w.reads != 0 || !w.done.IsZero() {
-			t.Errorf("%d reads, complete up to %v", w.reads, w.done)
-		}
+		expect.That(t, w.reads == 0 && w.done.IsZero(), "%d reads, complete up to %v", w.reads, w.done)
 	})
 }
 
@@ -201,9 +197,7 @@ func TestReminders_AThousandOrdersAreReadInPages(t *testing.T) {
 		}
 		defer start()()
 		synctest.Wait()
-		if len(w.log) != 1100 {
-			t.Errorf("%d reminders", len(w.log))
-		}
+		expect.Equal(t, len(w.log), 1100, "reminders")
 	})
 }
 
@@ -266,9 +260,7 @@ func TestRemindOffsets_AreThoseOfAllRules(t *testing.T) {
 		{[]orderclose.Rule{{Remind: []time.Duration{time.Millisecond}}}, "[1ms] 500ms"},
 	} {
 		offsets, wait := remindOffsets(row.rules)
-		if got := fmt.Sprint(offsets, wait); got != row.want {
-			t.Errorf("%v; want %s", got, row.want)
-		}
+		expect.Equal(t, fmt.Sprint(offsets, wait), row.want, "the offsets and the wait")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -16,9 +17,7 @@ func TestNew_ItsOwnRegistryHasTheRuntimeAndTheProcess(t *testing.T) {
 	defer a.Close()
 	_, body := get(t, a.Handler(false), "/metrics")
 	for _, want := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "process_open_fds ", "process_cpu_seconds_total "} {
-		if !strings.Contains(body, "\n"+want) {
-			t.Errorf("no %s", want)
-		}
+		expect.That(t, strings.Contains(body, "\n"+want), "no %s", want)
 	}
 }
 

@@ -10,12 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -37,9 +36,7 @@ func documented(t *testing.T, page, name string) string {
 	data, err := os.ReadFile("../docs/" + page)
 	_, rest, found := strings.Cut(string(data), "```"+name+"\n")
 	block, _, _ := strings.Cut(rest, "\n```")
-	if err != nil || !found {
-		t.Fatalf("%s has no block %q: %v", page, name, err)
-	}
+	must.That(t, err == nil && found, "%s has no block %q: %v", page, name, err)
 	return block
 }
 
@@ -74,9 +71,7 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 		}
 		must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox))
 		want := []string{documented(t, "wire.md", "json event"), documented(t, "http.md", "json cloudevent")}
-		if diff := cmp.Diff(want, published(t, servers, cfg)); diff != "" {
-			t.Errorf("(-documented +published):\n%s", diff)
-		}
+		expect.Same(t, published(t, servers, cfg), want, "published events, against the document")
 	})
 }
 
@@ -87,15 +82,12 @@ func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config
 	defer c.Close()
 	log := clients.Of(c).Kafka
 	end := log.Offsets(t.Context(), []kafka.OffsetQuery{{Topic: cfg.Topics.Events, At: []kafka.Moment{kafka.LogEnd}}})[0]
-	if end.Err != nil {
-		t.Fatal(end.Err)
-	}
+	must.That(t, end.Err == nil, "%v", end.Err)
 	must.Get(kafka.Scan(t.Context(), log, cfg.Topics.Events, kafka.Span{End: end.Offsets[0]}, func(f wire.Fetched) error {
 		for _, r := range f.Records {
 			m, err := r.Message()
-			if header, _ := m.Header(orderclose.HeaderContentType); err != nil || header != orderclose.EventContentType {
-				t.Errorf("content-type %q, %v", header, err)
-			}
+			header, _ := m.Header(orderclose.HeaderContentType)
+			expect.That(t, err == nil && header == orderclose.EventContentType, "content-type %q, %v", header, err)
 			values = append(values, string(m.Value))
 		}
 		return nil

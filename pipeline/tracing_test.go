@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -61,12 +61,8 @@ func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 				}
 				span.End()
 				must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release))
-				if diff := cmp.Diff(want, shape(recorder.Ended())); diff != "" {
-					t.Errorf("spans (-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff(tracedReleaser{"traced": true, "another": false}, released); diff != "" {
-					t.Errorf("released within a span (-want +got):\n%s", diff)
-				}
+				expect.Same(t, shape(recorder.Ended()), want, "spans")
+				expect.Same(t, released, tracedReleaser{"traced": true, "another": false}, "released within a span")
 				request, answer := httptest.NewRequest("GET", "/metrics", nil), httptest.NewRecorder()
 				request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 				app.Handler(false).ServeHTTP(answer, request)

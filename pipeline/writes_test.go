@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // TestWriteProbe_ReportsHowLongTheWritesFail: a failing probe reports for how long the writes have
@@ -37,8 +39,6 @@ func TestWriteProbe_ReportsHowLongTheWritesFail(t *testing.T) {
 		}
 		probeWrites(ctx, slog.New(slog.DiscardHandler), try, report)
 		want := []string{"0s <nil>", "0s <nil>", "0s read-only", "20s read-only", "40s read-only", "0s <nil>"}
-		if !slices.Equal(reports, want) {
-			t.Errorf("got %q, want %q", reports, want)
-		}
+		expect.That(t, slices.Equal(reports, want), "got %q, want %q", reports, want)
 	})
 }

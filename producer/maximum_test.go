@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -39,8 +40,6 @@ func TestProducers_AcceptADelayEqualToTheMaximum(t *testing.T) {
 			must.Do(t, p.Schedule(t.Context(), o))
 			must.Do(t, x.Add(t.Context(), &rows, o))
 		}
-		if len(a.topics) != orders || rows != orders {
-			t.Errorf("%d scheduled and %d added of %d orders", len(a.topics), rows, orders)
-		}
+		expect.That(t, len(a.topics) == orders && rows == orders, "%d scheduled and %d added of %d orders", len(a.topics), rows, orders)
 	})
 }

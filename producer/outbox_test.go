@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -44,9 +45,7 @@ func TestOutbox_AddsTheRecordThatScheduleWouldSend(t *testing.T) {
 		}
 		a, tx := &fakeAppender{}, &fakeTx{}
 		must.Do(t, errors.Join(newProducer(t, a).Schedule(t.Context(), order), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, order)))
-		if want := "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"; tx.query != want {
-			t.Errorf("ran %s", tx.query)
-		}
+		expect.That(t, tx.query == "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))", "ran %s", tx.query)
 		row := wire.OutboxRow{OrderID: tx.args[0].(string), Payload: []byte(tx.args[1].(string))}
 		m, due, err := row.Schedule()
 		if diff := cmp.Diff(a.last, m); diff != "" || err != nil || !due.Equal(orderclose.CeilMilli(order.Due)) {
@@ -83,31 +82,22 @@ func TestOutbox_RejectsInvalidOrdersAndWritesNothing(t *testing.T) {
 	} {
 		tx := &fakeTx{}
 		err := newOutbox(t, OutboxOptions{Dialect: MySQL, MaxDelay: time.Hour}).Add(t.Context(), tx, c.order)
-		if err == nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-		if tx.query != "" {
-			t.Errorf("%s was written: %s", name, tx.query)
-		}
+		expect.That(t, err != nil && (c.want == nil || errors.Is(err, c.want)), "%s: %v, want %v", name, err, c.want)
+		expect.Equal(t, tx.query, "", "%s: the statement", name)
 	}
 }
 
 func TestOutbox_WrapsTheDatabasesError(t *testing.T) {
 	gone := errors.New("the server has gone away")
 	err := newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), &fakeTx{err: gone}, orderclose.Order{ID: "o-1", Due: time.Now()})
-	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "o-1") {
-		t.Error(err)
-	}
+	expect.That(t, errors.Is(err, gone) && strings.Contains(err.Error(), "o-1"), "%v", err)
 }
 
 func TestNewOutbox_RejectsInvalidOptions(t *testing.T) {
 	for _, o := range []OutboxOptions{{}, {Dialect: "oracle"}, {Dialect: SQLite, Database: "close"}, {Dialect: MySQL, TopicsFile: "no-such.yaml"}} {
-		if _, err := NewOutbox(o); err == nil {
-			t.Errorf("accepted %+v", o)
-		}
+		_, err := NewOutbox(o)
+		expect.That(t, err != nil, "accepted %+v", o)
 	}
 	x := newOutbox(t, OutboxOptions{Dialect: MySQL, Database: "close", TopicsFile: "../topics.yaml"})
-	if !strings.HasPrefix(x.insert, "INSERT INTO `close`.outbox_schedules ") || x.o.MaxDelay != orderclose.DefaultMaxDelay {
-		t.Errorf("%+v", x)
-	}
+	expect.That(t, strings.HasPrefix(x.insert, "INSERT INTO `close`.outbox_schedules ") && x.o.MaxDelay == orderclose.DefaultMaxDelay, "%+v", x)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -47,12 +48,8 @@ func TestSchedule_PicksTheBucketWhenItProduces(t *testing.T) {
 		} {
 			a := &fakeAppender{}
 			order := orderclose.Order{ID: "o", CreatedAt: time.Now(), Due: time.Now().Add(delay)}
-			if err := newProducer(t, a).Schedule(t.Context(), order); err != nil {
-				t.Error(err)
-			}
-			if diff := cmp.Diff([]string{want}, a.topics); diff != "" {
-				t.Errorf("%v (-want +got):\n%s", delay, diff)
-			}
+			expect.NoError(t, newProducer(t, a).Schedule(t.Context(), order))
+			expect.Same(t, a.topics, []string{want}, "topics after a delay of %v", delay)
 		}
 	})
 }
@@ -72,30 +69,23 @@ func TestOrderWith_AppliesRules(t *testing.T) {
 	created := time.Now().UTC().Truncate(time.Second)
 	order := p.OrderWith("o", orderclose.Facts{CreatedAt: created, Categories: []string{"virtual"}, Attributes: pay("card")})
 	want := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: created, Due: created.Add(time.Hour), Deadline: created.Add(55 * time.Minute), Attributes: pay("card")}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, order, want, "the order")
 	must.Do(t, p.Schedule(t.Context(), order))
 	if r, err := a.last.Decode(); err != nil || !cmp.Equal(r.Order, want) {
 		t.Errorf("the record has %+v, %v", r.Order, err)
 	}
-	if plain := p.Order("o", created); !plain.Due.Equal(created.Add(DefaultDelay)) || !plain.Deadline.Equal(plain.Due) {
-		t.Errorf("an order without attributes: %+v", plain)
-	}
+	plain := p.Order("o", created)
+	expect.That(t, plain.Due.Equal(created.Add(DefaultDelay)) && plain.Deadline.Equal(plain.Due), "an order without attributes: %+v", plain)
 
 	never := p.OrderWith("never", orderclose.Facts{CreatedAt: created, Attributes: pay("bank")})
-	if !never.Due.Equal(orderclose.NeverDue) || !never.Deadline.IsZero() {
-		t.Errorf("an order that is never closed: %+v", never)
-	}
+	expect.That(t, never.Due.Equal(orderclose.NeverDue) && never.Deadline.IsZero(), "an order that is never closed: %+v", never)
 	sent := len(a.topics)
 	if err := errors.Join(p.Schedule(t.Context(), never), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, never)); err != nil || len(a.topics) > sent || tx.query != "" {
 		t.Errorf("%v; its record was sent to %v and added by %q", err, a.topics[sent:], tx.query)
 	}
 	never.ID = ""
 	for _, err := range []error{p.Schedule(t.Context(), never), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, never)} {
-		if !errors.Is(err, orderclose.ErrEmptyID) {
-			t.Errorf("without an id: %v", err)
-		}
+		expect.That(t, errors.Is(err, orderclose.ErrEmptyID), "without an id: %v", err)
 	}
 }
 
@@ -105,9 +95,7 @@ func TestSchedule_DoesNotChangeTheDueTime(t *testing.T) {
 		order := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: time.Now(), Due: time.Now().Add(77 * time.Second)}
 		must.Do(t, newProducer(t, a).Schedule(t.Context(), order))
 		r, err := a.last.Decode()
-		if err != nil || !r.Order.Due.Equal(order.Due) || !r.Release.Equal(order.Due) {
-			t.Errorf("%+v, %v; want due %v", r, err, order.Due)
-		}
+		expect.That(t, err == nil && r.Order.Due.Equal(order.Due) && r.Release.Equal(order.Due), "%+v, %v; want due %v", r, err, order.Due)
 	})
 }
 
@@ -124,12 +112,9 @@ func TestSchedule_RejectsInvalidOrdersAndSendsNothing(t *testing.T) {
 	} {
 		a := &fakeAppender{}
 		err := newProducer(t, a).Schedule(t.Context(), c.order)
-		if refused := (*orderclose.OrderError)(nil); !errors.Is(err, c.want) || !errors.As(err, &refused) || refused.Hint == "" {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-		if len(a.topics) > 0 {
-			t.Errorf("%s was sent to %v", name, a.topics)
-		}
+		refused := (*orderclose.OrderError)(nil)
+		expect.That(t, errors.Is(err, c.want) && errors.As(err, &refused) && refused.Hint != "", "%s: %v, want %v", name, err, c.want)
+		expect.That(t, len(a.topics) == 0, "%s was sent to %v", name, a.topics)
 	}
 }
 
@@ -157,46 +142,33 @@ func TestSchedule_EndsWithItsContextAndReturnsTheLastError(t *testing.T) {
 		a := &fakeAppender{answer: func(context.Context, string) error { return away }}
 		begin := time.Now()
 		err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
-		if !errors.Is(err, away) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-		if took := time.Since(begin); took > DefaultTimeout {
-			t.Errorf("gave up after %v", took)
-		}
-		if len(a.topics) < 30 {
-			t.Errorf("%d attempts in half a minute, want one a second at least", len(a.topics))
-		}
+		expect.That(t, errors.Is(err, away) && errors.Is(err, context.DeadlineExceeded), "got %v", err)
+		expect.AtMost(t, time.Since(begin), DefaultTimeout, "the time until it gave up")
+		expect.That(t, len(a.topics) >= 30, "%d attempts in half a minute, want one a second at least", len(a.topics))
 	})
 }
 
 func TestSchedule_DoesNotRetryRecordsThatKafkaRejectsForGood(t *testing.T) {
 	a := &fakeAppender{answer: func(context.Context, string) error { return ErrRefused }}
 	err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
-	if !errors.Is(err, ErrRefused) || len(a.topics) != 1 {
-		t.Errorf("%v after %d tries", err, len(a.topics))
-	}
+	expect.That(t, errors.Is(err, ErrRefused) && len(a.topics) == 1, "%v after %d tries", err, len(a.topics))
 }
 
 func TestOrder_AnUnknownCategoryGetsTheDefaultDelayAndIsCounted(t *testing.T) {
 	p := newProducer(t, &fakeAppender{})
 	created := time.UnixMilli(1_700_000_000_000)
-	if o := p.Order("o", created, "unheard-of"); o.Due.Sub(created) != 30*time.Minute {
-		t.Errorf("due after %v", o.Due.Sub(created))
-	}
+	expect.Equal(t, p.Order("o", created, "unheard-of").Due.Sub(created), 30*time.Minute, "the delay of a category that is not configured")
 	if o := p.Order("o", created, "physical", "virtual"); o.Due.Sub(created) != 5*time.Minute || o.Category != "virtual" {
 		t.Errorf("%s, due after %v; want the shortest", o.Category, o.Due.Sub(created))
 	}
-	if n := p.UnknownCategories(); n != 1 {
-		t.Errorf("%d unknown categories, want 1", n)
-	}
+	expect.Equal(t, p.UnknownCategories(), 1, "unknown categories")
 }
 
 func TestNew_RejectsInvalidOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "topics.yaml")
 	must.Do(t, os.WriteFile(file, []byte("buckets: [5m, 300s]\n"), 0o600))
 	for _, o := range []Options{{}, {TopicsFile: file}, {TopicsFile: "../topics.yaml"}} { // the last has no brokers
-		if _, err := New(o); err == nil {
-			t.Errorf("accepted %+v", o)
-		}
+		_, err := New(o)
+		expect.That(t, err != nil, "accepted %+v", o)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -17,9 +18,7 @@ func TestSASL_NoVerbShowsThePassword(t *testing.T) {
 	for _, v := range []any{s, &s, producer.Options{SASL: &s}, &producer.Options{SASL: &s}} {
 		text += fmt.Sprintf("%v %+v %#v", v, v, v)
 	}
-	if strings.Contains(text, "hunter2") || !strings.Contains(text, `SCRAM-SHA-512 as user "checkout"`) {
-		t.Errorf("printed as %s", text)
-	}
+	expect.That(t, !strings.Contains(text, "hunter2") && strings.Contains(text, `SCRAM-SHA-512 as user "checkout"`), "printed as %s", text)
 }
 
 func TestNew_RejectsInvalidSASLAndBrokers(t *testing.T) {
@@ -31,8 +30,7 @@ func TestNew_RejectsInvalidSASLAndBrokers(t *testing.T) {
 		`producer: Options.Brokers, TLS or SASL: "localhost" is not host:port; write`: {Brokers: []string{"localhost"}},
 	} {
 		o.TopicsFile = "../topics.yaml"
-		if _, err := producer.New(o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		_, err := producer.New(o)
+		expect.That(t, err != nil && strings.Contains(err.Error(), want), "got %v, want %s", err, want)
 	}
 }

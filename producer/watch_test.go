@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -67,15 +68,10 @@ func TestReload_ANewDelayAppliesToNewOrdersOnly(t *testing.T) {
 	before := p.Order("o", time.UnixMilli(0), "virtual")
 	file.write("buckets: [10s, 1m]\ndelays: {categories: {virtual: 7m, new: 1m}, max: 10m, default: 9m}\n")
 	file.reload(p)
-	if d := p.Order("o", time.UnixMilli(0), "virtual").Due.Sub(before.Due); d != 2*time.Minute {
-		t.Errorf("due %v later, want 2m", d)
-	}
-	if d := p.Order("o", time.UnixMilli(0), "new").Due.UnixMilli(); d != 60_000 {
-		t.Errorf("the new category has a delay of %d ms", d)
-	}
-	if err := p.Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Hour)}); !errors.Is(err, orderclose.ErrDueTooFar) {
-		t.Errorf("past the new maximum: %v", err)
-	}
+	expect.Equal(t, p.Order("o", time.UnixMilli(0), "virtual").Due.Sub(before.Due), 2*time.Minute, "the time until it is due")
+	expect.Equal(t, p.Order("o", time.UnixMilli(0), "new").Due.UnixMilli(), 60_000, "the delay of the new category in ms")
+	err := p.Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Hour)})
+	expect.That(t, errors.Is(err, orderclose.ErrDueTooFar), "past the new maximum: %v", err)
 	file.write("buckets: [10s, 1m]\ndelays:\n  categories: {virtual: 7m}\n  rules:\n  - {match: {category: virtual}, after: 3m, grace: 1m}\n")
 	file.reload(p)
 	if o := p.Order("o", time.UnixMilli(0), "virtual"); o.Due.UnixMilli() != 180_000 || o.Deadline.UnixMilli() != 120_000 {
@@ -96,18 +92,13 @@ func TestReload_AnInvalidFileChangesNothingAndEachMistakeIsNamed(t *testing.T) {
 	file.write("buckets: [1m]\ndelays: {categories: {virtual: 6m}}\nclosr: {}\npartitions: x\n")
 	err = p.Reload(t.Context())
 	for _, at := range []string{":3:1: unknown key \"closr\"", ":4:13: partitions"} {
-		if err == nil || !strings.Contains(err.Error(), at) || !strings.Contains(strings.ReplaceAll(logs.String(), `\`, ""), at) {
-			t.Errorf("no %s in %v, or in the log\n%s", at, err, logs.String())
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), at) && strings.Contains(strings.ReplaceAll(logs.String(), `\`, ""), at),
+			"no %s in %v, or in the log\n%s", at, err, logs.String())
 	}
-	if p.live.Load() != before {
-		t.Error("the settings have changed")
-	}
+	expect.Equal(t, p.live.Load(), before, "the settings")
 	file.write(good)
 	file.reload(p)
-	if p.live.Load() != before {
-		t.Error("the same content has changed the settings")
-	}
+	expect.Equal(t, p.live.Load(), before, "the settings after the same content")
 }
 
 func TestReload_DoesNotReplaceOptionsThatAreSet(t *testing.T) {
@@ -116,9 +107,8 @@ func TestReload_DoesNotReplaceOptionsThatAreSet(t *testing.T) {
 	defer p.Close()
 	file.write("buckets: [10s, 1m]\ndelays: {max: 2h, default: 2m}\n")
 	file.reload(p)
-	if r := p.live.Load(); r.maxDelay != time.Hour || r.delays.Default != time.Minute {
-		t.Errorf("%+v", r)
-	}
+	r := p.live.Load()
+	expect.That(t, r.maxDelay == time.Hour && r.delays.Default == time.Minute, "%+v", r)
 }
 
 func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndTheRolloutDelayHasPassed(t *testing.T) {
@@ -131,9 +121,7 @@ func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndTheRolloutDelayHasPassed(t 
 		want := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
-			if got := topic(); got != want {
-				t.Errorf("%s: %s, want %s", when, got, want)
-			}
+			expect.Equal(t, topic(), want, "%s", when)
 		}
 		file.write("buckets: [10s, 1m, 5m]\n")
 		file.reload(p)
@@ -213,9 +201,8 @@ func TestReload_ACallSeesOneSetOfRules(t *testing.T) {
 	go func() {
 		defer close(done)
 		for !stop.Load() {
-			if d := p.Order("o", time.UnixMilli(0), "x").Due.Sub(time.UnixMilli(0)); d != time.Minute && d != time.Hour {
-				t.Errorf("a delay of %v", d)
-			}
+			d := p.Order("o", time.UnixMilli(0), "x").Due.Sub(time.UnixMilli(0))
+			expect.That(t, d == time.Minute || d == time.Hour, "a delay of %v", d)
 		}
 	}()
 	for i := range 100 {
@@ -241,14 +228,11 @@ func TestNew_DoesNotUseABucketWithoutATopic(t *testing.T) {
 			}
 			return all
 		}
-		if got := topics(); !slices.Equal(got, []string{"delay_10s", "delay_5m"}) {
-			t.Errorf("picks %v, and delay_1m has no topic", got)
-		}
+		expect.Same(t, topics(), []string{"delay_10s", "delay_5m"}, "picks, as delay_1m has no topic")
 		time.Sleep(time.Hour)
 		cluster.add("delay_1m")
 		time.Sleep(time.Minute)
-		if got := topics(); len(got) != 3 {
-			t.Errorf("picks %v, want delay_1m too", got)
-		}
+		got := topics()
+		expect.That(t, len(got) == 3, "picks %v, want delay_1m too", got)
 	})
 }

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -88,9 +87,7 @@ func TestHandler_TransfersAllFieldsBothWays(t *testing.T) {
 	}
 	var got []orderclose.CloseRequest
 	handler, err := httpclose.Handler(secrets, func(_ context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-		if path != orderclose.PathTouch {
-			t.Errorf("path %s", path)
-		}
+		expect.Equal(t, path, orderclose.PathTouch, "path")
 		if got == nil {
 			got = requests
 		}
@@ -122,9 +119,7 @@ func TestHandler_TransfersAllFieldsBothWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(given, got); diff != "" {
-		t.Errorf("requests (-sent +arrived):\n%s", diff)
-	}
+	expect.Same(t, got, given, "requests")
 	var said []string
 	for _, o := range outcomes {
 		said = append(said, fmt.Sprintf("%s %s %v %v", o.OrderID, o.Verdict, o.Remaining().Round(time.Second), o.Err))
@@ -135,9 +130,7 @@ func TestHandler_TransfersAllFieldsBothWays(t *testing.T) {
 		"held contended " + fmt.Sprint(outcomes[2].Remaining().Round(time.Second)) + " the service says: another transaction holds a row",
 		"later not_due 1h0m0s <nil>",
 	}
-	if diff := cmp.Diff(want, said); diff != "" {
-		t.Errorf("outcomes (-want +got):\n%s", diff)
-	}
+	expect.Same(t, said, want, "outcomes")
 }
 
 func TestHandler_ReportsThatNothingCanBeClosed(t *testing.T) {
@@ -149,9 +142,8 @@ func TestHandler_ReportsThatNothingCanBeClosed(t *testing.T) {
 	for _, secret := range []string{secrets[0], "a stranger who guesses"} {
 		s := must.Get(httpclose.New(httpclose.Options{URL: server.URL, Secrets: []string{secret}}))(t)
 		defer s.Close()
-		if _, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Error(err)
-		}
+		_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}})
+		expect.That(t, errors.Is(err, orderclose.ErrUnavailable), "%v", err)
 	}
 }
 
@@ -183,8 +175,6 @@ func TestHandler_APanicIsTheFaultOfItsOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []orderclose.Verdict{orderclose.Closed, orderclose.Failed, orderclose.Closed} {
-		if got[i].Verdict != want {
-			t.Errorf("%+v, want %s", got[i], want)
-		}
+		expect.Equal(t, got[i].Verdict, want, "the verdict of %+v", got[i])
 	}
 }

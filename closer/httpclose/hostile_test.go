@@ -229,9 +229,7 @@ func TestStore_WithAHostileService(t *testing.T) {
 			h.knowOthers()
 			serve(h.serve)
 			h.check(t, requests, h.outcomes(t, s, requests))
-			if len(h.bad) > 0 {
-				t.Fatalf("bad requests: %v", h.bad)
-			}
+			must.That(t, len(h.bad) == 0, "bad requests: %v", h.bad)
 		})
 	})
 }
@@ -262,9 +260,8 @@ func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequ
 				left = append(left, i)
 			}
 		}
-		if err == nil && len(left) > 0 || err != nil && !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Fatalf("%d orders have no verdict, and the error is %v", len(left), err)
-		}
+		must.That(t, (err != nil || len(left) == 0) && (err == nil || errors.Is(err, orderclose.ErrUnavailable)),
+			"%d orders have no verdict, and the error is %v", len(left), err)
 		if open = left; len(open) == 0 {
 			return all
 		}
@@ -311,32 +308,22 @@ func (h *hostile) check(t *rapid.T, requests []orderclose.CloseRequest, outcomes
 				latest = r.Due
 			}
 		}
-		if due != writeDue(latest) {
-			t.Fatalf("order %s was asked for with due %s, want the latest, %v", id, due, latest)
-		}
+		must.That(t, due == writeDue(latest), "order %s was asked for with due %s, want the latest, %v", id, due, latest)
 	}
 	if outcomes == nil {
-		if h.anyVerdict {
-			t.Fatalf("no order is blamed although the treatments are %v", h.treatment)
-		}
+		must.That(t, !h.anyVerdict, "no order is blamed although the treatments are %v", h.treatment)
 		return
 	}
-	if len(outcomes) != len(requests) {
-		t.Fatalf("%d outcomes for %d requests", len(outcomes), len(requests))
-	}
+	must.That(t, len(outcomes) == len(requests), "%d outcomes for %d requests", len(outcomes), len(requests))
 	for i, o := range outcomes {
 		id := requests[i].OrderID
-		if o.OrderID != id {
-			t.Fatalf("outcome %d is of %q, want %q", i, o.OrderID, id)
-		}
+		must.That(t, o.OrderID == id, "outcome %d is of %q, want %q", i, o.OrderID, id)
 		h.checkOne(t, o)
 	}
 }
 
 func (h *hostile) checkOne(t *rapid.T, o orderclose.Outcome) {
-	if (o.Verdict == orderclose.Failed || o.Verdict == orderclose.Contended) != (o.Err != nil) {
-		t.Fatalf("%+v: want a cause if and only if it failed", o)
-	}
+	must.That(t, (o.Verdict == orderclose.Failed || o.Verdict == orderclose.Contended) == (o.Err != nil), "%+v: want a cause if and only if it failed", o)
 	switch what := h.treatment[o.OrderID]; what {
 	case answers, repeats, toleratesN:
 		if o.Verdict != h.verdict[o.OrderID] && !(h.verdict[o.OrderID] == orderclose.Closed && o.Verdict == orderclose.AlreadyClosed) {
@@ -347,8 +334,6 @@ func (h *hostile) checkOne(t *rapid.T, o orderclose.Outcome) {
 			t.Fatalf("%+v: the service said %v", o, h.given[o.OrderID])
 		}
 	default:
-		if o.Verdict != orderclose.Failed {
-			t.Fatalf("%+v, but the service: %s", o, what)
-		}
+		must.That(t, o.Verdict == orderclose.Failed, "%+v, but the service: %s", o, what)
 	}
 }

@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -63,9 +62,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%s: %+v, %v left; want %s, %v left, %q", row.name, o, o.Remaining(), row.verdict, row.left, row.err)
 		}
 	}
-	if o := outcome(orderclose.CloseRequest{OrderID: "a"}, wireVerdict{Verdict: "closed"}, noon); o.Remaining() != 0 {
-		t.Errorf("closed without a due time: %v late", -o.Remaining())
-	}
+	expect.Equal(t, outcome(orderclose.CloseRequest{OrderID: "a"}, wireVerdict{Verdict: "closed"}, noon).Remaining(), 0, "the time left without a due time")
 }
 
 // Services in other languages are written by docs/http.md.
@@ -79,19 +76,15 @@ func TestWire_MatchesTheDocumentation(t *testing.T) {
 	due := noon.Add(5*time.Minute - 999*time.Microsecond) // rounded up, never down
 	order := orderclose.CloseRequest{OrderID: "ORD-20260301-000017", CreatedAt: noon, Due: due}
 	got, err := json.Marshal(request{Path: orderclose.PathPipeline, Orders: []wireOrder{toWire(order)}})
-	if diff := cmp.Diff(block("request"), string(got)); err != nil || diff != "" {
-		t.Errorf("the request, %v (-documented +is):\n%s", err, diff)
-	}
+	expect.Same(t, string(got), block("request"), "the request")
+	expect.NoError(t, err)
 	outcome := orderclose.Outcome{OrderID: order.OrderID, Verdict: orderclose.Closed, Due: due, At: noon.Add(5*time.Minute + 12*time.Millisecond)}
 	got, err = json.Marshal(toReply([]orderclose.Outcome{outcome}))
-	if diff := cmp.Diff(block("reply"), string(got)); err != nil || diff != "" {
-		t.Errorf("the reply, %v (-documented +is):\n%s", err, diff)
-	}
+	expect.Same(t, string(got), block("reply"), "the reply")
+	expect.NoError(t, err)
 	for _, v := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue,
 		orderclose.PaymentPending, orderclose.Contended, orderclose.NotFound, orderclose.Failed} {
-		if !strings.Contains(string(data), "| `"+string(v)+"` |") {
-			t.Errorf("the verdict %s is not documented", v)
-		}
+		expect.That(t, strings.Contains(string(data), "| `"+string(v)+"` |"), "the verdict %s is not documented", v)
 	}
 }
 
@@ -114,9 +107,7 @@ func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
 				for again, n := range []int{1, 2, 200, 200} {
 					calls = 0
 					_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(n))
-					if !errors.Is(err, orderclose.ErrUnavailable) || calls > 12 || again == 3 && calls > 1 {
-						t.Errorf("%d orders: %v after %d calls", n, err, calls)
-					}
+					expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && calls <= 12 && (again != 3 || calls <= 1), "%d orders: %v after %d calls", n, err, calls)
 				}
 			})
 		})
@@ -152,9 +143,7 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 		}
 		must.Get(culprits.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}))(t)
 		out, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
-		if err != nil || out[0].Verdict != orderclose.Failed {
-			t.Fatalf("%v, %v; want Failed", out, err)
-		}
+		must.That(t, err == nil && out[0].Verdict == orderclose.Failed, "%v, %v; want Failed", out, err)
 		if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Fatalf("%v: its next failure is another", err)
 		}
@@ -171,13 +160,9 @@ func TestStore_ErrorsNameEachCauseOnce(t *testing.T) {
 		culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
 		for range 6 {
 			_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(3))
-			if err == nil {
-				t.Fatal("no error")
-			}
+			must.That(t, err != nil, "no error")
 			for _, cause := range []error{orderclose.ErrUnavailable, bisect.ErrNoVerdicts, httpcall.ErrTimeout} {
-				if n := strings.Count(err.Error(), cause.Error()); n != 1 {
-					t.Errorf("%q is %d times in %v", cause, n, err)
-				}
+				expect.Equal(t, strings.Count(err.Error(), cause.Error()), 1, "times that %q is in %v", cause, err)
 			}
 		}
 	})

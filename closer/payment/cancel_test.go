@@ -18,8 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/httpcall"
@@ -27,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -91,9 +90,7 @@ func TestCancel_ClosesOnlyOrdersWhosePaymentsTheProviderHasCancelled(t *testing.
 	c.asks = func(ids []string) {
 		s.asked = append(s.asked, ids)
 		for _, id := range ids {
-			if st := s.status(t, id); st != store.Unpaid {
-				t.Errorf("order %q has status %d when its payments are cancelled", id, st)
-			}
+			expect.Equal(t, s.status(t, id), store.Unpaid, "the status of order %q when its payments are cancelled", id)
 		}
 	}
 	s.open(t, payment.Options{Provider: c, Logger: slog.New(slog.NewTextHandler(logs, nil))})
@@ -106,12 +103,9 @@ func TestCancel_ClosesOnlyOrdersWhosePaymentsTheProviderHasCancelled(t *testing.
 	must.Get(scenario.OrdersOf(s.Store).Cancel(t.Context(), "closed before"))(t)
 	got := s.close(t, append(ids, "later", "nobody's")...)
 	want := []string{"closed", "already_paid", "payment_pending", "payment_pending", "payment_pending", "already_paid", "already_closed", "not_due", "not_found"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("verdicts (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([][]string{{"open", "paid", "unknown", "unpaid", "who knows"}}, s.asked); diff != "" || c.asked {
-		t.Errorf("asked %v; payments of these orders were cancelled (-want +got):\n%s", c.asked, diff)
-	}
+	expect.Same(t, got, want, "verdicts")
+	expect.Same(t, s.asked, [][]string{{"open", "paid", "unknown", "unpaid", "who knows"}}, "the orders with payments that were cancelled")
+	expect.That(t, !c.asked, "the provider was asked")
 	if out := logs.String(); !strings.Contains(out, "remove closer.payment.cancel") || !strings.Contains(out, "first=unpaid") {
 		t.Errorf("the log does not say what to do about the answer unpaid:\n%s", out)
 	}
@@ -137,14 +131,12 @@ func TestCancel_AFailedCloseIsTriedAgain(t *testing.T) {
 	s.open(t, payment.Options{Provider: c})
 	s.order(t, "a", -time.Minute)
 	for range 3 {
-		if _, err := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) || !c.cancelled["a"] {
-			t.Fatalf("%v, cancelled: %v", err, c.cancelled)
-		}
+		_, err := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+		must.That(t, errors.Is(err, orderclose.ErrUnavailable) && c.cancelled["a"], "%v, cancelled: %v", err, c.cancelled)
 	}
 	fails = nil
-	if got := s.close(t, "a"); got[0] != "closed" || c.pay("a") {
-		t.Errorf("the order is %s", got[0])
-	}
+	got := s.close(t, "a")
+	expect.That(t, got[0] == "closed" && !c.pay("a"), "the order is %s", got[0])
 }
 
 // gauge is Metrics that keep the last value of Unclosed.
@@ -240,13 +232,9 @@ func TestCancel_NoPaymentSucceedsAfterTheClose(t *testing.T) {
 	for _, id := range ids {
 		st, paid := s.status(t, id), c.pay(id) // with one more try to pay
 		counts[st]++
-		if paid != (st == store.Paid) || !paid != (st == store.Closed) {
-			t.Errorf("%s has status %d, and its payment has succeeded: %v", id, st, paid)
-		}
+		expect.That(t, paid == (st == store.Paid) && !paid == (st == store.Closed), "%s has status %d, and its payment has succeeded: %v", id, st, paid)
 	}
-	if counts[store.Paid] == 0 || counts[store.Closed] == 0 {
-		t.Errorf("the statuses are %v", counts)
-	}
+	expect.That(t, counts[store.Paid] != 0 && counts[store.Closed] != 0, "the statuses are %v", counts)
 }
 
 func cancelAt(t *testing.T, h http.Handler, ids ...string) ([]payment.Answer, error) {
@@ -264,9 +252,8 @@ func TestHTTP_CancelsAtAService(t *testing.T) {
 	c.paid["paid"] = true
 	h := must.Get(payment.Handler(secrets, c))(t)
 	answers, err := cancelAt(t, h, "open", "paid", "unpaid", "nonsense")
-	if want := []payment.Answer{payment.Cancelled, payment.Paid, payment.Unpaid, payment.Unknown}; err != nil || !slices.Equal(answers, want) || c.asked {
-		t.Errorf("%v, %v; want %v", answers, err, want)
-	}
+	want := []payment.Answer{payment.Cancelled, payment.Paid, payment.Unpaid, payment.Unknown}
+	expect.That(t, err == nil && slices.Equal(answers, want) && !c.asked, "%v, %v; want %v", answers, err, want)
 	onlyAsks := must.Get(payment.Handler(secrets, payment.ProviderFunc(func(context.Context, []string) ([]payment.Answer, error) {
 		t.Error("the provider was asked instead")
 		return nil, nil
@@ -295,9 +282,7 @@ func TestHTTP_AServiceThatIgnoresTheActionClosesNoOrder(t *testing.T) {
 		s.open(t, payment.Options{Provider: row.provider})
 		s.order(t, "a", -time.Minute)
 		s.order(t, "b", -time.Minute)
-		if got := s.close(t, "a", "b"); !slices.Equal(got, row.want) {
-			t.Errorf("%s: %v, want %v", name, got, row.want)
-		}
+		expect.Same(t, s.close(t, "a", "b"), row.want, "%s", name)
 	}
 }
 
@@ -313,9 +298,7 @@ func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 		var sent string
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, err)
 			sent = string(body)
 			io.WriteString(w, block(name+"answer"))
 		}))
@@ -325,24 +308,19 @@ func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 			call = p.Canceler().Cancel
 		}
 		got, err := call(t.Context(), []string{"ORD-20260301-000017", "ORD-20260301-000018"})
-		if err != nil || !slices.Equal(got, answers) || sent != block(name+"question") {
-			t.Errorf("%q: sent %s; %v, %v; want %v", name, sent, got, err, answers)
-		}
+		expect.That(t, err == nil && slices.Equal(got, answers) && sent == block(name+"question"), "%q: sent %s; %v, %v; want %v", name, sent, got, err, answers)
 		p.Close()
 		server.Close()
 	}
 	for _, question := range []string{"question", "cancel question"} {
 		for _, secret := range []string{"orderclose-test-secret-one", "orderclose-test-secret-two"} {
 			_, signature := httpcall.Sign([]string{secret}, time.Unix(1772366700, 0), []byte(block(question)))
-			if !strings.Contains(string(data), "| `"+secret+"` | `"+signature+"` |") {
-				t.Errorf("the signature of the %s by %s is not documented: %s", question, secret, signature)
-			}
+			expect.That(t, strings.Contains(string(data), "| `"+secret+"` | `"+signature+"` |"),
+				"the signature of the %s by %s is not documented: %s", question, secret, signature)
 		}
 	}
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {
-		if !strings.Contains(string(data), "| `"+string(a)+"`") {
-			t.Errorf("the answer %s is not documented", a)
-		}
+		expect.That(t, strings.Contains(string(data), "| `"+string(a)+"`"), "the answer %s is not documented", a)
 	}
 }
 
@@ -363,10 +341,6 @@ func TestCancel_LeavesThePaymentsOfExcludedOrdersAlone(t *testing.T) {
 	c := newCashier()
 	checked := must.Get(payment.New(payment.Options{Store: db, Provider: c}))(t)
 	s := &shop{Store: db, asking: checked}
-	if got := s.close(t, "a", "b"); !slices.Equal(got, []string{"closed", "excluded"}) {
-		t.Errorf("verdicts %v", got)
-	}
-	if !c.cancelled["a"] || c.cancelled["b"] || !c.pay("b") {
-		t.Errorf("the payments of %v were cancelled, want those of a alone", c.cancelled)
-	}
+	expect.Same(t, s.close(t, "a", "b"), []string{"closed", "excluded"}, "verdicts")
+	expect.That(t, c.cancelled["a"] && !c.cancelled["b"] && c.pay("b"), "the payments of %v were cancelled, want those of a alone", c.cancelled)
 }

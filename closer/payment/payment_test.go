@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
@@ -26,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -109,9 +109,7 @@ func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
 	}
 	outcomes := must.Get(bisect.Bisect(t.Context(), s.asking, orderclose.PathSweep, requests))(t)
 	for i, o := range outcomes {
-		if o.OrderID != ids[i] {
-			t.Errorf("outcome %d is for %q, want %q", i, o.OrderID, ids[i])
-		}
+		expect.Equal(t, o.OrderID, ids[i], "the order of outcome %d", i)
 		verdicts = append(verdicts, string(o.Verdict))
 	}
 	return verdicts
@@ -143,24 +141,16 @@ func TestAsking_AsksAboutUnpaidDueOrdersAndAppliesTheAnswers(t *testing.T) {
 	got := s.close(t, "unknown", "unpaid", "paid", "later", "nobody's", "paid before", "closed before", "who knows", "unpaid-2", "paid-2", "unpaid", "paid")
 	want := []string{"payment_pending", "closed", "already_paid", "not_due", "not_found", "already_paid", "already_closed",
 		"payment_pending", "closed", "already_paid", "already_closed", "already_paid"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("verdicts (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([][]string{{"paid", "paid-2", "unknown", "unpaid", "unpaid-2", "who knows"}}, s.asked); diff != "" {
-		t.Errorf("the provider was asked for (-want +got):\n%s", diff)
-	}
+	expect.Same(t, got, want, "verdicts")
+	expect.Same(t, s.asked, [][]string{{"paid", "paid-2", "unknown", "unpaid", "unpaid-2", "who knows"}}, "the provider was asked for")
 	for id, want := range map[string]store.Status{
 		"paid": store.Paid, "unpaid": store.Closed, "unknown": store.Unpaid, "who knows": store.Unpaid, "later": store.Unpaid,
 	} {
-		if got := s.status(t, id); got != want {
-			t.Errorf("order %q has status %d, want %d", id, got, want)
-		}
+		expect.Equal(t, s.status(t, id), want, "the status of order %q", id)
 	}
 	s.asked = nil
 	s.close(t, "paid", "unpaid", "paid before", "later")
-	if len(s.asked) > 0 {
-		t.Errorf("the provider was asked for %v, which are settled or not due", s.asked)
-	}
+	expect.That(t, len(s.asked) == 0, "the provider was asked for %v, which are settled or not due", s.asked)
 }
 
 func TestAsking_WithoutAnAnswerChangesNothingAndPausesCalls(t *testing.T) {
@@ -184,17 +174,11 @@ func TestAsking_WithoutAnAnswerChangesNothingAndPausesCalls(t *testing.T) {
 						t.Fatal(got)
 					}
 				}
-				if name != "is wrong" && len(s.asked) > 5 {
-					t.Errorf("the provider was asked %d times in a row", len(s.asked))
-				}
-				if s.status(t, "a") != store.Unpaid {
-					t.Error("the order has changed")
-				}
+				expect.That(t, name == "is wrong" || len(s.asked) <= 5, "the provider was asked %d times in a row", len(s.asked))
+				expect.Equal(t, s.status(t, "a"), store.Unpaid, "the status of the order")
 				broken = false
 				time.Sleep(time.Minute)
-				if got := s.close(t, "a"); got[0] != "closed" {
-					t.Errorf("when the provider answers again: %v", got)
-				}
+				expect.Equal(t, s.close(t, "a")[0], "closed", "the verdict when the provider answers again")
 			})
 		})
 	}
@@ -214,12 +198,9 @@ func TestAsking_APanicOfTheProviderKeepsOnlyItsOrderPending(t *testing.T) {
 	for _, id := range []string{"a", "poison", "b", "c"} {
 		s.order(t, id, -time.Minute)
 	}
-	if diff := cmp.Diff([]string{"closed", "payment_pending", "closed", "closed"}, s.close(t, "a", "poison", "b", "c")); diff != "" {
-		t.Errorf("verdicts (-want +got):\n%s", diff)
-	}
-	if out := logs.String(); strings.Count(out, "stack=") != 1 || !strings.Contains(out, "payment_test.go") {
-		t.Errorf("want one line with the stack:\n%s", out)
-	}
+	expect.Same(t, s.close(t, "a", "poison", "b", "c"), []string{"closed", "payment_pending", "closed", "closed"}, "verdicts")
+	out := logs.String()
+	expect.That(t, strings.Count(out, "stack=") == 1 && strings.Contains(out, "payment_test.go"), "want one line with the stack:\n%s", out)
 }
 
 func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
@@ -256,9 +237,7 @@ func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
 			for range orders / 4 {
 				id := ids[random.IntN(orders)]
 				answer, err := scenario.OrdersOf(s.Store).Pay(t.Context(), id, "p")
-				if err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, err)
 				mu.Lock()
 				paid[id] = paid[id] || answer == shopdb.AnswerPaid
 				mu.Unlock()
@@ -293,12 +272,9 @@ func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
 		return answers, nil
 	})))(t)
 	answers, err := ask(t, h, secrets, "paid", "unpaid", "unknown", "nonsense")
-	if want := []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown, payment.Unknown}; err != nil || !slices.Equal(answers, want) {
-		t.Errorf("%v, %v; want %v", answers, err, want)
-	}
-	if _, err := ask(t, h, []string{"another secret, not the same"}, "paid"); !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("with another secret: %v", err)
-	}
+	want := []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown, payment.Unknown}
+	expect.That(t, err == nil && slices.Equal(answers, want), "%v, %v; want %v", answers, err, want)
+	expect.Is(t, expect.Err(ask(t, h, []string{"another secret, not the same"}, "paid")), orderclose.ErrUnavailable, "with another secret")
 }
 
 func TestHTTP_TreatsContradictoryAnswersAsUnknown(t *testing.T) {
@@ -314,9 +290,7 @@ func TestHTTP_TreatsContradictoryAnswersAsUnknown(t *testing.T) {
 		"no JSON":      {`<html>`, nil},
 	} {
 		answers, err := ask(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, row.body) }), secrets, "a", "b")
-		if !slices.Equal(answers, row.want) || (err != nil) != (row.want == nil) {
-			t.Errorf("service that %s: %v, %v; want %v", name, answers, err, row.want)
-		}
+		expect.That(t, slices.Equal(answers, row.want) && (err != nil) == (row.want == nil), "service that %s: %v, %v; want %v", name, answers, err, row.want)
 	}
 }
 
@@ -338,9 +312,7 @@ func TestAsking_APausedCategoryIsNotAskedAbout(t *testing.T) {
 		t.Errorf("the verdict is %s, and the provider was asked for %v", got[0], s.asked)
 	}
 	must.Get(s.Resume(t.Context(), orderclose.Paths(), ""))(t)
-	if got := s.close(t, "unpaid"); got[0] != "closed" {
-		t.Errorf("after the pause: %s", got[0])
-	}
+	expect.Equal(t, s.close(t, "unpaid")[0], "closed", "the verdict after the pause")
 }
 
 // The provider hangs or fails on it. The next time it is asked for alone, and delays
@@ -371,9 +343,7 @@ func TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending(t *testing.T) {
 					for range 8 {
 						began := time.Now()
 						s.close(t, ids...)
-						if took := time.Since(began); took > time.Minute {
-							t.Errorf("a close took %v", took)
-						}
+						expect.AtMost(t, time.Since(began), time.Minute, "the time of a close")
 						time.Sleep(time.Minute) // the breaker may be open
 					}
 					for _, id := range ids {
@@ -384,9 +354,7 @@ func TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending(t *testing.T) {
 					}
 					s.asked = nil
 					s.close(t, ids...)
-					if len(s.asked) > len(bad) {
-						t.Errorf("in the last close %d questions were asked for %d orders", len(s.asked), len(bad))
-					}
+					expect.That(t, len(s.asked) <= len(bad), "in the last close %d questions were asked for %d orders", len(s.asked), len(bad))
 				})
 			})
 		}
@@ -408,8 +376,6 @@ func TestAsking_AFailingProviderIsAskedOnlyAFewTimes(t *testing.T) {
 				t.Fatal(v)
 			}
 		}
-		if len(s.asked) > 8 {
-			t.Errorf("the provider was asked %d times", len(s.asked))
-		}
+		expect.That(t, len(s.asked) <= 8, "the provider was asked %d times", len(s.asked))
 	}
 }

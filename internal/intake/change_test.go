@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -121,9 +122,7 @@ func TestReadChange_EachFormat(t *testing.T) {
 		{"delete", Maxwell, `{` + maxwell + `, "type": "delete", "data": ` + maxwellRow + `}`, "no_row"},
 		{"another format", Maxwell, `[]`, "bad_value: the value is no change record of maxwell: it is no object in JSON, and other encodings, such as Avro, are not read"},
 	} {
-		if got := explain(t, c.format, litemall(), c.value); got != c.want {
-			t.Errorf("%s, %s:\n got %s\nwant %s", c.format, c.name, got, c.want)
-		}
+		expect.Equal(t, explain(t, c.format, litemall(), c.value), c.want, "%s, %s", c.format, c.name)
 	}
 }
 
@@ -181,9 +180,7 @@ func TestRow_ABinaryIDIsAUUID(t *testing.T) {
 		{mapping.UUIDBinary, "0190fbff-7d4e-7abc-bfff-000000000100", "0190fbff-7d4e-7abc-bfff-000000000100"},
 		{mapping.UUIDBinary, "", ""}, {mapping.UUIDBinary, "?", "?"}, {mapping.Text, "AZD7/31Oery//wAAAAABAA==", "AZD7/31Oery//wAAAAABAA=="},
 	} {
-		if got := (row{"id": fmt.Appendf(nil, "%q", c.text)}).id(mapping.Key{Column: "id", Type: c.kind}); got != c.want {
-			t.Errorf("%s %s: %s", c.kind, c.text, got)
-		}
+		expect.Equal(t, (row{"id": fmt.Appendf(nil, "%q", c.text)}).id(mapping.Key{Column: "id", Type: c.kind}), c.want, "%s %s", c.kind, c.text)
 	}
 }
 
@@ -198,9 +195,7 @@ func TestIsOrders_KnowsTheTablesOfMonthsAndTheDatabase(t *testing.T) {
 		{"orders_{yyyyMM}", "any", "orders_202611", true}, {"orders_{yyyyMM}", "any", "orders_items", false}, {"orders_{yyyyMM}", "any", "orders", false},
 		{"shop.orders_{yyyyMM}", "other", "orders_202611", false}, {"orders", "", "", true},
 	} {
-		if got := isOrders(&mapping.Mapping{Orders: c.mapped}, source{c.database, c.table}); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
+		expect.Equal(t, isOrders(&mapping.Mapping{Orders: c.mapped}, source{c.database, c.table}), c.want, "%+v", c)
 	}
 }
 
@@ -214,13 +209,10 @@ func TestDecide_ByRuleAddsTheDelayOfTheCategory(t *testing.T) {
 	for category, want := range map[string]outcome{"": overdue, "long": scheduled} { // the first was due an hour and a half ago
 		_, changes, _, err := readChange(Canal, []byte(`{"type": "INSERT", "isDdl": false, "database": "shop", "table": "litemall_order", "data":
 			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "`+category+`"}]}`))
-		if err != nil || len(changes) != 1 {
-			t.Fatal(changes, err)
-		}
+		must.That(t, err == nil && len(changes) == 1, "%v %v", changes, err)
 		o, is, err := r.decide(changes[0], created.Add(2*time.Hour), created)
-		if is != want || err != nil || is == scheduled && !o.Due.Equal(created.Add(24*time.Hour)) {
-			t.Errorf("%q: %s, due %v, %v; want %s", category, is, o.Due, err, want)
-		}
+		expect.That(t, is == want && err == nil && (is != scheduled || o.Due.Equal(created.Add(24*time.Hour))),
+			"%q: %s, due %v, %v; want %s", category, is, o.Due, err, want)
 	}
 }
 
@@ -235,9 +227,7 @@ func TestDecide_ByRuleSchedulesAnOrderAgainWhoseCategoryChanged(t *testing.T) {
 	for old, want := range map[string]outcome{`"kind": ""`: scheduled, `"note": ""`: unchanged} {
 		_, changes, _, err := readChange(Canal, []byte(`{"type": "UPDATE", "isDdl": false, "database": "shop", "table": "litemall_order", "old": [{`+old+`}], "data":
 			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "long"}]}`))
-		if err != nil || len(changes) != 1 {
-			t.Fatal(changes, err)
-		}
+		must.That(t, err == nil && len(changes) == 1, "%v %v", changes, err)
 		if _, is, err := r.decide(changes[0], created, created); is != want || err != nil {
 			t.Errorf("%s changed: %s, %v; want %s", old, is, err, want)
 		}

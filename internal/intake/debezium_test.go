@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -163,9 +162,7 @@ func (c connector) check(t *testing.T, values []string) {
 			for _, value := range values {
 				got = append(got, explain(t, Debezium, m, value))
 			}
-			if diff := cmp.Diff(c.expected(column, binaryID), got); diff != "" {
-				t.Errorf("column %s, binary id %v (-want +got):\n%s", column.Column, binaryID, diff)
-			}
+			expect.Same(t, got, c.expected(column, binaryID), "column %s, binary id %v", column.Column, binaryID)
 		}
 	}
 }

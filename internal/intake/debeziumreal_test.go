@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -68,9 +69,7 @@ func TestReal_Debezium(t *testing.T) {
 			printed, _ := os.ReadFile(filepath.Join(worker.Dir, "log"))
 			t.Logf("%.20000s", printed)
 		}
-		if err := cluster.DeleteTopics(context.Background(), topics...); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, cluster.DeleteTopics(context.Background(), topics...))
 	}()
 	for i := range connectors {
 		readValues(t, cluster, topics[i], len(snapshotRows))
@@ -94,9 +93,7 @@ func newServer(t *testing.T, kind string, args ...string) *servers.Server {
 	t.Helper()
 	s := must.Get(servers.New(kind, filepath.Join(t.TempDir(), kind), args...))(t)
 	t.Cleanup(func() {
-		if err := s.Kill(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, s.Kill())
 	})
 	return s
 }
@@ -127,9 +124,8 @@ func startShops(t *testing.T) map[string]shopDatabase {
 func (db shopDatabase) exec(statements ...string) {
 	db.t.Helper()
 	for _, s := range statements {
-		if _, err := db.ExecContext(db.t.Context(), s); err != nil {
-			db.t.Fatalf("%v\n%s", err, s)
-		}
+		_, err := db.ExecContext(db.t.Context(), s)
+		must.That(db.t, err == nil, "%v\n%s", err, s)
 	}
 }
 
@@ -229,9 +225,7 @@ func readValues(t *testing.T, c *kafka.Cluster, topic string, want int) (values 
 	t.Helper()
 	end, deadline := int64(0), time.Now().Add(3*time.Minute)
 	for end < int64(want) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s has %d records, not %d", topic, end, want)
-		}
+		must.That(t, !time.Now().After(deadline), "%s has %d records, not %d", topic, end, want)
 		time.Sleep(200 * time.Millisecond)
 		if _, known, err := c.Bounds(t.Context(), topic, 0); err == nil {
 			end = known

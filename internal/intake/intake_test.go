@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -60,20 +60,15 @@ func TestIntake_EachUnpaidRowBecomesARecordOfAProducer(t *testing.T) {
 		due := time.Now().Add(time.Minute).UnixMilli()
 		defer start(t, log, m)()
 		time.Sleep(time.Second)
-		if diff := cmp.Diff([][]string{{"a", "b"}, {"overdue"}, {"a"}}, [][]string{log.Keys("delay_1m"), log.Keys("close"), log.Keys("delay_10s")}); diff != "" || log.DoneBelow(shopOrders) != 6 {
-			t.Errorf("done below %d (-want +got):\n%s", log.DoneBelow(shopOrders), diff)
-		}
+		expect.Same(t, [][]string{log.Keys("delay_1m"), log.Keys("close"), log.Keys("delay_10s")}, [][]string{{"a", "b"}, {"overdue"}, {"a"}}, "in three topics")
+		expect.Equal(t, log.DoneBelow(shopOrders), 6, "done below")
 		first := log.Appended()["delay_1m"][0]
-		if r, err := first.Decode(); err != nil || r.Order.Due.UnixMilli() != due || r.Release.UnixMilli() != due {
-			t.Errorf("%+v %v", r, err)
-		}
-		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Value) != "soon" {
-			t.Errorf("%v", dead)
-		}
+		r, err := first.Decode()
+		expect.That(t, err == nil && r.Order.Due.UnixMilli() == due && r.Release.UnixMilli() == due, "%+v %v", r, err)
+		dead := log.Appended()["dead"]
+		expect.That(t, len(dead) == 1 && string(dead[0].Value) == "soon", "%v", dead)
 		got := []float64{m.Value("intake_rows_total", "outcome", "scheduled"), m.Value("intake_rows_total", "outcome", "overdue"), m.Value("intake_rows_total", "outcome", "no_row"), m.Value("dead_letters_total", "stage", "intake", "cause", "bad_value")}
-		if diff := cmp.Diff([]float64{4, 1, 1, 1}, got); diff != "" {
-			t.Error(diff)
-		}
+		expect.Same(t, got, []float64{4, 1, 1, 1}, "rows scheduled, overdue and ignored, and dead letters")
 	})
 }
 
@@ -94,17 +89,12 @@ func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 		log.Put(shopOrders, wire.Message{Value: []byte(value)})
 		defer start(t, log, m)()
 		time.Sleep(time.Minute)
-		if got := log.DoneBelow(shopOrders); got != 0 || len(log.Keys("delay_1m")) != 2 {
-			t.Errorf("done below %d, %v", got, log.Keys("delay_1m"))
-		}
-		if behind := m.Value("intake_behind_seconds"); behind < 50 {
-			t.Errorf("%v s behind", behind)
-		}
+		expect.That(t, log.DoneBelow(shopOrders) == 0 && len(log.Keys("delay_1m")) == 2, "done below %d, %v", log.DoneBelow(shopOrders), log.Keys("delay_1m"))
+		expect.That(t, m.Value("intake_behind_seconds") >= 50, "%v s behind", m.Value("intake_behind_seconds"))
 		refuses.Store(false)
 		time.Sleep(2 * time.Minute) // attempts are a minute apart, and some seconds
-		if got := log.DoneBelow(shopOrders); got != 1 || len(log.Keys("close")) != 1 || m.Value("intake_behind_seconds") != 0 {
-			t.Errorf("done below %d, %v", got, log.Keys("close"))
-		}
+		expect.That(t, log.DoneBelow(shopOrders) == 1 && len(log.Keys("close")) == 1 && m.Value("intake_behind_seconds") == 0,
+			"done below %d, %v", log.DoneBelow(shopOrders), log.Keys("close"))
 	})
 }
 
@@ -124,9 +114,8 @@ func TestIntake_ABadRowKeepsNoOtherFromBeingScheduled(t *testing.T) {
 			log.Put(shopOrders, canalInsert(time.Minute, "next"))
 			defer start(t, log, nil)()
 			time.Sleep(5 * time.Second)
-			if got := log.Keys("delay_1m"); !slices.Equal(got, append(good, "next")) || len(log.Appended()["dead"]) != 1 || log.DoneBelow(shopOrders) != 2 {
-				t.Errorf("%v: scheduled %v, %d dead letters, done below %d", good, got, len(log.Appended()["dead"]), log.DoneBelow(shopOrders))
-			}
+			expect.That(t, slices.Equal(log.Keys("delay_1m"), append(good, "next")) && len(log.Appended()["dead"]) == 1 && log.DoneBelow(shopOrders) == 2,
+				"%v: scheduled %v, %d dead letters, done below %d", good, log.Keys("delay_1m"), len(log.Appended()["dead"]), log.DoneBelow(shopOrders))
 		})
 	}
 }
@@ -156,14 +145,11 @@ func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
 		last := int64(0)
 		for _, r := range log.Appended()["close"] {
 			d, err := r.Decode()
-			if err != nil || d.Order.Due.UnixMilli() <= last {
-				t.Errorf("%+v %v after %d", d, err, last)
-			}
+			expect.That(t, err == nil && d.Order.Due.UnixMilli() > last, "%+v %v after %d", d, err, last)
 			last = d.Order.Due.UnixMilli()
 		}
-		if n := len(log.Keys("close")); n != 5 || log.DoneBelow(shopOrders) != 5 {
-			t.Errorf("%d records, done below %d", n, log.DoneBelow(shopOrders))
-		}
+		expect.That(t, len(log.Keys("close")) == 5 && log.DoneBelow(shopOrders) == 5,
+			"%d records, done below %d", len(log.Keys("close")), log.DoneBelow(shopOrders))
 	})
 }
 
@@ -191,13 +177,9 @@ func TestIntake_ATopicThatAcceptsNothingHoldsUpNoOtherOrder(t *testing.T) {
 			worst = max(worst, time.Since(put))
 			time.Sleep(time.Second)
 		}
-		if worst > 200*time.Millisecond {
-			t.Errorf("an order of another topic waited for %v", worst)
-		}
+		expect.That(t, worst <= 200*time.Millisecond, "an order of another topic waited for %v", worst)
 		log.Put(shopOrders, canalInsert(0, "stuck")) // it is due now, and waits behind its earlier record
 		time.Sleep(5 * time.Minute)
-		if got := log.DoneBelow(shopOrders); got != 62 {
-			t.Errorf("done below %d", got)
-		}
+		expect.Equal(t, log.DoneBelow(shopOrders), 62, "done below")
 	})
 }

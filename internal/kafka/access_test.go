@@ -24,6 +24,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -69,12 +70,9 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 		if want := fmt.Sprintf("%s: %v", row.want, row.err); got.Error() != want {
 			t.Errorf("-want +got:\n%s", cmp.Diff(want, got.Error()))
 		}
-		if !errors.Is(got, row.err) && !errors.As(got, new(tls.RecordHeaderError)) {
-			t.Errorf("%v does not unwrap to its cause", got)
-		}
-		if again := explainConnection(fmt.Errorf("ping: %w", got), row.security, true); again.Error() != "ping: "+got.Error() {
-			t.Errorf("explained twice: %v", again)
-		}
+		expect.That(t, errors.Is(got, row.err) || errors.As(got, new(tls.RecordHeaderError)), "%v does not unwrap to its cause", got)
+		again := explainConnection(fmt.Errorf("ping: %w", got), row.security, true)
+		expect.That(t, again.Error() == "ping: "+got.Error(), "explained twice: %v", again)
 	}
 }
 
@@ -83,13 +81,10 @@ func TestExplainConnection_ReturnsOtherErrorsUnchanged(t *testing.T) {
 		nil, context.DeadlineExceeded, kafka.NotLeaderForPartition,
 		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, protocol.NewErrNoTopic("x"),
 	} {
-		if got := explainConnection(err, Security{}, true); !errors.Is(got, err) || got != nil && got.Error() != err.Error() {
-			t.Errorf("%v is explained as %v", err, got)
-		}
+		got := explainConnection(err, Security{}, true)
+		expect.That(t, errors.Is(got, err) && (got == nil || got.Error() == err.Error()), "%v is explained as %v", err, got)
 	}
-	if got := explainConnection(io.EOF, Security{}, false); got != io.EOF {
-		t.Errorf("a connection that breaks after the broker has answered is explained as %v", got)
-	}
+	expect.Equal(t, explainConnection(io.EOF, Security{}, false), io.EOF, "the explanation of a connection that breaks after the broker has answered")
 }
 
 func TestNeededACL(t *testing.T) {
@@ -121,9 +116,7 @@ func TestNeededACL(t *testing.T) {
 		if a.resource != anyTopic {
 			a.name = "x"
 		}
-		if !ok || a.String() != row.want {
-			t.Errorf("%v refused by %v lacks %v (%v), want %s", row.request, row.code, a, ok, row.want)
-		}
+		expect.That(t, ok && a.String() == row.want, "%v refused by %v lacks %v (%v), want %s", row.request, row.code, a, ok, row.want)
 	}
 	if a, ok := neededACL(protocol.Produce, kafka.NotLeaderForPartition); ok {
 		t.Errorf("the error %v needs %v", kafka.NotLeaderForPartition, a)
@@ -138,9 +131,7 @@ func TestRefusals_NameEveryResourceOnce(t *testing.T) {
 	}}, r.observe)
 	err := r.explain(protocol.DescribeConfigs, "", who)
 	want := `user "x" lacks the ACL DescribeConfigs on Topic a, b; grant it (AlterConfigs includes it); docs/security.md lists what each part needs: ` + kafka.TopicAuthorizationFailed.Error()
-	if err == nil || err.Error() != want || !errors.Is(err, kafka.TopicAuthorizationFailed) {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
+	expect.That(t, err != nil && err.Error() == want && errors.Is(err, kafka.TopicAuthorizationFailed), "got  %v\nwant %s", err, want)
 }
 
 func TestRefusals_NameTheGroupOrTheTopic(t *testing.T) {
@@ -151,18 +142,14 @@ func TestRefusals_NameTheGroupOrTheTopic(t *testing.T) {
 			{Name: "order-close", Partitions: []offsetcommit.ResponsePartition{{ErrorCode: code}}},
 		}}, r.observe)
 		err := r.explain(protocol.OffsetCommit, groupOf(req), func() string { return "x" })
-		if err == nil || !strings.Contains(err.Error(), "x lacks the ACL "+want+";") {
-			t.Errorf("code %d: %v, want %s", code, err, want)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), "x lacks the ACL "+want+";"), "code %d: %v, want %s", code, err, want)
 	}
 }
 
 func TestRefusals_IgnoreOtherCodes(t *testing.T) {
 	var r missingACLs
 	eachErrorCode(&message{Request: &kmsg.FetchRequest{Topics: []kmsg.FetchRequestTopic{{Partitions: make([]kmsg.FetchRequestTopicPartition, 1)}}}}, messageAnswer{&kmsg.FetchResponse{ErrorCode: int16(kafka.OffsetOutOfRange)}}, r.observe)
-	if err := r.explain(protocol.Fetch, "", func() string { return "x" }); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, r.explain(protocol.Fetch, "", func() string { return "x" }))
 }
 
 func TestNew_RejectsInvalidSASL(t *testing.T) {
@@ -180,9 +167,8 @@ func TestNew_RejectsInvalidSASL(t *testing.T) {
 		{SASL{Mechanism: MSKIAM, Password: "hunter2"}, "kafka: SASL AWS_MSK_IAM has no user and no password: the environment names the credentials of AWS"},
 		{SASL{Mechanism: ScramSHA256, User: "u", Password: "hunter2\a"}, "kafka: user or password have characters that SASL does not allow (RFC 4013)"},
 	} {
-		if _, err := New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &row.sasl}}); err == nil || err.Error() != row.want {
-			t.Errorf("got  %v\nwant %s", err, row.want)
-		}
+		_, err := New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &row.sasl}})
+		expect.That(t, err != nil && err.Error() == row.want, "got  %v\nwant %s", err, row.want)
 	}
 }
 
@@ -212,12 +198,9 @@ func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{Mechanism: ScramSHA512, User: "u", Password: "hunter2"}}})
 	must.Do(t, err)
-	if c.transport.brokers.tls == nil || c.transport.brokers.mechanism == nil || c.transport.brokers.mechanism.Name() != ScramSHA512 {
-		t.Error("connections are not secured")
-	}
-	if c.client.Transport != c.transport {
-		t.Error("the client library opens connections itself")
-	}
+	expect.That(t, c.transport.brokers.tls != nil && c.transport.brokers.mechanism != nil && c.transport.brokers.mechanism.Name() == ScramSHA512,
+		"connections are not secured")
+	expect.That(t, c.client.Transport == c.transport, "the client library opens connections itself")
 }
 
 // TestSecurity_NoVerbShowsTheToken prints a client that keeps a token.
@@ -231,9 +214,7 @@ func TestSecurity_NoVerbShowsTheToken(t *testing.T) {
 	}
 	for _, v := range []any{c, c.transport, c.transport.brokers, c.transport.brokers.mechanism} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-			if text := fmt.Sprintf(verb, v); strings.Contains(text, "hunter2") {
-				t.Errorf("%s of %T shows the token: %s", verb, v, text)
-			}
+			expect.That(t, !strings.Contains(fmt.Sprintf(verb, v), "hunter2"), "%s of %T shows the token: %s", verb, v, fmt.Sprintf(verb, v))
 		}
 	}
 }
@@ -245,9 +226,8 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, c.transport, c.transport.brokers} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				text := fmt.Sprintf(verb, v)
-				if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {
-					t.Errorf("%s of %T shows the password: %s", verb, v, text)
-				}
+				expect.That(t, !strings.Contains(text, "hunter2") && !strings.Contains(text, fmt.Sprintf("%x", "hunter2")),
+					"%s of %T shows the password: %s", verb, v, text)
 			}
 		}
 		var log bytes.Buffer

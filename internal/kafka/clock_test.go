@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -39,31 +40,23 @@ func TestOffsetOf_IsNeverAheadOfTheBroker(t *testing.T) {
 func TestBrokerClock_IgnoresStepsOfLocalClock(t *testing.T) {
 	now := reading{time.Unix(1_700_000_000, 0), time.Hour}
 	c := &BrokerClock{local: func() reading { return now }}
-	if !c.Now().Equal(now.wall) {
-		t.Errorf("before the first measurement the time is %v", c.Now())
-	}
+	expect.That(t, c.Now().Equal(now.wall), "before the first measurement the time is %v", c.Now())
 	broker := now.wall.Add(-time.Minute)
 	c.lastSample.Store(&sample{local: now, broker: broker})
 	for _, step := range []time.Duration{0, time.Hour, -time.Hour, 24 * time.Hour} {
 		now.mono += time.Second
 		now.wall = now.wall.Add(time.Second + step)
 		broker = broker.Add(time.Second)
-		if got := c.Now(); !got.Equal(broker) {
-			t.Errorf("after the local clock was set by %v, Now is %v, want %v", step, got, broker)
-		}
+		expect.That(t, c.Now().Equal(broker), "after the local clock was set by %v, Now is %v, want %v", step, c.Now(), broker)
 	}
-	if offset := c.lastSample.Load().offset(); offset != -time.Minute {
-		t.Errorf("the offset is %v", offset)
-	}
+	expect.Equal(t, c.lastSample.Load().offset(), -time.Minute, "the offset")
 }
 
 func TestWasSet(t *testing.T) {
 	from := reading{time.Unix(1_700_000_000, 0), time.Hour}
 	for by, want := range map[time.Duration]bool{0: false, stepSize: false, stepSize + 1: true, -stepSize - 1: true, time.Hour: true} {
 		to := reading{from.wall.Add(5*time.Second + by), from.mono + 5*time.Second}
-		if wasSet(from, to) != want {
-			t.Errorf("set by %v: want %v", by, want)
-		}
+		expect.Equal(t, wasSet(from, to), want, "set by %v", by)
 	}
 }
 
@@ -89,9 +82,7 @@ func TestBrokerClock_RestEndsWhenLocalClockIsSet(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if c.rest(ctx, probeEvery) {
-			t.Error("rest returns true after its context has ended")
-		}
+		expect.That(t, !c.rest(ctx, probeEvery), "rest returns true after its context has ended")
 	})
 }
 
@@ -152,9 +143,7 @@ func TestBrokerClock_MeasuresRarelyWhileClocksDifferPermanently(t *testing.T) {
 		for from := time.Now(); time.Since(from) < time.Minute; measured++ {
 			c.rest(t.Context(), probeEvery)
 		}
-		if measured > 15 {
-			t.Errorf("the clock was measured %d times in a minute, want about 12", measured)
-		}
+		expect.That(t, measured <= 15, "the clock was measured %d times in a minute, want about 12", measured)
 	})
 }
 
@@ -184,9 +173,8 @@ func TestBrokerClock_IsMeasuredWithSlowAppendsToo(t *testing.T) {
 		defer cancel()
 		measured := 0
 		clock.Keep(ctx, c, "t", func(time.Duration) { measured++ })
-		if behind := time.Since(clock.Now()); measured == 0 || behind < 0 || behind > took {
-			t.Errorf("after %d measurements the estimate is %v behind", measured, behind)
-		}
+		behind := time.Since(clock.Now())
+		expect.That(t, measured != 0 && behind >= 0 && behind <= took, "after %d measurements the estimate is %v behind", measured, behind)
 		time.Sleep(10 * time.Second)
 		b.Close()
 	})
@@ -213,9 +201,7 @@ func TestBrokerClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) 
 		c := NewBrokerClock(nil)
 		c.databaseAhead.Store(int64(7 * time.Second))
 		c.setDatabaseAhead(row.measured)
-		if got := c.DatabaseAhead(); got != row.want {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
-		}
+		expect.Equal(t, c.DatabaseAhead(), row.want, "%s", row.name)
 	}
 }
 
@@ -230,9 +216,7 @@ func TestBrokerClock_ReadsTheDatabasesClockFromProbes(t *testing.T) {
 		m.Appended = appended
 		r := m.Raw()
 		ahead, ok := databaseAhead(&r)
-		if ok != (i == 0) || ok && ahead != 61*time.Second {
-			t.Errorf("%s %s: %v, %v", m.Key, m.Value, ahead, ok)
-		}
+		expect.That(t, ok == (i == 0) && (!ok || ahead == 61*time.Second), "%s %s: %v, %v", m.Key, m.Value, ahead, ok)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -39,9 +40,7 @@ func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) { cancel() }))
-			if took := time.Since(began); took > 2*connectTimeout {
-				t.Errorf("SASL %v: the membership took %v", sasl, took)
-			}
+			expect.AtMost(t, time.Since(began), 2*connectTimeout, "SASL %v: the time of the membership", sasl)
 			if log := b.log.String(); !strings.Contains(log, "does not answer") || !strings.Contains(log, `broker=`+silent+` step="first request"`) {
 				t.Errorf("SASL %v: the log does not name the broker and the step:\n%s", sasl, log)
 			}
@@ -59,12 +58,8 @@ func TestConsume_RetriesSilentClusterAndStopsInTime(t *testing.T) {
 		var canceled time.Time
 		time.AfterFunc(40*time.Second, func() { canceled = time.Now(); cancel() })
 		must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {}))
-		if took := time.Since(canceled); took > memberStopTimeout {
-			t.Errorf("Consume returned %v after its ctx had ended", took)
-		}
-		if n := b.dialled.Load(); n < 6 {
-			t.Errorf("%d connections were tried in 40 s", n)
-		}
+		expect.AtMost(t, time.Since(canceled), memberStopTimeout, "the time from the end of ctx to the return of Consume")
+		expect.That(t, b.dialled.Load() >= 6, "%d connections were tried in 40 s", b.dialled.Load())
 	})
 }
 
@@ -95,9 +90,7 @@ func TestConsume_SurvivesHalfOpenConnections(t *testing.T) {
 				t.Errorf("committed after %v; the claim: %v", took, claimed.Err())
 			}
 			time.Sleep(2 * sessionTimeout)
-			if claimed.Err() != nil {
-				t.Error("the claim ended")
-			}
+			expect.That(t, claimed.Err() == nil, "the claim ended")
 		}); err != nil || generations != 1 {
 			t.Fatal(generations, err)
 		}
@@ -118,9 +111,8 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 			b.hung.Store(b.ListenAddrs()[0])
 			cut := time.Now()
 			<-claimed.Done()
-			if took := time.Since(cut); ctx.Err() != nil || took < sessionTimeout-2*heartbeatEvery || took > sessionTimeout+heartbeatEvery {
-				t.Errorf("the claim ended after %v", took)
-			}
+			took := time.Since(cut)
+			expect.That(t, ctx.Err() == nil && took >= sessionTimeout-2*heartbeatEvery && took <= sessionTimeout+heartbeatEvery, "the claim ended after %v", took)
 		}))
 	})
 }
@@ -164,16 +156,11 @@ func TestCluster_AuthenticatesAgainBeforeTheSessionEnds(t *testing.T) {
 			time.Sleep(time.Second)
 			must.Do(t, c.Ping(t.Context()))
 		}
-		if logins != 1+3 {
-			t.Errorf("authenticated %d times in 25 s, want 4 times", logins)
-		}
+		expect.Equal(t, logins, 1+3, "authentications in 25 s")
 		time.Sleep(time.Minute)
-		if err := c.Ping(t.Context()); err != nil || logins != 1+4 {
-			t.Errorf("after the session's end: authenticated %d times, %v; want 5 times", logins, err)
-		}
-		if n := b.dials.Load(); n != 1 {
-			t.Errorf("opened %d connections, want one", n)
-		}
+		err := c.Ping(t.Context())
+		expect.That(t, err == nil && logins == 1+4, "after the session's end: authenticated %d times, %v; want 5 times", logins, err)
+		expect.Equal(t, b.dials.Load(), 1, "opened connections")
 	})
 }
 
@@ -197,9 +184,7 @@ func TestCluster_RenewsItsToken(t *testing.T) {
 						t.Errorf("the login sends %q", sent.SASLAuthBytes)
 					}
 					left := time.Duration(ends)*time.Second - time.Since(began)
-					if left <= 0 {
-						t.Errorf("login %d sends a token that has ended", logins)
-					}
+					expect.That(t, left > 0, "login %d sends a token that has ended", logins)
 					res.(*kmsg.SASLAuthenticateResponse).SessionLifetimeMillis = left.Milliseconds()
 				}
 				return res, nil, true
@@ -221,11 +206,8 @@ func TestCluster_RenewsItsToken(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if n := b.dials.Load(); n != 1 {
-			t.Errorf("opened %d connections, want one", n)
-		}
-		if n := issued.Load(); n < 5 || n > 10 || int64(logins) < n {
-			t.Errorf("%d tokens and %d logins in 100 s, with tokens of %v", n, logins, life)
-		}
+		expect.Equal(t, b.dials.Load(), 1, "opened connections")
+		n := issued.Load()
+		expect.That(t, n >= 5 && n <= 10 && int64(logins) >= n, "%d tokens and %d logins in 100 s, with tokens of %v", n, logins, life)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -79,9 +79,8 @@ func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
 	}
 	for offset, next := range map[int64]int64{0: 1, 1: 2, 2: 5, 3: 6, 6: 6} {
 		f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: offset, MaxBytes: LittleBytes})
-		if err != nil || f.Next != next || int64(len(f.Records)) != next-offset {
-			t.Errorf("from %d: %d records, next %d, %v; want up to %d", offset, len(f.Records), f.Next, err, next)
-		}
+		expect.That(t, err == nil && f.Next == next && int64(len(f.Records)) == next-offset,
+			"from %d: %d records, next %d, %v; want up to %d", offset, len(f.Records), f.Next, err, next)
 	}
 }
 
@@ -90,9 +89,8 @@ func TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt(t *testing.T) {
 	good := append(batchOf(1, "a"), batchOf(2, "b")...)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, good })
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
-	if err != nil || f.Corrupt != nil || len(f.Records) != 2 || f.Next != 3 {
-		t.Errorf("%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
-	}
+	expect.That(t, err == nil && f.Corrupt == nil && len(f.Records) == 2 && f.Next == 3,
+		"%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
 	if m, err := c.Peek(t.Context(), "t", 0, 1, 3); err != nil || m == nil || string(m.Key) != "a" {
 		t.Errorf("peek: %+v, %v; want a", m, err)
 	}
@@ -105,9 +103,8 @@ func TestRead_BatchBeyondEndOfLogIsCorrupt(t *testing.T) {
 	binary.BigEndian.PutUint64(damaged, 1<<40)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, damaged })
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
-	if err != nil || f.Corrupt == nil || len(f.Records) != 0 || f.Next != 2 {
-		t.Errorf("%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
-	}
+	expect.That(t, err == nil && f.Corrupt != nil && len(f.Records) == 0 && f.Next == 2,
+		"%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
 }
 
 // TestRead_BelievesDamageAfterThreeAnswers: a single answer may be damaged on the network.
@@ -163,9 +160,7 @@ func TestScan_EndsWithTheSpan(t *testing.T) {
 		n += len(f.Records)
 		return nil
 	})
-	if read != 9 || n != 4 || err != nil {
-		t.Errorf("read to %d, %d records, %v; want 9, 4", read, n, err)
-	}
+	expect.That(t, read == 9 && n == 4 && err == nil, "read to %d, %d records, %v; want 9, 4", read, n, err)
 	if was := log.asked; was[0].Log != (wire.LogID{}) || was[1].Log != first.Log || was[1].Offset != 7 {
 		t.Errorf("read at %+v: want each read to use the log of the previous read", was)
 	}
@@ -180,9 +175,8 @@ func TestScan_StopsAtRecreatedOrShorterLog(t *testing.T) {
 	} {
 		log := &fetcher{answers: []wire.Fetched{records(5, 6), last}}
 		read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(wire.Fetched) error { return nil })
-		if read != 7 || !errors.Is(err, want) || len(log.asked) > 1+maxIdleFetches {
-			t.Errorf("read to %d after %d fetches: %v; want 7, %v", read, len(log.asked), err, want)
-		}
+		expect.That(t, read == 7 && errors.Is(err, want) && len(log.asked) <= 1+maxIdleFetches,
+			"read to %d after %d fetches: %v; want 7, %v", read, len(log.asked), err, want)
 	}
 }
 
@@ -202,17 +196,11 @@ func TestPeek_ReturnsNextRecord(t *testing.T) {
 		found := int64(-1)
 		if m != nil {
 			found = m.Offset
-			if string(m.Key) != fmt.Sprint("key-", found) || m.Appended.IsZero() {
-				t.Errorf("in [%d, %d): %+v", want.offset, want.end, m)
-			}
+			expect.That(t, string(m.Key) == fmt.Sprint("key-", found) && !m.Appended.IsZero(), "in [%d, %d): %+v", want.offset, want.end, m)
 		}
-		if found != want.found {
-			t.Errorf("in [%d, %d): found %d, want %d", want.offset, want.end, found, want.found)
-		}
+		expect.Equal(t, found, want.found, "in [%d, %d): found", want.offset, want.end)
 	}
-	if _, err := c.Peek(t.Context(), "t", 0, 17, 20); err == nil || !strings.Contains(err.Error(), "t/0 at 17") {
-		t.Errorf("past the end: %v", err)
-	}
+	expect.Says(t, expect.Err(c.Peek(t.Context(), "t", 0, 17, 20)), "t/0 at 17", "past the end")
 }
 
 // produceTransactions commits one transaction per count, with that many records in one batch.
@@ -238,9 +226,7 @@ func TestFirstWaiting_StaysWithinLog(t *testing.T) {
 	for _, c := range []struct{ commit, start, end, want int64 }{
 		{-1, 5, 9, 5}, {3, 5, 9, 5}, {5, 5, 9, 5}, {7, 5, 9, 7}, {9, 5, 9, 9}, {10, 5, 9, 5}, {-1, 0, 0, 0},
 	} {
-		if got := FirstWaiting(Commit{Offset: c.commit}, c.start, c.end); got != c.want {
-			t.Errorf("commit %d in a log of [%d, %d): %d, want %d", c.commit, c.start, c.end, got, c.want)
-		}
+		expect.Equal(t, FirstWaiting(Commit{Offset: c.commit}, c.start, c.end), c.want, "commit %d in a log of [%d, %d)", c.commit, c.start, c.end)
 	}
 }
 
@@ -249,18 +235,12 @@ func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
 	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 11, End: 13}, {First: 15, End: 18}})
 	c := Commit{Offset: 10, Metadata: acked}
 	for below, want := range map[int64]int64{0: 0, 10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5, 99: 5} {
-		if got := WaitingBelow(c, 0, 20, below); got != want {
-			t.Errorf("below %d: %d, want %d", below, got, want)
-		}
+		expect.Equal(t, WaitingBelow(c, 0, 20, below), want, "below %d", below)
 	}
-	if got := WaitingBelow(c, 12, 20, 15); got != 3 {
-		t.Errorf("in a log that begins after the commit: %d, want 3", got)
-	}
+	expect.Equal(t, WaitingBelow(c, 12, 20, 15), 3, "waiting in a log that begins after the commit")
 }
 
 func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {
 	m, _ := (wire.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}}).Message()
-	if m.Offset != 7 || m.Appended.UnixMilli() != 1_700_000_000_000 || m.Key != nil {
-		t.Errorf("%+v", m)
-	}
+	expect.That(t, m.Offset == 7 && m.Appended.UnixMilli() == 1_700_000_000_000 && m.Key == nil, "%+v", m)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -31,9 +32,7 @@ func TestConsume_RetriesLastCommit(t *testing.T) {
 		broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.NotCoordinator, Count: 3})
 		claim.Done(7, "")
 	}))
-	if commits, err := c.Commits(t.Context(), "g", "t", 1); err != nil || commits[0].Offset != 7 {
-		t.Errorf("committed %+v, %v; want 7", commits, err)
-	}
+	expect.Equal(t, must.Get(c.Commits(t.Context(), "g", "t", 1))(t)[0].Offset, 7, "the committed offset")
 }
 
 // TestConsume_SendsAFailedCommitAgain, also if nothing more is done.
@@ -47,9 +46,7 @@ func TestConsume_SendsAFailedCommitAgain(t *testing.T) {
 			b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.NotCoordinator, Count: 3})
 			claim.Done(7, "")
 			time.Sleep(6 * commitEvery)
-			if commits, err := c.Commits(claimed, "g", "t", 1); err != nil || commits[0].Offset != 7 {
-				t.Errorf("committed %+v, %v; want 7", commits, err)
-			}
+			expect.Equal(t, must.Get(c.Commits(claimed, "g", "t", 1))(t)[0].Offset, 7, "the committed offset")
 		}))
 	})
 }
@@ -72,9 +69,7 @@ func TestConsume_StopsInTimeIfCommitsGetNoAnswer(t *testing.T) {
 				cancel()
 				<-claimed.Done()
 			}))
-			if took := time.Since(canceled); took > memberStopTimeout {
-				t.Errorf("Consume returned %v after its ctx had ended", took)
-			}
+			expect.AtMost(t, time.Since(canceled), memberStopTimeout, "the time from the end of ctx to the return of Consume")
 		})
 	}
 }
@@ -112,9 +107,7 @@ func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
 		<-ctx.Done()
 	}))
 	for p := range partitions {
-		if !claims[p] {
-			t.Errorf("partition %d is not fresh: %v", p, claims)
-		}
+		expect.That(t, claims[p], "partition %d is not fresh: %v", p, claims)
 	}
 }
 
@@ -125,13 +118,10 @@ func TestConsume_FirstStartIsFreshForEveryMember(t *testing.T) {
 	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 0, Metadata: wire.WithPartitions("", 3)}}}
 	must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}))(t)
 	claims := consumeOnce(t, c, 3, "")
-	if claims[0] || !claims[1] || !claims[2] {
-		t.Errorf("%v, want partitions 1 and 2 fresh", claims)
-	}
+	expect.That(t, !claims[0] && claims[1] && claims[2], "%v, want partitions 1 and 2 fresh", claims)
 	commits, err := c.commits(t.Context(), "g", "t", 3)
-	if err != nil || commits[0].Offset != 0 || wire.DecodePartitions(commits[0].Metadata) != 3 {
-		t.Errorf("%+v, %v; want a commit that names 3 partitions", commits, err)
-	}
+	expect.That(t, err == nil && commits[0].Offset == 0 && wire.DecodePartitions(commits[0].Metadata) == 3,
+		"%+v, %v; want a commit that names 3 partitions", commits, err)
 }
 
 // consumeOnce consumes the topic t until all its partitions are claimed. It commits the start
@@ -165,16 +155,12 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 		t.Errorf("at the first start: %v, want both", got)
 	}
 	res, err := c.client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: "t", Count: 4}}})
-	if err != nil || res.Errors["t"] != nil {
-		t.Fatal(err, res.Errors)
-	}
+	must.That(t, err == nil && res.Errors["t"] == nil, "%v %v", err, res.Errors)
 	if got := consumeOnce(t, c, 4, ""); got[0] || got[1] || got[2] || got[3] {
 		t.Errorf("partitions were added: %v, want none", got)
 	}
 	commits, err := c.Commits(t.Context(), "g", "t", 4)
-	if err != nil || commits[3].Offset != 0 {
-		t.Errorf("%v, %v; want a commit of the added partition too", commits, err)
-	}
+	expect.That(t, err == nil && commits[3].Offset == 0, "%v, %v; want a commit of the added partition too", commits, err)
 	// A slow member of the old topic commits after the topic was recreated with more
 	// partitions.
 	old, err := c.TopicID(t.Context(), "t")
@@ -185,9 +171,7 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	must.Do(t, c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}))
 	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 7, Metadata: acked}}}
 	must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}))(t)
-	if got := consumeOnce(t, c, 5, ""); !got[4] {
-		t.Errorf("the topic was recreated: %v, want partition 4 fresh", got)
-	}
+	expect.That(t, consumeOnce(t, c, 5, "")[4], "the topic was recreated, and partition 4 is not fresh")
 }
 
 func TestConsume_AMemberHasTheNameOfItsProcess(t *testing.T) {
@@ -237,9 +221,7 @@ func TestHeartbeats(t *testing.T) {
 					for _, at := range beats {
 						if at.After(from) && !at.After(to) {
 							n++
-							if at.Sub(last) > longest {
-								t.Errorf("%d members: %v between two heartbeats of one", c.members, at.Sub(last))
-							}
+							expect.That(t, at.Sub(last) <= longest, "%d members: %v between two heartbeats of one", c.members, at.Sub(last))
 							last = at
 						}
 					}
@@ -259,9 +241,7 @@ func TestHeartbeats(t *testing.T) {
 			}
 			mu.Lock()
 			for i, beats := range sent {
-				if last := beats[len(beats)-1]; !last.Equal(rebalance) {
-					t.Errorf("member %d of %d did not ask at once", i, c.members)
-				}
+				expect.That(t, beats[len(beats)-1].Equal(rebalance), "member %d of %d did not ask at once", i, c.members)
 			}
 			mu.Unlock()
 			time.Sleep(rebalanceTimeout)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -38,9 +39,7 @@ func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetc
 func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	old := mustRead(t, c.Read, 0, wire.LogID{}, 0)
-	if old.Log.Topic == noTopicID || old.Log.Epoch < 0 || len(old.Records) == 0 || old.Replaced {
-		t.Fatalf("%+v", old)
-	}
+	must.That(t, old.Log.Topic != noTopicID && old.Log.Epoch >= 0 && len(old.Records) != 0 && !old.Replaced, "%+v", old)
 	verify := func(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 		at.NoWait, at.MaxBytes = true, 1
 		return c.Read(ctx, at)
@@ -51,9 +50,8 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	recreate(t, c, 5)
 	for name, read := range map[string]func(context.Context, wire.Position) (wire.Fetched, error){"read": c.Read, "verify": verify} {
 		f := mustRead(t, read, 3, old.Log, 0)
-		if f.Lost == nil || !f.Replaced || f.Next != 0 || f.Lost.Last != 2 || len(f.Records) > 0 || f.Log.Topic == old.Log.Topic {
-			t.Errorf("%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
-		}
+		expect.That(t, f.Lost != nil && f.Replaced && f.Next == 0 && f.Lost.Last == 2 && len(f.Records) == 0 && f.Log.Topic != old.Log.Topic,
+			"%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
 		if f = mustRead(t, c.Read, f.Next, f.Log, 0); f.Lost != nil || len(f.Records) == 0 {
 			t.Errorf("%s, next read: %+v", name, f)
 		}
@@ -67,9 +65,7 @@ func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
 	}
-	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, kafka.UnknownTopicOrPartition) {
-		t.Errorf("TopicID: %v", err)
-	}
+	expect.Is(t, expect.Err(c.TopicID(t.Context(), "t")), kafka.UnknownTopicOrPartition, "TopicID")
 }
 
 // TestRead_TruncatedLogContinuesAtDivergence: the broker reports where its log diverges, also
@@ -87,12 +83,9 @@ func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 		p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 3, 5
 	})
 	f := mustRead(t, c.Read, 8, log, 0)
-	if f.Lost == nil || !f.Replaced || f.Next != 5 || f.Lost.First != 5 || f.Lost.Last != 7 || f.Log.Topic != log.Topic || f.Log.Epoch != 3 {
-		t.Errorf("%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
-	}
-	if asked != 4 {
-		t.Errorf("the request has epoch %d, want 4", asked)
-	}
+	expect.That(t, f.Lost != nil && f.Replaced && f.Next == 5 && f.Lost.First == 5 && f.Lost.Last == 7 && f.Log.Topic == log.Topic && f.Log.Epoch == 3,
+		"%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
+	expect.Equal(t, asked, 4, "the request has epoch")
 }
 
 // TestRead_TruncatedLogIsNotReadFromStart if it is unknown where the log was truncated.
@@ -103,12 +96,8 @@ func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 	if f := mustRead(t, c.Read, 9, unknown, time.Hour); !f.Replaced || f.Next != 0 || f.Lost.First != 6 || f.Lost.Last != 8 {
 		t.Errorf("all records are of the last hour: %+v, lost %+v", f, f.Lost)
 	}
-	if f := mustRead(t, c.Read, 9, unknown, time.Nanosecond); f.Next != 6 {
-		t.Errorf("no record is of the last nanosecond: %+v", f)
-	}
-	if f := mustRead(t, c.Read, 9, unknown, 0); f.Next != 0 {
-		t.Errorf("without LookBack: %+v", f)
-	}
+	expect.Equal(t, mustRead(t, c.Read, 9, unknown, time.Nanosecond).Next, 6, "the next offset if no record is of the last nanosecond")
+	expect.Equal(t, mustRead(t, c.Read, 9, unknown, 0).Next, 0, "the next offset without LookBack")
 	// The broker's data was restored from a backup, which does not have this epoch.
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
@@ -125,18 +114,15 @@ func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 	if f := mustRead(t, c.Read, 4, log, time.Hour); !f.Replaced || f.Next != 0 || f.Log.Epoch >= 0 {
 		t.Errorf("with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
 	}
-	if f := mustRead(t, c.Read, 4, log, time.Nanosecond); f.Next != 4 {
-		t.Errorf("an unread record is skipped: %+v, lost %+v", f, f.Lost)
-	}
+	expect.Equal(t, mustRead(t, c.Read, 4, log, time.Nanosecond).Next, 4, "the next offset, so that no unread record is skipped")
 }
 
 // TestRead_OldBrokersAreReadByName: only an offset past the end shows a replaced log.
 func TestRead_OldBrokersAreReadByName(t *testing.T) {
 	_, c := newFake(t, 1, kfake.MaxVersions(kversion.V3_0_0()))
 	appendTo(t, c, 3)
-	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, ErrNoTopicIDs) {
-		t.Errorf("TopicID: %v", err)
-	}
+	_, err := c.TopicID(t.Context(), "t")
+	expect.That(t, errors.Is(err, ErrNoTopicIDs), "TopicID: %v", err)
 	if f := mustRead(t, c.Read, 1, wire.LogID{}, 0); len(f.Records) != 2 || f.Log.Topic != noTopicID {
 		t.Errorf("%+v", f)
 	}
@@ -163,9 +149,7 @@ func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
 		}
 		commit() // after the recreation: a commit that was in flight arrives late
 		commits, err := c.Commits(t.Context(), "g", "t", 1)
-		if err != nil || commits[0].FromDeletedLog != recreated {
-			t.Fatalf("recreated %v: %+v, %v", recreated, commits, err)
-		}
+		must.That(t, err == nil && commits[0].FromDeletedLog == recreated, "recreated %v: %+v, %v", recreated, commits, err)
 		first, waiting := int64(2), int64(2)
 		if recreated {
 			first, waiting = 0, 5

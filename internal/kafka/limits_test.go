@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -90,9 +91,7 @@ func TestLimits_SaysWhatTheBrokersCannotDo(t *testing.T) {
 				if err != nil {
 					got = []string{"error"}
 				}
-				if !slices.EqualFunc(got, row.want, func(a, b string) bool { return strings.HasPrefix(a, b) }) {
-					t.Errorf("got %q, %v; want %q", got, err, row.want)
-				}
+				expect.That(t, slices.EqualFunc(got, row.want, func(a, b string) bool { return strings.HasPrefix(a, b) }), "got %q, %v; want %q", got, err, row.want)
 			})
 		})
 	}
@@ -136,15 +135,12 @@ func TestKeep_WarnsOfAppendsWithoutTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
-		if _, ok, err := NewBrokerClock(nil).Measure(t.Context(), c, "t"); ok || !errors.Is(err, ErrNoAppendTime) {
-			t.Errorf("measured: %v, %v", ok, err)
-		}
+		_, ok, err := NewBrokerClock(nil).Measure(t.Context(), c, "t")
+		expect.That(t, !ok && errors.Is(err, ErrNoAppendTime), "measured: %v, %v", ok, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*probeEvery)
 		defer cancel()
 		NewBrokerClock(nil).Keep(ctx, c, "t", nil)
-		if !strings.Contains(b.log.String(), "the broker tells no append time") {
-			t.Errorf("logged %q", b.log.String())
-		}
+		expect.That(t, strings.Contains(b.log.String(), "the broker tells no append time"), "logged %q", b.log.String())
 	})
 }
 
@@ -155,9 +151,7 @@ func TestExchange_NamesWhatTheBrokerDoesNotKnow(t *testing.T) {
 		b.without(kmsg.CreatePartitions)
 		c := b.cluster(Options{})
 		_, _, err := c.Apply(t.Context(), []TopicSpec{{Name: "t", Partitions: 2, Replication: 1, Retention: time.Hour}})
-		if !errors.Is(err, errNotOffered) || !strings.Contains(err.Error(), "CreatePartitions") {
-			t.Errorf("got %v", err)
-		}
+		expect.That(t, errors.Is(err, errNotOffered) && strings.Contains(err.Error(), "CreatePartitions"), "got %v", err)
 	})
 }
 
@@ -179,9 +173,7 @@ func TestTopics_WaitsUntilBrokersAgree(t *testing.T) {
 			return res, nil, true
 		})
 		states, err := b.cluster(Options{}).Topics(t.Context(), "t")
-		if err != nil || !states["t"].Exists || times != 3 {
-			t.Errorf("%+v, %v, asked %d times; want the topic", states, err, times)
-		}
+		expect.That(t, err == nil && states["t"].Exists && times == 3, "%+v, %v, asked %d times; want the topic", states, err, times)
 	})
 }
 

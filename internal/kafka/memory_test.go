@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -17,15 +18,13 @@ func TestAnswerPool_ReusesLargeBuffers(t *testing.T) {
 	first.records = append(first.records, wire.RawRecord{Offset: 7, Body: first.body[:5]})
 	room := cap(first.body)
 	pool.put(first)
-	if r := first.records[:1][0]; r.Body != nil || r.Offset != 0 {
-		t.Errorf("a buffer in the pool still holds %+v", r)
-	}
+	r := first.records[:1][0]
+	expect.That(t, r.Body == nil && r.Offset == 0, "a buffer in the pool still holds %+v", r)
 	// A sync.Pool may drop what was put into it, and does so under the race detector.
 	for range 100 {
 		again := pool.get(pooledBytes)
-		if len(again.body) != pooledBytes || cap(again.body) != room || len(again.records) != 0 {
-			t.Fatalf("%d bytes with room for %d, %d records; want %d with room for %d and none", len(again.body), cap(again.body), len(again.records), pooledBytes, room)
-		}
+		must.That(t, len(again.body) == pooledBytes && cap(again.body) == room && len(again.records) == 0,
+			"%d bytes with room for %d, %d records; want %d with room for %d and none", len(again.body), cap(again.body), len(again.records), pooledBytes, room)
 		pool.put(again)
 	}
 }
@@ -35,9 +34,7 @@ func TestAnswerPool_NeverSharesABuffer(t *testing.T) {
 	kept := map[*byte]bool{}
 	for range 20 { // none of which is put back
 		m := pool.get(fetchMaxBytes)
-		if kept[&m.body[0]] {
-			t.Fatal("two answers have the same buffer")
-		}
+		must.That(t, !kept[&m.body[0]], "two answers have the same buffer")
 		kept[&m.body[0]] = true
 	}
 	small, huge := pool.get(100), pool.get(mostPooled+1)
@@ -56,9 +53,7 @@ func TestAnswerPool_PoisonsFreedMemory(t *testing.T) {
 		m := pool.get(size)
 		body := m.body
 		pool.put(m)
-		if !bytes.Equal(body, bytes.Repeat([]byte{0xdb}, size)) {
-			t.Errorf("%d bytes are readable after they were put back", size)
-		}
+		expect.That(t, bytes.Equal(body, bytes.Repeat([]byte{0xdb}, size)), "%d bytes are readable after they were put back", size)
 	}
 }
 
@@ -90,8 +85,7 @@ func TestIdempotent_KeepsNoMemoryAfterAck(t *testing.T) {
 		all = append(all, c.Idempotent(nil))
 		must.Get(all[len(all)-1](t.Context(), "t", 0, records))(t)
 	}
-	if kept := int64(inUse() - before); kept > producers*size/5 {
-		t.Errorf("%d producers keep %d KB", producers, kept>>10)
-	}
+	kept := int64(inUse() - before)
+	expect.That(t, kept <= producers*size/5, "%d producers keep %d KB", producers, kept>>10)
 	runtime.KeepAlive(all)
 }

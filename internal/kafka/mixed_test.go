@@ -141,9 +141,7 @@ func shareAGroup(t *testing.T, brokers []string, dial func(context.Context, stri
 			if everybody && slices.Equal(all, sequence(partitions)) {
 				return
 			}
-			if time.Since(began) > 30*time.Second {
-				t.Fatalf("%s: only %v are read, all other partitions are unread", what, all)
-			}
+			must.That(t, time.Since(began) <= 30*time.Second, "%s: only %v are read, all other partitions are unread", what, all)
 		}
 	}
 	start := []func(*testing.T, []string, *line, string, string) *owned{startNew, startOld}

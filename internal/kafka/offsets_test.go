@@ -8,12 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -65,17 +65,13 @@ func TestOffsets_AsksEachLeaderOncePerMoment(t *testing.T) {
 			case i == 18:
 				want = []int64{3, 0}
 			}
-			if diff := cmp.Diff(want, a.Offsets); diff != "" || a.Err != nil {
-				t.Errorf("%+v: %v (-want +got):\n%s", queries[i], a.Err, diff)
-			}
+			expect.Same(t, a.Offsets, want, "offsets of %+v", queries[i])
+			expect.NoError(t, a.Err)
 		}
-		if err := answers[19].Err; !errors.Is(err, kafka.UnknownTopicOrPartition) || answers[20].Err != nil {
-			t.Errorf("a partition that does not exist: %v; no moment: %v", err, answers[20].Err)
-		}
+		expect.That(t, errors.Is(answers[19].Err, kafka.UnknownTopicOrPartition) && answers[20].Err == nil,
+			"a partition that does not exist: %v; no moment: %v", answers[19].Err, answers[20].Err)
 		// Of each partition of t the start and three times; then the ends.
-		if n := requests.Load(); n != 3*(4+1) {
-			t.Errorf("%d requests to three leaders, want 15", n)
-		}
+		expect.Equal(t, requests.Load(), 3*(4+1), "requests to three leaders")
 	})
 }
 
@@ -106,12 +102,8 @@ func TestOffsets_AnErrorIsThatOfItsPartition(t *testing.T) {
 			refuseOffsets(b.Cluster, 1, code)
 			began := time.Now()
 			answers := b.cluster(Options{}).Offsets(t.Context(), OffsetQueries("t", 3, LogStart, LogEnd))
-			if answers[0].Err != nil || answers[2].Err != nil || !errors.Is(answers[1].Err, kafka.Error(code.Code)) {
-				t.Errorf("%v: %+v", code, answers)
-			}
-			if took := time.Since(began); took > 2*leaderTimeout+time.Second {
-				t.Errorf("%v: gave up after %v", code, took)
-			}
+			expect.That(t, answers[0].Err == nil && answers[2].Err == nil && errors.Is(answers[1].Err, kafka.Error(code.Code)), "%v: %+v", code, answers)
+			expect.AtMost(t, time.Since(began), 2*leaderTimeout+time.Second, "%v: the time until it gave up", code)
 		}
 	})
 }
@@ -128,9 +120,7 @@ func TestOffsets_AsksAgainOnlyAboutPartitionsWhoseLeaderMoved(t *testing.T) {
 		b.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			b.KeepControl()
 			if len(asked) == 0 { // the leader moves while the first request is on its way
-				if err := b.MoveTopicPartition("t", 2, 1); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, b.MoveTopicPartition("t", 2, 1))
 			}
 			for _, p := range req.(*kmsg.ListOffsetsRequest).Topics[0].Partitions {
 				asked = append(asked, p.Partition)
@@ -138,18 +128,12 @@ func TestOffsets_AsksAgainOnlyAboutPartitionsWhoseLeaderMoved(t *testing.T) {
 			return nil, nil, false
 		})
 		for i, a := range c.Offsets(t.Context(), OffsetQueries("t", 4, LogStart)) {
-			if a.Err != nil || a.Offsets[0] != 0 {
-				t.Errorf("partition %d: %+v", i, a)
-			}
+			expect.That(t, a.Err == nil && a.Offsets[0] == 0, "partition %d: %+v", i, a)
 		}
 		for _, p := range asked[4:] {
-			if p != 2 {
-				t.Errorf("asked about %v; want partition 2 only after the first four", asked)
-			}
+			expect.Equal(t, p, 2, "the partition of a later question; asked about %v", asked)
 		}
-		if len(asked) < 5 {
-			t.Errorf("asked about %v; want partition 2 again", asked)
-		}
+		expect.That(t, len(asked) >= 5, "asked about %v; want partition 2 again", asked)
 	})
 }
 
@@ -191,9 +175,7 @@ func TestCoalescer_DropsMessagesOfCanceledCallers(t *testing.T) {
 	put(ctx, "canceled before it was queued")
 	close(release)
 	for _, done := range []<-chan error{inFlight, next} {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-done)
 	}
 	coalescer.Close()
 	var keys []string
@@ -206,7 +188,6 @@ func TestCoalescer_DropsMessagesOfCanceledCallers(t *testing.T) {
 			return nil
 		})
 	}
-	if diff := cmp.Diff([]string{"in flight", "next"}, keys); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	expect.Same(t, keys, []string{"in flight", "next"}, "keys")
+	expect.NoError(t, err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -65,9 +66,7 @@ func (m *member) consume(t *testing.T, group string) {
 func (m *member) end(t *testing.T) {
 	t.Helper()
 	m.stop()
-	if err := <-m.ended; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-m.ended)
 }
 
 // mortalConn is a connection of a process that may be dead.
@@ -130,12 +129,8 @@ func TestConsume_AnInstanceThatStopsLeaves(t *testing.T) {
 		second.after(t, 1)
 		first.after(t, 1)
 		first.end(t)
-		if took := second.after(t, 2); took > time.Second {
-			t.Errorf("the other took over after %v", took)
-		}
-		if g, err := second.cluster.Group(t.Context(), "g", "t"); err != nil || len(g.Members) != 1 {
-			t.Errorf("%+v, %v", g, err)
-		}
+		expect.AtMost(t, second.after(t, 2), time.Second, "the time until the other took over")
+		expect.Equal(t, len(must.Get(second.cluster.Group(t.Context(), "g", "t"))(t).Members), 1, "members")
 		second.end(t)
 	})
 }
@@ -149,17 +144,11 @@ func TestConsume_OfTwoWithOneInstanceTheFirstEnds(t *testing.T) {
 		second := b.join("g", "one")
 		second.after(t, 1)
 		err := <-first.ended
-		if !errors.Is(err, ErrFenced) {
-			t.Fatalf("the first ended with %v", err)
-		}
-		if strings.Count(err.Error(), "member one-") != 2 {
-			t.Errorf("%v does not name two members", err)
-		}
+		must.That(t, errors.Is(err, ErrFenced), "the first ended with %v", err)
+		expect.Equal(t, strings.Count(err.Error(), "member one-"), 2, "members that are named by %v", err)
 		time.Sleep(2 * sessionTimeout)
 		g, err := second.cluster.Group(t.Context(), "g", "t")
-		if owner := g.Owner(0); err != nil || owner == nil || len(g.Members) != 1 {
-			t.Errorf("%+v, %v; want the second", g, err)
-		}
+		expect.That(t, err == nil && g.Owner(0) != nil && len(g.Members) == 1, "%+v, %v; want the second", g, err)
 		select {
 		case err := <-second.ended:
 			t.Errorf("the second ended too: %v", err)
@@ -215,9 +204,7 @@ func TestConsume_AProcessIsOncePerGroupStatic(t *testing.T) {
 				static++
 			}
 		}
-		if err != nil || len(g.Members) != 2 || static != 1 {
-			t.Errorf("%+v, %v; want one static member of two", g, err)
-		}
+		expect.That(t, err == nil && len(g.Members) == 2 && static == 1, "%+v, %v; want one static member of two", g, err)
 		m.end(t)
 		again.end(t)
 	})
@@ -235,14 +222,10 @@ func TestConsume_ALeaderThatIsStartedAgainWatchesThePartitions(t *testing.T) {
 		go g.watch(t.Context(), revoke)
 		time.Sleep(3 * watchPartitions)
 		synctest.Wait()
-		if changed.Err() != nil || g.assigned != 2 {
-			t.Fatalf("it joins again with %d partitions assigned, of 2", g.assigned)
-		}
+		must.That(t, changed.Err() == nil && g.assigned == 2, "it joins again with %d partitions assigned, of 2", g.assigned)
 		m.end(t)
 		res, err := m.cluster.client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: "t", Count: 3}}})
-		if err != nil || res.Errors["t"] != nil {
-			t.Fatal(err, res.Errors)
-		}
+		must.That(t, err == nil && res.Errors["t"] == nil, "%v %v", err, res.Errors)
 		<-changed.Done()
 	})
 }

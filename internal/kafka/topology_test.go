@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -74,9 +74,7 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 			for _, topic := range []string{"delay_10s", "order-close"} {
 				must.Get(c.Append(t.Context(), topic, 3, someRecords))(t)
 				f, err := c.Read(t.Context(), wire.Position{Topic: topic, Partition: 3, Log: logs[topic]})
-				if err != nil || len(f.Records) == 0 {
-					t.Fatal(err)
-				}
+				must.That(t, err == nil && len(f.Records) != 0, "%v", err)
 				logs[topic] = f.Log
 			}
 			time.Sleep(time.Second)
@@ -86,15 +84,10 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 		}
 		time.Sleep(2 * metadataTTL)
 		names, err := c.TopicNames(t.Context(), "delay_")
-		if want := []string{"delay_", "delay_10s", "delay_10s-old", "delay_1m"}; err != nil || !slices.Equal(names, want) {
-			t.Errorf("listed %v, %v; want %v", names, err, want)
-		}
-		if diff := cmp.Diff([]string{"delay_10s", "order-close"}, a.about()); diff != "" {
-			t.Errorf("asked about (-want +got):\n%s", diff)
-		}
-		if a.times > 200 {
-			t.Errorf("asked %d times in 100 s", a.times)
-		}
+		want := []string{"delay_", "delay_10s", "delay_10s-old", "delay_1m"}
+		expect.That(t, err == nil && slices.Equal(names, want), "listed %v, %v; want %v", names, err, want)
+		expect.Same(t, a.about(), []string{"delay_10s", "order-close"}, "asked about")
+		expect.That(t, a.times <= 200, "asked %d times in 100 s", a.times)
 	})
 }
 
@@ -116,14 +109,10 @@ func TestTopicNames_AsksOlderBrokersRarely(t *testing.T) {
 		c := b.cluster(Options{})
 		for range 120 {
 			names, err := c.TopicNames(t.Context(), "delay_")
-			if err != nil || !slices.Equal(names, []string{"delay_10s", "delay_1m"}) {
-				t.Fatal(names, err)
-			}
+			must.That(t, err == nil && slices.Equal(names, []string{"delay_10s", "delay_1m"}), "%v %v", names, err)
 			time.Sleep(10 * time.Second)
 		}
-		if n := strings.Count(strings.Join(a.about(), " "), "*"); n != 2 {
-			t.Errorf("all topics were read %d times in 20 min", n)
-		}
+		expect.Equal(t, strings.Count(strings.Join(a.about(), " "), "*"), 2, "times that all topics were read in 20 min")
 	})
 }
 
@@ -142,9 +131,7 @@ func TestCluster_NoticesLeaderMoveByFirstRefusal(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-			if took := time.Since(moved); took > 2*minRefreshInterval {
-				t.Errorf("noticed after %v", took)
-			}
+			expect.AtMost(t, time.Since(moved), 2*minRefreshInterval, "the time until it noticed")
 		}
 	})
 }
@@ -190,9 +177,7 @@ func TestCluster_CreatedTopicIsUsableAtOnce(t *testing.T) {
 		if _, err := c.Append(t.Context(), "new", 4, someRecords); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took > 2*metadataTTL {
-			t.Errorf("took %v", took)
-		}
+		expect.AtMost(t, time.Since(began), 2*metadataTTL, "the time")
 	})
 }
 
@@ -214,9 +199,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 		}
 		many.Wait()
 		b.slow.Store(0)
-		if n := b.dials.Load(); n < 100 {
-			t.Fatalf("%d connections", n)
-		}
+		must.That(t, b.dials.Load() >= 100, "%d connections", b.dials.Load())
 		b.hung.Store(b.ListenAddrs()[0])
 		must.Do(t, b.MoveTopicPartition("t", 0, 1))
 		hung := time.Now()
@@ -227,9 +210,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if took := time.Since(hung); took > 2*requestTimeout {
-			t.Errorf("appended after %v", took)
-		}
+		expect.AtMost(t, time.Since(hung), 2*requestTimeout, "the time until it appended")
 	})
 }
 
@@ -249,9 +230,8 @@ func TestCluster_WorksAfterBootstrapBrokersAreReplaced(t *testing.T) {
 				break
 			}
 		}
-		if _, failed := c.Partitions(t.Context(), "t"); err != nil || failed != nil {
-			t.Errorf("append: %v; partitions: %v", err, failed)
-		}
+		_, failed := c.Partitions(t.Context(), "t")
+		expect.That(t, err == nil && failed == nil, "append: %v; partitions: %v", err, failed)
 	})
 }
 
@@ -274,9 +254,7 @@ func TestCluster_AsksForACoordinatorOnce(t *testing.T) {
 		}
 		all()
 		all()
-		if n := asked.Load(); n != 2 {
-			t.Errorf("asked %d times for the coordinators of two groups", n)
-		}
+		expect.Equal(t, asked.Load(), 2, "requests for the coordinators of two groups")
 	})
 }
 
@@ -311,8 +289,6 @@ func TestCluster_AsksAgainForACoordinatorThatIsGone(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
 		c.transport.topology.setCoordinator("g", "gone:9092")
-		if err := c.SetPosition(t.Context(), "g", "t", 0, 5); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, c.SetPosition(t.Context(), "g", "t", 0, 5))
 	})
 }

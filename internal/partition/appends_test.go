@@ -14,6 +14,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -56,9 +58,8 @@ func TestSend_RetriesUntilAcked(t *testing.T) {
 				acked = append(acked, string(r.Key()))
 			}
 		})
-		if diff := cmp.Diff([]string{"a", "b"}, acked); !ok || diff != "" {
-			t.Errorf("ok %v, acked (-want +got):\n%s", ok, diff)
-		}
+		expect.Same(t, acked, []string{"a", "b"}, "acked")
+		expect.That(t, ok, "the append failed")
 	})
 }
 
@@ -69,12 +70,8 @@ func TestSend_ReturnsSoonAfterARevocation(t *testing.T) {
 		log := &fakeLog{append: func(string, []wire.RawRecord) error { return errDown }}
 		begin := time.Now()
 		ok := sendAll(newTestLoop(ctx, log), "target", records("a"), func([]wire.RawRecord) { t.Error("acked") })
-		if ok {
-			t.Error("reported success after the claim has ended")
-		}
-		if took := time.Since(begin); took > time.Minute+retry.FinishTime+time.Second {
-			t.Errorf("returned %v after the claim began", took)
-		}
+		expect.That(t, !ok, "reported success after the claim has ended")
+		expect.AtMost(t, time.Since(begin), time.Minute+retry.FinishTime+time.Second, "the time from the start of the claim to the return")
 	})
 }
 
@@ -83,14 +80,10 @@ func TestSend_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
 	cancel()
 	log := &fakeLog{append: func(string, []wire.RawRecord) error { t.Error("appended"); return nil }}
 	l := newTestLoop(ctx, log)
-	if sendAll(l, "target", records("a"), nil) {
-		t.Error("reported success")
-	}
+	expect.That(t, !sendAll(l, "target", records("a"), nil), "reported success")
 	l.Claim.Confirm = func(context.Context) error { t.Error("confirmed"); return nil }
 	l.wake = time.Time{}
-	if l.StillAssigned() {
-		t.Error("a claim that has ended is still assigned")
-	}
+	expect.That(t, !l.StillAssigned(), "a claim that has ended is still assigned")
 }
 
 func TestSend_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
@@ -108,9 +101,8 @@ func TestSend_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 		ok := sendAll(l, "target", records("a", "b", "huge", "c"), func([]wire.RawRecord) {})
 		l.play(func() bool { return l.committer.Low() == 4 })
 		want := map[string][]string{"target": {"a", "b", "c"}, "dead": {"huge"}}
-		if diff := cmp.Diff(want, log.appended); !ok || diff != "" {
-			t.Errorf("ok %v, appended (-want +got):\n%s", ok, diff)
-		}
+		expect.Same(t, log.appended, want, "appended")
+		expect.That(t, ok, "the append failed")
 	})
 }
 
@@ -138,17 +130,14 @@ func TestSend_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 			}
 		})
 		slices.Sort(acked)
-		if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, acked); !ok || diff != "" {
-			t.Errorf("ok %v, acked (-want +got):\n%s", ok, diff)
-		}
+		expect.Same(t, acked, []string{"a", "b", "c", "d", "e"}, "acked")
+		expect.That(t, ok, "the append failed")
 		shrink()
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
 			l.DeadLetter(wire.Message{Key: []byte(key)}, "bad_due", "")
 		}
 		l.play(func() bool { return l.dead.records == 0 })
-		if len(log.appended["dead"]) != 5 {
-			t.Errorf("dead letters %v, want each once", log.appended["dead"])
-		}
+		expect.Equal(t, len(log.appended["dead"]), 5, "dead letters, each once: %v", log.appended["dead"])
 	})
 }
 
@@ -180,9 +169,7 @@ func TestSend_APartitionThatFailsDelaysNoOther(t *testing.T) {
 					}
 				})
 				l.play(func() bool { return results == 3 })
-				if left != "b" || acked != 2 || time.Since(began) > send.MaxTime {
-					t.Errorf("%s: after %v %d acked, left %q", name, time.Since(began), acked, left)
-				}
+				expect.That(t, left == "b" && acked == 2 && time.Since(began) <= send.MaxTime, "%s: after %v %d acked, left %q", name, time.Since(began), acked, left)
 			}
 		}
 	})
@@ -211,17 +198,13 @@ func TestSend_ATopicThatFailsRests(t *testing.T) {
 		}
 		l.Send("target", records("a"), then)
 		l.play(func() bool {
-			if l.appendHangs() {
-				t.Fatal("the append counts as hanging")
-			}
+			must.That(t, !l.appendHangs(), "the append counts as hanging")
 			return acked > 0
 		})
 		if most := int(time.Hour/(send.MaxTime+send.MaxRest)) + 10; tries > most || time.Since(begin) > time.Hour+10*time.Second {
 			t.Errorf("%d tries, want %d at most; acked after %v", tries, most, time.Since(begin))
 		}
-		if l.Failing("target") || !l.FailingSince().IsZero() {
-			t.Error("the topic still counts as failing")
-		}
+		expect.That(t, !l.Failing("target") && l.FailingSince().IsZero(), "the topic still counts as failing")
 	})
 }
 
@@ -245,9 +228,7 @@ func TestLosses_ARefusedLossIsNoDeadLetter(t *testing.T) {
 		if diff := cmp.Diff([]int64{0}, committed); diff != "" || l.committer.Low() != 0 || len(log.appended) != 0 || l.dead.records != 0 {
 			t.Errorf("done below %d, appended %v, committed (-want +got):\n%s", l.committer.Low(), log.appended, diff)
 		}
-		if !strings.Contains(logged.String(), "orderclose topics check") {
-			t.Errorf("the log does not say what to do: %s", logged.String())
-		}
+		expect.That(t, strings.Contains(logged.String(), "orderclose topics check"), "the log does not say what to do: %s", logged.String())
 	})
 }
 
@@ -264,9 +245,8 @@ func TestLosses_AFailingControlTopicIsTriedWithPauses(t *testing.T) {
 		l := newTestLoop(t.Context(), log)
 		l.publishLoss(wire.Range{First: 1, Last: 2}, nil, "gone")
 		l.play(func() bool { return l.committer.holds == 0 })
-		if took := time.Since(begin); tries > int(time.Hour/send.MaxRest)+10 || took > time.Hour+send.MaxRest+2*time.Second {
-			t.Errorf("%d tries, appended after %v", tries, took)
-		}
+		took := time.Since(begin)
+		expect.That(t, tries <= int(time.Hour/send.MaxRest)+10 && took <= time.Hour+send.MaxRest+2*time.Second, "%d tries, appended after %v", tries, took)
 	})
 }
 
@@ -284,9 +264,7 @@ func TestDeadLetters_ARefusingTopicDelaysNoAppend(t *testing.T) {
 		}}
 		l := newTestLoop(t.Context(), log)
 		l.DeadLetter(wire.Message{Key: []byte("poison")}, "bad_due", "")
-		if !sendAll(l, "target", records("well"), func([]wire.RawRecord) {}) || time.Since(begin) > time.Second {
-			t.Error("append failed")
-		}
+		expect.That(t, sendAll(l, "target", records("well"), func([]wire.RawRecord) {}) && time.Since(begin) <= time.Second, "append failed")
 		l.play(func() bool { return l.dead.records == 0 })
 		if took := time.Since(begin); took < time.Hour || took > time.Hour+10*time.Second || tries > int(time.Hour/deadLetterRetryPause)+10 {
 			t.Errorf("appended after %v and %d tries", took, tries)
@@ -302,8 +280,6 @@ func TestDeadLetters_AreNotGivenUp(t *testing.T) {
 		l := newTestLoop(t.Context(), log)
 		l.DeadLetter(wire.Message{Key: []byte("poison")}, "bad_due", "")
 		l.play(func() bool { return l.dead.records == 0 })
-		if appends != 1 {
-			t.Errorf("%d appends: an answer that takes long leaves duplicates", appends)
-		}
+		expect.Equal(t, appends, 1, "appends, though the answer takes long")
 	})
 }

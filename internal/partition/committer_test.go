@@ -9,6 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -42,14 +44,11 @@ func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 		}
 		c.DoneAll(of[0])
 		c.CommitNow(time.Now())
-		if committed != 7 || !c.Current(of[2][0].Generation) || c.Current(of[0][0].Generation) {
-			t.Errorf("done below %d by records of the old log, want 7", committed)
-		}
+		expect.That(t, committed == 7 && c.Current(of[2][0].Generation) && !c.Current(of[0][0].Generation),
+			"done below %d by records of the old log, want 7", committed)
 		c.DoneAll(of[2])
 		c.CommitNow(time.Now())
-		if committed != 9 {
-			t.Errorf("done below %d, want 9", committed)
-		}
+		expect.Equal(t, committed, 9, "done below")
 	})
 }
 
@@ -61,9 +60,7 @@ func TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
 		l.DeadLetterRaw(wire.RawRecord{Offset: 1, Generation: 3}, "c", "d")
 		l.deadLetterCorrupt(wire.Fetched{Corrupt: &wire.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
 		for _, r := range l.dead.waiting {
-			if r.Generation != 3 {
-				t.Errorf("offset %d is of generation %d, want 3", r.Offset, r.Generation)
-			}
+			expect.Equal(t, r.Generation, 3, "the generation of offset %d", r.Offset)
 		}
 	})
 }
@@ -86,15 +83,11 @@ func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
 		}
 		f := wire.Fetched{Next: cut, Replaced: true, Generation: 1, Log: log}
 		c.Restart(&f)
-		if f.Next != min(cut, 5) || c.Low() != f.Next {
-			t.Errorf("cut at %d: next fetch at %d, done below %d; want %d", cut, f.Next, c.Low(), min(cut, 5))
-		}
+		expect.That(t, f.Next == min(cut, 5) && c.Low() == f.Next, "cut at %d: next fetch at %d, done below %d; want %d", cut, f.Next, c.Low(), min(cut, 5))
 		c.Read(f)
 		for offset := f.Next; offset < 12; offset++ {
 			want := offset >= cut || !done[offset]
-			if fresh := c.Add(offset); fresh != want {
-				t.Errorf("cut at %d: offset %d is to be processed: %v, want %v", cut, offset, fresh, want)
-			}
+			expect.Equal(t, c.Add(offset), want, "cut at %d: offset %d is to be processed", cut, offset)
 		}
 	}
 }
@@ -107,14 +100,10 @@ func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
 	f := wire.Fetched{Next: 0, Replaced: true, Generation: 1, Log: wire.LogID{Topic: [16]byte{2}}}
 	c.Restart(&f)
 	for offset := range int64(40) {
-		if !c.Add(offset) {
-			t.Errorf("offset %d is done", offset)
-		}
+		expect.That(t, c.Add(offset), "offset %d is done", offset)
 	}
 	c.CommitNow(time.Now())
-	if wire.DecodeLog(committed).Topic != f.Log.Topic || c.Low() != 0 {
-		t.Errorf("committed %q, done below %d", committed, c.Low())
-	}
+	expect.That(t, wire.DecodeLog(committed).Topic == f.Log.Topic && c.Low() == 0, "committed %q, done below %d", committed, c.Low())
 }
 
 // Whatever was committed when the claim changed hands, the next owner processes exactly
@@ -132,9 +121,8 @@ func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 			c := newCommitter(claim(), nil)
 			end := rapid.Int64Range(low, records).Draw(t, "reads up to")
 			for offset := low; offset < end; offset++ {
-				if fresh := c.Add(offset); fresh == done[offset] {
-					t.Fatalf("offset %d: to be processed %v, was done %v", offset, fresh, done[offset])
-				}
+				fresh := c.Add(offset)
+				must.That(t, fresh != done[offset], "offset %d: to be processed %v, was done %v", offset, fresh, done[offset])
 			}
 			for range rapid.IntRange(0, 30).Draw(t, "does") {
 				if offset := rapid.Int64Range(0, records).Draw(t, "offset"); offset >= low && offset < end {
@@ -144,9 +132,7 @@ func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 			}
 			c.Commit(time.Time{}, true)
 			for offset := range int64(records) {
-				if offset < low && !done[offset] {
-					t.Fatalf("committed %d, and %d is not done", low, offset)
-				}
+				must.That(t, offset >= low || done[offset], "committed %d, and %d is not done", low, offset)
 			}
 		}
 	})
@@ -174,19 +160,14 @@ func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 				added++
 				bytes += l.dead.waiting[added-1].Size()
 			}
-			if added > maxDeadLetters || bytes > maxDeadLetterBytes+wire.MaxDeadValue+1000 || (added == maxDeadLetters) != (value == 10) {
-				t.Errorf("%s: full with %d dead letters of %d bytes", name, added, bytes)
-			}
+			expect.That(t, added <= maxDeadLetters && bytes <= maxDeadLetterBytes+wire.MaxDeadValue+1000 && (added == maxDeadLetters) == (value == 10),
+				"%s: full with %d dead letters of %d bytes", name, added, bytes)
 			begin := time.Now()
 			l.play(func() bool { return time.Since(begin) > time.Minute })
-			if low := l.committer.Low(); low != 0 || !l.dead.full() {
-				t.Errorf("%s: done below %d before the dead letters were appended", name, low)
-			}
+			expect.That(t, l.committer.Low() == 0 && l.dead.full(), "%s: done below %d before the dead letters were appended", name, l.committer.Low())
 			away.Store(false)
 			l.play(func() bool { return l.committer.Low() == int64(added) })
-			if l.dead.records != 0 || l.dead.bytes != 0 || len(l.dead.waiting) != 0 {
-				t.Errorf("%s: %+v remains after all were appended", name, l.dead)
-			}
+			expect.That(t, l.dead.records == 0 && l.dead.bytes == 0 && len(l.dead.waiting) == 0, "%s: %+v remains after all were appended", name, l.dead)
 		})
 	}
 }
@@ -213,8 +194,6 @@ func TestLoop_ALossCountsTheRecordsThatWaited(t *testing.T) {
 			l.committer.Done(0, offset)
 		}
 		l.end = c.end
-		if got := l.waited(&c.lost); got != c.want {
-			t.Errorf("%s: %d waited, want %d", what, got, c.want)
-		}
+		expect.Equal(t, l.waited(&c.lost), c.want, "%s: records that waited", what)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -83,13 +84,9 @@ func TestLoop_HandlesEachRecordThatIsNotDone(t *testing.T) {
 			time.Sleep(time.Second)
 			put(log, "e")
 			time.Sleep(time.Second)
-			if n := log.DoneBelow(source); n != 5 {
-				t.Errorf("committed %d, want 5", n)
-			}
+			expect.Equal(t, log.DoneBelow(source), 5, "committed")
 		})
-		if want := []string{"b", "d", "e", "end"}; !slices.Equal(h.keys, want) {
-			t.Errorf("handled %v, want %v", h.keys, want)
-		}
+		expect.Same(t, h.keys, []string{"b", "d", "e", "end"}, "handled")
 	})
 }
 
@@ -112,18 +109,11 @@ func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 			log.Recreate(source, wire.Message{Key: []byte("x")})
 			time.Sleep(5 * time.Second)
 		})
-		if want := []string{"a", "b", "reset", "x", "end"}; !slices.Equal(h.keys, want) {
-			t.Errorf("handled %v, want %v", h.keys, want)
-		}
-		if n := log.DoneBelow(source); n != 0 {
-			t.Errorf("committed %d, and x is not done", n)
-		}
-		if lost := m.Value("retention_lost_records_total"); lost != 2 || len(log.Appended()["control"]) != 1 {
-			t.Errorf("%v records lost, notices %v; want 2 and one notice", lost, log.Appended()["control"])
-		}
-		if notice := string(log.Appended()["control"][0].Value); !strings.Contains(notice, `"waited":2}`) {
-			t.Errorf("the notice is %s", notice)
-		}
+		expect.Same(t, h.keys, []string{"a", "b", "reset", "x", "end"}, "handled")
+		expect.Equal(t, log.DoneBelow(source), 0, "committed while x is not done")
+		lost := m.Value("retention_lost_records_total")
+		expect.That(t, lost == 2 && len(log.Appended()["control"]) == 1, "%v records lost, notices %v; want 2 and one notice", lost, log.Appended()["control"])
+		expect.That(t, strings.Contains(string(log.Appended()["control"][0].Value), `"waited":2}`), "the notice is %s", string(log.Appended()["control"][0].Value))
 	})
 }
 
@@ -134,21 +124,15 @@ func TestLoop_GoOutlastsTheClaim(t *testing.T) {
 		put(log, "a", "b")
 		h := consume(t, log, nil, func(h *recorder, r wire.RawRecord) {
 			h.Go(func(ctx context.Context) {
-				if !retry.Sleep(ctx, time.Hour) && context.Cause(ctx) == nil {
-					t.Error("the context has not ended")
-				}
+				expect.That(t, retry.Sleep(ctx, time.Hour) || context.Cause(ctx) != nil, "the context has not ended")
 			}, func() {
 				h.keys = append(h.keys, fmt.Sprintf("done with %s", r.Key()))
 				h.Done(r.Generation, r.Offset)
 			})
 		}, func() { time.Sleep(time.Second) })
 		slices.Sort(h.keys[2:4])
-		if want := []string{"a", "b", "done with a", "done with b", "end"}; !slices.Equal(h.keys, want) {
-			t.Errorf("%v, want %v", h.keys, want)
-		}
-		if n := log.DoneBelow(source); n != 2 {
-			t.Errorf("committed %d, want 2", n)
-		}
+		expect.Same(t, h.keys, []string{"a", "b", "done with a", "done with b", "end"}, "handled")
+		expect.Equal(t, log.DoneBelow(source), 2, "committed")
 	})
 }
 
@@ -166,18 +150,12 @@ func TestLoop_CommitsADeadLetterOnceItIsAcked(t *testing.T) {
 		put(log, "a", "b")
 		consume(t, log, nil, func(h *recorder, r wire.RawRecord) { h.DeadLetterRaw(r, "test", "") }, func() {
 			time.Sleep(10 * time.Second)
-			if n := log.DoneBelow(source); n != 0 {
-				t.Errorf("committed %d before the ack", n)
-			}
+			expect.Equal(t, log.DoneBelow(source), 0, "committed before the ack")
 			refuse.Store(false)
 			time.Sleep(2 * time.Second)
-			if n := log.DoneBelow(source); n != 2 {
-				t.Errorf("committed %d, want 2", n)
-			}
+			expect.Equal(t, log.DoneBelow(source), 2, "committed")
 		})
-		if keys := log.Keys("dead"); !slices.Equal(keys, []string{"a", "b"}) {
-			t.Errorf("dead letters %v", keys)
-		}
+		expect.Same(t, log.Keys("dead"), []string{"a", "b"}, "dead letters")
 	})
 }
 
@@ -188,9 +166,7 @@ func TestMetrics_HaveTheTimeForWhichFetchesFail(t *testing.T) {
 		want := func(relay, closer float64) {
 			t.Helper()
 			for stage, want := range map[string]float64{"relay": relay, "closer": closer} {
-				if got := r.Value("fetch_failing_seconds", "stage", stage, "partition", "3"); got != want {
-					t.Errorf("%s: %v s, want %v", stage, got, want)
-				}
+				expect.Equal(t, r.Value("fetch_failing_seconds", "stage", stage, "partition", "3"), want, "seconds that fetches of the %s fail", stage)
 			}
 		}
 		m.FetchFailing("relay", "delay_5m", 3, time.Time{})
@@ -199,28 +175,18 @@ func TestMetrics_HaveTheTimeForWhichFetchesFail(t *testing.T) {
 		want(0, 90)
 		m.FetchFailing("closer", "order-close", 3, time.Time{})
 		want(0, 0)
-		if n := r.Series("fetch_failing_seconds"); n != 2 {
-			t.Errorf("%d series, want 2", n)
-		}
+		expect.Equal(t, r.Series("fetch_failing_seconds"), 2, "series")
 		m.FetchEnded("closer", "order-close", 3)
-		if n := r.Series("fetch_failing_seconds"); n != 1 {
-			t.Errorf("%d series after the end of one, want 1", n)
-		}
+		expect.Equal(t, r.Series("fetch_failing_seconds"), 1, "series after the end of one")
 		// A series must exist at 0, or increase() does not see its first increase.
 		m.Claimed("relay", "delay_5m", 3)
 		for _, name := range []string{"partition_stuck_total", "retention_lost_records_total"} {
-			if n := r.Series(name); n != 1 {
-				t.Errorf("%s has %d series, want one for the partition", name, n)
-			}
+			expect.Equal(t, r.Series(name), 1, "series of %s, one for the partition", name)
 		}
 		causes := r.Series("dead_letters_total")
 		m.DeadLettered("relay", "own_cause")
 		m.DeadLettered("relay", "bad_due")
-		if n := r.Series("dead_letters_total"); n != causes || causes < 2 {
-			t.Errorf("%d causes, want the same %d as before", n, causes)
-		}
-		if n := r.Value("dead_letters_total", "stage", "relay", "cause", "bad_due"); n != 1 {
-			t.Errorf("%v dead letters", n)
-		}
+		expect.That(t, r.Series("dead_letters_total") == causes && causes >= 2, "%d causes, want the same %d as before", r.Series("dead_letters_total"), causes)
+		expect.Equal(t, r.Value("dead_letters_total", "stage", "relay", "cause", "bad_due"), 1, "dead letters")
 	})
 }

@@ -8,12 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -39,9 +40,7 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 		r.start(false) // has no effect: a fetch is in flight
 		f := <-r.fetched
 		r.handleFetched(f)
-		if tries != 4 || r.next != 8 || r.busy {
-			t.Errorf("%d tries, next %d, busy %v; want 4, 8, false", tries, r.next, r.busy)
-		}
+		expect.That(t, tries == 4 && r.next == 8 && !r.busy, "%d tries, next %d, busy %v; want 4, 8, false", tries, r.next, r.busy)
 	})
 }
 
@@ -61,25 +60,18 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		}}, m, wire.Claim{Topic: "t"})
 		r.start(false)
 		r.handleFetched(<-r.fetched)
-		if s := failing(); s != 0 || m.Series("fetch_failing_seconds") != 1 {
-			t.Errorf("fails for %v s while fetches succeed", s)
-		}
+		s := failing()
+		expect.That(t, s == 0 && m.Series("fetch_failing_seconds") == 1, "fails for %v s while fetches succeed", s)
 		away.Store(true)
 		r.start(false)
 		time.Sleep(5 * time.Minute)
-		if s := failing(); s != 299 {
-			t.Errorf("fails for %v s, want 299: since the first fetch failed", s)
-		}
+		expect.Equal(t, failing(), 299, "seconds of failure since the first failed fetch")
 		away.Store(false)
 		r.handleFetched(<-r.fetched)
-		if s := failing(); s != 0 {
-			t.Errorf("fails for %v s, and the fetch succeeded", s)
-		}
+		expect.Equal(t, failing(), 0, "seconds of failure after a fetch that succeeded")
 		cancel()
 		r.wait()
-		if n := m.Series("fetch_failing_seconds"); n != 0 {
-			t.Errorf("%d series after the end, want none", n)
-		}
+		expect.Equal(t, m.Series("fetch_failing_seconds"), 0, "series after the end")
 	})
 }
 
@@ -111,9 +103,7 @@ func TestReader_LooksAheadOnce(t *testing.T) {
 			r.start(ahead)
 			r.handleFetched(<-r.fetched)
 		}
-		if diff := cmp.Diff([]int64{7, 17, 27, 17, 27, 37, 47}, asked); diff != "" {
-			t.Errorf("fetched at (-want +got):\n%s", diff)
-		}
+		expect.Same(t, asked, []int64{7, 17, 27, 17, 27, 37, 47}, "fetched at")
 	})
 }
 
@@ -136,9 +126,8 @@ func TestReader_ALossThatALookAheadFindsBeginsAtTheNextRecord(t *testing.T) {
 			if replaced {
 				first = 50
 			}
-			if f.Ahead || f.Lost.First != first || r.next != 90 {
-				t.Errorf("replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.next, first)
-			}
+			expect.That(t, !f.Ahead && f.Lost.First == first && r.next == 90,
+				"replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.next, first)
 		}
 	})
 }
@@ -154,21 +143,16 @@ func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 			if !at.NoWait {
 				return wire.Fetched{Next: at.Offset + 1, Log: log}, nil
 			}
-			if at.Offset != 20 || at.Log != log || at.MaxBytes != 1 {
-				t.Errorf("verified at %+v, want 20", at)
-			}
+			expect.That(t, at.Offset == 20 && at.Log == log && at.MaxBytes == 1, "verified at %+v, want 20", at)
 			return wire.Fetched{Next: 12, Log: log, Lost: &wire.Range{Err: errDown}, Replaced: replaced, Free: func() { freed++ }}, nil
 		}}
 		for _, replaced = range []bool{false, true} {
 			r := testReader(t.Context(), former, wire.Claim{Topic: "t", Offset: 10, Acked: acked})
 			r.start(false)
-			if f := <-r.fetched; f.Replaced != replaced || !replaced && f.Next != 11 {
-				t.Errorf("%+v, want replaced: %v", f, replaced)
-			}
+			f := <-r.fetched
+			expect.That(t, f.Replaced == replaced && (replaced || f.Next == 11), "%+v, want replaced: %v", f, replaced)
 		}
-		if freed != 1 {
-			t.Errorf("freed %d times, want once", freed)
-		}
+		expect.Equal(t, freed, 1, "freed times")
 	})
 }
 
@@ -181,14 +165,10 @@ func TestBackOff_LogsEveryTwoSeconds(t *testing.T) {
 				logged++
 			}
 			d := pauses.NextBackOff()
-			if d <= 0 || d > 750*time.Millisecond {
-				t.Fatalf("a pause of %v", d)
-			}
+			must.That(t, d > 0 && d <= 750*time.Millisecond, "a pause of %v", d)
 			time.Sleep(d)
 		}
-		if logged < 20 || logged > 31 || tries < 80 {
-			t.Errorf("%d of %d failed attempts were logged in a minute", logged, tries)
-		}
+		expect.That(t, logged >= 20 && logged <= 31 && tries >= 80, "%d of %d failed attempts were logged in a minute", logged, tries)
 	})
 }
 
@@ -219,15 +199,10 @@ func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 				<-ctx.Done() // and no beat
 			}
 		})
-		if len(claims) != 2 || stuck != 1 {
-			t.Fatalf("started %d times, stuck %d times; want 2 and 1", len(claims), stuck)
-		}
-		if c := claims[1]; c.Offset != 5 || c.Acked != "runs" || c.NoCommit {
-			t.Errorf("started again from %d %q, fresh %v; want its commit", c.Offset, c.Acked, c.NoCommit)
-		}
-		if took := time.Since(begin); took > stuckAfter+15*time.Second {
-			t.Errorf("it took %v", took)
-		}
+		must.That(t, len(claims) == 2 && stuck == 1, "started %d times, stuck %d times; want 2 and 1", len(claims), stuck)
+		c := claims[1]
+		expect.That(t, c.Offset == 5 && c.Acked == "runs" && !c.NoCommit, "started again from %d %q, fresh %v; want its commit", c.Offset, c.Acked, c.NoCommit)
+		expect.AtMost(t, time.Since(begin), stuckAfter+15*time.Second, "the time")
 	})
 }
 
@@ -243,8 +218,6 @@ func TestWatchdog_AStoppedProcessIsNotAHang(t *testing.T) {
 				pulse.Beat()
 			}
 		})
-		if len(claims) != 1 || stuck != 0 {
-			t.Errorf("started %d times, stuck %d times; want 1 and 0", len(claims), stuck)
-		}
+		expect.That(t, len(claims) == 1 && stuck == 0, "started %d times, stuck %d times; want 1 and 0", len(claims), stuck)
 	})
 }

@@ -3,9 +3,10 @@ package partition
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -37,9 +38,7 @@ func TestWatermark_NeverPassesAnOpenOffset(t *testing.T) {
 			for offset := range open {
 				want = min(want, offset)
 			}
-			if got := w.Low(); got != want {
-				t.Fatalf("low is %d, want %d", got, want)
-			}
+			must.That(t, w.Low() == want, "low is %d, want %d", w.Low(), want)
 		}
 	})
 }
@@ -58,19 +57,11 @@ func TestWatermark_AnOpenOffsetCostsNoMemoryForLaterOnes(t *testing.T) {
 		}
 	}
 	w.Add(1_000_001)
-	if len(w.open) > 2*minCompact || w.Low() != 0 {
-		t.Errorf("%d entries, low %d", len(w.open), w.Low())
-	}
-	if diff := cmp.Diff([]wire.Run{{First: 1, End: 1_000_001}}, w.Runs()); diff != "" {
-		t.Errorf("runs (-want +got):\n%s", diff)
-	}
-	if w.Add(500_000) {
-		t.Error("a done offset is to be processed again")
-	}
+	expect.That(t, len(w.open) <= 2*minCompact && w.Low() == 0, "%d entries, low %d", len(w.open), w.Low())
+	expect.Same(t, w.Runs(), []wire.Run{{First: 1, End: 1_000_001}}, "runs")
+	expect.That(t, !w.Add(500_000), "a done offset is to be processed again")
 	w.Done(0)
-	if w.Low() != 1_000_001 {
-		t.Errorf("low %d", w.Low())
-	}
+	expect.Equal(t, w.Low(), 1_000_001, "low")
 }
 
 func TestWatermark_ResetForgetsOpenOffsets(t *testing.T) {
@@ -78,9 +69,7 @@ func TestWatermark_ResetForgetsOpenOffsets(t *testing.T) {
 	w.Add(50)
 	w.Add(51)
 	w.Reset(0)
-	if w.Low() != 0 || len(w.open) != 0 {
-		t.Errorf("low %d, %d open; want 0 and 0", w.Low(), len(w.open))
-	}
+	expect.That(t, w.Low() == 0 && len(w.open) == 0, "low %d, %d open; want 0 and 0", w.Low(), len(w.open))
 }
 
 func TestWatermark_ADroppedOffsetIsProcessedWhenReadAgain(t *testing.T) {
@@ -99,16 +88,12 @@ func TestWatermark_ADroppedOffsetIsProcessedWhenReadAgain(t *testing.T) {
 			again = append(again, offset)
 		}
 	}
-	if diff := cmp.Diff([]int64{2, 3, 6, 7}, again); diff != "" {
-		t.Errorf("to be processed (-want +got):\n%s", diff)
-	}
+	expect.Same(t, again, []int64{2, 3, 6, 7}, "to be processed")
 	w.Drop(2)
 	w.Drop(3)
 	w.Lose(3)
 	w.Done(0)
-	if w.Low() != 3 {
-		t.Errorf("low is %d, want 3: a lost offset does not hold the watermark, a dropped one does", w.Low())
-	}
+	expect.Equal(t, w.Low(), 3, "low: a lost offset does not hold the watermark, a dropped one does")
 }
 
 // The model is two sets: offsets in process, and offsets that are done. Records are taken ahead of
@@ -148,9 +133,8 @@ func TestWatermark_WhatIsTakenAheadIsProcessedOnce(t *testing.T) {
 				w.Drop(offset)
 				delete(processing, offset)
 			}
-			if want := !processing[offset] && !done[offset]; asked && fresh != want {
-				t.Fatalf("%s(%d) is fresh %v, want %v", step, offset, fresh, want)
-			}
+			want := !processing[offset] && !done[offset]
+			must.That(t, !asked || fresh == want, "%s(%d) is fresh %v, want %v", step, offset, fresh, want)
 			if asked {
 				processing[offset] = !done[offset]
 				if done[offset] {
@@ -164,9 +148,7 @@ func TestWatermark_WhatIsTakenAheadIsProcessedOnce(t *testing.T) {
 			for done[low] {
 				low++
 			}
-			if low != w.Low() {
-				t.Fatalf("low is %d, want %d", w.Low(), low)
-			}
+			must.That(t, low == w.Low(), "low is %d, want %d", w.Low(), low)
 			above := map[int64]bool{}
 			for _, r := range w.Runs() {
 				for o := r.First; o < r.End; o++ {
@@ -191,7 +173,5 @@ func TestWatermark_RunsThatAreDoneAheadAreJoined(t *testing.T) {
 			w.Done(o)
 		}
 	}
-	if len(w.doneAhead) != 1 {
-		t.Errorf("%d runs, want 1: %v", len(w.doneAhead), w.doneAhead)
-	}
+	expect.Equal(t, len(w.doneAhead), 1, "runs %v", w.doneAhead)
 }

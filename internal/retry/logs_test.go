@@ -12,6 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // output collects the log.
@@ -66,19 +69,15 @@ func TestLimitLogs_FloodIsSummarizedAndCounted(t *testing.T) {
 			n := 1
 			if i >= LogBurst {
 				_, rest, _ := strings.Cut(line, LeftOut+"=")
-				if _, err := fmt.Sscanf(rest, "%d", &n); err != nil {
-					t.Fatalf("line %d is no summary: %q: %v", i, line, err)
-				}
+				_, err := fmt.Sscanf(rest, "%d", &n)
+				must.That(t, err == nil, "line %d is no summary: %q: %v", i, line, err)
 			}
 			counted += n
 		}
-		if counted != sent || len(lines) != LogBurst+12 {
-			t.Errorf("%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, LogBurst, LogPeriod)
-		}
+		expect.That(t, counted == sent && len(lines) == LogBurst+12,
+			"%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, LogBurst, LogPeriod)
 		want := regexp.MustCompile(`^level=ERROR msg="dead letter" stage=closer partition=\d+ offset=\d+ cause=\w+ left_out=\d+ causes="map\[bad_due:\d+ no_key:\d+\]"$`)
-		if got := lines[LogBurst+1]; !want.MatchString(got) {
-			t.Errorf("a summary is\n%s, want\n%s", got, want)
-		}
+		expect.That(t, want.MatchString(lines[LogBurst+1]), "a summary is\n%s, want\n%s", lines[LogBurst+1], want)
 		l.Error("dead letter", "cause", "bad_due")
 		if lines := o.take(); len(lines) != 1 || strings.Contains(lines[0], LeftOut) {
 			t.Errorf("after a pause: %q", lines)
@@ -101,9 +100,7 @@ func TestLimitLogs_FloodHidesNoOtherKind(t *testing.T) {
 		for range 2 * LogBurst {
 			closer.Info("serving")
 		}
-		if n := len(o.take()); n != 3+2*LogBurst {
-			t.Errorf("%d lines of other kinds, want %d", n, 3+2*LogBurst)
-		}
+		expect.Equal(t, len(o.take()), 3+2*LogBurst, "lines of other kinds")
 	})
 }
 
@@ -116,24 +113,19 @@ func TestLimitLogs_NumberOfKindsIsBounded(t *testing.T) {
 		for i := range 100 * maxKinds {
 			l.Warn(fmt.Sprint("order ", i), "cause", fmt.Sprint(i))
 		}
-		if n := len(o.take()); n != maxKinds+LogBurst {
-			t.Errorf("%d lines, want %d", n, maxKinds+LogBurst)
-		}
+		expect.Equal(t, len(o.take()), maxKinds+LogBurst, "lines")
 		time.Sleep(LogPeriod)
 		synctest.Wait()
 		lines := o.take()
-		if len(lines) != 1 || strings.Count(lines[0], ":1 ") != maxCauses || !strings.Contains(lines[0], "other:") {
-			t.Errorf("%q", lines)
-		}
+		expect.That(t, len(lines) == 1 && strings.Count(lines[0], ":1 ") == maxCauses && strings.Contains(lines[0], "other:"), "%q", lines)
 	})
 }
 
 func TestLimitLogs_PartsShareOneLimit(t *testing.T) {
 	var o output
 	l := logger(&o)
-	if again := LimitLogs(l.With("stage", "closer")); again.Handler().(*logHandler).kinds != l.Handler().(*logHandler).kinds {
-		t.Error("New has wrapped a logger that is limited already")
-	}
+	again := LimitLogs(l.With("stage", "closer"))
+	expect.That(t, again.Handler().(*logHandler).kinds == l.Handler().(*logHandler).kinds, "New has wrapped a logger that is limited already")
 }
 
 // answer is an error of Kafka with a title, as the client library returns it.
@@ -209,12 +201,9 @@ func TestWithCauses_NamesEachCauseOnce(t *testing.T) {
 
 func TestCatch_TurnsAPanicIntoAnError(t *testing.T) {
 	wanted := errors.New("refused")
-	if err := Catch(func() error { return wanted }); err != wanted {
-		t.Errorf("err = %v, want that of the call", err)
-	}
+	expect.Equal(t, Catch(func() error { return wanted }), wanted, "the error of the call")
 	err := Catch(func() error { panic("index out of range") })
 	var p *PanicError
-	if !errors.As(err, &p) || err.Error() != "panic: index out of range" || !strings.Contains(p.Stack, "logs_test.go") {
-		t.Errorf("err = %v, want a PanicError with the stack", err)
-	}
+	expect.That(t, errors.As(err, &p) && err.Error() == "panic: index out of range" && strings.Contains(p.Stack, "logs_test.go"),
+		"err = %v, want a PanicError with the stack", err)
 }

@@ -16,6 +16,8 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -86,9 +88,7 @@ func TestAppend_CutsNoRequestOfASlowBrokerOff(t *testing.T) {
 			all = append(all, m.Raw())
 		}
 		r := s.Append(ctx, Destination{"target", 0}, all)
-		if len(r.Acked) != 3 || answered != 3 || len(r.Left) != 2 {
-			t.Errorf("%d acked, %d answered, %d left; want 3, 3, 2", len(r.Acked), answered, len(r.Left))
-		}
+		expect.That(t, len(r.Acked) == 3 && answered == 3 && len(r.Left) == 2, "%d acked, %d answered, %d left; want 3, 3, 2", len(r.Acked), answered, len(r.Left))
 	})
 }
 
@@ -124,21 +124,16 @@ func TestAppend_AccountsForEachRecordInOrder(t *testing.T) {
 		if (r.Err == nil) != (requests < failAt) || r.Err != nil && !errors.Is(r.Err, errDown) || r.Err == nil && len(r.Left) > 0 {
 			t.Fatalf("after %d requests %d are left: %v", requests, len(r.Left), r.Err)
 		}
-		if diff := cmp.Diff(offsets(all), append(append([]int64{}, handled...), offsets(r.Left)...)); diff != "" {
-			t.Fatalf("handled and left (-want +got):\n%s", diff)
-		}
+		diff := cmp.Diff(offsets(all), append(append([]int64{}, handled...), offsets(r.Left)...))
+		must.That(t, diff == "", "handled and left (-want +got):\n%s", diff)
 		accounted := len(r.Left) + len(r.Refused)
 		for _, a := range r.Acked {
 			accounted += len(a.Records)
 		}
 		for _, refused := range r.Refused {
-			if !bad[refused.Record.Offset] || !errors.Is(refused.Err, wire.ErrRefused) {
-				t.Fatalf("record %d was refused: %v", refused.Record.Offset, refused.Err)
-			}
+			must.That(t, bad[refused.Record.Offset] && errors.Is(refused.Err, wire.ErrRefused), "record %d was refused: %v", refused.Record.Offset, refused.Err)
 		}
-		if accounted != n {
-			t.Fatalf("%d of %d records are acked, refused or left", accounted, n)
-		}
+		must.That(t, accounted == n, "%d of %d records are acked, refused or left", accounted, n)
 	})
 }
 
@@ -152,9 +147,8 @@ func TestAppend_StartsNothingAfterItsContextHasEnded(t *testing.T) {
 		return wire.ErrRefused
 	})
 	for range 2 {
-		if r := s.Append(ctx, Destination{"target", 0}, records("a", "b")); len(r.Left) != 2 || requests != 1 {
-			t.Errorf("%d left after %d requests, want the one that was in flight", len(r.Left), requests)
-		}
+		r := s.Append(ctx, Destination{"target", 0}, records("a", "b"))
+		expect.That(t, len(r.Left) == 2 && requests == 1, "%d left after %d requests, want the one that was in flight", len(r.Left), requests)
 	}
 }
 
@@ -172,9 +166,8 @@ func TestAppend_ARequestInFlightOutlastsACancel(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}).Append(ctx, Destination{"target", 0}, records("a"))
-			if took := time.Since(began); took != c.want || len(r.Left) != 1 {
-				t.Errorf("%v, %d left; want %v and 1", took, len(r.Left), c.want)
-			}
+			took := time.Since(began)
+			expect.That(t, took == c.want && len(r.Left) == 1, "%v, %d left; want %v and 1", took, len(r.Left), c.want)
 		})
 	}
 }
@@ -195,9 +188,7 @@ func TestAppend_CountsRecordsThatMayBeWrittenTwice(t *testing.T) {
 			defer cancel()
 			time.AfterFunc(c.cancel, cancel)
 			s.Append(ctx, Destination{"target", 0}, records("a", "b"))
-			if repeated != c.want {
-				t.Errorf("cancelled after %v: %d counted, want %d", c.cancel, repeated, c.want)
-			}
+			expect.Equal(t, repeated, c.want, "cancelled after %v counted", c.cancel)
 		})
 	}
 }
@@ -224,9 +215,7 @@ func TestAppend_AfterAFailureTheFirstRequestIsSmall(t *testing.T) {
 		for range 2 {
 			s.Append(t.Context(), Destination{"target", 0}, records(slices.Repeat([]string{"a"}, 500)...))
 		}
-		if diff := cmp.Diff([]int{500, probeRecords, probeRecords, 400, 500}, sizes); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		expect.Same(t, sizes, []int{500, probeRecords, probeRecords, 400, 500}, "requests")
 	})
 }
 
@@ -243,12 +232,8 @@ func TestAppend_EachRestIsLonger(t *testing.T) {
 			}
 			time.Sleep(r.Pause)
 		}
-		if diff := cmp.Diff([]time.Duration{MinRest, 2 * MinRest, 4 * MinRest, 8 * MinRest, 16 * MinRest, 32 * MinRest, 64 * MinRest, MaxRest, MaxRest}, rests); diff != "" {
-			t.Errorf("rests (-want +got):\n%s", diff)
-		}
-		if !s.FailingSince().Equal(began) {
-			t.Errorf("failing since %v", s.FailingSince())
-		}
+		expect.Same(t, rests, []time.Duration{MinRest, 2 * MinRest, 4 * MinRest, 8 * MinRest, 16 * MinRest, 32 * MinRest, 64 * MinRest, MaxRest, MaxRest}, "rests")
+		expect.That(t, s.FailingSince().Equal(began), "failing since %v", s.FailingSince())
 		time.Sleep(2 * time.Second) // nobody has records for it any more
 		if _, since := s.Resting("target"); !s.FailingSince().IsZero() || since.IsZero() {
 			t.Errorf("still failing since %v", s.FailingSince())
@@ -280,9 +265,7 @@ func TestTwin_OneTriesAgain(t *testing.T) {
 			both.Go(func() { try(s) })
 		}
 		both.Wait()
-		if requests != 2 {
-			t.Errorf("%d requests, want the first and one more", requests)
-		}
+		expect.Equal(t, requests, 2, "requests, the first and one more")
 	})
 }
 
@@ -310,9 +293,7 @@ func TestAppendAll_APartitionThatFailsDelaysNoOther(t *testing.T) {
 				left += len(r.Left)
 			})
 			cancel()
-			if acked != 5 || left != 4 || time.Since(began) > 3*time.Second {
-				t.Errorf("round %d: %d acked, %d left after %v", round, acked, left, time.Since(began))
-			}
+			expect.That(t, acked == 5 && left == 4 && time.Since(began) <= 3*time.Second, "round %d: %d acked, %d left after %v", round, acked, left, time.Since(began))
 			time.Sleep(MaxRest)
 		}
 	})
@@ -332,15 +313,11 @@ func TestSender_AMissingTopicIsLoggedOnceAMinute(t *testing.T) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(5 * time.Second) {
 			s.Group(t.Context(), "gone", records("a"))
 		}
-		if logged := strings.Count(log.String(), "partition lookup failed"); logged != 60 {
-			t.Errorf("logged %d times in an hour, want once a minute", logged)
-		}
+		expect.Equal(t, strings.Count(log.String(), "partition lookup failed"), 60, "lines of the log in an hour, one a minute")
 		missing = false
 		s.Group(t.Context(), "gone", records("a"))
 		s.Group(t.Context(), "gone", records("a"))
-		if logged := strings.Count(log.String(), "accepts records again"); logged != 1 {
-			t.Errorf("the recovery was reported %d times, want once", logged)
-		}
+		expect.Equal(t, strings.Count(log.String(), "accepts records again"), 1, "reports of the recovery")
 	})
 }
 

@@ -41,6 +41,7 @@ type Log struct {
 	Loop bool
 
 	confirms  atomic.Int32
+	upTo      atomic.Int64
 	mu        sync.Mutex
 	records   map[TopicPartition][]entry
 	starts    map[TopicPartition]int64 // offset of the first record; default 0
@@ -136,6 +137,9 @@ func (l *Log) DoneBelow(at TopicPartition) int64 {
 	return l.committed[at].offset
 }
 
+// ReadUpTo is the largest offset up to which a partition was read.
+func (l *Log) ReadUpTo() int64 { return l.upTo.Load() }
+
 // Confirms is the number of calls of Confirm.
 func (l *Log) Confirms() int { return int(l.confirms.Load()) }
 
@@ -202,7 +206,8 @@ func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.C
 }
 
 // Read returns the records from the position on, or waits for them, unless at.NoWait is set.
-func (l *Log) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+func (l *Log) Read(ctx context.Context, at wire.Position) (f wire.Fetched, err error) {
+	defer func() { l.upTo.Store(max(l.upTo.Load(), f.Next)) }()
 	f, wait := l.read(at)
 	for end := time.Now().Add(fetchWait); time.Now().Before(end); f, wait = l.read(at) {
 		if len(f.Records) > 0 || f.Lost != nil || at.NoWait {

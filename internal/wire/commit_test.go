@@ -7,6 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestRuns_RoundTrip(t *testing.T) {
@@ -20,9 +23,8 @@ func TestRuns_RoundTrip(t *testing.T) {
 			runs = append(runs, Run{first, at})
 		}
 		encoded, left := EncodeRuns(low, runs)
-		if diff := cmp.Diff(runs, DecodeRuns(low, encoded)); diff != "" || left != 0 {
-			t.Fatalf("%d left out (-want +got):\n%s", left, diff)
-		}
+		diff := cmp.Diff(runs, DecodeRuns(low, encoded))
+		must.That(t, diff == "" && left == 0, "%d left out (-want +got):\n%s", left, diff)
 	})
 }
 
@@ -33,12 +35,8 @@ func TestRuns_FitIntoACommit(t *testing.T) {
 	}
 	encoded, left := EncodeRuns(0, runs)
 	kept := DecodeRuns(0, encoded)
-	if len(encoded) > maxRunBytes || left == 0 || len(kept)+left != len(runs) {
-		t.Errorf("%d bytes, %d kept, %d left out", len(encoded), len(kept), left)
-	}
-	if diff := cmp.Diff(runs[:len(kept)], kept); diff != "" {
-		t.Error(diff)
-	}
+	expect.That(t, len(encoded) <= maxRunBytes && left != 0 && len(kept)+left == len(runs), "%d bytes, %d kept, %d left out", len(encoded), len(kept), left)
+	expect.Same(t, kept, runs[:len(kept)], "the runs that were kept")
 }
 
 // The log is beside as many runs as fit. Older metadata has no log.
@@ -52,23 +50,17 @@ func TestDone_IdentifiesItsLog(t *testing.T) {
 		for _, epoch := range []int32{-1, 0, 7, math.MaxInt32} {
 			log := LogID{Topic: [16]byte{1, 15: 2}, Epoch: epoch}
 			encoded, left := EncodeDone(log, 10, runs)
-			if got := DecodeLog(encoded); got != log || len(encoded) > 4096 {
-				t.Errorf("%d bytes, epoch %d: %+v, want %+v", len(encoded), epoch, got, log)
-			}
-			if kept := DecodeRuns(10, encoded); len(kept)+left != len(runs) || !slices.Equal(kept, runs[:len(kept)]) {
-				t.Errorf("%d of %d runs, %d left out", len(kept), len(runs), left)
-			}
+			got := DecodeLog(encoded)
+			expect.That(t, got == log && len(encoded) <= 4096, "%d bytes, epoch %d: %+v, want %+v", len(encoded), epoch, got, log)
+			kept := DecodeRuns(10, encoded)
+			expect.That(t, len(kept)+left == len(runs) && slices.Equal(kept, runs[:len(kept)]), "%d of %d runs, %d left out", len(kept), len(runs), left)
 		}
 	}
 	unknown, _ := EncodeDone(LogID{}, 10, some)
 	for _, older := range []string{"", "r1:AQI", "somebody else's", "t1:", "t1:AQI", "t1:!", unknown} {
-		if got := DecodeLog(older); got != (LogID{}) {
-			t.Errorf("%q: %+v", older, got)
-		}
+		expect.Equal(t, DecodeLog(older), (LogID{}), "the log of %q", older)
 	}
-	if runs := DecodeRuns(10, unknown); !slices.Equal(runs, some) {
-		t.Errorf("%v", runs)
-	}
+	expect.Same(t, DecodeRuns(10, unknown), some, "runs")
 }
 
 // The number of partitions is beside the other fields, and fits beside the longest. Metadata
@@ -81,24 +73,18 @@ func TestWithPartitions(t *testing.T) {
 	log := LogID{Topic: [16]byte{1, 15: 2}, Epoch: math.MaxInt32}
 	done, _ := EncodeDone(log, 10, many)
 	for _, plain := range []string{"", "somebody else's", done} {
-		if n := DecodePartitions(plain); n != 0 {
-			t.Errorf("%q: %d partitions", plain, n)
-		}
+		expect.Equal(t, DecodePartitions(plain), 0, "%q partitions", plain)
 		encoded := plain
 		for _, n := range []int{12, 3, math.MaxInt32} {
 			encoded = WithPartitions(encoded, n)
-			if got := DecodePartitions(encoded); got != n || len(encoded) > 4096 {
-				t.Errorf("%d partitions in %d bytes, want %d", got, len(encoded), n)
-			}
-			if !slices.Equal(DecodeRuns(10, encoded), DecodeRuns(10, plain)) || DecodeLog(encoded) != DecodeLog(plain) {
-				t.Errorf("%q changed what %q says", encoded, plain)
-			}
+			got := DecodePartitions(encoded)
+			expect.That(t, got == n && len(encoded) <= 4096, "%d partitions in %d bytes, want %d", got, len(encoded), n)
+			expect.That(t, slices.Equal(DecodeRuns(10, encoded), DecodeRuns(10, plain)) && DecodeLog(encoded) == DecodeLog(plain),
+				"%q changed what %q says", encoded, plain)
 		}
 	}
 	for _, odd := range []string{"n1:", "n1:-4", "n1:x", "n1:99999999999999999999"} {
-		if n := DecodePartitions(odd); n != 0 {
-			t.Errorf("%q: %d partitions", odd, n)
-		}
+		expect.Equal(t, DecodePartitions(odd), 0, "%q partitions", odd)
 	}
 }
 
@@ -111,9 +97,7 @@ func FuzzDecodeRuns(f *testing.F) {
 		}
 		at := low
 		for _, r := range DecodeRuns(low, encoded) {
-			if r.First <= at || r.End <= r.First {
-				t.Fatalf("%+v after %d", r, at)
-			}
+			must.That(t, r.First > at && r.End > r.First, "%+v after %d", r, at)
 			at = r.End
 		}
 	})

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -16,9 +15,7 @@ func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {
 	m := whole(t)
 	m.Topic, m.Partition, m.Offset = "delay_5m", 7, 1234567890123
 	dead := wire.DeadLetter(m, "relay", "bad_due", `header due is "soon"`)
-	if !bytes.Equal(dead.Key, m.Key) || !bytes.Equal(dead.Value, m.Value) {
-		t.Errorf("key %q, value %q", dead.Key, dead.Value)
-	}
+	expect.That(t, bytes.Equal(dead.Key, m.Key) && bytes.Equal(dead.Value, m.Value), "key %q, value %q", dead.Key, dead.Value)
 	want := []wire.Header{
 		// The headers of the record without its own cause: a dead letter has one
 		// cause.
@@ -31,9 +28,7 @@ func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {
 		{Key: "stage", Value: []byte("relay")}, {Key: "source-topic", Value: []byte("delay_5m")},
 		{Key: "source-partition", Value: []byte("7")}, {Key: "source-offset", Value: []byte("1234567890123")},
 	}
-	if diff := cmp.Diff(want, dead.Headers); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, dead.Headers, want, "headers")
 }
 
 func TestDeadLetter_IsCutToItsLimits(t *testing.T) {
@@ -42,23 +37,14 @@ func TestDeadLetter_IsCutToItsLimits(t *testing.T) {
 		m.Headers = append(m.Headers, wire.Header{Key: fmt.Sprint(i, strings.Repeat("k", 1<<16)), Value: make([]byte, 1<<16)})
 	}
 	dead := wire.DeadLetter(m, "closer", "bad_value", strings.Repeat("名", 1<<16))
-	if len(dead.Key) != wire.MaxDeadKey || len(dead.Value) != wire.MaxDeadValue {
-		t.Errorf("key %d bytes, value %d bytes", len(dead.Key), len(dead.Value))
-	}
-	if len(dead.Headers) > 32+6 {
-		t.Errorf("%d headers", len(dead.Headers))
-	}
+	expect.That(t, len(dead.Key) == wire.MaxDeadKey && len(dead.Value) == wire.MaxDeadValue, "key %d bytes, value %d bytes", len(dead.Key), len(dead.Value))
+	expect.That(t, len(dead.Headers) <= 32+6, "%d headers", len(dead.Headers))
 	for _, h := range dead.Headers {
-		if len(h.Key) > wire.MaxDeadHeader || len(h.Value) > wire.MaxDeadHeader {
-			t.Errorf("header of %d and %d bytes", len(h.Key), len(h.Value))
-		}
+		expect.That(t, len(h.Key) <= wire.MaxDeadHeader && len(h.Value) <= wire.MaxDeadHeader, "header of %d and %d bytes", len(h.Key), len(h.Value))
 	}
-	if detail, _ := dead.Header("detail"); !utf8.ValidString(detail) || len(detail) < wire.MaxDeadHeader-3 {
-		t.Errorf("detail has %d bytes, and ends %q", len(detail), detail[len(detail)-3:])
-	}
-	if size := dead.Size(); size > 256<<10 {
-		t.Errorf("a dead letter of %d bytes: a broker's limit is 1 MB by default", size)
-	}
+	detail, _ := dead.Header("detail")
+	expect.That(t, utf8.ValidString(detail) && len(detail) >= wire.MaxDeadHeader-3, "detail has %d bytes, and ends %q", len(detail), detail[len(detail)-3:])
+	expect.AtMost(t, dead.Size(), 256<<10, "bytes of a dead letter: a broker's limit is 1 MB by default")
 }
 
 func TestDeadLetter_AcceptsAnyMessageAndDoesNotChangeIt(t *testing.T) {
@@ -66,9 +52,7 @@ func TestDeadLetter_AcceptsAnyMessageAndDoesNotChangeIt(t *testing.T) {
 	m := whole(t)
 	before := fmt.Sprintf("%q", m.Headers)
 	wire.DeadLetter(m, "relay", "x", "y")
-	if after := fmt.Sprintf("%q", m.Headers); after != before {
-		t.Errorf("the headers of the record were %s and are %s", before, after)
-	}
+	expect.Equal(t, fmt.Sprintf("%q", m.Headers), before, "the headers of the record")
 }
 
 // A dead letter that is sent again and fails again has the latest cause.
@@ -77,18 +61,16 @@ func TestDeadLetter_OfADeadLetterHasTheLastCause(t *testing.T) {
 	m.Topic, m.Offset = "order-close", 5
 	m = wire.DeadLetter(m, "closer", "second", "two")
 	for name, want := range map[string]string{"cause": "second", "detail": "two", "stage": "closer", "source-topic": "order-close", "source-offset": "5"} {
-		if got, _ := m.Header(name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
+		got, _ := m.Header(name)
+		expect.That(t, got == want, "%s is %q, want %q", name, got, want)
 	}
 }
 
 func TestResolution_RoundTrip(t *testing.T) {
 	want := wire.Resolution{Partition: 3, Offset: 1234567890123, How: wire.Redriven}
 	m := want.Encode([]byte("order-17"))
-	if got, ok := wire.DecodeResolution(&m); !ok || got != want || string(m.Key) != "order-17" || m.Value == nil {
-		t.Errorf("%+v, %v; key %q, value %v", got, ok, m.Key, m.Value)
-	}
+	got, ok := wire.DecodeResolution(&m)
+	expect.That(t, ok && got == want && string(m.Key) == "order-17" && m.Value != nil, "%+v, %v; key %q, value %v", got, ok, m.Key, m.Value)
 }
 
 func TestDecodeResolution_RejectsOtherRecords(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // anyMessage draws a message with arbitrary contents.
@@ -29,9 +31,8 @@ func TestRaw_RoundTrip(t *testing.T) {
 		m := anyMessage(t)
 		raw := m.Raw()
 		got, err := raw.Message()
-		if diff := cmp.Diff(m, got); err != nil || diff != "" {
-			t.Fatalf("%v (-want +got):\n%s", err, diff)
-		}
+		diff := cmp.Diff(m, got)
+		must.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
 		if string(raw.Key()) != string(m.Key) {
 			t.Fatalf("key %q, want %q", raw.Key(), m.Key)
 		}
@@ -44,15 +45,10 @@ func TestRaw_RouteAgreesWithTheDecodedMessage(t *testing.T) {
 		m := anyMessage(t)
 		want, wantErr := m.Due()
 		got, replay, err := m.Raw().Route()
-		if lane, _ := m.Header(HeaderLane); err == nil && replay != (lane == LaneReplay) {
-			t.Fatalf("replay is %v, but the lane is %q", replay, lane)
-		}
-		if (err == nil) != (wantErr == nil) || err == nil && got != want.UnixMilli() {
-			t.Fatalf("%d, %v; want %d, %v", got, err, want.UnixMilli(), wantErr)
-		}
-		if err != nil && err.Error() != wantErr.Error() {
-			t.Fatalf("%v, want %v", err, wantErr)
-		}
+		lane, _ := m.Header(HeaderLane)
+		must.That(t, err != nil || replay == (lane == LaneReplay), "replay is %v, but the lane is %q", replay, lane)
+		must.That(t, (err == nil) == (wantErr == nil) && (err != nil || got == want.UnixMilli()), "%d, %v; want %d, %v", got, err, want.UnixMilli(), wantErr)
+		must.That(t, err == nil || err.Error() == wantErr.Error(), "%v, want %v", err, wantErr)
 	})
 }
 
@@ -61,9 +57,7 @@ func TestRaw_TheMessageSharesNoMemoryWithTheBody(t *testing.T) {
 	raw := m.Raw()
 	got, _ := raw.Message()
 	clear(raw.Body)
-	if string(got.Key) != "key" || string(got.Value) != "value" {
-		t.Errorf("changed to %q %q", got.Key, got.Value)
-	}
+	expect.That(t, string(got.Key) == "key" && string(got.Value) == "value", "changed to %q %q", got.Key, got.Value)
 }
 
 func FuzzRaw(f *testing.F) {
@@ -74,9 +68,8 @@ func FuzzRaw(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		raw := RawRecord{Body: b}
 		_, _, dueErr := raw.Route()
-		if _, err := raw.Message(); err != nil && (!errors.Is(err, ErrMalformed) || !errors.Is(dueErr, ErrMalformed)) {
-			t.Fatalf("%v, %v", err, dueErr)
-		}
+		_, err := raw.Message()
+		must.That(t, err == nil || (errors.Is(err, ErrMalformed) && errors.Is(dueErr, ErrMalformed)), "%v, %v", err, dueErr)
 	})
 }
 
@@ -99,9 +92,7 @@ func TestRecognized_TellsOurRecordsFromThoseOfOthers(t *testing.T) {
 		"a probe":       {Value: []byte(`{"probe":1}`)},
 		"a verdict":     ShadowVerdict{OrderID: "o", Verdict: orderclose.Closed}.Encode(),
 	} {
-		if !m.Recognized() {
-			t.Errorf("%s is not recognized", name)
-		}
+		expect.That(t, m.Recognized(), "%s is not recognized", name)
 	}
 	for name, m := range map[string]Message{
 		"an empty record": {}, "a tombstone": {Key: []byte("customer-7")}, "text": {Key: []byte("k"), Value: []byte("pause")},
@@ -109,9 +100,7 @@ func TestRecognized_TellsOurRecordsFromThoseOfOthers(t *testing.T) {
 		"a CloudEvent of others":     {Value: []byte(`{"specversion":"1.0","source":"/customers","id":"1"}`)},
 		"JSON that is not an object": {Value: []byte(`[1]`)},
 	} {
-		if m.Recognized() {
-			t.Errorf("%s is taken for ours", name)
-		}
+		expect.That(t, !m.Recognized(), "%s is taken for ours", name)
 	}
 }
 
@@ -137,9 +126,8 @@ func TestSchedule_YieldsTheRecordOfItsOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, due, err := OutboxRow{OrderID: o.ID, Payload: payload}.Schedule()
-		if diff := cmp.Diff(want, m); err != nil || diff != "" || !due.Equal(orderclose.CeilMilli(o.Due)) {
-			t.Fatalf("due %v, %v (-want +got):\n%s", due, err, diff)
-		}
+		diff := cmp.Diff(want, m)
+		must.That(t, err == nil && diff == "" && due.Equal(orderclose.CeilMilli(o.Due)), "due %v, %v (-want +got):\n%s", due, err, diff)
 	})
 }
 
@@ -155,9 +143,8 @@ func TestSchedule_NamesWhatMakesARowUnreadable(t *testing.T) {
 		`{"order_id":"o",` + times + `,"mine":7}`:        nil,
 	} {
 		m, due, err := OutboxRow{OrderID: "o", Payload: []byte(payload)}.Schedule()
-		if why := (*RecordError)(nil); want != nil && (!errors.Is(err, want) || !errors.As(err, &why)) {
-			t.Errorf("%s: %v, want %v", payload, err, want)
-		}
+		why := (*RecordError)(nil)
+		expect.That(t, want == nil || (errors.Is(err, want) && errors.As(err, &why)), "%s: %v, want %v", payload, err, want)
 		if v, _ := m.Header(HeaderDue); want == nil && (err != nil || v != "1772366700000" || due.UnixMilli() != 1772366700000 || string(m.Value) != payload) {
 			t.Errorf("%s: %+v due %v, %v", payload, m, due, err)
 		}

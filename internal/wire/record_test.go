@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -48,9 +49,7 @@ func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
 			{Key: "origin-partition", Value: []byte("11")}, {Key: "origin-offset", Value: []byte("1099511627776")},
 		},
 	}
-	if diff := cmp.Diff(want, whole(t)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, whole(t), want, "the record")
 }
 
 // TestDeadline_TravelsOnlyIfItDiffers: a record has deadline_at only if it says more than due_at. What else stands
@@ -59,9 +58,7 @@ func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
 	due := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	r := wire.Record{Order: orderclose.Order{ID: "o", CreatedAt: due, Due: due, Deadline: due.Add(-time.Minute)}, Release: due}
 	m, err := r.Encode()
-	if err != nil || !strings.Contains(string(m.Value), `"deadline_at":"2030-01-02T03:03:05.000Z"`) {
-		t.Errorf("%s, %v", m.Value, err)
-	}
+	expect.That(t, err == nil && strings.Contains(string(m.Value), `"deadline_at":"2030-01-02T03:03:05.000Z"`), "%s, %v", m.Value, err)
 	if got, err := m.Decode(); err != nil || !got.Order.Deadline.Equal(r.Order.Deadline) {
 		t.Errorf("decoded %+v, %v", got.Order, err)
 	}
@@ -79,16 +76,12 @@ func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
 		}
 	}
 	r.Order.Deadline = time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)
-	if _, err := r.Encode(); err == nil || !strings.Contains(err.Error(), "deadline_at") {
-		t.Errorf("a deadline in the year 12000: %v", err)
-	}
+	expect.Says(t, expect.Err(r.Encode()), "deadline_at", "a deadline in the year 12000")
 }
 
 func TestEncode_OmitsUnsetFields(t *testing.T) {
 	m := must.Get(wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode())(t)
-	if len(m.Headers) != 2 || strings.Contains(string(m.Value), "attributes") {
-		t.Errorf("headers %v, value %s", m.Headers, m.Value)
-	}
+	expect.That(t, len(m.Headers) == 2 && !strings.Contains(string(m.Value), "attributes"), "headers %v, value %s", m.Headers, m.Value)
 }
 
 func TestEncode_WritesUTCForAnyZone(t *testing.T) {
@@ -96,9 +89,7 @@ func TestEncode_WritesUTCForAnyZone(t *testing.T) {
 	o := orderclose.Order{ID: "1", CreatedAt: created.In(zone), Due: created.Add(time.Minute).In(zone)}
 	m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(t)
 	const want = `{"order_id":"1","category":"","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:01:00.000Z"}`
-	if got := string(m.Value); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	expect.Equal(t, string(m.Value), want, "the value")
 }
 
 func TestEncode_RejectsRecordsThatCannotBeDecoded(t *testing.T) {
@@ -122,18 +113,15 @@ func TestEncode_RoundsDueUp(t *testing.T) {
 		m := must.Get(wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode())(t)
 		r := must.Get(m.Decode())(t)
 		for _, got := range []time.Time{r.Release, r.Order.Due} {
-			if up := got.Sub(due); up < 0 || up >= time.Millisecond {
-				t.Fatalf("due %v is encoded as %v", due, got)
-			}
+			up := got.Sub(due)
+			must.That(t, up >= 0 && up < time.Millisecond, "due %v is encoded as %v", due, got)
 		}
 	})
 }
 
 func TestCeilMilli_RoundsUpAlsoBeforeTheEpoch(t *testing.T) {
 	for ns, want := range map[int64]int64{0: 0, 1: 1, 999_999: 1, 1_000_000: 1, 1_000_001: 2, -1: 0, -999_999: 0, -1_000_000: -1, -1_000_001: -1} {
-		if got := orderclose.CeilMilli(time.Unix(0, ns)).UnixMilli(); got != want {
-			t.Errorf("%d ns: %d ms, want %d", ns, got, want)
-		}
+		expect.Equal(t, orderclose.CeilMilli(time.Unix(0, ns)).UnixMilli(), want, "%d ns in ms", ns)
 	}
 }
 
@@ -162,9 +150,7 @@ func TestDecode_ThenEncodeKeepsAttributes(t *testing.T) {
 		`{"amount":10.50,"list":[1e400,null,true],"user":9007199254740993}`, 1))
 	r := must.Get(m.Decode())(t)
 	again := must.Get(r.Encode())(t)
-	if diff := cmp.Diff(string(m.Value), string(again.Value)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	expect.Same(t, string(again.Value), string(m.Value), "the value after a round trip")
 }
 
 func TestDecode_NamesWhatMakesARecordUnreadable(t *testing.T) {
@@ -218,9 +204,8 @@ func TestDecode_NamesWhatMakesARecordUnreadable(t *testing.T) {
 		m := whole(t)
 		row.spoil(&m)
 		r, err := m.Decode()
-		if _, short := m.DecodeWithoutAttributes(); short == nil || err == nil || short.Error() != err.Error() {
-			t.Errorf("%s: without attributes the error is %v", row.name, short)
-		}
+		_, short := m.DecodeWithoutAttributes()
+		expect.That(t, short != nil && err != nil && short.Error() == err.Error(), "%s: without attributes the error is %v", row.name, short)
 		var re *wire.RecordError
 		if !errors.As(err, &re) || !errors.Is(err, row.reason) {
 			t.Errorf("%s: got %+v, %v; want %v", row.name, r, err, row.reason)
@@ -236,9 +221,8 @@ func TestDecode_RejectsInvalidOrderIds(t *testing.T) {
 		m.Key = []byte(id)
 		quoted := must.Get(json.Marshal(id))(t)
 		m.Value = bytes.Replace(m.Value, []byte(`"ORD-17"`), quoted, 1)
-		if _, err := m.Decode(); !errors.Is(err, wire.ErrBadValue) || !strings.HasPrefix(err.Error(), "bad_value: order_id: order ") {
-			t.Errorf("%q: %v", id, err)
-		}
+		_, err := m.Decode()
+		expect.That(t, errors.Is(err, wire.ErrBadValue) && strings.HasPrefix(err.Error(), "bad_value: order_id: order "), "%q: %v", id, err)
 	}
 }
 
@@ -254,9 +238,7 @@ func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 	}
 	r := must.Get(m.Decode())(t)
 	due := created.Add(5 * time.Minute)
-	if r.Order.ID != "订单-17" || !r.Order.Due.Equal(due) || !r.Release.Equal(due) || r.Order.Category != "" {
-		t.Errorf("got %+v", r)
-	}
+	expect.That(t, r.Order.ID == "订单-17" && r.Order.Due.Equal(due) && r.Release.Equal(due) && r.Order.Category == "", "got %+v", r)
 }
 
 // FuzzDecode checks that no input makes Decode panic, and that a decoded record can
@@ -370,8 +352,7 @@ func TestSentAgain_GoesToTheReplayLaneWithoutAttempts(t *testing.T) {
 		if diff := cmp.Diff(want, again.Headers); diff != "" || string(again.Value) != string(m.Value) || len(from.Headers) != count {
 			t.Errorf("%s, value %s (-want +got):\n%s", name, again.Value, diff)
 		}
-		if r, err := again.Decode(); err != nil || r.Attempt != 0 || r.Lane != wire.LaneReplay || r.Origin.Topic != "" {
-			t.Errorf("%s: %+v, %v", name, r, err)
-		}
+		r, err := again.Decode()
+		expect.That(t, err == nil && r.Attempt == 0 && r.Lane == wire.LaneReplay && r.Origin.Topic == "", "%s: %+v, %v", name, r, err)
 	}
 }

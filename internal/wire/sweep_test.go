@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -35,9 +36,7 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 // recorded too.
 func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
 	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20), OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)}.Encode()
-	if err != nil || len(m.Value) > 2000 {
-		t.Fatalf("%d bytes, %v", len(m.Value), err)
-	}
+	must.That(t, err == nil && len(m.Value) <= 2000, "%d bytes, %v", len(m.Value), err)
 	if s, err := DecodeSweep(m.Value); err != nil || !strings.HasPrefix(s.Error, "ää") || strings.Contains(s.Error, "\ufffd") || !s.OldestDue.IsZero() {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -45,9 +44,8 @@ func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
 
 func TestDecodeSweep_RefusesOtherRecords(t *testing.T) {
 	for _, value := range []string{"", "[]", "{}", `{"found":1}`, `{"started_at":"noon"}`, `{"path":"sweep","until":"2026-11-20T12:00:00Z"}`} {
-		if s, err := DecodeSweep([]byte(value)); err == nil {
-			t.Errorf("%q is decoded as %+v", value, s)
-		}
+		s, err := DecodeSweep([]byte(value))
+		expect.That(t, err != nil, "%q is decoded as %+v", value, s)
 	}
 }
 
@@ -58,12 +56,8 @@ func TestProcess_IsARecordOfTheControlTopic(t *testing.T) {
 	if err := json.Unmarshal(m.Value, &got); err != nil || string(m.Key) != KeyProcess || !m.Recognized() {
 		t.Fatalf("%s %s, recognized %v, %v", m.Key, m.Value, m.Recognized(), err)
 	}
-	if diff := cmp.Diff(p, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if got.Delay("virtual") != 1500*time.Millisecond || got.Delay("other") != 30*time.Minute || got.Delay("") != 30*time.Minute {
-		t.Errorf("%+v", got)
-	}
+	expect.Same(t, got, p, "the process")
+	expect.That(t, got.Delay("virtual") == 1500*time.Millisecond && got.Delay("other") == 30*time.Minute && got.Delay("") == 30*time.Minute, "%+v", got)
 }
 
 func TestShadowVerdict_IsDecodedAsItWasEncoded(t *testing.T) {
@@ -79,16 +73,13 @@ func TestShadowVerdict_IsDecodedAsItWasEncoded(t *testing.T) {
 		if v.Due.Equal(far) {
 			v.Due = time.Time{}
 		}
-		if err != nil || got != v || string(m.Key) != v.OrderID {
-			t.Errorf("%s: %+v, %v; want %+v", m.Key, got, err, v)
-		}
+		expect.That(t, err == nil && got == v && string(m.Key) == v.OrderID, "%s: %+v, %v; want %+v", m.Key, got, err, v)
 	}
 }
 
 func TestDecodeShadowVerdict_RefusesOtherRecords(t *testing.T) {
 	for _, value := range []string{"", "[]", "{}", `{"order_id":"a","verdict":"closed"}`, `{"order_id":"a","at":"2026-11-20T12:00:00Z"}`, `{"order_id":"a","verdict":"closed","at":"noon"}`} {
-		if v, err := DecodeShadowVerdict([]byte(value)); err == nil {
-			t.Errorf("%q is decoded as %+v", value, v)
-		}
+		v, err := DecodeShadowVerdict([]byte(value))
+		expect.That(t, err != nil, "%q is decoded as %+v", value, v)
 	}
 }

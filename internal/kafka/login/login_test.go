@@ -18,6 +18,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -54,9 +55,8 @@ func TestKept_IsRenewedAfterHalfOfItsLife(t *testing.T) {
 				t.Fatalf("%+v: asked %d times, %v", step, asked, err)
 			}
 		}
-		if text := log.String(); !strings.Contains(text, "renewing the login to Kafka failed") || strings.Contains(text, "xx") {
-			t.Errorf("logged %q", text)
-		}
+		text := log.String()
+		expect.That(t, strings.Contains(text, "renewing the login to Kafka failed") && !strings.Contains(text, "xx"), "logged %q", text)
 	})
 }
 
@@ -102,9 +102,7 @@ func TestKept_NobodyWaitsForARenewal(t *testing.T) {
 		}
 		time.Sleep(fetchTimeout)
 		synctest.Wait()
-		if asked != 2 {
-			t.Errorf("asked %d times", asked)
-		}
+		expect.Equal(t, asked, 2, "asked times")
 	})
 }
 
@@ -138,9 +136,7 @@ func TestOAuthBearer_EndsTheTalkOfARejectedToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, response, err := steps.Next(t.Context(), []byte(`{"status":"invalid_token","scope":"kafka"}`))
-	if done || string(response) != "\x01" || err != nil {
-		t.Fatalf("after the reason: %v %q %v", done, response, err)
-	}
+	must.That(t, !done && string(response) == "\x01" && err == nil, "after the reason: %v %q %v", done, response, err)
 	if _, _, err := steps.Next(t.Context(), nil); !errors.Is(err, kafka.SASLAuthenticationFailed) || !strings.Contains(err.Error(), "invalid_token") {
 		t.Errorf("a broker that rejects nothing then: %v", err)
 	}
@@ -153,18 +149,13 @@ func TestOAuthBearer_EndsTheTalkOfARejectedToken(t *testing.T) {
 // What is no token could break the message, and is not shown.
 func TestOAuthBearer_RefusesWhatIsNoToken(t *testing.T) {
 	for _, token := range []string{"", "hunter2\x01auth=Bearer x", `{"access_token":"hunter2"}`, "hunter2 x", "hunter2\nx"} {
-		if _, message, err := OAuthBearer(fixed(token), nil, nil).Start(t.Context()); err == nil || message != nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %q, %v", token, message, err)
-		}
+		_, message, err := OAuthBearer(fixed(token), nil, nil).Start(t.Context())
+		expect.That(t, err != nil && message == nil && !strings.Contains(err.Error(), "hunter2"), "%q: %q, %v", token, message, err)
 	}
 	for name, value := range map[string]string{"auth": "x", "": "x", "a-b": "x", "a": "", "b": "x\x01y", "c": "ü"} {
-		if CheckExtensions(map[string]string{name: value}) == nil {
-			t.Errorf("the extension %q=%q is accepted", name, value)
-		}
+		expect.That(t, CheckExtensions(map[string]string{name: value}) != nil, "the extension %q=%q is accepted", name, value)
 	}
-	if err := CheckExtensions(map[string]string{"logicalCluster": "lkc-1"}); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, CheckExtensions(map[string]string{"logicalCluster": "lkc-1"}))
 }
 
 // jwt returns a JWT that nobody has signed.
@@ -228,9 +219,8 @@ func TestTokenFromEndpoint(t *testing.T) {
 		if r.ParseForm() != nil || !basic { // after a refusal the other way is tried
 			user, secret = r.PostForm.Get("client_id"), r.PostForm.Get("client_secret")
 		}
-		if user != "relay" || secret != "hunter2" || r.PostForm.Get("grant_type") != "client_credentials" || r.PostForm.Get("scope") != "kafka other" {
-			t.Errorf("%s: asked by %q with %v", r.URL, user, r.PostForm)
-		}
+		expect.That(t, user == "relay" && secret == "hunter2" && r.PostForm.Get("grant_type") == "client_credentials" && r.PostForm.Get("scope") == "kafka other",
+			"%s: asked by %q with %v", r.URL, user, r.PostForm)
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/refuses" {
 			w.WriteHeader(http.StatusUnauthorized)

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/google/go-cmp/cmp"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/aws_msk_iam_v2"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -65,9 +65,7 @@ func TestMSK_SignsTheHostOfTheBroker(t *testing.T) {
 			"b-1.shop.abc.c2.kafka.cn-north-1.amazonaws.com.cn", "cn-north-1", ""},
 	} {
 		m, err := MSK(row.env.getenv, slog.New(slog.DiscardHandler))
-		if err != nil || m.Name() != "AWS_MSK_IAM" {
-			t.Fatal(m, err)
-		}
+		must.That(t, err == nil && m.Name() == "AWS_MSK_IAM", "%v %v", m, err)
 		m.(*aws_msk_iam_v2.Mechanism).SignTime = time.Date(2021, 10, 14, 13, 5, 0, 0, time.UTC)
 		steps, message, err := m.Start(sasl.WithMetadata(t.Context(), &sasl.Metadata{Host: row.host}))
 		if err != nil {
@@ -84,19 +82,13 @@ func TestMSK_SignsTheHostOfTheBroker(t *testing.T) {
 		if token := row.env["AWS_SESSION_TOKEN"]; token != "" {
 			want["x-amz-security-token"] = token
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", row.host, diff)
-		}
-		if row.signature != "" && got["x-amz-signature"] != row.signature {
-			t.Errorf("the signature is %s, want %s", got["x-amz-signature"], row.signature)
-		}
+		expect.Same(t, got, want, "the query for %s", row.host)
+		expect.That(t, row.signature == "" || got["x-amz-signature"] == row.signature, "the signature is %s, want %s", got["x-amz-signature"], row.signature)
 		if done, _, err := steps.Next(t.Context(), []byte(`{"version":"2020_10_22","request-id":"x"}`)); !done || err != nil {
 			t.Error(done, err)
 		}
 	}
-	if _, err := MSK(environ{}.getenv, nil); err == nil || !strings.Contains(err.Error(), "set AWS_REGION") {
-		t.Errorf("without a region: %v", err)
-	}
+	expect.Says(t, expect.Err(MSK(environ{}.getenv, nil)), "set AWS_REGION", "without a region")
 }
 
 // The answers are those of the documents of AWS.
@@ -153,9 +145,8 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 		return awsEnvironment{env.getenv, "eu-central-1", stand.Client()}.credentials(ctx)
 	}
 	got, until, err := find(environ{"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter2"})
-	if err != nil || !until.IsZero() || got.AccessKeyID != "key" || got.SecretAccessKey != "hunter2" || got.SessionToken != "" {
-		t.Errorf("keys of the environment: %v %v", until, err)
-	}
+	expect.That(t, err == nil && until.IsZero() && got.AccessKeyID == "key" && got.SecretAccessKey == "hunter2" && got.SessionToken == "",
+		"keys of the environment: %v %v", until, err)
 	for name, env := range map[string]environ{
 		"a role by the pod's token":    {"AWS_ENDPOINT_URL_STS": stand.URL, "AWS_WEB_IDENTITY_TOKEN_FILE": file, "AWS_ROLE_ARN": "arn:aws:iam::1:role/relay"},
 		"a container, token":           {"AWS_CONTAINER_CREDENTIALS_FULL_URI": stand.URL + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "pod"},
@@ -163,9 +154,8 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 		"a machine":                    {"AWS_EC2_METADATA_SERVICE_ENDPOINT": stand.URL},
 	} {
 		got, until, err := find(env)
-		if err != nil || !until.Equal(ends) || got.AccessKeyID != "key" || got.SecretAccessKey != "hunter2" || got.SessionToken != "session" {
-			t.Errorf("%s: %v %v", name, until, err)
-		}
+		expect.That(t, err == nil && until.Equal(ends) && got.AccessKeyID == "key" && got.SecretAccessKey == "hunter2" && got.SessionToken == "session",
+			"%s: %v %v", name, until, err)
 	}
 	for want, env := range map[string]environ{
 		"but AWS_SECRET_ACCESS_KEY is not":                             {"AWS_ACCESS_KEY_ID": "key"},
@@ -184,7 +174,5 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 func TestProxyOf_AsksEndpointsOfTheMachineItself(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://proxy.example:3128")
 	req := must.Get(http.NewRequest(http.MethodGet, ec2Endpoint+"/latest", nil))(t)
-	if proxy, err := proxyOf(req); proxy != nil || err != nil {
-		t.Errorf("asked through %v, %v", proxy, err)
-	}
+	expect.Equal(t, must.Get(proxyOf(req))(t), nil, "the proxy")
 }

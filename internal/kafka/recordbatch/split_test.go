@@ -14,6 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -71,25 +72,20 @@ func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 		Headers: []wire.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
 	}
 	got, err := f.Records[1].Message()
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("second message (-want +got):\n%s", diff)
-	}
-	if f.Next != 102 || f.DriftedAppend != 0 || f.Corrupt != nil {
-		t.Errorf("next %d, drifted %d, corrupt %v; want 102, 0, none", f.Next, f.DriftedAppend, f.Corrupt)
-	}
+	expect.Same(t, got, want, "second message")
+	expect.NoError(t, err)
+	expect.That(t, f.Next == 102 && f.DriftedAppend == 0 && f.Corrupt == nil,
+		"next %d, drifted %d, corrupt %v; want 102, 0, none", f.Next, f.DriftedAppend, f.Corrupt)
 }
 
 func TestSplit_CountsBatchesStampedByProducer(t *testing.T) {
-	if f := Split(batch(t, 0, 0, "a"), 0, math.MaxInt64, nil); f.DriftedAppend != 1 || len(f.Records) != 1 {
-		t.Errorf("drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
-	}
+	f := Split(batch(t, 0, 0, "a"), 0, math.MaxInt64, nil)
+	expect.That(t, f.DriftedAppend == 1 && len(f.Records) == 1, "drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
 }
 
 func TestSplit_StartsAtRequestedOffset(t *testing.T) {
 	f := Split(batch(t, 10, 0, "a", "b", "c"), 11, math.MaxInt64, nil)
-	if diff := cmp.Diff([]string{"b", "c"}, keysOf(f)); diff != "" {
-		t.Error(diff)
-	}
+	expect.Same(t, keysOf(f), []string{"b", "c"}, "keys")
 }
 
 func TestSplit_DecompressesEveryCodec(t *testing.T) {
@@ -105,9 +101,8 @@ func TestSplit_ControlBatchAdvancesOffset(t *testing.T) {
 	marker := batch(t, 5, 0, "marker")
 	marker[atAttributes+1] |= controlBit
 	f := Split(append(reseal(marker), batch(t, 6, 0, "a")...), 5, math.MaxInt64, nil)
-	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" || f.Next != 7 {
-		t.Errorf("%s next %d, want 7", diff, f.Next)
-	}
+	expect.Same(t, keysOf(f), []string{"a"}, "keys")
+	expect.Equal(t, f.Next, 7, "next")
 }
 
 func TestSplit_LeavesCutOffBatchToNextFetch(t *testing.T) {
@@ -115,9 +110,7 @@ func TestSplit_LeavesCutOffBatchToNextFetch(t *testing.T) {
 	second := batch(t, 1, 0, "b")
 	for cut := range len(second) {
 		f := Split(append(bytes.Clone(whole), second[:cut]...), 0, math.MaxInt64, nil)
-		if f.Next != 1 || len(f.Records) != 1 || f.Corrupt != nil {
-			t.Fatalf("cut at %d: next %d, %d records, corrupt %v", cut, f.Next, len(f.Records), f.Corrupt)
-		}
+		must.That(t, f.Next == 1 && len(f.Records) == 1 && f.Corrupt == nil, "cut at %d: next %d, %d records, corrupt %v", cut, f.Next, len(f.Records), f.Corrupt)
 	}
 }
 
@@ -126,12 +119,8 @@ func TestSplit_ReportsDamagedBatchAfterGoodRecords(t *testing.T) {
 	damaged[len(damaged)-1] ^= 1
 	all := append(append(batch(t, 0, 0, "a"), damaged...), batch(t, 3, 0, "d")...)
 	f := Split(all, 0, math.MaxInt64, nil)
-	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" {
-		t.Error(diff)
-	}
-	if f.Corrupt == nil || f.Corrupt.First != 1 || f.Corrupt.Last != 2 || f.Next != 3 {
-		t.Errorf("corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
-	}
+	expect.Same(t, keysOf(f), []string{"a"}, "keys")
+	expect.That(t, f.Corrupt != nil && f.Corrupt.First == 1 && f.Corrupt.Last == 2 && f.Next == 3, "corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
 	if f = Split(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, math.MaxInt64, nil); f.Next != 4 {
 		t.Errorf("after the damaged batch: next %d, want 4", f.Next)
 	}
@@ -162,9 +151,8 @@ func TestSplit_DistrustsDamagedHeader(t *testing.T) {
 		"base, at the end":            {base, 5, 5, 6},
 	} {
 		f := Split(c.raw, 5, c.end, nil)
-		if f.Corrupt == nil || f.Corrupt.First != c.first || f.Corrupt.Last != c.last || f.Next != c.last+1 || len(f.Records) > 0 {
-			t.Errorf("%s: corrupt %+v, next %d, %d records; want %d to %d", name, f.Corrupt, f.Next, len(f.Records), c.first, c.last)
-		}
+		expect.That(t, f.Corrupt != nil && f.Corrupt.First == c.first && f.Corrupt.Last == c.last && f.Next == c.last+1 && len(f.Records) == 0,
+			"%s: corrupt %+v, next %d, %d records; want %d to %d", name, f.Corrupt, f.Next, len(f.Records), c.first, c.last)
 	}
 	if f := Split(good, 6, 8, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
 		t.Errorf("after the damaged batch: %+v", f)
@@ -190,9 +178,8 @@ func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 	}
 	for offset := int64(0); offset < 10; {
 		f := Split(answer, offset, 10, nil)
-		if f.Corrupt != nil || f.Next <= offset || f.Next > offset+4 {
-			t.Fatalf("from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
-		}
+		must.That(t, f.Corrupt == nil && f.Next > offset && f.Next <= offset+4,
+			"from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
 		for ; offset < f.Next; offset++ { // an answer begins at the requested offset
 			answer = answer[atLength+4+binary.BigEndian.Uint32(answer[atLength:]):]
 		}
@@ -218,9 +205,7 @@ func FuzzSplit(f *testing.F) {
 		}
 		got := Split(raw, offset, math.MaxInt64, nil)
 		compareWithLibrary(t, raw, offset, got)
-		if got.Next < offset {
-			t.Fatalf("next %d is before %d", got.Next, offset)
-		}
+		must.That(t, got.Next >= offset, "next %d is before %d", got.Next, offset)
 		for i, m := range got.Records {
 			if m.Offset < offset || m.Offset >= got.Next || i > 0 && m.Offset <= got.Records[i-1].Offset {
 				t.Fatalf("record %d has offset %d", i, m.Offset)
@@ -245,9 +230,8 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got wire.Fetched
 		if err != nil || i >= len(want) {
 			return
 		}
-		if !bytes.Equal(m.Key, want[i].Key) || !bytes.Equal(m.Value, want[i].Value) {
-			t.Fatalf("record %d is %q %q, the library has %q %q", i, m.Key, m.Value, want[i].Key, want[i].Value)
-		}
+		must.That(t, bytes.Equal(m.Key, want[i].Key) && bytes.Equal(m.Value, want[i].Value),
+			"record %d is %q %q, the library has %q %q", i, m.Key, m.Value, want[i].Key, want[i].Value)
 	}
 }
 
@@ -337,16 +321,12 @@ func TestEncode_IsReadableByClientLibrary(t *testing.T) {
 			want[i].Offset, want[i].Appended = int64(i), now
 		}
 		batch := Encode(nil, records, now, Sequence{ProducerID: 7, Epoch: 1, Base: 42})
-		if diff := cmp.Diff(want, decode(t, batch)); diff != "" {
-			rt.Fatalf("(-want +got):\n%s", diff)
-		}
+		diff := cmp.Diff(want, decode(t, batch))
+		must.That(rt, diff == "", "(-want +got):\n%s", diff)
 		dirty := bytes.Repeat([]byte{0xff}, len(batch)+10)
-		if again := Encode(dirty, records, now, Sequence{ProducerID: 7, Epoch: 1, Base: 42}); !bytes.Equal(again, batch) {
-			rt.Fatal("the batch differs when it is written into a used buffer")
-		}
-		if cap(batch) != len(batch) && cap(batch)-len(batch) > 4*len(records) {
-			rt.Fatalf("%d bytes in a buffer of %d", len(batch), cap(batch))
-		}
+		again := Encode(dirty, records, now, Sequence{ProducerID: 7, Epoch: 1, Base: 42})
+		must.That(rt, bytes.Equal(again, batch), "the batch differs when it is written into a used buffer")
+		must.That(rt, cap(batch) == len(batch) || cap(batch)-len(batch) <= 4*len(records), "%d bytes in a buffer of %d", len(batch), cap(batch))
 	})
 }
 
@@ -361,16 +341,11 @@ func TestEncode_UndoesSplit(t *testing.T) {
 		}
 		batch := Encode(nil, records, time.UnixMilli(5), NoProducer)
 		f := Split(batch[4:], 0, math.MaxInt64, nil)
-		if f.Corrupt != nil || len(f.Records) != len(records) || f.Next != int64(len(records)) {
-			rt.Fatalf("corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
-		}
+		must.That(rt, f.Corrupt == nil && len(f.Records) == len(records) && f.Next == int64(len(records)),
+			"corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
 		for i, r := range f.Records {
-			if !bytes.Equal(r.Body, records[i].Body) || r.Offset != int64(i) || r.Appended != 5 {
-				rt.Fatalf("record %d is %+v, want %+v", i, r, records[i])
-			}
+			must.That(rt, bytes.Equal(r.Body, records[i].Body) && r.Offset == int64(i) && r.Appended == 5, "record %d is %+v, want %+v", i, r, records[i])
 		}
-		if again := Encode(nil, f.Records, time.UnixMilli(5), NoProducer); !bytes.Equal(again, batch) {
-			rt.Fatal("the batch differs when it is spliced again")
-		}
+		must.That(rt, bytes.Equal(Encode(nil, f.Records, time.UnixMilli(5), NoProducer), batch), "the batch differs when it is spliced again")
 	})
 }

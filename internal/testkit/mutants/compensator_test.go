@@ -45,7 +45,7 @@ var compensatorMutants = []mutant{
 	{"loss-no-restart", "a loss during rescheduling does not restart the rescheduling", nil,
 		"compensator", "TestListen_ALossDuringReschedulingRestartsIt", "0 of them twice"},
 	{"future-finish-blocks", "a finish time in the future keeps sweeps from starting", changes{{" || finished.After(now.Add(s.pollInterval()))", ""}},
-		"compensator", "TestSchedule_ASweepIsDueOncePerPeriod", "due false, want true"},
+		"compensator", "TestSchedule_ASweepIsDueOncePerPeriod", "due: got false, want true"},
 	{"no-redis-no-sweep", "without Redis nobody sweeps", changes{{`"unavailable"`, `"unavailable"; if err != nil { return err }`}},
 		"compensator", "TestRun_WithoutRedisItSweepsAndReportsIt", "sweeps in six hours without Redis"},
 	{"history-append-lost", "a sweep whose record cannot be appended is missing in the history", nil,

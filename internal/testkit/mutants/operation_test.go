@@ -43,7 +43,7 @@ var operationMutants = []mutant{
 	{"flood-logged-again", "a flood of warnings logs as many lines in each period as in the first", changes{{"logged: LogBurst", ""}},
 		"internal/retry", "TestLimitLogs_FloodIsSummarizedAndCounted", "is no summary"},
 	{"log-kinds-unbounded", "the log limit remembers any number of messages", changes{{">= maxKinds", "< 0"}},
-		"internal/retry", "TestLimitLogs_NumberOfKindsIsBounded", "lines, want"},
+		"internal/retry", "TestLimitLogs_NumberOfKindsIsBounded", "lines: got"},
 	{"signed-read-unlimited", "a signed request has no read timeout",
 		changes{{"http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))", "readTimeout"}},
 		"internal/httpcall", "TestReceive_ASlowBodyDoesNotOccupyTheConnection", "the connection ends after"},

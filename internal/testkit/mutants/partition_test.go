@@ -4,7 +4,7 @@ package mutants
 // watermark, the reader, the appends, and the dead letters.
 var partitionMutants = []mutant{
 	{"unread-topic-lossless", "a topic that was recreated before anybody read it has lost nothing", nil,
-		"internal/partition", "TestLoop_ALossCountsTheRecordsThatWaited", "0 waited, want 1"},
+		"internal/partition", "TestLoop_ALossCountsTheRecordsThatWaited", "records that waited: got 0, want 1"},
 	{"watermark-passes-gap", "the watermark passes an offset that is not done", changes{{"&& w.open[n].state == done ", ""}},
 		"internal/partition", "TestWatermark_NeverPassesAnOpenOffset", "low is"},
 	{"takeover-repeats-done", "records that a former owner acked above its commit are repeated", nil,
@@ -16,11 +16,11 @@ var partitionMutants = []mutant{
 	{"dead-bytes-unbounded", "pending dead letters are bounded in records only", changes{{" || d.bytes >= maxDeadLetterBytes", ""}},
 		"internal/partition", "TestDeadLetters_IsFullByRecordsAndByBytes", "large: full with"},
 	{"dead-letters-forgotten", "dead letters of one partition that fails are forgotten", changes{{"append(d.waiting, r.Left...)", "d.waiting"}},
-		"internal/partition", "TestSend_RecordsOfAMissingPartitionAreGroupedAgain", "want each once"},
+		"internal/partition", "TestSend_RecordsOfAMissingPartitionAreGroupedAgain", "dead letters, each once"},
 	{"old-log-answer", "an answer about a record of a recreated log marks an offset of the new one", changes{{"generation == c.gen", "true"}},
 		"internal/partition", "TestCommitter_ARecordOfTheOldLogMarksNoOffset", "by records of the old log"},
 	{"dead-letter-logless", "a dead letter does not know the log of its record", changes{{", dead.Generation = m.Offset, m.Generation", " = m.Offset"}},
-		"internal/partition", "TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord", "is of generation"},
+		"internal/partition", "TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord", "the generation of offset"},
 	{"taken-ahead-repeated", "a record that was taken ahead is processed again in its turn", changes{{" && (len(w.taken) == 0 || offset < w.taken[0])", ""}},
 		"internal/partition", "TestWatermark_WhatIsTakenAheadIsProcessedOnce", "is fresh true, want false"},
 	{"done-of-other-log", "a list of done records is applied to another log", changes{{">", "<"}},

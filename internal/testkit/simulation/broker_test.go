@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -26,9 +27,7 @@ func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
 		before := joins.Load()
 		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic))
 		time.Sleep(20 * time.Second)
-		if n := joins.Load() - before; n > 20 {
-			t.Errorf("%d joins in 20 s after the topic was deleted", n)
-		}
+		expect.AtMost(t, joins.Load()-before, 20, "joins in 20 s after the topic was deleted")
 	})
 }
 
@@ -41,9 +40,8 @@ func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		r.order("after", "virtual", true)
 		time.Sleep(6 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 {
-			t.Errorf("closed %v, want one by the pipeline", v.ByPath)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 1, "closed %v, want one by the pipeline", v.ByPath)
 	})
 }
 
@@ -71,16 +69,14 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 		for _, b := range cfg.Buckets {
 			commits := must.Get(r.kafka.Commits(ctx, cfg.RelayGroup(b), b.Topic, cfg.Partitions))(t)
 			for p := range cfg.Partitions {
-				if _, end, err := r.kafka.Bounds(ctx, b.Topic, p); err != nil || commits[p].Offset != end {
-					t.Errorf("%s/%d stands at %d of %d: %v", b.Topic, p, commits[p].Offset, end, err)
-				}
+				_, end, err := r.kafka.Bounds(ctx, b.Topic, p)
+				expect.That(t, err == nil && commits[p].Offset == end, "%s/%d stands at %d of %d: %v", b.Topic, p, commits[p].Offset, end, err)
 			}
 		}
 		time.Sleep(time.Until(r.shop.LastDue().Add(missBound(cfg))))
 		// The records of the old topic are gone, which is no fault of the relay.
-		if v := r.verdict(time.Now()); v.Closed() != 50 || v.ByPath["pipeline"] < 35 {
-			t.Errorf("closed %v, want all 50, most of them by the pipeline", v.ByPath)
-		}
+		v := r.verdict(time.Now())
+		expect.That(t, v.Closed() == 50 && v.ByPath["pipeline"] >= 35, "closed %v, want all 50, most of them by the pipeline", v.ByPath)
 	})
 }
 
@@ -95,9 +91,8 @@ func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
 			r.order("o"+string(rune('a'+i)), "virtual", true)
 		}
 		time.Sleep(6 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || v.Quantile(1) != 0 {
-			t.Errorf("closed %v, up to %v late", v.ByPath, v.Quantile(1))
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 20 && v.Quantile(1) == 0, "closed %v, up to %v late", v.ByPath, v.Quantile(1))
 	})
 }
 
@@ -113,12 +108,8 @@ func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
 				r.order("o", "virtual", true)
 				time.Sleep(10*time.Minute + behind)
 				v := r.check(time.Now().Add(-behind))
-				if v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
-					t.Errorf("closed %v, %v late by its clock", v.ByPath, v.Quantile(1))
-				}
-				if n := r.appends(); n > 8 {
-					t.Errorf("%d appends", n)
-				}
+				expect.That(t, v.ByPath["pipeline"] == 1 && v.Quantile(1) == 0, "closed %v, %v late by its clock", v.ByPath, v.Quantile(1))
+				expect.AtMost(t, r.appends(), 8, "appends")
 			})
 		})
 	}
@@ -139,9 +130,7 @@ func TestSimulation_ARelaysClockDecidesNothing(t *testing.T) {
 				}
 				time.Sleep(6 * time.Minute)
 				v := r.check(time.Now())
-				if v.ByPath["pipeline"] != 10 || v.Quantile(1) > 10*time.Millisecond {
-					t.Errorf("closed %v, up to %v late", v.ByPath, v.Quantile(1))
-				}
+				expect.That(t, v.ByPath["pipeline"] == 10 && v.Quantile(1) <= 10*time.Millisecond, "closed %v, up to %v late", v.ByPath, v.Quantile(1))
 			})
 		})
 	}
@@ -167,12 +156,8 @@ func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		v := r.check(time.Now())
-		if v.ByPath["pipeline"] != 200 {
-			t.Errorf("closed %v", v.ByPath)
-		}
-		if n := r.inTopic(cfg.Topics.Close); n != 200 {
-			t.Errorf("%d records in the close topic of 200 orders", n)
-		}
+		expect.Equal(t, v.ByPath["pipeline"], 200, "closed by the pipeline of %v", v.ByPath)
+		expect.Equal(t, r.inTopic(cfg.Topics.Close), 200, "records in the close topic of 200 orders")
 	})
 }
 
@@ -217,9 +202,7 @@ func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 		simulate(t, cfg, func(ctx context.Context, r *rig) {
 			r.startStable()
 			first := len(r.losses(ctx)) // the first start: nothing was committed
-			if first != len(cfg.Buckets)+2 {
-				t.Errorf("%d losses reported at the first start, want one for each of %d partitions", first, len(cfg.Buckets)+2)
-			}
+			expect.Equal(t, first, len(cfg.Buckets)+2, "losses reported at the first start, one for each partition")
 			for i := range 5 {
 				r.order(fmt.Sprint("before", i), "virtual", true)
 			}
@@ -234,14 +217,11 @@ func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 			r.start(pipeline.Relay)
 			time.Sleep(10 * time.Second)
 			reported := r.losses(ctx)[first:]
-			if len(reported) != 1 || reported[0].Topic != topic {
-				t.Errorf("reported %+v, want one loss of %s", reported, topic)
-			}
+			expect.That(t, len(reported) == 1 && reported[0].Topic == topic, "reported %+v, want one loss of %s", reported, topic)
 			r.order("after", "virtual", true)
 			time.Sleep(12 * time.Minute)
-			if v := r.check(time.Now()); v.ByPath["pipeline"] < 6 || v.ByPath["sweep"] > 3 {
-				t.Errorf("closed %v, want the lost ones by the sweep", v.ByPath)
-			}
+			v := r.check(time.Now())
+			expect.That(t, v.ByPath["pipeline"] >= 6 && v.ByPath["sweep"] <= 3, "closed %v, want the lost ones by the sweep", v.ByPath)
 		})
 	}
 	t.Run("retention", func(t *testing.T) {
@@ -253,9 +233,7 @@ func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 		lose(t, func(ctx context.Context, r *rig, topic string) {
 			group := r.cfg.RelayGroup(r.cfg.Buckets[2])
 			commits, err := r.kafka.Commits(ctx, group, topic, 1)
-			if err != nil || commits[0].Offset != 5 {
-				t.Fatal(commits, err)
-			}
+			must.That(t, err == nil && commits[0].Offset == 5, "%v %v", commits, err)
 			recreate(ctx, r, topic)
 			r.commit(ctx, group, topic, 5)
 		})
@@ -291,18 +269,12 @@ func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 		r.start(pipeline.Relay)
 		time.Sleep(2 * time.Minute)
 		specs := ops.TopicSpecs(r.cfg)
-		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
-			t.Errorf("%v differences before anything was changed", drift)
-		}
+		expect.Equal(t, r.gauge("orderclose_topic_drift"), 0, "differences before anything was changed")
 		r.setTopic(ctx, specs[3].Name, "retention.ms", "3600000")
 		time.Sleep(2 * time.Minute)
-		if drift := r.gauge("orderclose_topic_drift"); drift != 1 {
-			t.Errorf("%v differences, want 1", drift)
-		}
+		expect.Equal(t, r.gauge("orderclose_topic_drift"), 1, "differences after a change")
 		r.create(specs)
 		time.Sleep(2 * time.Minute)
-		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
-			t.Errorf("%v differences after topics apply", drift)
-		}
+		expect.Equal(t, r.gauge("orderclose_topic_drift"), 0, "differences after topics apply")
 	})
 }

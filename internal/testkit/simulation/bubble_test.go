@@ -9,11 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -35,15 +34,12 @@ func TestSimulation_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
 		}
 		time.Sleep(32 * time.Minute)
 		v := r.check(time.Now())
-		if v.ByPath["pipeline"] != 10 || v.Quantile(1) != 0 {
-			t.Errorf("closed %v, the latest %v late; want all 10 by the pipeline, none late", v.ByPath, v.Quantile(1))
-		}
+		expect.That(t, v.ByPath["pipeline"] == 10 && v.Quantile(1) == 0,
+			"closed %v, the latest %v late; want all 10 by the pipeline, none late", v.ByPath, v.Quantile(1))
 		for _, s := range ops.ReadLateness(ctx, r.kafka, ops.LatenessOptions{
 			CloseTopic: r.cfg.Topics.Close, EventsTopic: r.cfg.Topics.Events, EventType: orderclose.EventOrderClosed, Now: time.Now(), Within: time.Hour,
 		}).Stages {
-			if s.Records != 10 || !s.Complete || s.Max != 0 || s.Early != 0 {
-				t.Errorf("the lateness that was read from Kafka: %+v", s)
-			}
+			expect.That(t, s.Records == 10 && s.Complete && s.Max == 0 && s.Early == 0, "the lateness that was read from Kafka: %+v", s)
 		}
 	})
 }
@@ -55,9 +51,8 @@ func TestSimulation_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) 
 		time.Sleep(7 * time.Minute) // somewhere between two sweeps
 		o := r.order("forgotten", "virtual", false)
 		time.Sleep(time.Until(o.Due.Add(missBound(cfg))))
-		if v := r.check(time.Now()); v.ByPath["sweep"] != 1 {
-			t.Errorf("closed %v, want one by the sweep", v.ByPath)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["sweep"] == 1, "closed %v, want one by the sweep", v.ByPath)
 	})
 }
 
@@ -69,9 +64,8 @@ func TestSimulation_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 		steps := scenario.Plan(scenario.Spec{Seed: 1, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
 		must.Do(t, r.shop.Run(ctx, time.Now(), steps))
 		time.Sleep(time.Until(r.shop.LastDue()) + missBound(cfg))
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 0 || v.ByPath["sweep"] == 0 {
-			t.Errorf("closed %v, want all by the sweep", v.ByPath)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 0 && v.ByPath["sweep"] != 0, "closed %v, want all by the sweep", v.ByPath)
 	})
 }
 
@@ -84,9 +78,8 @@ func TestSimulation_ACleanRunLeavesNothingToTheSweep(t *testing.T) {
 		}
 		o := r.order("paid", "virtual", true)
 		time.Sleep(4 * time.Minute)
-		if answer, err := r.shop.Orders.Pay(ctx, o.ID, "p-"+o.ID); err != nil || answer != shopdb.AnswerPaid {
-			t.Fatal(answer, err)
-		}
+		answer, err := r.shop.Orders.Pay(ctx, o.ID, "p-"+o.ID)
+		must.That(t, err == nil && answer == shopdb.AnswerPaid, "%v %v", answer, err)
 		time.Sleep(time.Until(o.Due.Add(missBound(r.cfg)))) // the next sweep is over
 		if v := r.check(time.Now()); v.ByPath["sweep"] != 0 || v.ByPath["pipeline"] != 20 || v.Paid != 1 {
 			t.Errorf("closed %v and %d paid, want 20 by the pipeline and 1", v.ByPath, v.Paid)
@@ -118,14 +111,10 @@ func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.
 		r.deadCauses = []string{"no_key", "bad_due", "due_too_far", "bad_value", "not_found"}
 		time.Sleep(10 * time.Minute)
 		v := r.check(time.Now())
-		if v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
-			t.Errorf("order %s: closed %v, late %v", o.ID, v.ByPath, v.Quantile(1))
-		}
+		expect.That(t, v.ByPath["pipeline"] == 1 && v.Quantile(1) == 0, "order %s: closed %v, late %v", o.ID, v.ByPath, v.Quantile(1))
 		causes := r.deadLetters(ctx)
 		want := map[string]int{"no_key": 1, "bad_due": 2, "due_too_far": 1, "bad_value": 1, "not_found": 1}
-		if diff := cmp.Diff(want, causes); diff != "" {
-			t.Errorf("dead letters by cause (-want +got):\n%s", diff)
-		}
+		expect.Same(t, causes, want, "dead letters by cause")
 	})
 }
 
@@ -164,9 +153,7 @@ func randomScenario(t *testing.T, seed uint64) {
 			Seed: seed, Orders: 60, Over: 90 * time.Second, SKUs: 20,
 			Categories: []string{"flash", "quick", "virtual", "physical", "unheard-of"},
 		})
-		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, r.shop.Run(ctx, time.Now(), steps))
 		close(stop)
 		<-restarts
 		// The bound of a miss. A sweep that a restart has interrupted starts over at once.
@@ -189,17 +176,12 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		done := make(chan error)
 		go func() { done <- a.Run(ctx, pipeline.AllRoles()...) }()
 		time.Sleep(time.Minute)
-		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
-			t.Errorf("waits for %v", missing)
-		}
+		missing := a.Ready()
+		expect.That(t, len(missing) == 1 && strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply"), "waits for %v", missing)
 		must.Do(t, a.CreateTopics(t.Context()))
 		time.Sleep(10 * time.Second)
-		if missing := a.Ready(); len(missing) != 0 {
-			t.Errorf("still waits for %v", missing)
-		}
+		expect.That(t, len(a.Ready()) == 0, "still waits for %v", a.Ready())
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-done)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -188,21 +189,18 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.disturbed = true
 				c.scene(ctx, r)
 				report := r.sweep(!c.noKafka)
-				if report.Closed != 1 || report.Causes[string(c.want)] != 1 || len(report.Misses) != 1 {
-					t.Fatalf("%+v; want the one order closed, and %s", report, c.want)
-				}
+				must.That(t, report.Closed == 1 && report.Causes[string(c.want)] == 1 && len(report.Misses) == 1,
+					"%+v; want the one order closed, and %s", report, c.want)
 				m := report.Misses[0]
-				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Fix, c.fix) {
-					t.Errorf("%+v; want it in %q, and %q to fix it", m, c.where, c.fix)
-				}
+				expect.That(t, m.Order.ID == "o" && m.Cause == c.want && strings.Contains(m.Where, c.where) && strings.HasPrefix(m.Fix, c.fix),
+					"%+v; want it in %q, and %q to fix it", m, c.where, c.fix)
 				r.deadCauses = []string{"failed"}
 				r.disturbed, r.causes = true, map[string]string{"o": string(c.want)}
 				r.check(time.Now())
 				if c.want == compensator.DeadLettered {
 					topic := deadletters.Topic{Log: r.kafka, Name: cfg.Topics.DeadLetter}
-					if l, err := topic.Find(ctx, deadletters.Position{}); err != nil || l == nil || l.Key != "o" {
-						t.Errorf("the dead letter that is named: %+v, %v", l, err)
-					}
+					l, err := topic.Find(ctx, deadletters.Position{})
+					expect.That(t, err == nil && l != nil && l.Key == "o", "the dead letter that is named: %+v, %v", l, err)
 				}
 			})
 		})
@@ -221,9 +219,8 @@ func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
 		listed.Buckets = append(append(orderclose.Buckets{}, created.Buckets...), orderclose.Bucket{Topic: "delay_4h", Length: 4 * time.Hour})
 		untilMissed(r.order("o", "virtual", false))
 		r.cfg = &listed
-		if report := r.sweep(true); report.Causes[string(compensator.Absent)] != 1 {
-			t.Errorf("%+v; want one that is absent", report)
-		}
+		report := r.sweep(true)
+		expect.That(t, report.Causes[string(compensator.Absent)] == 1, "%+v; want one that is absent", report)
 		r.cfg = created
 		r.check(time.Now())
 	})

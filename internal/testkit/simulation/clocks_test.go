@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -83,13 +84,11 @@ func wrongClocks(t *testing.T, seed uint64) {
 		time.Sleep(time.Until(last.Add(late + 30*time.Second)))
 		v := r.check(time.Now())
 		for id, most := range most {
-			if n := v.Appends[id]; n == 0 || n > most {
-				t.Errorf("order %s took %d hops, want 1 to %d", id, n, most)
-			}
+			n := v.Appends[id]
+			expect.That(t, n != 0 && n <= most, "order %s took %d hops, want 1 to %d", id, n, most)
 		}
-		if v.Closed() != len(most) || v.Quantile(1) > late {
-			t.Errorf("closed %v of %d orders, up to %v late; want all and at most %v", v.ByPath, len(most), v.Quantile(1), late)
-		}
+		expect.That(t, v.Closed() == len(most) && v.Quantile(1) <= late,
+			"closed %v of %d orders, up to %v late; want all and at most %v", v.ByPath, len(most), v.Quantile(1), late)
 	})
 }
 
@@ -110,12 +109,8 @@ func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
 				t.Error(broken)
 			}
 		}
-		if v.ByPath["pipeline"] != 10 || v.Quantile(1) > 10*time.Millisecond || v.Lateness[0] < 0 {
-			t.Errorf("closed %v, %v late", v.ByPath, v.Lateness)
-		}
-		if n := r.appends(); n > 10*(1+2+2) {
-			t.Errorf("%d appends of 10 orders", n)
-		}
+		expect.That(t, v.ByPath["pipeline"] == 10 && v.Quantile(1) <= 10*time.Millisecond && v.Lateness[0] >= 0, "closed %v, %v late", v.ByPath, v.Lateness)
+		expect.AtMost(t, r.appends(), 10*(1+2+2), "appends of 10 orders")
 	})
 }
 
@@ -185,11 +180,9 @@ func brokersClockIs(r *rig, ahead time.Duration, brokers int, set func()) {
 		}
 	}
 	for id, most := range most {
-		if n := v.Appends[id]; n == 0 || n > most {
-			r.t.Errorf("order %s took %d hops, want 1 to %d", id, n, most)
-		}
+		n := v.Appends[id]
+		expect.That(r.t, n != 0 && n <= most, "order %s took %d hops, want 1 to %d", id, n, most)
 	}
-	if v.ByPath["pipeline"] != 6 || v.Quantile(1) > time.Second {
-		r.t.Errorf("closed %v, %v late; want 6 by the pipeline, at most a second late", v.ByPath, v.Lateness)
-	}
+	expect.That(r.t, v.ByPath["pipeline"] == 6 && v.Quantile(1) <= time.Second,
+		"closed %v, %v late; want 6 by the pipeline, at most a second late", v.ByPath, v.Lateness)
 }

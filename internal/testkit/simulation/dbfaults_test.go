@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -64,9 +65,7 @@ func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 					failAtRandom(faults, rand.New(rand.NewPCG(uint64(seed), 3)), stop)
 				}()
 				steps := scenario.Plan(scenario.Spec{Seed: uint64(seed), Orders: 40, Over: 40 * time.Second, SKUs: 20, Categories: []string{"flash", "virtual", "other"}})
-				if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, r.shop.Run(ctx, time.Now(), steps))
 				time.Sleep(time.Until(r.shop.LastDue().Add(5 * time.Second)))
 				close(stop)
 				<-done
@@ -129,13 +128,11 @@ func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
 				struck := faults.Struck()[name]
 				faults.Set(0)
 				time.Sleep(2 * time.Minute)
-				if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || struck == 0 {
-					t.Errorf("the fault struck %d times; closed %v, want all 20 by the pipeline", struck, v.ByPath)
-				}
+				v := r.check(time.Now())
+				expect.That(t, v.ByPath["pipeline"] == 20 && struck != 0, "the fault struck %d times; closed %v, want all 20 by the pipeline", struck, v.ByPath)
 				r.checkEvents()
-				if n := r.rows("SELECT COUNT(*) FROM receipts WHERE attempts <> 0"); n != 0 {
-					t.Errorf("%d orders were closed at a later attempt: the fault has used up the first", n)
-				}
+				n := r.rows("SELECT COUNT(*) FROM receipts WHERE attempts <> 0")
+				expect.That(t, n == 0, "%d orders were closed at a later attempt: the fault has used up the first", n)
 			})
 		})
 	}
@@ -151,9 +148,7 @@ func (r *rig) checkEvents() {
 	closed := r.rows("SELECT COUNT(*) FROM receipts")
 	all := r.rows("SELECT COUNT(*) FROM outbox_events" + ofCloses)
 	right := r.rows("SELECT COUNT(DISTINCT e.order_id) FROM outbox_events e JOIN receipts r ON r.order_id = e.order_id" + ofCloses)
-	if all != closed || right != closed {
-		r.t.Errorf("%d orders are closed, %d events of %d of them are in the outbox", closed, all, right)
-	}
+	expect.That(r.t, all == closed && right == closed, "%d orders are closed, %d events of %d of them are in the outbox", closed, all, right)
 }
 
 // rows returns the number that a query selects.

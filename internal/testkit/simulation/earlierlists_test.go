@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
@@ -64,9 +65,8 @@ func earlierLists(ctx context.Context, r *rig, seed uint64) {
 	time.Sleep(time.Until(last.Add(2 * time.Minute)))
 	use(all)
 	r.mostAppends = 3 * (all.MostHops(time.Hour) + 2)
-	if v := r.check(time.Now()); v.Quantile(1) > time.Minute+time.Second {
-		r.t.Errorf("closed %v, the latest %v late; want a minute at most", v.ByPath, v.Quantile(1))
-	}
+	v := r.check(time.Now())
+	expect.That(r.t, v.Quantile(1) <= time.Minute+time.Second, "closed %v, the latest %v late; want a minute at most", v.ByPath, v.Quantile(1))
 }
 
 // lateOrder creates an order with the delay, and publishes it by a list of buckets.

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -62,15 +63,12 @@ func TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
 					r.faultAtRandom(rand.New(rand.NewPCG(uint64(seed), 2)), stop)
 				}()
 				steps := scenario.Plan(scenario.Spec{Seed: uint64(seed), Orders: 60, Over: time.Minute, SKUs: 20, Categories: []string{"flash", "virtual", "other"}})
-				if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, r.shop.Run(ctx, time.Now(), steps))
 				close(stop)
 				<-done
 				time.Sleep(time.Until(r.shop.LastDue().Add(cfg.Compensator.Period + cfg.Compensator.Grace + 2*time.Minute)))
-				if v := r.check(time.Now()); v.ByPath["pipeline"] == 0 {
-					t.Errorf("closed %v: the pipeline did nothing", v.ByPath)
-				}
+				v := r.check(time.Now())
+				expect.That(t, v.ByPath["pipeline"] != 0, "closed %v: the pipeline did nothing", v.ByPath)
 			})
 		})
 	}

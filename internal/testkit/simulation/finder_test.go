@@ -61,9 +61,8 @@ func TestChaos_FindsPlantedFaults(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			file := filepath.Join(root, f.file)
 			code := markers.ReplaceAllString(string(must.Get(os.ReadFile(file))(t)), "")
-			if n := strings.Count(code, f.old); n != 1 {
-				t.Fatalf("%s has %d times the code that this fault replaces: change the fault so that it fits the present code\n%s", f.file, n, f.old)
-			}
+			n := strings.Count(code, f.old)
+			must.That(t, n == 1, "%s has %d times the code that this fault replaces: change the fault so that it fits the present code\n%s", f.file, n, f.old)
 			ring.OnlyAll(t, "make mutants plants such faults, and a test of their package fails")
 			dir := t.TempDir()
 			write := func(name string, data []byte) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -81,9 +82,8 @@ func (r *rig) mixed(ctx context.Context) {
 	steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "other"}, SKUs: 20})
 	must.Do(r.t, r.shop.Run(ctx, time.Now(), steps))
 	time.Sleep(time.Until(r.shop.LastDue()) + missBound(r.cfg))
-	if v := r.check(time.Now()); v.Closed() == 0 || v.Paid == 0 {
-		r.t.Errorf("closed %v, %d paid: the test needs closed and paid orders", v.ByPath, v.Paid)
-	}
+	v := r.check(time.Now())
+	expect.That(r.t, v.Closed() != 0 && v.Paid != 0, "closed %v, %d paid: the test needs closed and paid orders", v.ByPath, v.Paid)
 }
 
 func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
@@ -93,13 +93,9 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 		r.startStable()
 		r.mixed(ctx)
 		plan, err := ops.NewReplayPlan(ctx, r.kafka, ops.ReplayWindow{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
-		if err != nil || plan.Records == 0 {
-			t.Fatal(plan, err)
-		}
+		must.That(t, err == nil && plan.Records != 0, "%v %v", plan, err)
 		r.unchanged(func() {
-			if result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{}); err != nil || int64(result.Sent) != int64(plan.Records) {
-				t.Error(result, err)
-			}
+			expect.Equal(t, int64(must.Get(ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{}))(t).Sent), int64(plan.Records), "records that were sent")
 			time.Sleep(time.Minute)
 		})
 		r.check(time.Now())
@@ -114,9 +110,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 	comp := must.Get(a.Compensator(nil))(r.t)
 	return func(ctx context.Context) (int, int) {
 		report, err := comp.Sweep(ctx, false)
-		if err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, err)
 		return report.Found, report.Closed
 	}, func() { c.Close() }
 }
@@ -179,17 +173,13 @@ func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 		}
 		r.orderly = true
 		v := r.check(time.Now().Add(-time.Hour))
-		if v.ByPath["pipeline"] == 0 || v.Waiting == 0 {
-			t.Errorf("closed %v, %d wait: the stop was not in the middle", v.ByPath, v.Waiting)
-		}
+		expect.That(t, v.ByPath["pipeline"] != 0 && v.Waiting != 0, "closed %v, %d wait: the stop was not in the middle", v.ByPath, v.Waiting)
 		r.orderly = false
 		for _, role := range pipeline.AllRoles() {
 			r.start(role)
 		}
 		time.Sleep(5 * time.Minute)
-		if v := r.check(time.Now()); v.Repeated != 0 {
-			t.Errorf("%d records were repeated after a shutdown", v.Repeated)
-		}
+		expect.Equal(t, r.check(time.Now()).Repeated, 0, "records that were repeated after a shutdown")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -30,19 +31,14 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 		}
 		time.Sleep(100 * time.Second)
 		for i := range 4 { // r.check at the end checks how late they were
-			if s := r.status(fmt.Sprint("before", i)); s != store.Closed {
-				t.Errorf("order %d is %v", i, s)
-			}
+			expect.Equal(t, r.status(fmt.Sprint("before", i)), store.Closed, "the status of order %d", i)
 		}
 		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
 			a := r.apps[role]
 			hints := strings.Join(a.Hints(), "\n")
-			if len(a.Ready()) > 0 || !strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply") {
-				t.Errorf("%s waits for %v and lacks %q", role, a.Ready(), hints)
-			}
-			if topics := len(a.ActiveBuckets()); topics != 3 {
-				t.Errorf("%s picks %d buckets, want the 3 whose topics exist", role, topics)
-			}
+			expect.That(t, len(a.Ready()) == 0 && strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply"),
+				"%s waits for %v and lacks %q", role, a.Ready(), hints)
+			expect.Equal(t, len(a.ActiveBuckets()), 3, "%s: buckets whose topics exist", role)
 		}
 		r.apply()
 		time.Sleep(3 * time.Minute) // until every process has seen the topic

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -78,17 +79,12 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 		if n := r.inTopic(r.cfg.Topics.Events); n < 7 || n%7 != 0 {
 			t.Errorf("%d events published before the kill", n)
 		}
-		if left, err := r.db.Backlog(ctx, wire.EventOutbox); err != nil || left.Rows != 7 {
-			t.Errorf("%+v left, %v", left, err)
-		}
+		expect.Equal(t, must.Get(r.db.Backlog(ctx, wire.EventOutbox))(t).Rows, 7, "events in the outbox")
 		r.start(pipeline.Outbox)
 		time.Sleep(5 * time.Second)
-		if v := r.check(time.Now()); v.Events != 7 {
-			t.Errorf("%d events, want 7", v.Events)
-		}
-		if n := r.inTopic(r.cfg.Topics.Events); n < 14 {
-			t.Errorf("%d records of events: nothing was repeated, so the test proves nothing", n)
-		}
+		expect.Equal(t, r.check(time.Now()).Events, 7, "events")
+		expect.That(t, r.inTopic(r.cfg.Topics.Events) >= 14,
+			"%d records of events: nothing was repeated, so the test proves nothing", r.inTopic(r.cfg.Topics.Events))
 	})
 }
 
@@ -106,25 +102,18 @@ func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 		}
 		time.Sleep(25 * time.Minute)
 		backlog, err := r.db.Backlog(ctx, wire.EventOutbox)
-		if err != nil || backlog.Rows != 10 || backlog.Oldest < 8*time.Minute {
-			t.Errorf("backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
-		}
-		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest < 480 {
-			t.Errorf("the metric is %v s", oldest)
-		}
+		expect.That(t, err == nil && backlog.Rows == 10 && backlog.Oldest >= 8*time.Minute,
+			"backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
+		oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds")
+		expect.That(t, oldest >= 480, "the metric is %v s", oldest)
 		hits := down.Hits()
 		time.Sleep(time.Minute)
-		if n := down.Hits() - hits; n > 600 {
-			t.Errorf("%d requests a minute while Kafka was down", n)
-		}
+		expect.AtMost(t, down.Hits()-hits, 600, "requests a minute while Kafka was down")
 		down.Remove()
 		time.Sleep(time.Minute)
-		if v := r.check(time.Now()); v.Events != 10 || v.ByPath["sweep"] != 10 {
-			t.Errorf("%d events, closed by path %v", v.Events, v.ByPath)
-		}
-		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest != 0 {
-			t.Errorf("the metric is still %v s", oldest)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.Events == 10 && v.ByPath["sweep"] == 10, "%d events, closed by path %v", v.Events, v.ByPath)
+		expect.Equal(t, r.gauge("orderclose_outbox_oldest_unpublished_seconds"), 0, "the metric in seconds")
 	})
 }
 
@@ -149,9 +138,7 @@ func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
 			time.Sleep(time.Duration(random.Int64N(int64(5 * time.Second))))
 			r.startAs(name, pipeline.Outbox)
 		}
-		if err := <-played; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-played)
 		time.Sleep(10 * time.Minute)
 		v := r.check(time.Now())
 		if n := r.inTopic(cfg.Topics.Events); n != int64(v.Closed()) || v.Events != v.Closed() {
@@ -251,13 +238,10 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		for _, n := range held {
 			missing += int(n)
 		}
-		if missing > dead || len(w.taken) < 40 || w.calls == len(w.taken) {
-			t.Errorf("%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
-		}
+		expect.That(t, missing <= dead && len(w.taken) >= 40 && w.calls != len(w.taken),
+			"%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
 		lag, err := r.kafka.WaitingIn(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
-		if err != nil || lag != 0 {
-			t.Errorf("%d events are not committed, %v", lag, err)
-		}
+		expect.That(t, err == nil && lag == 0, "%d events are not committed, %v", lag, err)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -29,31 +30,17 @@ func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 			r.publish(ctx, "delay_5m", wire.Record{Order: o, Release: o.Due})
 		}
 		time.Sleep(2*time.Minute + time.Second)
-		if got := r.waiting("records", "delay_5m"); got != 2 {
-			t.Errorf("%v records wait in delay_5m, want 2", got)
-		}
-		if got := r.waiting("farthest_due_seconds", "delay_5m"); got < 3470 || got > 3490 {
-			t.Errorf("the farthest due time in delay_5m is in %v s, want an hour less two minutes", got)
-		}
-		if got := r.waiting("overdue_seconds", "delay_5m"); got < 110 || got > 120 {
-			t.Errorf("delay_5m is overdue by %v s, want nearly two minutes", got)
-		}
+		expect.Equal(t, r.waiting("records", "delay_5m"), 2, "records that wait in delay_5m")
+		expect.Between(t, r.waiting("farthest_due_seconds", "delay_5m"), 3470, 3490, "seconds until the farthest due time in delay_5m, an hour less two minutes")
+		expect.Between(t, r.waiting("overdue_seconds", "delay_5m"), 110, 120, "the seconds that delay_5m is overdue by")
 		for _, name := range []string{"records", "farthest_due_seconds", "overdue_seconds"} {
-			if got := r.waiting(name, "delay_1m"); got != 0 {
-				t.Errorf("%s of delay_1m is %v, and it is empty", name, got)
-			}
+			expect.Equal(t, r.waiting(name, "delay_1m"), 0, "%s of delay_1m, which is empty", name)
 		}
-		if got := r.gauge("orderclose_waiting_unseen"); got != 0 {
-			t.Errorf("%v were not seen", got)
-		}
+		expect.Equal(t, r.gauge("orderclose_waiting_unseen"), 0, "topics that were not seen")
 		must.Do(t, r.kafka.DeleteTopics(ctx, "delay_5m"))
 		time.Sleep(time.Minute)
-		if got := r.gauge("orderclose_waiting_unseen"); got != 1 {
-			t.Errorf("%v were not seen, want the topic that was deleted", got)
-		}
-		if got := r.waiting("records", "delay_5m"); got != -1 {
-			t.Errorf("%v records wait in the topic that was deleted", got)
-		}
+		expect.Equal(t, r.gauge("orderclose_waiting_unseen"), 1, "topics that were not seen after one was deleted")
+		expect.Equal(t, r.waiting("records", "delay_5m"), -1, "records that wait in the topic that was deleted")
 	})
 }
 
@@ -82,9 +69,7 @@ func TestSimulation_TheLatenessIsMeasuredByTheListedCategories(t *testing.T) {
 			{pipeline.Compensator, "sweep", "virtual", 1}, {pipeline.Compensator, "sweep", "default", 0},
 		} {
 			got := testkit.Metrics{Registry: registries[c.role]}.Value("close_end_to_end_lateness_seconds", "path", c.path, "category", c.category)
-			if got != c.want {
-				t.Errorf("%v orders of the category %s were closed by the %s, want %v", got, c.category, c.path, c.want)
-			}
+			expect.Equal(t, got, c.want, "orders of the category %s that were closed by the %s", c.category, c.path)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
@@ -33,9 +34,7 @@ func (r *rig) sweepWithoutKafka() {
 	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
 	r.stops["alone"] = func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 		away.Close()
 		c.Close()
 	}
@@ -70,9 +69,7 @@ func TestSimulation_PausesWithoutKafka(t *testing.T) {
 					time.Sleep(10 * time.Second)
 				}
 				waited := time.Since(began)
-				if read && time.Since(paused) < time.Hour {
-					t.Errorf("closed %v after the pause began, which lasts an hour", time.Since(paused))
-				}
+				expect.That(t, !read || time.Since(paused) >= time.Hour, "closed %v after the pause began, which lasts an hour", time.Since(paused))
 				if read && time.Since(paused) > time.Hour+5*time.Minute || !read && (waited < cfg.Compensator.Pauses.Wait || waited > cfg.Compensator.Pauses.Wait+5*time.Minute) {
 					t.Errorf("closed %v after the compensator began", waited)
 				}

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
@@ -56,25 +55,17 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.stop(pipeline.Closer)
 		time.Sleep(90 * time.Second)
-		if n := r.inTopic(r.cfg.Topics.Close); n == 0 {
-			t.Error("no record is in the close topic")
-		}
-		if p := r.postpone(ctx, begin.Add(3*time.Minute), "20m", nothing); p.Postponed != 1 {
-			t.Errorf("%+v; want the order that arrived", p)
-		}
+		expect.That(t, r.inTopic(r.cfg.Topics.Close) != 0, "no record is in the close topic")
+		expect.Equal(t, r.postpone(ctx, begin.Add(3*time.Minute), "20m", nothing).Postponed, 1, "postponed, the order that arrived")
 		r.start(pipeline.Closer)
 		time.Sleep(time.Minute)
 		p := r.postpone(ctx, begin.Add(5*time.Minute+4*time.Second), "20m", func() {
 			must.Get(r.shop.Orders.Pay(ctx, "paid", "p"))(t)
 		})
-		if p.Postponed != 3 || p.NotOpen != 1 {
-			t.Errorf("%+v; want three postponed and one paid", p)
-		}
+		expect.That(t, p.Postponed == 3 && p.NotOpen == 1, "%+v; want three postponed and one paid", p)
 		r.start(pipeline.Outbox)
 		time.Sleep(time.Until(begin.Add(5*time.Minute + 3*time.Second)))
-		if p := r.postpone(ctx, begin.Add(5*time.Minute+10*time.Second), "20m", nothing); p.Postponed != 1 {
-			t.Errorf("%+v; want the order in the memory of the closer", p)
-		}
+		expect.Equal(t, r.postpone(ctx, begin.Add(5*time.Minute+10*time.Second), "20m", nothing).Postponed, 1, "postponed, the order in the memory of the closer")
 
 		time.Sleep(time.Until(begin.Add(21 * time.Minute)))
 		if late := r.late(); len(late) != 0 {
@@ -83,9 +74,7 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 		time.Sleep(11 * time.Minute) // a sweep closes the order without a record
 		v := r.check(time.Now())
 		late := r.late()
-		if !strings.HasPrefix(late["nowhere"], string(orderclose.PathSweep)) {
-			t.Errorf("the order without a record: %q", late["nowhere"])
-		}
+		expect.That(t, strings.HasPrefix(late["nowhere"], string(orderclose.PathSweep)), "the order without a record: %q", late["nowhere"])
 		delete(late, "nowhere")
 		for id, how := range late {
 			if path, ms, _ := strings.Cut(how, " "); path == string(orderclose.PathPipeline) {
@@ -94,8 +83,7 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(map[string]string{"arrived": "on time", "bucket": "on time", "outbox": "on time", "memory": "on time"}, late); diff != "" || v.Paid != 1 {
-			t.Errorf("%d paid, closed (-want +got):\n%s", v.Paid, diff)
-		}
+		expect.Same(t, late, map[string]string{"arrived": "on time", "bucket": "on time", "outbox": "on time", "memory": "on time"}, "closed")
+		expect.Equal(t, v.Paid, 1, "paid")
 	})
 }

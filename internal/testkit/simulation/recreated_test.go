@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
@@ -34,12 +35,10 @@ func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
 			r.order(fmt.Sprint("after", i), "virtual", true)
 		}
 		time.Sleep(90 * time.Second)
-		if reported := r.losses(ctx)[first:]; len(reported) != 1 || reported[0].Topic != topic {
-			t.Errorf("reported %+v, want one loss of %s", reported, topic)
-		}
+		reported := r.losses(ctx)[first:]
+		expect.That(t, len(reported) == 1 && reported[0].Topic == topic, "reported %+v, want one loss of %s", reported, topic)
 		time.Sleep(20 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 11 || v.Lateness[10] > 2*time.Second {
-			t.Errorf("closed %v, %v late; want all by the pipeline, in time", v.ByPath, v.Lateness)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 11 && v.Lateness[10] <= 2*time.Second, "closed %v, %v late; want all by the pipeline, in time", v.ByPath, v.Lateness)
 	})
 }

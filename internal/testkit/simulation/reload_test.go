@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -97,9 +98,7 @@ func (r *rig) apply() {
 	if err == nil {
 		_, _, err = r.kafka.Apply(r.t.Context(), ops.TopicSpecs(cfg))
 	}
-	if err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, err)
 }
 
 // TestSimulation_ReloadsAtRandomLoseNoOrder edits the file at random while orders are created and wait:
@@ -132,13 +131,10 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 		switch broken := f.edit(r, random); {
 		case broken:
 			for _, err := range r.reload() {
-				if problems := (config.Problems)(nil); !errors.As(err, &problems) {
-					r.t.Errorf("a file with a mistake: %v", err)
-				}
+				problems := (config.Problems)(nil)
+				expect.That(r.t, errors.As(err, &problems), "a file with a mistake: %v", err)
 			}
-			if !slices.Equal(before, r.apps[pipeline.Relay].ActiveBuckets()) {
-				r.t.Error("a file with a mistake changed the buckets")
-			}
+			expect.That(r.t, slices.Equal(before, r.apps[pipeline.Relay].ActiveBuckets()), "a file with a mistake changed the buckets")
 		default:
 			if random.IntN(2) == 0 { // create the topics before the reload, or after it
 				r.apply()
@@ -165,9 +161,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 			r.start(role)
 		}
 	}
-	if err := <-played; err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, <-played)
 	time.Sleep(time.Until(r.shop.LastDue().Add(2*time.Minute + 20*time.Second + 2*time.Minute)))
 	checked := *r.cfg
 	checked.Buckets = nil
@@ -249,34 +243,25 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		closeAll(4, "physical") // the topic does not exist: through the old buckets
 		r.apply()
 		time.Sleep(time.Minute)
-		if n := r.inTopic("delay_1m30s"); n != 0 {
-			t.Errorf("%d records in a topic that did not exist", n)
-		}
+		expect.Equal(t, r.inTopic("delay_1m30s"), 0, "records in a topic that did not exist")
 		picked(90*time.Second, true)
 		closeAll(4, "physical")
-		if n := r.inTopic("delay_1m30s"); n != 4 {
-			t.Errorf("%d records in the new bucket, want 4", n)
-		}
+		expect.Equal(t, r.inTopic("delay_1m30s"), 4, "records in the new bucket")
 
 		delete(f.buckets, 90*time.Second)
 		f.write(t, f.content())
 		for _, err := range r.reload()[:4] { // without the producer, which stops using the bucket and checks nothing
-			if err == nil || !strings.Contains(err.Error(), "bucket 1m30s is missing, and its topic delay_1m30s was used within the last 24h1m30s") {
-				t.Errorf("taking out a bucket that is in use: %v", err)
-			}
+			expect.That(t, err != nil && strings.Contains(err.Error(), "bucket 1m30s is missing, and its topic delay_1m30s was used within the last 24h1m30s"),
+				"taking out a bucket that is in use: %v", err)
 		}
-		if findings, err := ops.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 1 {
-			t.Errorf("topics check finds %v, %v", findings, err)
-		}
+		expect.Equal(t, len(must.Get(ops.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()))(t)), 1, "findings of topics check")
 		f.buckets[90*time.Second] = true
 		f.write(t, f.content())
 		r.mustReload()
 		time.Sleep(2*time.Minute + time.Second)
 		picked(90*time.Second, false)
 		closeAll(4, "physical")
-		if n := r.inTopic("delay_1m30s"); n != 4 {
-			t.Errorf("%d records in the draining bucket, want still 4", n)
-		}
+		expect.Equal(t, r.inTopic("delay_1m30s"), 4, "records still in the draining bucket")
 
 		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Compensator} {
 			r.stop(role) // a day of heartbeats would take long
@@ -287,14 +272,10 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		delete(f.buckets, 90*time.Second)
 		f.write(t, f.content())
 		r.mustReload()
-		if findings, err := ops.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 0 {
-			t.Errorf("topics check finds %v, %v", findings, err)
-		}
+		expect.Equal(t, len(must.Get(ops.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()))(t)), 0, "findings of topics check")
 		closeAll(2, "virtual")
 		for role, a := range r.apps {
-			if got := a.ActiveBuckets(); !slices.Equal(got, mustLoad(t, f.path).Buckets) {
-				t.Errorf("%s knows %v after the bucket was taken out", role, got)
-			}
+			expect.Same(t, a.ActiveBuckets(), mustLoad(t, f.path).Buckets, "the buckets of the %s after one was taken out", role)
 		}
 		r.disturbed = true
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != closed || v.Quantile(1) != 0 {
@@ -331,9 +312,8 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 				}
 				time.Sleep(15 * time.Minute)
 				r.mostAppends = 15 // one for each minute, and those until the first
-				if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
-					t.Errorf("closed %v, the latest %v late", v.ByPath, v.Quantile(1))
-				}
+				v := r.check(time.Now())
+				expect.That(t, v.ByPath["pipeline"] == 1 && v.Quantile(1) == 0, "closed %v, the latest %v late", v.ByPath, v.Quantile(1))
 			})
 		})
 	}
@@ -405,9 +385,8 @@ func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
 		}
 		want := func(code int, body string) {
 			t.Helper()
-			if gotCode, got := post("POST"); gotCode != code || !strings.Contains(got, body) {
-				t.Errorf("answers %d %s, want %d %s", gotCode, got, code, body)
-			}
+			gotCode, got := post("POST")
+			expect.That(t, gotCode == code && strings.Contains(got, body), "answers %d %s, want %d %s", gotCode, got, code, body)
 		}
 		want(200, "nothing has changed\n")
 		f.write(t, f.content()+"closer: {batch: 7}\n")
@@ -418,16 +397,12 @@ func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
 		f.write(t, f.content()+"closer: {batch: 0}\nnonsense: 1\n")
 		want(400, "closer.batch: 0 is out of range")
 		want(400, `unknown key "nonsense"`)
-		if got := r.gauge("orderclose_config_last_reload_successful"); got != 0 {
-			t.Errorf("config_last_reload_successful is %v", got)
-		}
+		expect.Equal(t, r.gauge("orderclose_config_last_reload_successful"), 0, "config_last_reload_successful")
 		if code, _ := post("GET"); code == 200 {
 			t.Error("a GET reloads")
 		}
 		f.write(t, f.content())
 		want(200, "")
-		if got := r.gauge("orderclose_config_last_reload_successful"); got != 1 {
-			t.Errorf("config_last_reload_successful is %v", got)
-		}
+		expect.Equal(t, r.gauge("orderclose_config_last_reload_successful"), 1, "config_last_reload_successful")
 	})
 }

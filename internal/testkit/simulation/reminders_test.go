@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -36,9 +37,7 @@ func TestSimulation_RemindersComeOnceAndOnlyToOrdersThatWait(t *testing.T) {
 		}
 		reminders := func(after string, want int) {
 			t.Helper()
-			if n := r.rows("SELECT COUNT(*) FROM order_reminders"); n != want {
-				t.Errorf("%s: %d reminders, want %d", after, n, want)
-			}
+			expect.Equal(t, r.rows("SELECT COUNT(*) FROM order_reminders"), want, "reminders %s", after)
 		}
 		create(0, 10)
 		r.order("other", "physical", true)
@@ -62,8 +61,7 @@ func TestSimulation_RemindersComeOnceAndOnlyToOrdersThatWait(t *testing.T) {
 		reminders("after the start of a compensator", 9) // one of o10 and o11 each
 		time.Sleep(10 * time.Minute)
 		reminders("at the end", 11) // two of o8
-		if v := r.check(time.Now()); v.Reminders != 11 || v.Events != 5 {
-			t.Errorf("%d reminders and %d closes in the topic, want 11 and 5", v.Reminders, v.Events)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.Reminders == 11 && v.Events == 5, "%d reminders and %d closes in the topic, want 11 and 5", v.Reminders, v.Events)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -79,9 +80,7 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 		time.Sleep(time.Until(due.Add(8 * time.Minute)))
 		restore()
 		dead := r.records(ctx, cfg.Topics.DeadLetter)
-		if len(dead) != 1 || string(dead[0].Key) != "hopeless" {
-			t.Fatalf("%d dead letters, want that of order hopeless", len(dead))
-		}
+		must.That(t, len(dead) == 1 && string(dead[0].Key) == "hopeless", "%d dead letters, want that of order hopeless", len(dead))
 		first := wire.Message{}
 		for _, m := range r.records(ctx, cfg.Topics.Close) {
 			if string(m.Key) == "hopeless" && first.Topic == "" {
@@ -92,9 +91,8 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 			"cause": "failed", "stage": "closer", "attempt": "3", "source-topic": cfg.Topics.Close,
 			"origin-topic": cfg.Topics.Close, "origin-partition": fmt.Sprint(first.Partition), "origin-offset": fmt.Sprint(first.Offset),
 		} {
-			if got, _ := dead[0].Header(header); got != want {
-				t.Errorf("%s is %q, want %q", header, got, want)
-			}
+			got, _ := dead[0].Header(header)
+			expect.That(t, got == want, "%s is %q, want %q", header, got, want)
 		}
 		r.deadCauses = []string{"failed"}
 		r.check(due) // the order stays open
@@ -113,9 +111,8 @@ func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
 		time.Sleep(time.Until(o.Due.Add(30 * time.Second)))
 		must.Do(t, r.shop.Orders.CreateOrder(ctx, o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
 		time.Sleep(time.Minute)
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > 67*time.Second {
-			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 1 && v.Quantile(1) <= 67*time.Second, "closed %v, %v late", v.ByPath, v.Quantile(1))
 	})
 }
 
@@ -142,34 +139,27 @@ func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		run := func() {
 			plan := must.Get(ops.NewReplayPlan(ctx, r.kafka, window))(t)
 			result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{})
-			if err != nil || plan.Records != 40 || result.Sent != 40 || result.Skipped != 0 {
-				t.Errorf("planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
-			}
+			expect.That(t, err == nil && plan.Records == 40 && result.Sent == 40 && result.Skipped == 0,
+				"planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
 		}
 		run()
 		time.Sleep(time.Second)
 		restore() // after the first attempt of the replay
 		time.Sleep(3 * time.Minute)
 		v := r.check(time.Now())
-		if v.ByPath["pipeline"] != 10 {
-			t.Errorf("closed %v, want all by the pipeline", v.ByPath)
-		}
+		expect.Equal(t, v.ByPath["pipeline"], 10, "closed by the pipeline of %v", v.ByPath)
 		run()
 		time.Sleep(10 * time.Second)
 		r.check(time.Now())
-		if n := len(r.records(ctx, cfg.Topics.Close)); n != closes {
-			t.Errorf("the replays brought %d records into the close topic", n-closes)
-		}
+		n := len(r.records(ctx, cfg.Topics.Close))
+		expect.That(t, n == closes, "the replays brought %d records into the close topic", n-closes)
 		// The window twice, and the records that failed in the first run once more.
 		replays := r.records(ctx, cfg.Topics.Replay)
 		for _, m := range replays {
-			if lane, _ := m.Header(wire.HeaderLane); lane != wire.LaneReplay {
-				t.Errorf("%s in the replay topic is on lane %q", m.Key, lane)
-			}
+			lane, _ := m.Header(wire.HeaderLane)
+			expect.That(t, lane == wire.LaneReplay, "%s in the replay topic is on lane %q", m.Key, lane)
 		}
-		if len(replays) != 3*40 {
-			t.Errorf("%d records in the replay topic, want 120", len(replays))
-		}
+		expect.Equal(t, len(replays), 3*40, "records in the replay topic")
 	})
 }
 
@@ -202,9 +192,7 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 	move(t, "later by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
 		due(r, o, o.Due.Add(7*time.Minute))
 		time.Sleep(time.Until(o.Due.Add(7*time.Minute - time.Second)))
-		if v := r.check(time.Now()); v.Closed() != 0 {
-			r.t.Errorf("closed %v before it was due", v.ByPath)
-		}
+		expect.Equal(r.t, r.check(time.Now()).Closed(), 0, "closed before it was due")
 		time.Sleep(2 * time.Second)
 		closedOnTime(r)
 	})
@@ -230,25 +218,18 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		r.stop(pipeline.Relay) // its record would be faster than the sweep
 		due(r, o, time.Now().Add(time.Minute))
 		time.Sleep(time.Minute + r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute)
-		if v := r.check(time.Now()); v.ByPath["sweep"] != 1 {
-			r.t.Errorf("closed %v, want it by the next sweep", v.ByPath)
-		}
+		expect.Equal(r.t, r.check(time.Now()).ByPath["sweep"], 1, "closed by the next sweep")
 		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)
-		if v := r.check(time.Now()); v.Closed() != 1 {
-			r.t.Errorf("closed %v", v.ByPath)
-		}
+		expect.Equal(r.t, r.check(time.Now()).Closed(), 1, "closed")
 	})
 	move(t, "cancelled by an UPDATE", func(ctx context.Context, r *rig, o orderclose.Order) {
-		if answer, err := r.shop.Orders.Cancel(ctx, o.ID); err != nil || answer != shopdb.AnswerCancelled {
-			r.t.Fatal(answer, err)
-		}
+		answer, err := r.shop.Orders.Cancel(ctx, o.ID)
+		must.That(r.t, err == nil && answer == shopdb.AnswerCancelled, "%v %v", answer, err)
 		time.Sleep(time.Until(o.Due.Add(2 * time.Minute)))
 		if v := r.check(time.Now()); v.Cancelled != 1 || v.Closed() != 0 {
 			r.t.Errorf("%d cancelled, closed %v", v.Cancelled, v.ByPath)
 		}
-		if n := len(r.records(ctx, r.cfg.Topics.Close)); n != 1 {
-			r.t.Errorf("%d records in the close topic, want the one that found nothing to do", n)
-		}
+		expect.Equal(r.t, len(r.records(ctx, r.cfg.Topics.Close)), 1, "records in the close topic, the one that found nothing to do")
 	})
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -187,12 +188,9 @@ func (r *rig) startAs(name, role pipeline.Role) {
 	r.stops[name] = func() {
 		cancel()
 		began := time.Now()
-		if err := <-done; err != nil {
-			r.t.Errorf("%s: %v", role, err)
-		}
-		if took := time.Since(began); took > shutdownTime {
-			r.t.Errorf("%s took %v to stop, at most %v is allowed", role, took, shutdownTime)
-		}
+		err := <-done
+		expect.That(r.t, err == nil, "%s: %v", role, err)
+		expect.AtMost(r.t, time.Since(began), shutdownTime, "the time that %s took to stop", role)
 		c.Close()
 	}
 }
@@ -384,9 +382,8 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 		cause, _ := m.Header(wire.HeaderCause)
 		causes[cause]++
 		for _, h := range []string{wire.HeaderStage, wire.HeaderDetail, wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset} {
-			if v, _ := m.Header(h); v == "" {
-				r.t.Errorf("dead letter %s has no %s", cause, h)
-			}
+			v, _ := m.Header(h)
+			expect.That(r.t, v != "", "dead letter %s has no %s", cause, h)
 		}
 	}
 	return causes

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -31,9 +32,7 @@ func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 	err := r.shop.Orders.Checkout(r.t.Context(), func(tx *shopdb.Tx) error {
 		return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), tx.SQL(), o), end)
 	})
-	if !errors.Is(err, end) {
-		r.t.Fatal(err)
-	}
+	must.That(r.t, errors.Is(err, end), "%v", err)
 	return o
 }
 
@@ -70,9 +69,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 			r.add(fmt.Sprint("o", i), 5*time.Minute, nil)
 			r.add(fmt.Sprint("undone", i), 5*time.Minute, errors.New("undone"))
 		}
-		if n := r.unscheduled(); n != 7 {
-			t.Errorf("%d orders wait to be scheduled, want 7", n)
-		}
+		expect.Equal(t, r.unscheduled(), 7, "orders that wait to be scheduled")
 		r.dispatchAndDie(outbox.Schedules(func() outbox.Scheduling {
 			return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
 		}))
@@ -81,9 +78,8 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 		}
 		r.start(pipeline.Outbox)
 		time.Sleep(6 * time.Minute)
-		if n := r.inTopic("delay_5m"); n < 14 || r.unscheduled() != 0 {
-			t.Errorf("%d records: nothing was repeated, so the test proves nothing; %d rows are left", n, r.unscheduled())
-		}
+		expect.That(t, r.inTopic("delay_5m") >= 14 && r.unscheduled() == 0,
+			"%d records: nothing was repeated, so the test proves nothing; %d rows are left", r.inTopic("delay_5m"), r.unscheduled())
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 7 || v.Orders != 7 || v.Quantile(1) > time.Second {
 			t.Errorf("%d orders, closed by path %v, at most %v late", v.Orders, v.ByPath, v.Quantile(1))
 		}
@@ -106,9 +102,8 @@ func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 		r.add("paid", 10*time.Minute, nil)
 		must.Get(r.shop.Orders.Pay(ctx, "paid", "p"))(t)
 		time.Sleep(15 * time.Minute)
-		if b, err := r.db.Backlog(ctx, wire.ScheduleOutbox); err != nil || b.Rows != 4 || b.Oldest != 15*time.Minute {
-			t.Errorf("backlog %+v, %v; want 4 rows, 15 minutes old", b, err)
-		}
+		b, err := r.db.Backlog(ctx, wire.ScheduleOutbox)
+		expect.That(t, err == nil && b.Rows == 4 && b.Oldest == 15*time.Minute, "backlog %+v, %v; want 4 rows, 15 minutes old", b, err)
 		before := r.appends()
 		down.Remove()
 		time.Sleep(30 * time.Second)
@@ -116,20 +111,15 @@ func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 			map[string]int64{"delay_30m": r.inTopic("delay_30m"), "delay_5m": r.inTopic("delay_5m"), "close": r.inTopic(r.cfg.Topics.Close)}); diff != "" || r.appends()-before < 4 {
 			t.Errorf("records (-want +got):\n%s", diff)
 		}
-		if r.unscheduled() != 0 {
-			t.Errorf("%d rows are left", r.unscheduled())
-		}
+		expect.Equal(t, r.unscheduled(), 0, "rows that are left")
 		r.start(pipeline.Relay)
 		r.start(pipeline.Closer)
 		time.Sleep(13 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 3 || v.Paid != 1 {
-			t.Errorf("closed by path %v, %d paid", v.ByPath, v.Paid)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 3 && v.Paid == 1, "closed by path %v, %d paid", v.ByPath, v.Paid)
 		late := r.late()
 		delete(late, "overdue")
-		if diff := cmp.Diff(map[string]string{"soon": "pipeline 0s", "later": "pipeline 0s"}, late); diff != "" {
-			t.Errorf("late by (-want +got):\n%s", diff)
-		}
+		expect.Same(t, late, map[string]string{"soon": "pipeline 0s", "later": "pipeline 0s"}, "late by")
 	})
 }
 
@@ -151,9 +141,7 @@ func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 			return errors.Join(err, r.shop.Outbox.Add(ctx, tx.SQL(), o))
 		}))
 		time.Sleep(6 * time.Minute)
-		if diff := cmp.Diff(map[string]string{"moved": "pipeline 0s"}, r.late()); diff != "" {
-			t.Errorf("closed (-want +got):\n%s", diff)
-		}
+		expect.Same(t, r.late(), map[string]string{"moved": "pipeline 0s"}, "closed")
 		time.Sleep(10 * time.Minute)
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 2 || len(r.deadLetters(ctx)) > 0 {
 			t.Errorf("closed by path %v, dead letters %v", v.ByPath, r.deadLetters(ctx))
@@ -176,12 +164,8 @@ func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
 		}
 		r.add("good", 5*time.Minute, nil)
 		time.Sleep(10 * time.Second)
-		if n := r.inTopic("delay_5m"); n != 1 || r.unscheduled() != 0 {
-			t.Errorf("%d published, %d rows left", n, r.unscheduled())
-		}
-		if diff := cmp.Diff(map[string]int{"bad_value": 1, "key_mismatch": 1, "due_too_far": 1}, r.deadLetters(ctx)); diff != "" {
-			t.Errorf("dead letters (-want +got):\n%s", diff)
-		}
+		expect.That(t, r.inTopic("delay_5m") == 1 && r.unscheduled() == 0, "%d published, %d rows left", r.inTopic("delay_5m"), r.unscheduled())
+		expect.Same(t, r.deadLetters(ctx), map[string]int{"bad_value": 1, "key_mismatch": 1, "due_too_far": 1}, "dead letters")
 		r.check(time.Now())
 	})
 }

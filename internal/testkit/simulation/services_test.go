@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
@@ -121,17 +122,15 @@ func TestSimulation_AServiceThatIsDownCostsNoAttempt(t *testing.T) {
 				}
 				s.calls.Store(0)
 				time.Sleep(25 * time.Minute)
-				if calls := s.calls.Load(); calls == 0 || calls > 7_000 {
-					t.Errorf("the service got %d requests in 20 minutes", calls)
-				}
+				calls := s.calls.Load()
+				expect.That(t, calls != 0 && calls <= 7_000, "the service got %d requests in 20 minutes", calls)
 				s.setBroken(nil)
 				time.Sleep(time.Minute)
 				if v := r.check(time.Now()); v.ByPath["pipeline"] != 120 || attempts != 0 {
 					t.Errorf("a minute after it is back: closed %v with %d attempts used, want 120 and 0", v.ByPath, attempts)
 				}
-				if dead := r.deadLetters(ctx); len(dead) > 0 {
-					t.Errorf("dead letters %v", dead)
-				}
+				dead := r.deadLetters(ctx)
+				expect.That(t, len(dead) == 0, "dead letters %v", dead)
 			})
 		})
 	}
@@ -150,9 +149,8 @@ func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 		r.exec("UPDATE orders SET expire_at = ? WHERE id = ?", moved.Due.Add(7*time.Minute).UnixMilli(), moved.ID)
 		time.Sleep(14 * time.Minute)
 		v := r.check(time.Now())
-		if v.ByPath["pipeline"] != 2 || v.ByPath["sweep"] != 1 {
-			t.Errorf("closed %v, want %s and %s by the pipeline and %s by the sweep", v.ByPath, published.ID, moved.ID, forgotten.ID)
-		}
+		expect.That(t, v.ByPath["pipeline"] == 2 && v.ByPath["sweep"] == 1,
+			"closed %v, want %s and %s by the pipeline and %s by the sweep", v.ByPath, published.ID, moved.ID, forgotten.ID)
 	})
 }
 
@@ -193,27 +191,20 @@ func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 			"paid": store.Paid, "paid and forgotten": store.Paid,
 			"unpaid": store.Closed, "unpaid and forgotten": store.Closed, "unknown": store.Unpaid,
 		} {
-			if got := r.status(id); got != want {
-				t.Errorf("%s: status %d, want %d", id, got, want)
-			}
+			expect.Equal(t, r.status(id), want, "%s: status", id)
 		}
 		s.setBroken(hang)
 		time.Sleep(10 * time.Minute)
-		if got := r.status("unknown"); got != store.Unpaid {
-			t.Errorf("with a provider that hangs: status %d", got)
-		}
+		expect.Equal(t, r.status("unknown"), store.Unpaid, "with a provider that hangs: status")
 		s.setBroken(nil)
 		known.Store(true)
 		time.Sleep(10 * time.Minute)
 		for _, id := range []string{"unknown", "unknown, published"} {
-			if got := r.status(id); got != store.Closed {
-				t.Errorf("%s: status %d once the provider knows", id, got)
-			}
+			expect.Equal(t, r.status(id), store.Closed, "%s: status once the provider knows", id)
 		}
 		time.Sleep(10 * time.Minute) // until the record has been retried
-		if dead := r.deadLetters(ctx); len(dead) > 0 {
-			t.Errorf("dead letters %v", dead)
-		}
+		dead := r.deadLetters(ctx)
+		expect.That(t, len(dead) == 0, "dead letters %v", dead)
 	})
 }
 
@@ -323,12 +314,9 @@ func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
 		}
 		provider.setUnknown("unknown", false)
 		time.Sleep(10 * time.Minute)
-		if got := r.status("unknown"); got != store.Closed || provider.pay("unknown") {
-			t.Errorf("unknown: status %d once the provider knows", got)
-		}
-		if dead := r.deadLetters(ctx); len(dead) > 0 {
-			t.Errorf("dead letters %v", dead)
-		}
+		expect.That(t, r.status("unknown") == store.Closed && !provider.pay("unknown"), "unknown: status %d once the provider knows", r.status("unknown"))
+		dead := r.deadLetters(ctx)
+		expect.That(t, len(dead) == 0, "dead letters %v", dead)
 		r.disturbed = true // orders are asked about again
 		r.check(time.Now())
 	})
@@ -362,15 +350,12 @@ func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
 			provider.payLate(id)
 		}
 		provider.setUnknown("unknown", true)
-		if n, err := r.db.RecordLate(ctx, []store.LatePayment{{OrderID: "known", PaymentID: "p-1", Source: store.SourceCallback}}); n != 1 || err != nil {
-			t.Fatalf("%d late payments by a callback, %v", n, err)
-		}
+		n, err := r.db.RecordLate(ctx, []store.LatePayment{{OrderID: "known", PaymentID: "p-1", Source: store.SourceCallback}})
+		must.That(t, n == 1 && err == nil, "%d late payments by a callback, %v", n, err)
 		late := func(when, want string) {
 			t.Helper()
 			got := r.texts("SELECT order_id || ' ' || payment_id || ' ' || source FROM late_payments ORDER BY order_id")
-			if s := strings.Join(got, ", "); s != want {
-				t.Errorf("%s: late payments %s, want %s", when, s, want)
-			}
+			expect.Equal(t, strings.Join(got, ", "), want, "%s: late payments", when)
 		}
 		until(4 * time.Minute)
 		late("after the first question", "known p-1 callback, soon  recheck")
@@ -392,9 +377,7 @@ func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
 		s.setBroken(nil)
 		until(21 * time.Minute)
 		late("after the third question", "known p-1 callback, last  recheck, later  recheck, soon  recheck, swept  recheck, unknown  recheck")
-		if got := r.status("paid in time"); got != store.Paid {
-			t.Errorf("the order that was paid in time has status %v", got)
-		}
+		expect.Equal(t, r.status("paid in time"), store.Paid, "the status of the order that was paid in time")
 	})
 }
 
@@ -447,12 +430,9 @@ func TestSimulation_AProcessWhoseStoreIsDeafIsRestarted(t *testing.T) {
 			default:
 			}
 		}
-		if own.deaf.Load() {
-			t.Error("OnHang was not called")
-		}
+		expect.That(t, !own.deaf.Load(), "OnHang was not called")
 		time.Sleep(6 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 204 {
-			t.Errorf("closed %v, want all 204", v.ByPath)
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 204, "closed %v, want all 204", v.ByPath)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -33,9 +34,8 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
 	r.stops[pipeline.Role(name)] = func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("%s: %v", name, err)
-		}
+		err := <-done
+		expect.That(r.t, err == nil, "%s: %v", name, err)
 		c.Close()
 	}
 	return registry
@@ -72,9 +72,7 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 			time.Sleep(30 * time.Minute)
 		}
 		time.Sleep(90 * time.Minute)
-		if n := r.sweeps(all...) - before; n != 24 {
-			t.Errorf("%d sweeps in the first day, want 24", n)
-		}
+		expect.Equal(t, r.sweeps(all...)-before, 24, "sweeps in the first day")
 		r.world.Redis.SetError("LOADING")
 		time.Sleep(time.Hour)
 		r.world.Redis.FlushAll()
@@ -83,14 +81,10 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 		r.stop("a") // two are enough
 		r.order("later", "virtual", false)
 		time.Sleep(4 * time.Hour)
-		if n := r.sweeps(all...) - before; n != 24 {
-			t.Errorf("%d sweeps in the day after Redis came back, want 24", n)
-		}
+		expect.Equal(t, r.sweeps(all...)-before, 24, "sweeps in the day after Redis came back")
 		bound := missBound(r.cfg)
 		v := r.check(time.Now())
-		if v.ByPath["sweep"] != 6 || v.Quantile(1) > bound {
-			t.Errorf("closed %v, up to %v late; want 6 by the sweep, within %v", v.ByPath, v.Quantile(1), bound)
-		}
+		expect.That(t, v.ByPath["sweep"] == 6 && v.Quantile(1) <= bound, "closed %v, up to %v late; want 6 by the sweep, within %v", v.ByPath, v.Quantile(1), bound)
 	})
 }
 
@@ -174,9 +168,8 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 				}
 				time.Sleep(5 * time.Minute)
 				v := r.verdict(time.Now())
-				if v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
-					t.Errorf("closed %v, up to %v late; want all 20 by the pipeline, on time", v.ByPath, v.Quantile(1))
-				}
+				expect.That(t, v.ByPath["pipeline"] == 20 && v.Quantile(1) <= time.Second,
+					"closed %v, up to %v late; want all 20 by the pipeline, on time", v.ByPath, v.Quantile(1))
 			})
 		})
 	}
@@ -233,16 +226,12 @@ func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
 					before := sweeps()
 					r.wipe(ctx, r.cfg.Topics.Control)
 					time.Sleep(45 * time.Second)
-					if n := sweeps() - before; n != 1 {
-						t.Errorf("%d sweeps within 45 s, want one", n)
-					}
+					expect.Equal(t, sweeps()-before, 1, "sweeps within 45 s")
 					time.Sleep(7 * time.Second)
 				}
 				before := sweeps()
 				time.Sleep(2 * time.Minute)
-				if n := sweeps() - before; n != 0 {
-					t.Errorf("%d sweeps after that, want none", n)
-				}
+				expect.Equal(t, sweeps()-before, 0, "sweeps after that")
 			})
 		})
 	}
@@ -262,20 +251,15 @@ func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		r.start(pipeline.Compensator)
 		time.Sleep(13 * time.Minute)
-		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
-			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
-		}
+		v := r.verdict(time.Now())
+		expect.That(t, v.ByPath["pipeline"] == 1 && v.Quantile(1) <= time.Second, "closed %v, %v late", v.ByPath, v.Quantile(1))
 		before, err := r.kafka.Position(ctx, r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
-		if err != nil || before < 1 {
-			t.Error(before, err)
-		}
+		expect.That(t, err == nil && before >= 1, "%v %v", before, err)
 		// The loss is handled: no compensator acts on it again.
 		r.stop(pipeline.Compensator)
 		r.start(pipeline.Compensator)
 		time.Sleep(time.Minute)
-		if n := r.sweeps(r.registry); n != 0 {
-			t.Errorf("%d sweeps by a compensator that was started again", n)
-		}
+		expect.Equal(t, r.sweeps(r.registry), 0, "sweeps by a compensator that was started again")
 		state, err := ops.NewControl(r.kafka, r.cfg.Topics.Control).Read(ctx, time.Now())
 		byReason := map[wire.SweepReason]int{}
 		for _, s := range state.Sweeps {
