@@ -42,9 +42,7 @@ func TestSeal_MakesBatchesThatAClientCanRead(t *testing.T) {
 func decode(t *testing.T, b []byte) []wire.Message {
 	t.Helper()
 	var set protocol.RecordSet
-	if _, err := set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(b)))), bytes.NewReader(b))); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(b)))), bytes.NewReader(b))))(t)
 	var all []wire.Message
 	for {
 		r, err := set.Records.ReadRecord()
@@ -66,8 +64,7 @@ func decode(t *testing.T, b []byte) []wire.Message {
 
 func mustMessage(t *testing.T, number, size int) wire.Message {
 	t.Helper()
-	m, err := message(number, due, size)
-	must.Do(t, err)
+	m := must.Get(message(number, due, size))(t)
 	return m
 }
 
@@ -94,7 +91,7 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 	l := load{records: 1000, partitions: 4, batch: 7, size: recordSize, due: due}
 	seen := newTally(l.records)
 	rest := map[int]bool{} // partitions whose last, smaller batch was seen
-	err := l.each(func(s sealed) error {
+	must.Do(t, l.each(func(s sealed) error {
 		records := decode(t, s.bytes)
 		if rest[s.partition] || len(records) > l.batch {
 			t.Errorf("partition %d: a batch of %d after the last one, or too large", s.partition, len(records))
@@ -113,8 +110,7 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	must.Do(t, err)
+	}))
 	if err := seen.check(true); err != nil {
 		t.Error(err)
 	}
@@ -157,9 +153,8 @@ func TestSummarize_CountsEarlyRecords(t *testing.T) {
 
 func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 	for name, c := range map[string]struct {
-		numbers []int
-		once    bool
-		ok      bool
+		numbers  []int
+		once, ok bool
 	}{
 		"each once":               {[]int{2, 0, 1}, true, true},
 		"one is missing":          {[]int{0, 1}, false, false},

@@ -15,8 +15,7 @@ import (
 
 // Otherwise a client would bypass it.
 func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
-	p, err := newMetadataProxy([]string{"127.0.0.1:9092"})
-	must.Do(t, err)
+	p := must.Get(newMetadataProxy([]string{"127.0.0.1:9092"}))(t)
 	defer p.Close()
 	for _, version := range []int16{1, 8, 10} {
 		answer := kmsg.NewPtrMetadataResponse()
@@ -27,8 +26,7 @@ func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 			head = append(head, 0)
 		}
 		frame := answer.AppendTo(head)
-		moved, err := p.readdress(request{int16(kmsg.Metadata), version}, frame)
-		must.Do(t, err)
+		moved := must.Get(p.readdress(request{int16(kmsg.Metadata), version}, frame))(t)
 		got := kmsg.NewPtrMetadataResponse()
 		got.SetVersion(version)
 		if err := got.ReadFrom(moved[len(head):]); err != nil || int(binary.BigEndian.Uint32(moved)) != len(moved)-4 {
@@ -73,8 +71,7 @@ func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
 	var all strings.Builder
 	names, _ := filepath.Glob("../internal/console/templates/*.html")
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		must.Do(t, err)
+		data := must.Get(os.ReadFile(name))(t)
 		all.Write(data)
 	}
 	for _, p := range consolePages("order") {
@@ -87,8 +84,7 @@ func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
 }
 
 func TestMetadataProxy_CountsRequestsAndBytesOfBothDirections(t *testing.T) {
-	p, err := newMetadataProxy(nil)
-	must.Do(t, err)
+	p := must.Get(newMetadataProxy(nil))(t)
 	p.add(10, int16(kmsg.Fetch))
 	before := p.count()
 	for range 2 {

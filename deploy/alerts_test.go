@@ -241,17 +241,13 @@ func described(t *testing.T) map[string]bool {
 	t.Helper()
 	taken := &recorder{}
 	synctest.Test(t, func(t *testing.T) {
-		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		must.Do(t, err)
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		c, err := servers.Connect("all")
-		must.Do(t, err)
+		c := must.Get(servers.Connect("all"))(t)
 		defer c.Close()
-		cfg, err := pipeline.Load("../../topics.yaml")
-		must.Do(t, err)
+		cfg := must.Get(pipeline.Load("../../topics.yaml"))(t)
 		cfg.Intake = config.Intake{Topic: "shop.orders", Format: "debezium"}
-		app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken})
-		must.Do(t, err)
+		app := must.Get(pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken}))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the metrics are registered before the roles begin
 		must.Do(t, app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...))

@@ -363,10 +363,9 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 		Scrape []struct {
 			Job string `yaml:"job_name"`
 			DNS []struct {
-				Names   []string
-				Type    string
-				Port    string
-				Refresh string `yaml:"refresh_interval"`
+				Names      []string
+				Type, Port string
+				Refresh    string `yaml:"refresh_interval"`
 			} `yaml:"dns_sd_configs"`
 			Static  []struct{ Targets []string } `yaml:"static_configs"`
 			Relabel []map[string]any             `yaml:"relabel_configs"`

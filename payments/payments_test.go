@@ -240,10 +240,7 @@ func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 	}
 	service := httptest.NewServer(handler)
 	defer service.Close()
-	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: service.URL, Secrets: secrets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	closer := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: service.URL, Secrets: secrets}))(t)
 	defer closer.Close()
 	_, err = closer.Canceler().Cancel(t.Context(), []string{"a:error"})
 	var later interface{ RetryAfter() time.Duration }
@@ -265,10 +262,8 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 	db := must.Get(sql.Open("sqlite", "file:references?mode=memory"))(t)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	if _, err := db.Exec(`CREATE TABLE payments (order_id TEXT COLLATE NOCASE, session_id TEXT, started INT);
-		INSERT INTO payments VALUES ('a', 'cs_1', 1), ('a', 'cs_2 ', 2), ('b', NULL, 3), ('c', '', 4), ('D', 'cs_3', 5), ('it''s', 'cs_4', 6)`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.Exec(`CREATE TABLE payments (order_id TEXT COLLATE NOCASE, session_id TEXT, started INT);
+		INSERT INTO payments VALUES ('a', 'cs_1', 1), ('a', 'cs_2 ', 2), ('b', NULL, 3), ('c', '', 4), ('D', 'cs_3', 5), ('it''s', 'cs_4', 6)`))(t)
 	references := must.Get(payments.SQL(db, "SELECT order_id, session_id FROM payments WHERE order_id IN (?) ORDER BY started"))(t)
 	got, err := references(t.Context(), []string{"a", "b", "c", "it's", "none", "'); DROP TABLE payments; --"})
 	want := map[string][]string{"a": {"cs_1", "cs_2"}, "b": {""}, "c": {""}, "it's": {"cs_4"}}

@@ -29,8 +29,7 @@ func TestVictims_OfThreeServersAreLeaders(t *testing.T) {
 }
 
 func TestOrderclose_LeaderIsTheActiveControllerOrAnotherBroker(t *testing.T) {
-	all, err := three("kafka", t.TempDir())
-	must.Do(t, err)
+	all := must.Get(three("kafka", t.TempDir()))(t)
 	metadata := filepath.Join(all[0].Dir, "data", "__cluster_metadata-0")
 	must.Do(t, os.MkdirAll(metadata, 0o700))
 	for text, want := range map[string][2]*servers.Server{ // the controller and a leader

@@ -50,8 +50,7 @@ func TestSummary_HasTheNumbersOfEachWorkload(t *testing.T) {
 			all[i].Early = 2
 		}
 	}
-	encoded, err := json.Marshal(summarize(all))
-	must.Do(t, err)
+	encoded := must.Get(json.Marshal(summarize(all)))(t)
 	var got map[string]json.RawMessage
 	must.Do(t, json.Unmarshal(encoded, &got))
 	const lateness = `[{"early":0,"lost":0,"p50_ms":1,"p99_ms":3,"system":"orderclose"},{"early":2,"lost":0,"p50_ms":50,"p99_ms":100,"system":"redis"}]`

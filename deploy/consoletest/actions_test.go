@@ -291,13 +291,11 @@ func sharesConnections(t testing.TB, w world) {
 // answers the console's challenge, and sends the password with all that follows.
 func signsIn(t testing.TB, w world) {
 	for _, password := range []string{"", "not-the-password-of-anybody"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil)
-		must.Do(t, err)
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil))(t)
 		if password != "" {
 			r.SetBasicAuth("operator", password)
 		}
-		answer, err := anyCertificate.Do(r)
-		must.Do(t, err)
+		answer := must.Get(anyCertificate.Do(r))(t)
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
 			t.Errorf("password %q: %s %v", password, answer.Status, answer.Header)

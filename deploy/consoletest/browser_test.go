@@ -172,8 +172,7 @@ func (b *tab) authorize(name, password string) {
 // openSignedOut opens a tab that shows no page yet, and sends no password.
 func openSignedOut(t testing.TB, w world, l look) *tab {
 	t.Helper()
-	at, err := url.Parse(w.url())
-	must.Do(t, err)
+	at := must.Get(url.Parse(w.url()))(t)
 	parent, userAgent := startChromium(t)
 	b := &tab{t: t, base: w.url(), limit: stepTimeout, hosts: []string{at.Host}}
 	if r, ok := t.(*recorder); ok {
@@ -418,8 +417,7 @@ func (b *tab) click(selector string) {
 // fill types a text into an empty field.
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
-	b.do("type into "+selector, chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible),
-		command(input.InsertText, input.InsertTextParams{Text: text}))
+	b.do("type into "+selector, chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible), command(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
 // press presses a key, such as kb.Tab.
@@ -460,9 +458,7 @@ func (b *tab) plan(kind string) {
 		const field = document.querySelector('[name=kind][value="` + kind + `"]');
 		return !field || field.matches("button, [type=submit]") ? field : field.form.querySelector("button:not([type=button]), [type=submit]");
 	})()`
-	b.leaves("plan a "+kind, func() {
-		b.do("plan a "+kind, chromedp.Click(chromedp.JSPath(button), chromedp.NodeVisible))
-	})
+	b.leaves("plan a "+kind, func() { b.do("plan a "+kind, chromedp.Click(chromedp.JSPath(button), chromedp.NodeVisible)) })
 }
 
 // confirm confirms the plan on the page, and waits until it is done.
@@ -484,10 +480,8 @@ func (b *tab) screenshot() []byte {
 	defer cancel()
 	beyond := true
 	clip := &page.Viewport{Width: 1200, Height: min(1000, eval[float64](b, `document.documentElement.scrollHeight`)), Scale: 1}
-	taken, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Clip: clip, CaptureBeyondViewport: &beyond})
-	must.Do(b.t, err)
-	decoded, err := png.Decode(bytes.NewReader(taken.Data))
-	must.Do(b.t, err)
+	taken := must.Get(chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Clip: clip, CaptureBeyondViewport: &beyond}))(b.t)
+	decoded := must.Get(png.Decode(bytes.NewReader(taken.Data)))(b.t)
 	var small bytes.Buffer
 	must.Do(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded))
 	return small.Bytes()

@@ -60,10 +60,7 @@ var proxiedChecks = map[string]func(testing.TB, world){
 }
 
 // hostileChecks are checks that fill the console with hostile texts.
-var hostileChecks = map[string]func(testing.TB, world){
-	"hostile orders":       showsHostileOrders,
-	"hostile dead letters": showsHostileLetters,
-}
+var hostileChecks = map[string]func(testing.TB, world){"hostile orders": showsHostileOrders, "hostile dead letters": showsHostileLetters}
 
 // atEnd is called after all tests.
 var atEnd = []func() error{stopChromium}

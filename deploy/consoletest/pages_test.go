@@ -326,9 +326,7 @@ var axeScript = sync.OnceValues(func() (string, error) {
 // violation is a rule of axe-core that a page does not keep.
 type violation struct {
 	ID, Impact, Help string
-	Nodes            []struct {
-		HTML, FailureSummary string
-	}
+	Nodes            []struct{ HTML, FailureSummary string }
 }
 
 // runAxe runs all rules, and returns the violations that keep people from using the page.
@@ -339,8 +337,7 @@ const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then(found => J
 // page's content security policy does not bind, and which leaves nothing in the page.
 func (b *tab) accessible(where string) {
 	b.t.Helper()
-	script, err := axeScript()
-	must.Do(b.t, err)
+	script := must.Get(axeScript())(b.t)
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()
 	text, err := chromedp.Run(ctx, func(ctx context.Context, target *chromedp.Target) (string, error) {

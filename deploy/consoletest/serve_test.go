@@ -128,8 +128,7 @@ var buildServe = sync.OnceValues(func() (string, error) {
 // It stops at the end of the test.
 func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	t.Helper()
-	program, err := buildServe()
-	must.Do(t, err)
+	program := must.Get(buildServe())(t)
 	dir := t.TempDir()
 	args := []string{"serve", "--dir", filepath.Join(dir, "data"), "--console-port", "0", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}
 	if topics != "" {
@@ -139,8 +138,7 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	}
 	lines := web + "basic_auth_users:\n"
 	for user, password := range passwords {
-		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-		must.Do(t, err)
+		hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 		lines += fmt.Sprintf("  %s: %s\n", user, hash)
 	}
 	file := filepath.Join(dir, "web.yml")
@@ -196,16 +194,13 @@ func (s *serve) call(t testing.TB, method, url, body string) (int, []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	must.Do(t, err)
+	r := must.Get(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))(t)
 	if strings.HasPrefix(url, s.at.Console+"/") {
 		r.SetBasicAuth("operator", passwords["operator"])
 	}
-	answer, err := anyCertificate.Do(r)
-	must.Do(t, err)
+	answer := must.Get(anyCertificate.Do(r))(t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	must.Do(t, err)
+	text := must.Get(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, text
 }
 
@@ -258,10 +253,9 @@ func (s *serve) records(t testing.TB, topic string, partition int, from int64) (
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
-	conn, err := kafka.DialLeader(ctx, "tcp", s.at.Kafka, topic, partition)
-	must.Do(t, err)
+	conn := must.Get(kafka.DialLeader(ctx, "tcp", s.at.Kafka, topic, partition))(t)
 	defer conn.Close()
-	err = conn.SetDeadline(time.Now().Add(stepTimeout))
+	err := conn.SetDeadline(time.Now().Add(stepTimeout))
 	end := from
 	if err == nil {
 		end, err = conn.ReadLastOffset()
@@ -286,9 +280,7 @@ func (s *serve) resolutions(t testing.TB, at string) (found []string) {
 	t.Helper()
 	var partition int
 	var offset int64
-	if _, err := fmt.Sscanf(at, "%d/%d", &partition, &offset); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Sscanf(at, "%d/%d", &partition, &offset))(t)
 	for _, m := range s.records(t, deadLetterTopic, partition, offset+1) {
 		headers := map[string]string{}
 		for _, h := range m.Headers {
@@ -322,14 +314,11 @@ func writeCertificate(t *testing.T) (cert, key string) {
 		must.Do(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must.Do(t, err)
+	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	must.Do(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	must.Do(t, err)
+	public := must.Get(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))(t)
+	secret := must.Get(x509.MarshalPKCS8PrivateKey(private))(t)
 	return write("cert.pem", "CERTIFICATE", public), write("key.pem", "PRIVATE KEY", secret)
 }

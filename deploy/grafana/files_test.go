@@ -44,12 +44,10 @@ type target struct {
 // files returns all dashboards of this folder, by the names of their files.
 func files(t *testing.T) map[string]file {
 	t.Helper()
-	names, err := filepath.Glob("*.json")
-	must.Do(t, err)
+	names := must.Get(filepath.Glob("*.json"))(t)
 	all := map[string]file{}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		must.Do(t, err)
+		data := must.Get(os.ReadFile(name))(t)
 		var f file
 		if err := json.Unmarshal(data, &f); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -63,8 +61,7 @@ func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
 	var names []string
 	for _, d := range dashboards() {
 		names = append(names, d.file)
-		data, err := os.ReadFile(d.file)
-		must.Do(t, err)
+		data := must.Get(os.ReadFile(d.file))(t)
 		if !bytes.Equal(data, d.json()) {
 			t.Errorf("%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
 		}
@@ -149,8 +146,7 @@ func TestFiles_PanelsHaveAPlaceAndAnIDOfTheirOwn(t *testing.T) {
 func TestProvisioning_IsReadStrictly(t *testing.T) {
 	decode := func(name string, into any) {
 		t.Helper()
-		f, err := os.Open(name)
-		must.Do(t, err)
+		f := must.Get(os.Open(name))(t)
 		defer f.Close()
 		d := yaml.NewDecoder(f)
 		d.KnownFields(true)

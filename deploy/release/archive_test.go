@@ -46,9 +46,7 @@ func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 		if h.Typeflag == tar.TypeDir {
 			continue
 		}
-		if files[h.Name], err = io.ReadAll(archive); err != nil {
-			t.Fatal(err)
-		}
+		files[h.Name] = must.Get(io.ReadAll(archive))(t)
 	}
 }
 
@@ -79,8 +77,7 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 	}
 	path := filepath.Join(t.TempDir(), "orderclose")
 	must.Do(t, os.WriteFile(path, binary, 0o755))
-	out, err := exec.Command(path, "version", "-o", "json").Output()
-	must.Do(t, err)
+	out := must.Get(exec.Command(path, "version", "-o", "json").Output())(t)
 	var got struct{ Version, Revision string }
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -91,8 +88,7 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 }
 
 func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
-	folders, err := run(".", nil, "go", "env", "GOROOT", "GOMODCACHE")
-	must.Do(t, err)
+	folders := must.Get(run(".", nil, "go", "env", "GOROOT", "GOMODCACHE"))(t)
 	for _, x := range chosenTargets() {
 		files := archive(t, x)
 		for _, name := range []string{
@@ -123,8 +119,7 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 				t.Errorf("%v: the binary contains the path %s", x, path)
 			}
 		}
-		info, err := buildinfo.Read(bytes.NewReader(binary))
-		must.Do(t, err)
+		info := must.Get(buildinfo.Read(bytes.NewReader(binary)))(t)
 		for _, m := range info.Deps {
 			if !bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")) {
 				t.Errorf("%v: there is no license of %s", x, m.Path)
@@ -142,8 +137,7 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 			folders[dir] = true
 		}
 	}
-	source, err := commit()
-	must.Do(t, err)
+	source := must.Get(commit())(t)
 	repository, checked := "https://github.com/orderclose/orderclose/blob/"+revision(t)+"/", 0
 	for name, text := range files {
 		if path.Ext(name) != ".md" {

@@ -32,29 +32,22 @@ func images(t *testing.T) map[string]v1.Image {
 		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must.Do(t, os.WriteFile(path, data, 0o644))
 	}
-	outer, err := layout.ImageIndexFromPath(dir)
-	must.Do(t, err)
+	outer := must.Get(layout.ImageIndexFromPath(dir))(t)
 	if err := validate.Index(outer); err != nil {
 		t.Error(err)
 	}
-	list, err := outer.IndexManifest()
-	must.Do(t, err)
+	list := must.Get(outer.IndexManifest())(t)
 	if len(list.Manifests) != 1 || list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "orderclose:"+tag {
 		t.Fatalf("the layout has %+v, want one image with the tag %s", list.Manifests, tag)
 	}
-	inner, err := outer.ImageIndex(list.Manifests[0].Digest)
-	must.Do(t, err)
-	if list, err = inner.IndexManifest(); err != nil {
-		t.Fatal(err)
-	}
+	inner := must.Get(outer.ImageIndex(list.Manifests[0].Digest))(t)
+	list = must.Get(inner.IndexManifest())(t)
 	all := map[string]v1.Image{}
 	for _, m := range list.Manifests {
 		if m.Platform.OS != "linux" {
 			t.Errorf("there is an image for %s", m.Platform)
 		}
-		if all[m.Platform.Architecture], err = inner.Image(m.Digest); err != nil {
-			t.Fatal(err)
-		}
+		all[m.Platform.Architecture] = must.Get(inner.Image(m.Digest))(t)
 	}
 	return all
 }
@@ -95,8 +88,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 // So a user can replace one image by the other.
 func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 	for arch, image := range images(t) {
-		config, err := image.ConfigFile()
-		must.Do(t, err)
+		config := must.Get(image.ConfigFile())(t)
 		got := config.Config
 		if l := got.Labels; l["org.opencontainers.image.revision"] != revision(t) || l["org.opencontainers.image.version"] != tag {
 			t.Errorf("%s: labels %v", arch, l)
@@ -112,8 +104,7 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 // it builds the same binary and has the same files.
 func dockerfile(t *testing.T) v1.Config {
 	t.Helper()
-	text, err := os.ReadFile("../compose/Dockerfile")
-	must.Do(t, err)
+	text := must.Get(os.ReadFile("../compose/Dockerfile"))(t)
 	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
 	if !found {
 		t.Fatal("the base of the Dockerfile is not empty")
@@ -168,8 +159,7 @@ func health(t *testing.T, value string) *v1.HealthConfig {
 	h := &v1.HealthConfig{Test: append([]string{"CMD"}, list(t, command)...)}
 	for _, f := range strings.Fields(flags) {
 		name, value, _ := strings.Cut(f, "=")
-		d, err := time.ParseDuration(value)
-		must.Do(t, err)
+		d := must.Get(time.ParseDuration(value))(t)
 		switch name {
 		case "--interval":
 			h.Interval = d

@@ -111,20 +111,16 @@ var firstRelease = sync.OnceValues(func() (dir string, err error) {
 // released returns the files of the release, by name.
 func released(t *testing.T) map[string][]byte {
 	t.Helper()
-	dir, err := firstRelease()
-	must.Do(t, err)
+	dir := must.Get(firstRelease())(t)
 	return readAll(t, dir)
 }
 
 func readAll(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	must.Do(t, err)
+	entries := must.Get(os.ReadDir(dir))(t)
 	files := map[string][]byte{}
 	for _, e := range entries {
-		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
-			t.Fatal(err)
-		}
+		files[e.Name()] = must.Get(os.ReadFile(filepath.Join(dir, e.Name())))(t)
 	}
 	return files
 }
@@ -132,10 +128,8 @@ func readAll(t *testing.T, dir string) map[string][]byte {
 // revision returns the commit from which the release was made.
 func revision(t *testing.T) string {
 	t.Helper()
-	dir, err := commit()
-	must.Do(t, err)
-	out, err := run(dir, nil, "git", "rev-parse", "HEAD")
-	must.Do(t, err)
+	dir := must.Get(commit())(t)
+	out := must.Get(run(dir, nil, "git", "rev-parse", "HEAD"))(t)
 	return strings.TrimSpace(string(out))
 }
 
@@ -144,11 +138,8 @@ func revision(t *testing.T) string {
 func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 	one := released(t)
 	source, out := filepath.Join(t.TempDir(), "another folder"), t.TempDir()
-	first, err := commit()
-	must.Do(t, err)
-	if _, err := run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source); err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(commit())(t)
+	must.Get(run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source))(t)
 	if everything {
 		t.Setenv("GOCACHE", t.TempDir())
 	}
@@ -182,13 +173,10 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 
 func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "source")
-	first, err := commit()
-	must.Do(t, err)
-	if _, err := run(first, nil, "git", "clone", "--quiet", ".", source); err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(commit())(t)
+	must.Get(run(first, nil, "git", "clone", "--quiet", ".", source))(t)
 	must.Do(t, os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644))
-	err = makeRelease(source, t.TempDir(), targets)
+	err := makeRelease(source, t.TempDir(), targets)
 	if err == nil || !strings.Contains(err.Error(), "commit or stash them:\n?? new.go") {
 		t.Errorf("got %v", err)
 	}

@@ -32,8 +32,7 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 		}
 	}
 	for _, x := range chosenTargets() {
-		info, err := buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"]))
-		must.Do(t, err)
+		info := must.Get(buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"])))(t)
 		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
 		for _, m := range info.Deps {
 			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
@@ -58,21 +57,16 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 
 // The schema is that of CycloneDX, beside its Go library.
 func TestSBOM_IsValid(t *testing.T) {
-	library, err := locate(".", "github.com/CycloneDX/cyclonedx-go")
-	must.Do(t, err)
+	library := must.Get(locate(".", "github.com/CycloneDX/cyclonedx-go"))(t)
 	c := jsonschema.NewCompiler()
 	for _, name := range []string{"bom-1.6.schema.json", "spdx.schema.json", "jsf-0.82.schemax.json"} {
-		text, err := os.ReadFile(filepath.Join(library[0].dir, "schema", name))
-		must.Do(t, err)
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-		must.Do(t, err)
+		text := must.Get(os.ReadFile(filepath.Join(library[0].dir, "schema", name)))(t)
+		doc := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
 		must.Do(t, c.AddResource("http://cyclonedx.org/schema/"+strings.Replace(name, "schemax", "schema", 1), doc))
 	}
-	schema, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
-	must.Do(t, err)
+	schema := must.Get(c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json"))(t)
 	data := released(t)["orderclose_"+tag+".sbom.json"]
-	bom, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	must.Do(t, err)
+	bom := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(data)))(t)
 	if err := schema.Validate(bom); err != nil {
 		t.Error(err)
 	}

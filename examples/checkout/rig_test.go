@@ -30,6 +30,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -84,9 +85,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r.cfg.Partitions = 2
 	r.cfg.Delays.Rules = []orderclose.Rule{{Match: orderclose.Match{Attributes: map[string][]string{"payment_method": {"bank_transfer"}}}, Never: true}}
 	var err error
-	if r.world, err = pipelinetest.Start(pipelinetest.Options{InBubble: true, OnClose: []string{checkout.ReturnCoupons}}); err != nil {
-		t.Fatal(err)
-	}
+	r.world = must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true, OnClose: []string{checkout.ReturnCoupons}}))(t)
 	r.onStop(r.world.Close)
 	connections, err := r.world.Connect("shop")
 	r.must(err)

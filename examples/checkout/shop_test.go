@@ -481,10 +481,7 @@ func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 // their orders when Kafka is back.
 func TestShop_WithAnOutboxKafkaMayBeUnreachable(t *testing.T) {
 	outbox := func(o *checkout.Options) {
-		var err error
-		if o.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}); err != nil {
-			t.Fatal(err)
-		}
+		o.Outbox = must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}))(t)
 		o.Producer = awayProducer{o.Producer}
 	}
 	inBubble(t, outbox, func(r *rig) {

@@ -138,8 +138,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, fmt.Sprintf("clients_%d", rand.Uint32()))
 	must.Do(t, err)
 	t.Cleanup(func() { _ = drop(context.Background()) })
-	s, err := store.Open(store.Options{DSN: dsn})
-	must.Do(t, err)
+	s := must.Get(store.Open(store.Options{DSN: dsn}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	err = s.Migrate(t.Context())
 	for _, statement := range []string{
@@ -151,9 +150,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 		}
 	}
 	cfg, wrong := mysql.ParseDSN(dsn)
-	if err = errors.Join(err, wrong); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, wrong))
 	_, port, _ := net.SplitHostPort(cfg.Addr)
 	return s.DB(), []string{"DB_PORT=" + port, "DB_NAME=" + cfg.DBName, "JDBC_URL=jdbc:" + kind + "://" + cfg.Addr + "/" + cfg.DBName + map[string]string{"mysql": "?sslMode=DISABLED&allowPublicKeyRetrieval=true"}[kind]}
 }

@@ -74,9 +74,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	var payload string
 	must.Do(t, s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload))
 	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
-	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []wire.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []wire.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}))(t)
 	r.send(r.cfg.Topics.Close, "told", long)
 	r.addDeadLetter("forgotten", "failed", long)
 

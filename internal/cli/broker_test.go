@@ -40,16 +40,11 @@ func newRig(t *testing.T) *rig {
 
 func newSerialRig(t *testing.T) *rig {
 	t.Helper()
-	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	must.Do(t, err)
+	broker := must.Get(kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})))(t)
 	t.Cleanup(broker.Close)
 	r := &rig{t: t, broker: broker, brokers: strings.Join(broker.ListenAddrs(), ","), file: topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\n")}
-	if r.cfg, err = config.Load(r.file); err != nil {
-		t.Fatal(err)
-	}
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}); err != nil {
-		t.Fatal(err)
-	}
+	r.cfg = must.Get(config.Load(r.file))(t)
+	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(r.kafka.Close)
 	return r
 }
@@ -75,15 +70,13 @@ func (r *rig) put(topic string, partition int, appended, due time.Time) {
 	r.t.Helper()
 	client := must.Get(kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner())))(r.t)
 	defer client.Close()
-	if err := client.ProduceSync(r.t.Context(), &kgo.Record{
+	must.Do(r.t, client.ProduceSync(r.t.Context(), &kgo.Record{
 		Topic: topic, Partition: int32(partition), Timestamp: appended, Key: []byte("order-17"), Value: []byte("{}"),
 		Headers: []kgo.RecordHeader{
 			{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)},
 			{Key: wire.HeaderDue, Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
 		},
-	}).FirstErr(); err != nil {
-		r.t.Fatal(err)
-	}
+	}).FirstErr())
 }
 
 func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {

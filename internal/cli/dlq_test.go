@@ -24,9 +24,7 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wir
 		c(&m)
 	}
 	dead := wire.DeadLetter(m, "closer", cause, "closing it failed")
-	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{dead}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{dead}))(r.t)
 }
 
 // records reads all partitions of a topic.
@@ -34,7 +32,7 @@ func (r *rig) records(topic string) (all []wire.Message) {
 	r.t.Helper()
 	spans := must.Get(r.kafka.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd))(r.t)
 	for _, s := range spans {
-		if err := r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
+		must.Do(r.t, r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
 			for _, record := range records {
 				m, err := record.Message()
 				if err != nil {
@@ -43,9 +41,7 @@ func (r *rig) records(topic string) (all []wire.Message) {
 				all = append(all, m)
 			}
 			return nil
-		}); err != nil {
-			r.t.Fatal(err)
-		}
+		}))
 	}
 	return all
 }

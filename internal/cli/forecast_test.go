@@ -15,10 +15,7 @@ import (
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.
 func sampleForecast() ops.Forecast {
 	edges := ops.ForecastEdges(10 * time.Hour)
-	f := ops.Forecast{At: at, Buckets: []ops.BucketForecast{
-		{Topic: "delay_1m", Length: "1m", Overdue: 3},
-		{Topic: "delay_12h", Length: "12h", Later: 40},
-	}}
+	f := ops.Forecast{At: at, Buckets: []ops.BucketForecast{{Topic: "delay_1m", Length: "1m", Overdue: 3}, {Topic: "delay_12h", Length: "12h", Later: 40}}}
 	for i := 1; i < len(edges); i++ {
 		step := ops.ForecastStep{From: at.Add(edges[i-1]), To: at.Add(edges[i])}
 		if i == 1 {

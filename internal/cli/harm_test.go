@@ -38,8 +38,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, "oc_"+strings.ToLower(rand.Text()))
 	must.Do(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
-	db, err := sql.Open("mysql", dsn)
-	must.Do(t, err)
+	db := must.Get(sql.Open("mysql", dsn))(t)
 	defer func() { _ = db.Close() }()
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (id BIGINT PRIMARY KEY, state TINYINT NOT NULL, late_ms BIGINT NOT NULL, made DATETIME NOT NULL, KEY due (state, late_ms)) ENGINE = InnoDB"); err != nil {
 		t.Fatal(err)
@@ -204,8 +203,7 @@ func wrongMappingsOn(t *testing.T, server string) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), dsn, nil, "oc_"+strings.ToLower(rand.Text()))
 	must.Do(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
-	db, err := sql.Open("mysql", dsn)
-	must.Do(t, err)
+	db := must.Get(sql.Open("mysql", dsn))(t)
 	defer func() { _ = db.Close() }()
 	for _, query := range litemall {
 		if _, err := db.ExecContext(t.Context(), query); err != nil {

@@ -83,17 +83,14 @@ func TestHealthcheck_ReportsBadAnswers(t *testing.T) {
 }
 
 func TestNotify_ServesUntilItIsStopped(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	listen := l.Addr().String()
 	l.Close()
 	file := filepath.Join(t.TempDir(), "notify.yaml")
 	must.Do(t, os.WriteFile(file, []byte("receivers: {sms: {http: {url: http://127.0.0.1:1, body: '{{ .Text }}'}}}"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	env := Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, LookupEnv: func(name string) (string, bool) {
-		return listen, name == config.EnvListen
-	}}
+	env := Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, LookupEnv: func(name string) (string, bool) { return listen, name == config.EnvListen }}
 	ended := make(chan int, 1)
 	go func() { ended <- Main(ctx, env, []string{"notify", "--notify-config", file}) }()
 	deadline := time.Now().Add(time.Minute)
@@ -106,8 +103,7 @@ func TestNotify_ServesUntilItIsStopped(t *testing.T) {
 			t.Fatalf("exit %d, %q", code, out)
 		}
 	}
-	resp, err := http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
-	must.Do(t, err)
+	resp := must.Get(http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`)))(t)
 	if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("without a provider it answers %s, want 503", resp.Status)
 	}

@@ -36,9 +36,7 @@ func (r *rig) shop() *store.Store {
 	} {
 		must.Do(r.t, err)
 	}
-	if _, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}))(r.t)
 	return s
 }
 
@@ -47,9 +45,7 @@ func (r *rig) send(topic, id string, due time.Time) {
 	r.t.Helper()
 	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode())(r.t)
 	n := must.Get(r.kafka.Partitions(r.t.Context(), topic))(r.t)
-	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []wire.Message{m}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []wire.Message{m}))(r.t)
 }
 
 func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {

@@ -25,9 +25,7 @@ func (r *rig) closed(partition int, id, category string) {
 	r.t.Helper()
 	now := time.Now()
 	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, Category: category, CreatedAt: now, Due: now}, Release: now}.Encode())(r.t)
-	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m}))(r.t)
 }
 
 // replayed returns how many records are in the replay topic.
@@ -54,10 +52,9 @@ func TestBroker_AReplayShowsAPlanFirstAndSendsOnceUnlessItIsRestarted(t *testing
 	}
 	args := strings.Fields(command)
 	for run, want := range []struct {
-		args    []string
-		sent    int
-		handled int64
-		all     int64
+		args         []string
+		sent         int
+		handled, all int64
 	}{{nil, 2, 0, 2}, {nil, 0, 2, 2}, {[]string{"--restart"}, 2, 0, 4}, {[]string{"--partition", "1", "--restart"}, 1, 0, 5}} {
 		var result ops.ReplayResult
 		stderr := r.json(&result, 0, append(args, want.args...)...)
@@ -87,8 +84,7 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 		t.Helper()
 		f := replayFlags{from: "1h", to: "now", rate: ops.ReplayRate, yes: yes}
 		set(&f)
-		w, err := f.window(time.Now())
-		must.Do(t, err)
+		w := must.Get(f.window(time.Now()))(t)
 		var out bytes.Buffer
 		c := &common{output: "json", quiet: true, env: Env{Stdout: &out, Stderr: io.Discard}}
 		s := &session{Clients: clients.Clients{Kafka: r.kafka, Store: db}, cfg: r.cfg, logger: slog.New(slog.DiscardHandler)}

@@ -83,9 +83,7 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 // append appends messages to the first partition of a topic.
 func (r *rig) append(topic string, messages ...wire.Message) {
 	r.t.Helper()
-	if _, err := r.kafka.Append(r.t.Context(), topic, 0, messages); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), topic, 0, messages))(r.t)
 }
 
 func TestLateness_Table(t *testing.T) {

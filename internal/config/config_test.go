@@ -107,11 +107,8 @@ accept: [long_grace]
 				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 6},
 			},
 		},
-		MaxDelay: 48 * time.Hour,
-		Buckets: orderclose.Buckets{
-			{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond},
-			{Topic: "eu.wait-24h-x", Length: 24 * time.Hour},
-		},
+		MaxDelay:    48 * time.Hour,
+		Buckets:     orderclose.Buckets{{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond}, {Topic: "eu.wait-24h-x", Length: 24 * time.Hour}},
 		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Shadow: "eu.trial", Delay: "eu.wait-{bucket}-x"},
 		Partitions:  3,
 		Replication: 2,

@@ -306,9 +306,7 @@ var refusals = []struct {
 	{"an indentation that is off", "buckets: [1m]\ndelays:\n  default: 1m\n max: 3d\npartitions: 2\n", []string{
 		"t:4:2: this is not YAML: did not find expected key; " + hintYAML,
 	}},
-	{"a colon left out", "buckets: [1m]\ndelays\n  max: 3d\n", []string{
-		"t:2:1: this is not YAML: could not find expected ':'; " + hintYAML,
-	}},
+	{"a colon left out", "buckets: [1m]\ndelays\n  max: 3d\n", []string{"t:2:1: this is not YAML: could not find expected ':'; " + hintYAML}},
 	{"an alias without a target", "buckets: [1m]\ntopics: {close: *nope}\n", []string{
 		"t:2:1: this is not YAML: unknown anchor 'nope' referenced; " + hintYAML,
 	}},

@@ -38,9 +38,7 @@ func newRig(t *testing.T, content string) *rig {
 
 func (r *rig) write(content string) {
 	r.t.Helper()
-	if err := os.WriteFile(r.path, []byte(content), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, os.WriteFile(r.path, []byte(content), 0o600))
 }
 
 // check makes the Reloader check the file. taken is the expected number of applied

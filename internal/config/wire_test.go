@@ -52,10 +52,7 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 
 func TestWire_TheExampleIsDecodedAndRoutedAsDocumented(t *testing.T) {
 	doc := wireTables(t)
-	m := wire.Message{
-		Key:   []byte(strings.TrimSpace(block(t, doc, "text key"))),
-		Value: []byte(strings.TrimSpace(block(t, doc, "json value"))),
-	}
+	m := wire.Message{Key: []byte(strings.TrimSpace(block(t, doc, "text key"))), Value: []byte(strings.TrimSpace(block(t, doc, "json value")))}
 	for line := range strings.Lines(block(t, doc, "text headers")) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		m.Headers = append(m.Headers, wire.Header{Key: key, Value: []byte(value)})

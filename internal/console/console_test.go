@@ -48,23 +48,16 @@ type rig struct {
 func newRig(t *testing.T, change ...func(*Options)) *rig {
 	t.Helper()
 	t.Parallel()
-	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	must.Do(t, err)
+	broker := must.Get(kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})))(t)
 	t.Cleanup(broker.Close)
 	r := &rig{t: t, broker: broker}
-	if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")); err != nil {
-		t.Fatal(err)
-	}
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}); err != nil {
-		t.Fatal(err)
-	}
+	r.cfg = must.Get(config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")))(t)
+	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(r.kafka.Close)
 	if _, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg)); err != nil {
 		t.Fatal(err)
 	}
-	if r.store, err = sqlite.Open(sqlite.Memory, nil); err != nil {
-		t.Fatal(err)
-	}
+	r.store = must.Get(sqlite.Open(sqlite.Memory, nil))(t)
 	t.Cleanup(func() { _ = r.store.Close() })
 	must.Do(t, r.store.Migrate(t.Context()))
 	o := Options{
@@ -77,9 +70,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	for _, f := range change {
 		f(&o)
 	}
-	if r.c, err = New(o); err != nil {
-		t.Fatal(err)
-	}
+	r.c = must.Get(New(o))(t)
 	server := httptest.NewServer(r.c.Handler())
 	t.Cleanup(func() {
 		r.c.Close()
@@ -144,9 +135,7 @@ func (r *rig) addOrder(id, topic string, due time.Time) {
 	o := orderclose.Order{ID: id, Category: "ticket", CreatedAt: due.Add(-time.Hour), Due: due}
 	must.Do(r.t, scenario.OrdersOf(r.store).CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}))
 	m := must.Get(wire.Record{Order: o, Release: due}.Encode())(r.t)
-	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), 2), []wire.Message{m}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), 2), []wire.Message{m}))(r.t)
 }
 
 func (r *rig) putStock(sku string) {
@@ -259,10 +248,7 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 	r.putStock("ink")
 	r.addOrder("o", "order-close", time.Now().Add(30*time.Minute))
 	show := func(rules string) string {
-		var err error
-		if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays:\n  categories: {ticket: 7m}\n"+rules)); err != nil {
-			t.Fatal(err)
-		}
+		r.cfg = must.Get(config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays:\n  categories: {ticket: 7m}\n"+rules)))(t)
 		_, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"o"}})
 		return page
 	}

@@ -27,9 +27,7 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time) {
 	r.t.Helper()
 	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due}.Encode())(r.t)
 	m.Topic = r.cfg.Topics.Close
-	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, "closer", cause, "closing it failed")}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, "closer", cause, "closing it failed")}))(r.t)
 }
 
 // plan makes a plan by the form, waits until it has been made, and returns its path and its page.

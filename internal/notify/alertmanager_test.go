@@ -56,10 +56,9 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 	d.say("")
 	const page, ticket = "No relay serves any partition", "A producer picks wrong buckets"
 	for _, want := range []struct {
-		name  string
-		texts func() string
-		page  bool
-		both  bool
+		name       string
+		texts      func() string
+		page, both bool
 	}{
 		{"call", call.all, true, false}, {"sms", sms.all, true, false},
 		{"mail", mail.all, false, false},

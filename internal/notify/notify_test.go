@@ -28,14 +28,9 @@ type rig struct {
 
 func newRig(t *testing.T, yaml string) *rig {
 	t.Helper()
-	c, err := config.ParseNotify("notify.yaml", []byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(config.ParseNotify("notify.yaml", []byte(yaml)))(t)
 	r := &rig{}
-	if r.n, err = notify.New(notify.Options{Config: c, Logger: slog.New(slog.NewTextHandler(&r.logs, nil))}); err != nil {
-		t.Fatal(err)
-	}
+	r.n = must.Get(notify.New(notify.Options{Config: c, Logger: slog.New(slog.NewTextHandler(&r.logs, nil))}))(t)
 	return r
 }
 

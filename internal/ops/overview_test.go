@@ -299,9 +299,8 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 	ended := ago("relay@h:3:9464", time.Minute)
 	ended.Ended = true
 	for what, c := range map[string]struct {
-		announced []Process
-		members   []string
-		want      []string
+		announced     []Process
+		members, want []string
 	}{
 		"nobody":                   {nil, nil, nil},
 		"a member":                 {[]Process{ago("closer@h:1:9464", time.Minute)}, []string{"closer@h:1:9464", "closer@h:1:9464"}, []string{"closer@h:1:9464 present"}},

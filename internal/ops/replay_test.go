@@ -275,8 +275,7 @@ func (d *ordersOfCategory) PreviewClose(_ context.Context, _ orderclose.Path, re
 
 func TestReplay_SelectsOrdersCategoriesAndPartitions(t *testing.T) {
 	log := newLog(t)
-	m, err := wire.Record{Order: orderclose.Order{ID: "e", Category: "virtual", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
-	must.Do(t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: "e", Category: "virtual", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode())(t)
 	log.append(m)
 	database := &ordersOfCategory{categories: map[string]string{"a": "virtual", "b": "physical", "e": "physical"}} // not c
 	for _, c := range []struct {

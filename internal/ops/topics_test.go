@@ -135,8 +135,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 	if n := len(ofTopic(left, "customers")); n != 3 {
 		t.Errorf("%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
 	}
-	states, err := k.Topics(t.Context(), "customers", "delay_10s")
-	must.Do(t, err)
+	states := must.Get(k.Topics(t.Context(), "customers", "delay_10s"))(t)
 	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
 		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])
 	}

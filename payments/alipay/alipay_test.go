@@ -481,9 +481,7 @@ func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 
 func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
 	s := start(t)
-	apitest.CallerGone(t, s.api(t, alipay.Options{}), open, func(wait func()) {
-		s.before = func(http.ResponseWriter, string) bool { wait(); return true }
-	})
+	apitest.CallerGone(t, s.api(t, alipay.Options{}), open, func(wait func()) { s.before = func(http.ResponseWriter, string) bool { wait(); return true } })
 }
 
 // certificate returns a certificate of key in PEM, of the issuer that signs those of apps, and its name at Alipay.

@@ -223,12 +223,11 @@ func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct {
-		before      func(http.ResponseWriter, *http.Request) bool
-		secret      string
-		empty       bool
-		unavailable bool
-		after       time.Duration
-		says        string
+		before             func(http.ResponseWriter, *http.Request) bool
+		secret             string
+		empty, unavailable bool
+		after              time.Duration
+		says               string
 	}{
 		"rate limit":   {before: answer(429, "7"), unavailable: true, after: 7 * time.Second, says: "the message"},
 		"server error": {before: answer(500, ""), unavailable: true, says: "90957fca61718"},

@@ -54,10 +54,7 @@ func (s *standIn) api(o stripe.Options) *stripe.API {
 	if o.Key == "" {
 		o.Key = key
 	}
-	api, err := stripe.New(o)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	api := must.Get(stripe.New(o))(s.t)
 	return api
 }
 

@@ -453,9 +453,7 @@ func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 
 func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
 	s := start(t)
-	apitest.CallerGone(t, s.api(t, nil), open, func(wait func()) {
-		s.before = func(http.ResponseWriter, *http.Request) bool { wait(); return true }
-	})
+	apitest.CallerGone(t, s.api(t, nil), open, func(wait func()) { s.before = func(http.ResponseWriter, *http.Request) bool { wait(); return true } })
 }
 
 func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {

@@ -19,10 +19,8 @@ import (
 
 func TestGate_AcceptsTheHostsOfTheSettingsOnly(t *testing.T) {
 	for _, row := range []struct {
-		listen   string
-		hosts    []string
-		accepted []string
-		refused  []string
+		listen                   string
+		hosts, accepted, refused []string
 	}{
 		{"127.0.0.1:9465", nil,
 			[]string{"127.0.0.1:9465", "127.0.0.1", "localhost:9465", "localhost", "LocalHost:8080", "localhost.:1", "[::1]:9465", "[::1]", "[0:0::1]:2", "[::ffff:127.0.0.1]:9465"},

@@ -196,8 +196,7 @@ func askTLS(t *testing.T, address, path string, cert *tls.Certificate, authoriza
 		// As Certificates a client sends only what the server asks for.
 		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
-	req, err := http.NewRequest("GET", "https://example.com"+path, nil)
-	must.Do(t, err)
+	req := must.Get(http.NewRequest("GET", "https://example.com"+path, nil))(t)
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}

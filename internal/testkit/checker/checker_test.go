@@ -142,40 +142,28 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		"forwarded early": {func(_ *tables, l *logs) {
 			l.records["close"][0].appended = l.records["close"][0].due.Add(-time.Millisecond)
 		}, "in the close topic before they were due"},
-		"overdue and open": {func(db *tables, _ *logs) {
-			db.orders["open"] = order{status: unpaid, due: epoch}
-		}, "overdue and open"},
+		"overdue and open": {func(db *tables, _ *logs) { db.orders["open"] = order{status: unpaid, due: epoch} }, "overdue and open"},
 		"paid and closed": {func(db *tables, _ *logs) {
 			o := db.orders["piped"]
 			o.paidAt = epoch
 			db.orders["piped"] = o
 		}, "was paid and is closed"},
-		"a payment is lost": {func(db *tables, _ *logs) {
-			db.orders["paid"] = order{status: cancelled, due: epoch}
-		}, "was paid and has status"},
-		"no receipt": {func(db *tables, _ *logs) { delete(db.receipts, "piped") }, "receipt: false"},
-		"a receipt for a paid order": {func(db *tables, _ *logs) {
-			db.receipts["paid"] = db.receipts["piped"]
-		}, "receipt: true"},
-		"a receipt without order": {func(db *tables, _ *logs) { db.receipts["ghost"] = receipt{} }, "receipt without order"},
+		"a payment is lost":          {func(db *tables, _ *logs) { db.orders["paid"] = order{status: cancelled, due: epoch} }, "was paid and has status"},
+		"no receipt":                 {func(db *tables, _ *logs) { delete(db.receipts, "piped") }, "receipt: false"},
+		"a receipt for a paid order": {func(db *tables, _ *logs) { db.receipts["paid"] = db.receipts["piped"] }, "receipt: true"},
+		"a receipt without order":    {func(db *tables, _ *logs) { db.receipts["ghost"] = receipt{} }, "receipt without order"},
 		"a receipt with wrong lateness": {func(db *tables, _ *logs) {
 			r := db.receipts["swept"]
 			r.lateness = 0
 			db.receipts["swept"] = r
 		}, "does not agree"},
-		"stock returned twice": {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 100, reserved: 0} }, "has 0 reserved, and orders hold 2"},
-		"stock disappeared":    {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 94, reserved: 2} }, "and began with 100"},
-		"a SKU disappeared":    {func(db *tables, _ *logs) { delete(db.stock, "sku") }, "and began with 100"},
-		"a release without ledger": {func(db *tables, _ *logs) {
-			delete(db.ledger["piped"], entry{"sku", "close"})
-		}, "gave back 0"},
-		"shipped without ledger": {func(db *tables, _ *logs) { delete(db.ledger, "shipped") }, "gave back 0"},
-		"a ledger row too many": {func(db *tables, _ *logs) {
-			db.ledger["piped"][entry{"sku", "cancel"}] = 2
-		}, "gave back map"},
-		"a paid order's stock back": {func(db *tables, _ *logs) {
-			db.ledger["paid"] = map[entry]int64{{"sku", "close"}: 2}
-		}, "gave stock back"},
+		"stock returned twice":        {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 100, reserved: 0} }, "has 0 reserved, and orders hold 2"},
+		"stock disappeared":           {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 94, reserved: 2} }, "and began with 100"},
+		"a SKU disappeared":           {func(db *tables, _ *logs) { delete(db.stock, "sku") }, "and began with 100"},
+		"a release without ledger":    {func(db *tables, _ *logs) { delete(db.ledger["piped"], entry{"sku", "close"}) }, "gave back 0"},
+		"shipped without ledger":      {func(db *tables, _ *logs) { delete(db.ledger, "shipped") }, "gave back 0"},
+		"a ledger row too many":       {func(db *tables, _ *logs) { db.ledger["piped"][entry{"sku", "cancel"}] = 2 }, "gave back map"},
+		"a paid order's stock back":   {func(db *tables, _ *logs) { db.ledger["paid"] = map[entry]int64{{"sku", "close"}: 2} }, "gave stock back"},
 		"committed and not forwarded": {func(_ *tables, l *logs) { delete(l.arrived, "piped") }, "went nowhere"},
 		"committed and not closed": {func(db *tables, _ *logs) {
 			db.orders["piped"] = order{status: unpaid, due: epoch.Add(48 * time.Hour)}
@@ -381,9 +369,7 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 		breakIt func(db *tables, l *logs, e *Expect)
 		want    string
 	}{
-		"committed before the ack": {func(_ *tables, _ *logs, e *Expect) {
-			e.Commits[2].At = due.Add(-time.Millisecond)
-		}, "piped at delay/0/0"},
+		"committed before the ack": {func(_ *tables, _ *logs, e *Expect) { e.Commits[2].At = due.Add(-time.Millisecond) }, "piped at delay/0/0"},
 		"done in the metadata of a commit, before the ack": {func(_ *tables, _ *logs, e *Expect) {
 			e.Commits[1].At = due.Add(-time.Millisecond)
 		}, "paid at delay/0/1"},
@@ -414,9 +400,7 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 			h["source-offset"] = "2"
 			l.records["dead"] = []record{{key: "x", cause: "not_found", headers: h}}
 		}, "where no record ever was"},
-		"a close by a sweep that was not reported": {func(_ *tables, _ *logs, e *Expect) {
-			e.Misses = []Miss{}
-		}, "does not say why"},
+		"a close by a sweep that was not reported": {func(_ *tables, _ *logs, e *Expect) { e.Misses = []Miss{} }, "does not say why"},
 		"a reported miss that the pipeline closed": {func(_ *tables, _ *logs, e *Expect) {
 			e.Misses = []Miss{{"swept", "absent"}, {"piped", "absent"}}
 		}, "which it did not close"},

@@ -87,9 +87,7 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 			r.exec("UPDATE orders SET closed_at = ? WHERE id = 'a'", early)
 			r.exec("UPDATE receipts SET closed_at = ?, lateness_ms = -1000", early)
 		}, 1, 0, 0, 0, "before they were due"},
-		"stock given back twice": {func(r *run) {
-			r.exec("UPDATE stock SET available = available + 2")
-		}, 0, 0, 1, 0, "began with 10"},
+		"stock given back twice": {func(r *run) { r.exec("UPDATE stock SET available = available + 2") }, 0, 0, 1, 0, "began with 10"},
 		"a release with a second key": {func(r *run) {
 			r.expect.Releases = append(r.expect.Releases, checker.Release{Order: "a", SKU: "x", Key: "another", Quantity: 2})
 		}, 0, 0, 1, 0, "different keys"},
@@ -97,16 +95,12 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 		"a release of a paid order": {func(r *run) {
 			r.expect.Releases = append(r.expect.Releases, checker.Release{Order: "b", SKU: "x", Key: "b/x", Quantity: 3})
 		}, 0, 0, 1, 0, "not closed"},
-		"no release":             {func(r *run) { r.expect.Releases = []checker.Release{} }, 0, 1, 0, 0, "never released"},
-		"an open order":          {func(r *run) { r.open("c") }, 0, 0, 0, 1, "overdue and open"},
-		"an order that was lost": {func(r *run) { r.expect.Created = append(r.expect.Created, "c") }, 0, 1, 0, 0, "not in the database"},
-		"a paid order is closed": {func(r *run) {
-			r.expect.Paid = []string{"a"}
-		}, 0, 0, 1, 0, "was paid and has status"},
-		"a close without a receipt": {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 0, 0, "a receipt: false"},
-		"an order that was added and published nowhere": {func(r *run) {
-			r.expect.Added = []string{"a"}
-		}, 0, 1, 0, 0, "neither there nor in any topic"},
+		"no release":                                    {func(r *run) { r.expect.Releases = []checker.Release{} }, 0, 1, 0, 0, "never released"},
+		"an open order":                                 {func(r *run) { r.open("c") }, 0, 0, 0, 1, "overdue and open"},
+		"an order that was lost":                        {func(r *run) { r.expect.Created = append(r.expect.Created, "c") }, 0, 1, 0, 0, "not in the database"},
+		"a paid order is closed":                        {func(r *run) { r.expect.Paid = []string{"a"} }, 0, 0, 1, 0, "was paid and has status"},
+		"a close without a receipt":                     {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 0, 0, "a receipt: false"},
+		"an order that was added and published nowhere": {func(r *run) { r.expect.Added = []string{"a"} }, 0, 1, 0, 0, "neither there nor in any topic"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodRun(t)

@@ -73,10 +73,7 @@ func accessCases(t *testing.T, b *broker) []*accessCase {
 			}
 			c.file = filepath.Join(t.TempDir(), "topics.yaml")
 			must.Do(t, os.WriteFile(c.file, fmt.Appendf(nil, accessTopics, c.prefix), 0o600))
-			var err error
-			if c.cfg, err = config.Load(c.file); err != nil {
-				t.Fatal(err)
-			}
+			c.cfg = must.Get(config.Load(c.file))(t)
 			all = append(all, c)
 		}
 	}

@@ -11,16 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // client returns a Kafka client that is independent of the product.
 func (r *rig) client() *kadm.Client {
 	r.t.Helper()
-	client, err := kadm.NewOptClient(kgo.SeedBrokers(r.servers.Brokers...))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	client := must.Get(kadm.NewOptClient(kgo.SeedBrokers(r.servers.Brokers...)))(r.t)
 	r.t.Cleanup(client.Close)
 	return client
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -121,15 +122,10 @@ func newFaultyPipeline(t *testing.T, servers config.Servers, own *ownServer) *fa
 	s := &faultyPipeline{rig: newRig(t, servers), server: own}
 	s.disturbed = true
 
-	cfg, err := mysql.ParseDSN(s.servers.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(s.servers.DSN))(t)
 	s.exec("CREATE USER pipeline@'%' IDENTIFIED BY ''")
 	s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + cfg.DBName + "`.* TO pipeline@'%'")
-	if s.proxy, err = testkit.NewProxy(cfg.Addr); err != nil {
-		t.Fatal(err)
-	}
+	s.proxy = must.Get(testkit.NewProxy(cfg.Addr))(t)
 	t.Cleanup(func() { s.proxy.Close() })
 	cfg.User, cfg.ReadTimeout = "pipeline", answerWithin
 	s.dsn = cfg.FormatDSN()

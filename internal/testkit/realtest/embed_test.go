@@ -26,18 +26,12 @@ func publish(t *testing.T, version string) (module, proxy string) {
 	dir := t.TempDir()
 	versions := filepath.Join(dir, filepath.FromSlash(module), "@v")
 	must.Do(t, os.MkdirAll(versions, 0o755))
-	for name, content := range map[string]string{
-		"list": version + "\n", version + ".mod": goMod,
-		version + ".info": `{"Version": "` + version + `"}`,
-	} {
+	for name, content := range map[string]string{"list": version + "\n", version + ".mod": goMod, version + ".info": `{"Version": "` + version + `"}`} {
 		must.Do(t, os.WriteFile(filepath.Join(versions, name), []byte(content), 0o600))
 	}
-	file, err := os.Create(filepath.Join(versions, version+".zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(filepath.Join(versions, version+".zip")))(t)
 	z := zip.NewWriter(file)
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -102,12 +102,8 @@ func hurry(t *testing.T, n *yaml.Node) {
 func (p *prometheus) write(name, text string) {
 	p.t.Helper()
 	path := filepath.Join(p.dir, name)
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, os.WriteFile(path+".new", []byte(text), 0o600))
+	must.Do(p.t, os.Rename(path+".new", path))
 }
 
 // scrape adds a process to what is scraped. It stays there when it ends, as in production.
@@ -122,10 +118,7 @@ func (p *prometheus) scrape(part, address string) {
 	for part, address := range p.targets {
 		groups = append(groups, map[string]any{"targets": []string{address}, "labels": map[string]string{"part": part}})
 	}
-	data, err := json.Marshal(groups)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(groups))(p.t)
 	p.write("targets.json", string(data))
 }
 

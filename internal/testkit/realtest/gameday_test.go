@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -132,9 +133,7 @@ func (g *game) programs() {
 	// The runbook's redis-cli asks the Redis of the machine on which it runs.
 	if cli, err := exec.LookPath("redis-cli"); err == nil {
 		script := fmt.Sprintf("#!/bin/sh\nexec %s -u '%s' \"$@\"\n", cli, g.servers.RedisURL)
-		if err := os.WriteFile(filepath.Join(g.bin, "redis-cli"), []byte(script), 0o700); err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, os.WriteFile(filepath.Join(g.bin, "redis-cli"), []byte(script), 0o700))
 	}
 }
 
@@ -517,9 +516,7 @@ func (g *game) park(b orderclose.Bucket, n int, due time.Time) string {
 	id := func(i int) string { return fmt.Sprintf("parked-%s-%d", b.Topic, i) }
 	for i := range n {
 		o := orderclose.Order{ID: id(i), Category: "virtual", CreatedAt: due.Add(-time.Minute).Truncate(time.Millisecond), Due: due.Truncate(time.Millisecond)}
-		if err := g.shop.Orders.CreateOrder(g.t.Context(), o, nil); err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, g.shop.Orders.CreateOrder(g.t.Context(), o, nil))
 		m, err := wire.Record{Order: o, Release: due}.Encode()
 		if err == nil {
 			_, err = g.kafka.Append(g.t.Context(), b.Topic, kafka.PartitionOf(m.Key, g.cfg.Partitions), []wire.Message{m})
@@ -549,10 +546,7 @@ func (g *game) allClosed() {
 // databaseProxy puts a proxy between the database and the processes that are started from here on.
 func (g *game) databaseProxy() *testkit.Proxy {
 	g.t.Helper()
-	dsn, err := mysql.ParseDSN(g.servers.DSN)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	dsn := must.Get(mysql.ParseDSN(g.servers.DSN))(g.t)
 	p := g.proxy(dsn.Addr)
 	dsn.Addr = p.Addr()
 	g.servers.DSN = dsn.FormatDSN()
@@ -562,10 +556,7 @@ func (g *game) databaseProxy() *testkit.Proxy {
 // redisProxy does so for Redis.
 func (g *game) redisProxy() *testkit.Proxy {
 	g.t.Helper()
-	u, err := url.Parse(g.servers.RedisURL)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	u := must.Get(url.Parse(g.servers.RedisURL))(g.t)
 	p := g.proxy(u.Host)
 	u.Host = p.Addr()
 	g.servers.RedisURL = u.String()
@@ -574,10 +565,7 @@ func (g *game) redisProxy() *testkit.Proxy {
 
 func (g *game) proxy(target string) *testkit.Proxy {
 	g.t.Helper()
-	p, err := testkit.NewProxy(target)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	p := must.Get(testkit.NewProxy(target))(g.t)
 	g.t.Cleanup(func() { p.Close() })
 	return p
 }

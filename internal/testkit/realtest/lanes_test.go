@@ -18,9 +18,7 @@ import (
 // exec changes the database directly, as an operator does with other tools.
 func (r *rig) exec(query string, args ...any) {
 	r.t.Helper()
-	if _, err := r.store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.store.DB().ExecContext(r.t.Context(), query, args...))(r.t)
 }
 
 // overdue creates orders that were due a minute ago, each with a line, and appends
@@ -37,17 +35,12 @@ func (r *rig) overdue(orders int) {
 			id := fmt.Sprintf("replayed-%d", i)
 			fmt.Fprintf(&rows, ",('%s','',0,'%s','%s',1)", id, created.Format("2006-01-02 15:04:05.000"), due.Format("2006-01-02 15:04:05.000"))
 			fmt.Fprintf(&lines, ",('%s',1,'%s',1)", id, scenario.SKU(i%skus))
-			m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode()
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode())(r.t)
 			messages = append(messages, m.Resend())
 		}
 		r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES " + rows.String()[1:])
 		r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES " + lines.String()[1:])
-		if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.Replay, first/chunk%r.cfg.Partitions, messages); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.Replay, first/chunk%r.cfg.Partitions, messages))(r.t)
 	}
 	r.exec("UPDATE stock SET available = available - ?, reserved = reserved + ?", orders/skus, orders/skus)
 }

@@ -94,10 +94,7 @@ func (o *ownTables) checkout(from, to, seconds int) string {
 		o.exec("INSERT INTO t_order_line (order_id, goods_id, num) VALUES (?, 7, 2)", id)
 		o.exec("UPDATE t_goods_stock SET free = free - 2, held = held + 2 WHERE goods_id = 7 AND free >= 2")
 		due := time.Unix(int64(o.count("SELECT UNIX_TIMESTAMP(pay_deadline) FROM t_order WHERE id = ?", id)), 0)
-		b, err := json.Marshal(map[string]any{"order_id": fmt.Sprint(id), "category": "virtual", "due_at": due.UTC()})
-		if err != nil {
-			o.t.Fatal(err)
-		}
+		b := must.Get(json.Marshal(map[string]any{"order_id": fmt.Sprint(id), "category": "virtual", "due_at": due.UTC()}))(o.t)
 		lines.Write(append(b, '\n'))
 	}
 	return lines.String()

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -90,15 +91,12 @@ func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
 	cfg.Compensator.Grace = time.Second
 	cfg.Closer.Payment.Recheck, cfg.Closer.Payment.RecheckRate = raceRecheck, 1000
 	cfg.Delays.Rules = []orderclose.Rule{{Remind: []time.Duration{raceRemind}}}
-	app, err := pipeline.New(pipeline.Options{
+	app := must.Get(pipeline.New(pipeline.Options{
 		Config: &cfg, Secrets: pipeline.Secrets{Payment: []string{serviceSecret}},
 		Servers:    pipeline.Servers{Brokers: r.servers.Brokers, DSN: r.servers.DSN, RedisURL: r.servers.RedisURL},
 		Registerer: rounds.registry(),
 		Logger:     slog.New(slog.NewTextHandler(r.logs, nil)),
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- app.Run(ctx, pipeline.Compensator) }()
@@ -117,10 +115,7 @@ func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
 // paymentService serves a provider over HTTP.
 func (r *rig) paymentService(p payment.Provider) *httptest.Server {
 	r.t.Helper()
-	h, err := payment.Handler([]string{serviceSecret}, p)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	h := must.Get(payment.Handler([]string{serviceSecret}, p))(r.t)
 	server := httptest.NewServer(h)
 	r.t.Cleanup(server.Close)
 	return server
@@ -176,9 +171,7 @@ func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
 			})
 		})
 	case lastMoment:
-		s.customers.Go(func() {
-			customer(at, func() (string, bool) { return s.openings.open(o, opening) })
-		})
+		s.customers.Go(func() { customer(at, func() (string, bool) { return s.openings.open(o, opening) }) })
 	case pays:
 		s.customers.Go(func() {
 			customer(at, func() (string, bool) { return s.provider.begin(o.ID, page{inTime: true, known: true}), true })
@@ -218,15 +211,9 @@ func (s *racingShop) callback(order, id string) {
 // read reads orders around their due time, and closes those that are due as a shop does that closes on read.
 func (s *racingShop) read(ctx context.Context, url string) (readers *sync.WaitGroup) {
 	s.t.Helper()
-	service, err := payment.NewHTTP(payment.HTTPOptions{URL: url, Secrets: []string{serviceSecret}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	service := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: url, Secrets: []string{serviceSecret}}))(s.t)
 	s.t.Cleanup(func() { service.Close() })
-	checked, err := payment.New(payment.Options{Store: s.store, Provider: service.Canceler(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	checked := must.Get(payment.New(payment.Options{Store: s.store, Provider: service.Canceler(), Logger: slog.New(slog.DiscardHandler)}))(s.t)
 	readers = &sync.WaitGroup{}
 	for range 2 {
 		readers.Go(func() {
@@ -258,22 +245,14 @@ func (s *racingShop) readable(now time.Time) (o orderclose.Order, due bool) {
 func (s *racingShop) judge(orders int) {
 	s.t.Helper()
 	late := map[string]int{}
-	rows, err := s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM late_payments")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	rows := must.Get(s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM late_payments"))(s.t)
 	defer rows.Close()
 	for rows.Next() {
 		var id string
-		if err := rows.Scan(&id); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, rows.Scan(&id))
 		late[id]++
 	}
-	statuses, err := s.store.DB().QueryContext(s.t.Context(), "SELECT id, status FROM orders")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	statuses := must.Get(s.store.DB().QueryContext(s.t.Context(), "SELECT id, status FROM orders"))(s.t)
 	defer statuses.Close()
 	p := s.provider
 	p.mu.Lock()
@@ -282,9 +261,7 @@ func (s *racingShop) judge(orders int) {
 	for statuses.Next() {
 		var id string
 		var status store.Status
-		if err := statuses.Scan(&id, &status); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, statuses.Scan(&id, &status))
 		o := p.order(id)
 		wrong := func(what string) {
 			n["WRONG: "+what]++
@@ -312,9 +289,7 @@ func (s *racingShop) judge(orders int) {
 			n["closed, and the shop opened a page after the due time that can still be paid"]++
 		}
 	}
-	if err := errors.Join(rows.Err(), statuses.Err()); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, errors.Join(rows.Err(), statuses.Err()))
 	n["late payments found by a callback"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'callback'")
 	n["late payments found by a recheck"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'recheck'")
 	for _, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep, orderclose.PathTouch} {

@@ -8,6 +8,7 @@ import (
 
 	clientmetrics "github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -59,22 +60,15 @@ func (r *remindRounds) watch(ctx context.Context) {
 // on a busy machine, and no other round reads its due time.
 func (s *racingShop) judgeReminders(rounds *remindRounds) {
 	s.t.Helper()
-	rows, err := s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM order_reminders")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	rows := must.Get(s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM order_reminders"))(s.t)
 	defer rows.Close()
 	reminders := map[string]int{}
 	for rows.Next() {
 		var id string
-		if err := rows.Scan(&id); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, rows.Scan(&id))
 		reminders[id]++
 	}
-	if err := rows.Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, rows.Err())
 	must := 0
 	for _, o := range s.all {
 		until := o.Due

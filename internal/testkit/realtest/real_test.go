@@ -158,10 +158,7 @@ func (r *rig) caughtUp() {
 	r.t.Helper()
 	for group, topic := range map[string]string{r.cfg.CloserGroup(): r.cfg.Topics.Close, r.cfg.ReplayGroup(): r.cfg.Topics.Replay} {
 		r.until("the closer has handled "+topic, func() bool {
-			lag, err := r.kafka.WaitingIn(r.t.Context(), group, topic)
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			lag := must.Get(r.kafka.WaitingIn(r.t.Context(), group, topic))(r.t)
 			return lag == 0
 		})
 	}

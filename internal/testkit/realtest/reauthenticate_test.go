@@ -19,10 +19,7 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 	placementOf(t)
 	t.Parallel()
 	b := newBrokerWith(t, []string{"connections.max.reauth.ms=5000"}, "member")
-	b.grant([]kafkago.ACLEntry{
-		row{"", "Topic", "t", "Read"}.acl(t, "member", ""),
-		row{"", "Group", "g", "Read"}.acl(t, "member", ""),
-	})
+	b.grant([]kafkago.ACLEntry{row{"", "Topic", "t", "Read"}.acl(t, "member", ""), row{"", "Group", "g", "Read"}.acl(t, "member", "")})
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	must.Do(t, apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}))

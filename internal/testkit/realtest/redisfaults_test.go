@@ -75,10 +75,7 @@ type sweeping struct {
 func newSweeping(t *testing.T, server string) *sweeping {
 	t.Helper()
 	s := &sweeping{t: t, key: newPrefix() + "lock", over: make(chan struct{}), store: &endless{enough: make(chan struct{}), more: make(chan struct{})}}
-	var err error
-	if s.proxy, err = testkit.NewProxy(server); err != nil {
-		t.Fatal(err)
-	}
+	s.proxy = must.Get(testkit.NewProxy(server))(t)
 	t.Cleanup(func() { s.proxy.Close() })
 	return s
 }
@@ -86,25 +83,16 @@ func newSweeping(t *testing.T, server string) *sweeping {
 // sweepThroughProxy begins a sweep with a lock of its own, whose Redis client is the production client.
 func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	t.Helper()
-	o, err := redis.ParseURL(realServers(t).RedisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(redis.ParseURL(realServers(t).RedisURL))(t)
 	s := newSweeping(t, o.Addr)
 	s.direct = redis.NewClient(o)
 	t.Cleanup(func() {
 		s.direct.Del(context.Background(), s.key)
 		s.direct.Close()
 	})
-	client, err := clients.Connect(config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(clients.Connect(config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(client.Close)
-	lock, err := compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry, Extend: 500 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry, Extend: 500 * time.Millisecond}))(t)
 	s.sweep(patient{lock})
 	s.page()
 	return s
@@ -113,10 +101,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 // sweep begins the sweep under a lock.
 func (s *sweeping) sweep(lock compensator.Lock) {
 	s.t.Helper()
-	c, err := compensator.New(compensator.Options{Store: s.store, Lock: lock})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	c := must.Get(compensator.New(compensator.Options{Store: s.store, Lock: lock}))(s.t)
 	s.t.Cleanup(s.stop)
 	go func() {
 		defer close(s.over)

@@ -103,9 +103,7 @@ func (r *rig) sweepOnce() string {
 	case code != 0:
 		r.t.Fatalf("compensate exits with %d", code)
 	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, json.Unmarshal([]byte(out), &report))
 	return report.Lock
 }
 

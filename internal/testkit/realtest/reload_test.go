@@ -104,9 +104,7 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	// A bucket is added: the topic, the relay, the producer.
 	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10s]", "fresh: 9s", "fresh: 10s")
 	bucket := r.prefix + "delay_10s"
-	r.until("the relay waits for the topic", func() bool {
-		return strings.Contains(r.logs.Tail(1<<20), "not serving a topic yet")
-	})
+	r.until("the relay waits for the topic", func() bool { return strings.Contains(r.logs.Tail(1<<20), "not serving a topic yet") })
 	topic := func() string { return p.Topic(time.Now().Add(10 * time.Second)) }
 	if got := topic(); got == bucket {
 		t.Errorf("%s is picked and does not exist", got)

@@ -126,9 +126,7 @@ func newRigBy(t *testing.T, s config.Servers, program string) *rig {
 func (r *rig) prepare() {
 	r.t.Helper()
 	var err error
-	if r.store, err = store.Open(store.Options{DSN: r.servers.DSN}); err != nil {
-		r.t.Fatal(err)
-	}
+	r.store = must.Get(store.Open(store.Options{DSN: r.servers.DSN}))(r.t)
 	r.t.Cleanup(func() { r.store.Close() })
 	if r.program != "" {
 		r.must("topics", "apply")
@@ -143,9 +141,7 @@ func (r *rig) prepare() {
 // makeTopics does what orderclose topics apply does, in this process.
 func (r *rig) makeTopics() {
 	r.t.Helper()
-	if err := apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)))
 }
 
 // newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
@@ -166,9 +162,7 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 	r.file = filepath.Join(t.TempDir(), "topics.yaml")
 	must.Do(t, os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3), 10*time.Second)+settings), 0o600))
 	r.readConfig()
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
-		t.Fatal(err)
-	}
+	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}))(t)
 	t.Cleanup(r.kafka.Close)
 	t.Cleanup(func() { r.clean(r.dropTopics) })
 	t.Cleanup(r.killAll)
@@ -180,15 +174,10 @@ func (r *rig) openShop() {
 	if r.secured != nil {
 		r.secured.producer(&o)
 	}
-	p, err := producer.New(o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	p := must.Get(producer.New(o))(r.t)
 	r.t.Cleanup(p.Close)
 	r.shop = &scenario.Shop{Orders: scenario.Persistent{Orders: scenario.OrdersOf(r.store)}, Producer: p}
-	if err := r.shop.Stock(r.t.Context(), skus); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.shop.Stock(r.t.Context(), skus))
 }
 
 // skus is the number of SKUs that the shop sells.
@@ -256,9 +245,7 @@ func (r *rig) configure(text string) {
 func (r *rig) readConfig() {
 	r.t.Helper()
 	var err error
-	if r.cfg, err = config.Load(r.file); err != nil {
-		r.t.Fatal(err)
-	}
+	r.cfg = must.Get(config.Load(r.file))(r.t)
 }
 
 // addBucket adds a bucket of ten minutes, whose number is 3.
@@ -277,9 +264,7 @@ func (r *rig) append(topic string, partition int, messages ...wire.Message) {
 	for i, m := range messages {
 		records[i] = m.Raw()
 	}
-	if _, err := r.kafka.Idempotent(nil)(r.t.Context(), topic, partition, records); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Idempotent(nil)(r.t.Context(), topic, partition, records))(r.t)
 }
 
 // eventually calls try until it succeeds, as await does.
@@ -356,9 +341,7 @@ func (r *rig) command(args ...string) *exec.Cmd {
 	path := r.program
 	if path == "" {
 		var err error
-		if path, err = binary(); err != nil {
-			r.t.Fatal(err)
-		}
+		path = must.Get(binary())(r.t)
 	}
 	if args[0] == "topics" || args[0] == "migrate" { // on a busy machine everything takes many times longer
 		args = append(args[:len(args):len(args)], "--wait", waitLimit.String())
@@ -413,9 +396,7 @@ func (r *rig) start(parts ...string) {
 func (r *rig) run(name string, command func() *exec.Cmd) {
 	r.t.Helper()
 	p := &process.Process{Name: name, Command: command}
-	if err := p.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, p.Start())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.processes[name] = p
@@ -500,9 +481,7 @@ func (r *rig) settle() {
 func (r *rig) useOutbox() {
 	r.t.Helper()
 	var err error
-	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(r.store.Dialect()), TopicsFile: r.file}); err != nil {
-		r.t.Fatal(err)
-	}
+	r.shop.Outbox = must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(r.store.Dialect()), TopicsFile: r.file}))(r.t)
 }
 
 // drain waits until the outboxes are empty.
@@ -542,10 +521,7 @@ func (r *rig) check() *checker.Verdict {
 // redisClient returns a client of the Redis that the environment names.
 func (r *rig) redisClient() *redis.Client {
 	r.t.Helper()
-	o, err := redis.ParseURL(r.servers.RedisURL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	o := must.Get(redis.ParseURL(r.servers.RedisURL))(r.t)
 	c := redis.NewClient(o)
 	r.t.Cleanup(func() { c.Close() })
 	return c

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -78,24 +79,16 @@ func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 // useZone makes the shop's sessions use a time zone.
 func (o *ownTables) useZone(zone string) {
 	o.t.Helper()
-	cfg, err := mysql.ParseDSN(o.servers.DSN)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(o.servers.DSN))(o.t)
 	cfg.Params = map[string]string{"time_zone": "'" + zone + "'"}
-	if o.db, err = sql.Open("mysql", cfg.FormatDSN()); err != nil {
-		o.t.Fatal(err)
-	}
+	o.db = must.Get(sql.Open("mysql", cfg.FormatDSN()))(o.t)
 	o.t.Cleanup(func() { o.db.Close() })
 }
 
 // mayOnlyRead makes the processes use a database user that has SELECT on the shop's tables only.
 func (o *ownTables) mayOnlyRead() {
 	o.t.Helper()
-	cfg, err := mysql.ParseDSN(o.servers.DSN)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(o.servers.DSN))(o.t)
 	user := "oc_" + strings.ToLower(rand.Text()[:16])
 	o.exec("CREATE USER " + user + "@'%'")
 	o.t.Cleanup(func() { o.db.Exec("DROP USER " + user + "@'%'") })

@@ -38,10 +38,7 @@ type shopProcess struct {
 // openCheckout builds the shop and starts it.
 func (r *rig) openCheckout() *shopProcess {
 	r.t.Helper()
-	path, err := checkoutBinary()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	path := must.Get(checkoutBinary())(r.t)
 	s := &shopProcess{rig: r, path: path}
 	s.listen = freeAddress(r.t)
 	s.process = &process.Process{Name: "checkout", Command: func() *exec.Cmd {
@@ -57,9 +54,7 @@ func (r *rig) openCheckout() *shopProcess {
 
 func (s *shopProcess) startShop() {
 	s.t.Helper()
-	if err := s.process.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, s.process.Start())
 }
 
 // dropViews deletes the shop's data in Redis.
@@ -233,22 +228,15 @@ func (r *rig) dispatch() {
 
 func (r *rig) texts(query string, args ...any) []string {
 	r.t.Helper()
-	rows, err := r.store.DB().QueryContext(r.t.Context(), query, args...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rows := must.Get(r.store.DB().QueryContext(r.t.Context(), query, args...))(r.t)
 	defer rows.Close()
 	var texts []string
 	for rows.Next() {
 		var text string
-		if err := rows.Scan(&text); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, rows.Scan(&text))
 		texts = append(texts, text)
 	}
-	if err := rows.Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, rows.Err())
 	return texts
 }
 

@@ -35,10 +35,7 @@ func (r *rig) giveCouponsBack() {
 // sum returns a counter of the shop, summed over the series that contain each of the labels.
 func (s *shopProcess) sum(name string, labels ...string) (sum float64) {
 	s.t.Helper()
-	res, err := http.Get("http://" + s.listen + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	res := must.Get(http.Get("http://" + s.listen + "/metrics"))(s.t)
 	defer res.Body.Close()
 series:
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {

@@ -29,9 +29,7 @@ func (r *rig) withoutRedis() {
 func (r *rig) missed(n int) {
 	r.t.Helper()
 	for i := range n {
-		if err := r.shop.Orders.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, r.shop.Orders.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil))
 	}
 }
 

@@ -92,10 +92,7 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 		"sasl.oauthbearer.jwt.validator.class=org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
 		"sasl.oauthbearer.jwks.endpoint.url=" + p.URL + "/jwks", "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=" + p.URL,
 	})
-	b.grant([]kafkago.ACLEntry{
-		row{"", "Topic", "t", "Read"}.acl(t, "member", ""),
-		row{"", "Group", "g", "Read"}.acl(t, "member", ""),
-	})
+	b.grant([]kafkago.ACLEntry{row{"", "Topic", "t", "Read"}.acl(t, "member", ""), row{"", "Group", "g", "Read"}.acl(t, "member", "")})
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	must.Do(t, apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}))
