@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
@@ -27,14 +28,10 @@ func TestSeal_MakesBatchesThatAClientCanRead(t *testing.T) {
 		b.add(mustMessage(t, i, recordSize))
 	}
 	got := decode(t, b.seal(due))
-	if len(got) != count {
-		t.Fatalf("read %d records, want %d", len(got), count)
-	}
+	must.That(t, len(got) == count, "read %d records, want %d", len(got), count)
 	for i, m := range got {
 		r, err := m.Decode()
-		if err != nil || r.Order.ID != idOf(i) || !r.Release.Equal(due) || m.Offset != int64(i) {
-			t.Fatalf("record %d is %+v at %d: %v", i, r, m.Offset, err)
-		}
+		must.That(t, err == nil && r.Order.ID == idOf(i) && r.Release.Equal(due) && m.Offset == int64(i), "record %d is %+v at %d: %v", i, r, m.Offset, err)
 	}
 }
 
@@ -93,9 +90,7 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 	rest := map[int]bool{} // partitions whose last, smaller batch was seen
 	must.Do(t, l.each(func(s sealed) error {
 		records := decode(t, s.bytes)
-		if rest[s.partition] || len(records) > l.batch {
-			t.Errorf("partition %d: a batch of %d after the last one, or too large", s.partition, len(records))
-		}
+		expect.That(t, !rest[s.partition] && len(records) <= l.batch, "partition %d: a batch of %d after the last one, or too large", s.partition, len(records))
 		rest[s.partition] = len(records) < l.batch
 		for _, m := range records {
 			if p := kafka.PartitionOf(m.Key, l.partitions); p != s.partition {
@@ -122,9 +117,7 @@ func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 			return planned, nil
 		})
-		if err != nil || len(took) != 4 || took[0] != 200*time.Millisecond || took[3] != 500*time.Millisecond {
-			t.Error(took, err)
-		}
+		expect.That(t, err == nil && len(took) == 4 && took[0] == 200*time.Millisecond && took[3] == 500*time.Millisecond, "%v %v", took, err)
 	})
 }
 
@@ -138,17 +131,13 @@ func TestEvenly_EndsWithTheFirstError(t *testing.T) {
 			}
 			return planned, nil
 		})
-		if !errors.Is(err, failed) || len(took) != 5 || time.Since(begin) > 10*time.Second {
-			t.Error(len(took), err, time.Since(begin))
-		}
+		expect.That(t, errors.Is(err, failed) && len(took) == 5 && time.Since(begin) <= 10*time.Second, "%v %v %v", len(took), err, time.Since(begin))
 	})
 }
 
 func TestSummarize_CountsEarlyRecords(t *testing.T) {
 	l := summarize(1000, 2, []received{{number: 2, late: 3 * time.Millisecond}, {number: 1, late: -time.Microsecond}, {number: 0, late: time.Second}, {number: 3, late: time.Millisecond}}, process.Used{})
-	if l.Early != 1 || l.P50 != measure.Millis(time.Millisecond) || l.Max != measure.Millis(3*time.Millisecond) {
-		t.Errorf("%+v", l)
-	}
+	expect.That(t, l.Early == 1 && l.P50 == measure.Millis(time.Millisecond) && l.Max == measure.Millis(3*time.Millisecond), "%+v", l)
 }
 
 func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
@@ -170,9 +159,7 @@ func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if newTally(3).add(3, due) == nil {
-		t.Error("took an order that was never sent")
-	}
+	expect.That(t, newTally(3).add(3, due) != nil, "took an order that was never sent")
 }
 
 func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
@@ -184,7 +171,5 @@ func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
 		}
 		must.Do(t, tally.add(99-i, at))
 	}
-	if have := tally.rate(); have != 1000 {
-		t.Errorf("%v records/s, want 60 in 60 ms", have)
-	}
+	expect.Equal(t, tally.rate(), 1000, "records/s")
 }

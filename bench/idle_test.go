@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -60,9 +61,7 @@ func TestConsolePage_IsNotCompleteWithoutAnAnswer(t *testing.T) {
 		"<svg>":        "<table",
 		`<svg><table><p class="away" role="status">?`: "an answer of a server",
 	} {
-		if got := p.missing(body); got != want {
-			t.Errorf("missing in %s: %q, want %q", body, got, want)
-		}
+		expect.Equal(t, p.missing(body), want, "missing in %s", body)
 	}
 }
 

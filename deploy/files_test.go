@@ -34,9 +34,7 @@ func tool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		if os.Getenv("REQUIRE_REAL") == "1" {
-			t.Fatalf("%s is not there: run deploy/native/install.sh %[1]s", name)
-		}
+		must.That(t, os.Getenv("REQUIRE_REAL") != "1", "%s is not there: run deploy/native/install.sh %[1]s", name)
 		t.Skip(name, "is not there")
 	}
 	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {

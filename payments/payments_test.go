@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 )
@@ -78,9 +79,7 @@ func provider(t *testing.T, logs *bytes.Buffer, apis ...payments.API) *payments.
 		}
 		return references, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return p
 }
 
@@ -120,9 +119,7 @@ func TestProvider_AnswersForAllPaymentsOfAnOrder(t *testing.T) {
 		t.Errorf("Ask: %v, (-want +got):\n%s", err, diff)
 	}
 	for _, want := range []string{"refused", "belongs to no payment provider", "a mistake"} {
-		if !strings.Contains(logs.String(), want) {
-			t.Errorf("the log does not say %q:\n%s", want, logs)
-		}
+		expect.That(t, strings.Contains(logs.String(), want), "the log does not say %q:\n%s", want, logs)
 	}
 }
 
@@ -155,9 +152,7 @@ func TestProvider_WorksOnEightOrdersAtOnce(t *testing.T) {
 		}}
 		ids := strings.Split(strings.Repeat("a:cancelled,", 80), ",")[:80]
 		got, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), ids)
-		if err != nil || len(got) != 80 || most.Load() != payments.Concurrency {
-			t.Errorf("%d answers, %v, %d at the same time", len(got), err, most.Load())
-		}
+		expect.That(t, err == nil && len(got) == 80 && most.Load() == payments.Concurrency, "%d answers, %v, %d at the same time", len(got), err, most.Load())
 	})
 }
 
@@ -235,9 +230,7 @@ func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 	a := &fake{name: "a", errs: &payments.Unavailable{After: 4500 * time.Millisecond, Err: errors.New("too many calls")}}
 	secrets := []string{strings.Repeat("s", 32)}
 	handler, err := payment.Handler(secrets, provider(t, &bytes.Buffer{}, a))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	service := httptest.NewServer(handler)
 	defer service.Close()
 	closer := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: service.URL, Secrets: secrets}))(t)
@@ -291,9 +284,7 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 		if err == nil {
 			_, err = references(t.Context(), []string{"a", "b"})
 		}
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", query, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%s: %v", query, err)
 	}
 	for _, query := range []string{"", "SELECT 1, 2", "SELECT a, b FROM c WHERE a = ?", "SELECT a, b FROM c WHERE a IN (?) OR d IN (?)"} {
 		if _, err := payments.SQL(db, query); err == nil {

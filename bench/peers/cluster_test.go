@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -41,9 +42,7 @@ func TestOrderclose_LeaderIsTheActiveControllerOrAnotherBroker(t *testing.T) {
 		must.Do(t, os.WriteFile(filepath.Join(metadata, "quorum-state"), []byte(text), 0o600))
 		for i, victim := range []string{victimController, victimLeader} {
 			got, err := (&pipeline{}).leader(t.Context(), victim, all)
-			if got != want[i] || (err == nil) != (want[i] != nil) {
-				t.Errorf("%s, %s: %v, %v", text, victim, got, err)
-			}
+			expect.That(t, got == want[i] && (err == nil) == (want[i] != nil), "%s, %s: %v, %v", text, victim, got, err)
 		}
 	}
 }

@@ -42,9 +42,7 @@ const stepTimeout = time.Minute
 // missing skips a test because of a missing program, or fails it if REQUIRE_REAL is 1.
 func missing(t testing.TB, what, name string) {
 	t.Helper()
-	if os.Getenv("REQUIRE_REAL") == "1" {
-		t.Fatalf("no %s: run deploy/native/install.sh %s", what, name)
-	}
+	must.That(t, os.Getenv("REQUIRE_REAL") != "1", "no %s: run deploy/native/install.sh %s", what, name)
 	t.Skipf("no %s: deploy/native/install.sh %s installs it", what, name)
 }
 
@@ -88,9 +86,7 @@ func startChromium(t testing.TB) (ctx context.Context, userAgent string) {
 			c.userAgent = version.UserAgent
 		}
 	}
-	if c.err != nil {
-		t.Fatalf("%s does not start: %v", path, c.err)
-	}
+	must.That(t, c.err == nil, "%s does not start: %v", path, c.err)
 	return c.ctx, c.userAgent
 }
 

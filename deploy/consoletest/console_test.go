@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -153,9 +154,7 @@ func TestConsole_Screenshots(t *testing.T) {
 				b.waitReloading("all dead letters", `document.querySelectorAll("tr[data-at]").length === 4`)
 			}
 			screenshot := b.screenshot()
-			if len(screenshot) > maxScreenshot {
-				t.Errorf("the screenshot of %s has %d bytes, want at most %d", page, len(screenshot), maxScreenshot)
-			}
+			expect.That(t, len(screenshot) <= maxScreenshot, "the screenshot of %s has %d bytes, want at most %d", page, len(screenshot), maxScreenshot)
 			name := "console-" + page + ".png"
 			if l.dark {
 				name = "console-" + page + "-dark.png"

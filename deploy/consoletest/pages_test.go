@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -59,17 +60,11 @@ func (b *tab) isPage(w world, name string, l look) {
 	if have := eval[string](b, `document.querySelector("main#main").dataset.page`); name != "" && have != name {
 		t.Errorf("%s: its main element is of the page %q", where, have)
 	}
-	if eval[string](b, `document.title`) == "" {
-		t.Errorf("%s: no title", where)
-	}
+	expect.That(t, eval[string](b, `document.title`) != "", "%s: no title", where)
 	for page := range pagesOf {
-		if !b.has("nav[aria-label] a#nav-" + page) {
-			t.Errorf("%s: no link to the page %s", where, page)
-		}
+		expect.That(t, b.has("nav[aria-label] a#nav-"+page), "%s: no link to the page %s", where, page)
 	}
-	if !b.has("form#search input#order-id") {
-		t.Errorf("%s: no search for an order", where)
-	}
+	expect.That(t, b.has("form#search input#order-id"), "%s: no search for an order", where)
 	b.isInLanguage(where, l)
 	if dark := eval[bool](b, isDark); dark != l.dark {
 		t.Errorf("%s: its background is dark: %v", where, dark)
@@ -91,9 +86,7 @@ func (b *tab) isInLanguage(where string, l look) {
 	if chinese {
 		want = "zh"
 	}
-	if have := eval[string](b, `document.documentElement.lang`); have != want {
-		t.Errorf("%s: its language is %q, want %q", where, have, want)
-	}
+	expect.Equal(t, eval[string](b, `document.documentElement.lang`), want, "%s: its language", where)
 	for _, selector := range []string{"nav[aria-label]", "main h1"} {
 		if text := b.text(selector); hasChinese(text) != chinese {
 			t.Errorf("%s: the text of %s is %q", where, selector, text)
@@ -154,9 +147,7 @@ func withoutScripts(t testing.TB, w world) {
 	if b.text("#verdict") == "" || !b.has(`#verdict[role=status]:is([data-state=well], [data-state=today], [data-state=urgent], [data-state=unknown])`) {
 		t.Error("Now does not say whether all is well")
 	}
-	if b.text(`main tr[data-topic="delay_6h"]`) == "" {
-		t.Error("Now does not show the buckets")
-	}
+	expect.That(t, b.text(`main tr[data-topic="delay_6h"]`) != "", "Now does not show the buckets")
 	b.leaves("search", func() {
 		b.fill("#search #order-id", "no-scripts")
 		b.click("#search button")
@@ -179,9 +170,7 @@ func switchesLanguage(t testing.TB, w world) {
 	b.isInLanguage("before", look{})
 	b.leaves("switch to Chinese", func() { b.click(`#language button[value="zh"]`) })
 	b.isInLanguage("after the switch", look{lang: "zh"})
-	if !b.has(`main[data-page="delays"]`) {
-		t.Error("the switch of the language opens another page")
-	}
+	expect.That(t, b.has(`main[data-page="delays"]`), "the switch of the language opens another page")
 	b.goTo("/order")
 	b.isInLanguage("the next page", look{lang: "zh"})
 	b.leaves("switch to English", func() { b.click(`#language button[value="en"]`) })
@@ -208,9 +197,7 @@ func switchesZone(t testing.TB, w world) {
 	}
 	b.accessible("a form that was refused")
 	b.leaves("switch back", func() { b.click(`#zone button[value=UTC]`) })
-	if b.text("#times") != "Times: UTC" {
-		t.Errorf("after the switch back the page has %q", b.text("#times"))
-	}
+	expect.Equal(t, b.text("#times"), "Times: UTC", "after the switch back the page")
 }
 
 // cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it
@@ -355,9 +342,7 @@ func (b *tab) accessible(where string) {
 		}
 		return chromedp.Evaluate[string](runAxe, inWorld, chromedp.EvalAwaitPromise)(ctx, target)
 	})
-	if err != nil {
-		b.t.Fatalf("%s: axe-core: %v", where, err)
-	}
+	must.That(b.t, err == nil, "%s: axe-core: %v", where, err)
 	var found []violation
 	must.Do(b.t, json.Unmarshal([]byte(text), &found))
 	for _, v := range found {

@@ -208,9 +208,7 @@ func (s *serve) create(t testing.TB, id, category string) {
 	t.Helper()
 	status, answer := s.call(t, "POST", s.at.Shop+"/orders",
 		fmt.Sprintf(`{"id":%s,"customer":"ann","category":%s,"items":[{"sku":"ink","quantity":1}]}`, literal(id), literal(category)))
-	if status != http.StatusCreated {
-		t.Fatalf("create order %q: %d %s", id, status, answer)
-	}
+	must.That(t, status == http.StatusCreated, "create order %q: %d %s", id, status, answer)
 }
 
 func (s *serve) awaitClose(t testing.TB, id string) {
@@ -220,9 +218,7 @@ func (s *serve) awaitClose(t testing.TB, id string) {
 		if bytes.Contains(answer, []byte(`"status":"closed"`)) {
 			return
 		}
-		if time.Now().After(end) {
-			t.Fatalf("order %q is not closed: %d %s", id, status, answer)
-		}
+		must.That(t, !time.Now().After(end), "order %q is not closed: %d %s", id, status, answer)
 	}
 }
 
@@ -270,9 +266,7 @@ func (s *serve) records(t testing.TB, topic string, partition int, from int64) (
 		}
 		err = batch.Close()
 	}
-	if err != nil {
-		t.Fatalf("read %s/%d: %v", topic, partition, err)
-	}
+	must.That(t, err == nil, "read %s/%d: %v", topic, partition, err)
 	return all
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -62,9 +63,7 @@ func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
 	for _, d := range dashboards() {
 		names = append(names, d.file)
 		data := must.Get(os.ReadFile(d.file))(t)
-		if !bytes.Equal(data, d.json()) {
-			t.Errorf("%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
-		}
+		expect.That(t, bytes.Equal(data, d.json()), "%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
 	}
 	slices.Sort(names)
 	if got := slices.Sorted(maps.Keys(files(t))); !slices.Equal(got, names) {
@@ -82,22 +81,16 @@ func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
 			if !ok || shows == "" || good == "" || !strings.HasSuffix(p.Description, ".") {
 				t.Errorf("%s: %s: the description %q does not say what the panel shows and what is good", name, p.Title, p.Description)
 			}
-			if p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0 {
-				t.Errorf("%s: %s has no unit or no query", name, p.Title)
-			}
+			expect.That(t, p.FieldConfig.Defaults.Unit != "" && len(p.Targets) != 0, "%s: %s has no unit or no query", name, p.Title)
 			for _, link := range p.Links {
 				anchor, ok := strings.CutPrefix(link.URL, "${runbook:raw}#")
 				if _, there := runbook.At(anchor); !ok || !there {
 					t.Errorf("%s: %s links to %s, which does not exist", name, p.Title, link.URL)
 				}
 			}
-			if len(p.Links) == 0 {
-				t.Errorf("%s: %s has no link to the runbook", name, p.Title)
-			}
+			expect.That(t, len(p.Links) != 0, "%s: %s has no link to the runbook", name, p.Title)
 			for _, target := range p.Targets {
-				if target.LegendFormat == "" {
-					t.Errorf("%s: %s: %s has no name", name, p.Title, target.Expr)
-				}
+				expect.That(t, target.LegendFormat != "", "%s: %s: %s has no name", name, p.Title, target.Expr)
 			}
 		}
 	}
@@ -123,13 +116,9 @@ func TestFiles_PanelsHaveAPlaceAndAnIDOfTheirOwn(t *testing.T) {
 		uids[f.UID] = name
 		ids, taken := map[int]bool{}, map[[2]int]string{}
 		for _, p := range f.Panels {
-			if ids[p.ID] {
-				t.Errorf("%s: %s has the id %d of another panel", name, p.Title, p.ID)
-			}
+			expect.That(t, !ids[p.ID], "%s: %s has the id %d of another panel", name, p.Title, p.ID)
 			ids[p.ID] = true
-			if p.GridPos.W < 4 || p.GridPos.H < 1 || p.GridPos.X+p.GridPos.W > 24 {
-				t.Errorf("%s: %s is at %+v", name, p.Title, p.GridPos)
-			}
+			expect.That(t, p.GridPos.W >= 4 && p.GridPos.H >= 1 && p.GridPos.X+p.GridPos.W <= 24, "%s: %s is at %+v", name, p.Title, p.GridPos)
 			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 					if other := taken[[2]int{x, y}]; other != "" {
@@ -163,9 +152,7 @@ func TestProvisioning_IsReadStrictly(t *testing.T) {
 		}
 	}
 	decode("provisioning/dashboards/orderclose.yaml", &providers)
-	if len(providers.Providers) != 1 || providers.Providers[0].Type != "file" || providers.Providers[0].Options.Path == "" {
-		t.Errorf("%+v", providers)
-	}
+	expect.That(t, len(providers.Providers) == 1 && providers.Providers[0].Type == "file" && providers.Providers[0].Options.Path != "", "%+v", providers)
 	var sources struct {
 		APIVersion  int `yaml:"apiVersion"`
 		Datasources []struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -55,15 +56,11 @@ func archive(t *testing.T, x target) map[string][]byte {
 	t.Helper()
 	name := "orderclose_" + tag + "_" + x.os + "_" + x.arch
 	compressed, err := gzip.NewReader(bytes.NewReader(released(t)[name+".tar.gz"]))
-	if err != nil {
-		t.Fatalf("%s.tar.gz: %v", name, err)
-	}
+	must.That(t, err == nil, "%s.tar.gz: %v", name, err)
 	files := map[string][]byte{}
 	for full, data := range unpacked(t, compressed) {
 		inner, ok := strings.CutPrefix(full, name+"/")
-		if !ok {
-			t.Errorf("%s.tar.gz: %s is outside of the folder", name, full)
-		}
+		expect.That(t, ok, "%s.tar.gz: %s is outside of the folder", name, full)
 		files[inner] = data
 	}
 	return files
@@ -99,31 +96,23 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 			"deploy/helm/orderclose/README.md", "deploy/helm/orderclose/dashboards/overview.json",
 			"deploy/grafana/overview.json", "deploy/grafana/provisioning/dashboards/orderclose.yaml",
 		} {
-			if len(files[name]) == 0 {
-				t.Errorf("%v: %s is missing", x, name)
-			}
+			expect.That(t, len(files[name]) != 0, "%v: %s is missing", x, name)
 		}
 		// The chart has the rules itself, where the repository has a link.
 		if name := "deploy/helm/orderclose/alerts/pipeline.rules.yml"; !bytes.Equal(files[name], files["deploy/alerts/pipeline.rules.yml"]) {
 			t.Errorf("%v: %s is not the file in deploy/alerts", x, name)
 		}
 		for name := range files {
-			if strings.HasSuffix(name, ".test.yml") || strings.HasSuffix(name, ".go") {
-				t.Errorf("%v: %s is in the archive", x, name)
-			}
+			expect.That(t, !strings.HasSuffix(name, ".test.yml") && !strings.HasSuffix(name, ".go"), "%v: %s is in the archive", x, name)
 		}
 		binary := files["orderclose"]
 		requireVersion(t, x, binary)
 		for _, path := range append(strings.Fields(string(folders)), "orderclose-release") {
-			if bytes.Contains(binary, []byte(path)) {
-				t.Errorf("%v: the binary contains the path %s", x, path)
-			}
+			expect.That(t, !bytes.Contains(binary, []byte(path)), "%v: the binary contains the path %s", x, path)
 		}
 		info := must.Get(buildinfo.Read(bytes.NewReader(binary)))(t)
 		for _, m := range info.Deps {
-			if !bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")) {
-				t.Errorf("%v: there is no license of %s", x, m.Path)
-			}
+			expect.That(t, bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")), "%v: there is no license of %s", x, m.Path)
 		}
 	}
 }
@@ -157,9 +146,7 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
-	if checked < 100 {
-		t.Errorf("only %d links", checked)
-	}
+	expect.That(t, checked >= 100, "only %d links", checked)
 }
 
 // The image of a release has its version as tag.
@@ -180,9 +167,7 @@ func TestArchive_ChartAndObjectsAskForTheImageBesideThem(t *testing.T) {
 			}
 		}
 	}
-	if found < 7 {
-		t.Errorf("only %d images", found)
-	}
+	expect.That(t, found >= 7, "only %d images", found)
 }
 
 func TestArchive_HasAManPageForEachCommand(t *testing.T) {

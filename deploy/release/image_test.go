@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -44,9 +45,7 @@ func images(t *testing.T) map[string]v1.Image {
 	list = must.Get(inner.IndexManifest())(t)
 	all := map[string]v1.Image{}
 	for _, m := range list.Manifests {
-		if m.Platform.OS != "linux" {
-			t.Errorf("there is an image for %s", m.Platform)
-		}
+		expect.Equal(t, m.Platform.OS, "linux", "there is an image for %s", m.Platform)
 		all[m.Platform.Architecture] = must.Get(inner.Image(m.Digest))(t)
 	}
 	return all
@@ -58,9 +57,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 		if x.os != "linux" {
 			continue
 		}
-		if all[x.arch] == nil {
-			t.Fatalf("no image for %s", x.arch)
-		}
+		must.That(t, all[x.arch] != nil, "no image for %s", x.arch)
 		files := unpacked(t, mutate.Extract(all[x.arch]))
 		if binary := files["usr/local/bin/orderclose"]; !bytes.Equal(binary, archive(t, x)["orderclose"]) {
 			t.Errorf("%s: the binary is not that of the archive", x.arch)
@@ -75,14 +72,10 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 		if _, err := config.Load(path); err != nil {
 			t.Errorf("%s: %v", x.arch, err)
 		}
-		if len(files) != 4 {
-			t.Errorf("%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
-		}
+		expect.Equal(t, len(files), 4, "%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
 		delete(all, x.arch)
 	}
-	if len(all) > 0 {
-		t.Errorf("there are images for %v, too", slices.Collect(maps.Keys(all)))
-	}
+	expect.That(t, len(all) == 0, "there are images for %v, too", slices.Collect(maps.Keys(all)))
 }
 
 // So a user can replace one image by the other.
@@ -106,16 +99,10 @@ func dockerfile(t *testing.T) v1.Config {
 	t.Helper()
 	text := must.Get(os.ReadFile("../compose/Dockerfile"))(t)
 	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
-	if !found {
-		t.Fatal("the base of the Dockerfile is not empty")
-	}
-	if !strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'") {
-		t.Error("the Dockerfile has other flags of go build")
-	}
+	must.That(t, found, "the base of the Dockerfile is not empty")
+	expect.That(t, strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'"), "the Dockerfile has other flags of go build")
 	for _, path := range []string{"/usr/local/bin/orderclose", "/etc/orderclose/topics.yaml", "/etc/ssl/certs/ca-certificates.crt"} {
-		if !regexp.MustCompile(`(?m)^COPY .* ` + path + `$`).MatchString(final) {
-			t.Errorf("the Dockerfile copies no %s", path)
-		}
+		expect.That(t, regexp.MustCompile(`(?m)^COPY .* `+path+`$`).MatchString(final), "the Dockerfile copies no %s", path)
 	}
 	var c v1.Config
 	for _, line := range regexp.MustCompile(`(?m)^([A-Z]+) (.*)$`).FindAllStringSubmatch(final, -1) {

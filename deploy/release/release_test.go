@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -150,9 +151,7 @@ func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 		t.Errorf("%d and %d files, want %d", len(one), len(two), want)
 	}
 	for name, data := range one {
-		if !bytes.Equal(data, two[name]) {
-			t.Errorf("%s differs: %d and %d bytes", name, len(data), len(two[name]))
-		}
+		expect.That(t, bytes.Equal(data, two[name]), "%s differs: %d and %d bytes", name, len(data), len(two[name]))
 	}
 }
 
@@ -177,9 +176,7 @@ func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 	must.Get(run(first, nil, "git", "clone", "--quiet", ".", source))(t)
 	must.Do(t, os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644))
 	err := makeRelease(source, t.TempDir(), targets)
-	if err == nil || !strings.Contains(err.Error(), "commit or stash them:\n?? new.go") {
-		t.Errorf("got %v", err)
-	}
+	expect.That(t, err != nil && strings.Contains(err.Error(), "commit or stash them:\n?? new.go"), "got %v", err)
 }
 
 func TestRelease_RefusesAFolderThatIsNotEmpty(t *testing.T) {

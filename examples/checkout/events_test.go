@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // closedEvent returns the event of an order's close.
@@ -65,9 +66,7 @@ func TestEvents_AReaderContinuesAfterAStop(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		before := len(r.rows("SELECT * FROM checkout_notifications"))
-		if before == 0 || before > orders/5+1 {
-			t.Errorf("%d customers were notified before the stop", before)
-		}
+		expect.That(t, before != 0 && before <= orders/5+1, "%d customers were notified before the stop", before)
 		r.registry = nil
 		r.read(r.newShop(nil))
 		time.Sleep(20 * time.Second)

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -92,9 +93,7 @@ func TestFilter_UnknownIDsCostFewReadsAndNewOnesAreVisibleAtOnce(t *testing.T) {
 		}
 		// A refused checkout leaves no order. Its id may cost a query.
 		_, err := one.Create(r.t.Context(), checkout.Request{}, checkout.Basket{ID: "refused", Customer: "ann", Points: 10_000, Items: []checkout.Line{{SKU: "ink", Quantity: 1}}})
-		if !errors.Is(err, checkout.ErrFewPoints) {
-			t.Error(err)
-		}
+		expect.That(t, errors.Is(err, checkout.ErrFewPoints), "%v", err)
 		if _, err := two.Get(r.t.Context(), "refused"); !errors.Is(err, shopdb.ErrNoOrder) {
 			t.Error(err)
 		}

@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
@@ -30,6 +29,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -93,9 +93,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r.onStop(connections.Close)
 	_, left, err := r.clients.Kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.DB(), producer.SQLite)))
-	if len(left) > 0 {
-		t.Fatal(left)
-	}
+	must.That(t, len(left) == 0, "%v", left)
 	for _, sku := range []string{"ink", "nib"} {
 		r.must(r.orders().PutStock(t.Context(), sku, startStock))
 	}
@@ -130,9 +128,7 @@ func (r *rig) onStop(f func()) { r.stops = append(r.stops, f) }
 
 func (r *rig) must(err error) {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 }
 
 // serve serves the shop to the rig's client over connections in memory.
@@ -276,9 +272,7 @@ func (r *rig) call(method, path, body string, headers ...string) response {
 func (r *rig) want(code int, method, path, body string, headers ...string) response {
 	r.t.Helper()
 	a := r.call(method, path, body, headers...)
-	if a.Code != code {
-		r.t.Errorf("%s %s %s: %d %s; want %d", method, path, body, a.Code, a.Body, code)
-	}
+	expect.Equal(r.t, a.Code, code, "%s %s %s: %s", method, path, body, a.Body)
 	return a
 }
 
@@ -343,9 +337,7 @@ func problem(t testing.TB, a response) (p checkout.Problem) {
 		t.Errorf("content type %q of %s", ct, a.Body)
 	}
 	a.into(t, &p)
-	if p.Status != a.Code || p.Title == "" || p.Detail == "" || p.Hint == "" || p.Type == "" {
-		t.Errorf("an incomplete problem: %+v", p)
-	}
+	expect.That(t, p.Status == a.Code && p.Title != "" && p.Detail != "" && p.Hint != "" && p.Type != "", "an incomplete problem: %+v", p)
 	return p
 }
 
@@ -382,9 +374,7 @@ func (r *rig) dump() map[string][]string {
 
 func (r *rig) same(what string, got, want any) {
 	r.t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	expect.Same(r.t, got, want, "%s", what)
 }
 
 // metric reads a counter, summed over its series that have these values of labels.

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
@@ -59,9 +60,7 @@ func TestShop_EveryPairOfStateAndEvent(t *testing.T) {
 				}
 				for _, header := range [][]string{nil, {checkout.HeaderKey, id}} {
 					p := problem(t, r.want(409, "POST", "/orders/"+id+"/"+path, "", header...))
-					if p.Order == nil || p.Order.Status != state || p.Order.ID != id {
-						t.Errorf("%s: the problem does not show the order: %+v", id, p)
-					}
+					expect.That(t, p.Order != nil && p.Order.Status == state && p.Order.ID == id, "%s: the problem does not show the order: %+v", id, p)
 				}
 				r.same("the database after "+id, r.dump(), before)
 				r.same(id, r.get(id).Status, state)
@@ -82,9 +81,7 @@ func TestShop_AnUnpaidOrderIsClosed(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		var o checkout.Order
 		r.want(201, "POST", "/orders", basket("a", 30)).into(t, &o)
-		if o.Status != checkout.Unpaid || o.SecondsLeft != 300 || o.DueAt.Sub(o.CreatedAt) != 5*time.Minute || o.Version != 1 {
-			t.Errorf("created: %+v", o)
-		}
+		expect.That(t, o.Status == checkout.Unpaid && o.SecondsLeft == 300 && o.DueAt.Sub(o.CreatedAt) == 5*time.Minute && o.Version == 1, "created: %+v", o)
 		time.Sleep(90*time.Second + time.Millisecond)
 		if o := r.get("a"); o.SecondsLeft != 210 || o.Status != checkout.Unpaid {
 			t.Errorf("after a minute and a half: %+v", o)
@@ -236,9 +233,7 @@ func TestShop_PastDueNoPaymentIsStartedAndACallbackIsAccepted(t *testing.T) {
 		r.create("asked")
 		time.Sleep(time.Until(o.DueAt.Add(time.Minute)))
 		p := problem(t, r.want(409, "POST", "/orders/asked/payments", ""))
-		if p.Order == nil || p.Order.Status != checkout.Closed || !strings.Contains(p.Hint, "new order") {
-			t.Errorf("%+v", p)
-		}
+		expect.That(t, p.Order != nil && p.Order.Status == checkout.Closed && strings.Contains(p.Hint, "new order"), "%+v", p)
 		if p := r.callback(payment); p.Outcome != "paid" || p.Order.Status != checkout.Paid {
 			t.Errorf("callback past due of an unpaid order: %+v", p)
 		}
@@ -407,9 +402,7 @@ func TestShop_WithAskFirstAReadOnlyShowsClosing(t *testing.T) {
 			t.Errorf("%+v, asked %d times", o, asked)
 		}
 		p := problem(t, r.want(409, "POST", "/orders/a/payments", ""))
-		if p.Order == nil || p.Order.Status != checkout.Closing || asked == 0 {
-			t.Errorf("%+v, asked %d times", p, asked)
-		}
+		expect.That(t, p.Order != nil && p.Order.Status == checkout.Closing && asked != 0, "%+v, asked %d times", p, asked)
 		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
 	})
 }

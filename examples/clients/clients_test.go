@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -69,9 +70,7 @@ func checkRecord(t *testing.T, run func(stdin []byte, args ...string) ([]byte, e
 		m.Headers = append(m.Headers, wire.Header{Key: name, Value: []byte(value)})
 	}
 	got, err := m.Decode()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.That(t, err == nil, "%v\n%s", err, out)
 	if delay := got.Order.Due.Sub(got.Order.CreatedAt); got.Order.ID != "ORD-20260301-000017" || delay != 5*time.Minute || !got.Release.Equal(got.Order.Due) {
 		t.Errorf("%+v: due after %v", got, delay)
 	}

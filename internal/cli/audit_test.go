@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -106,9 +107,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	}
 
 	out, code = r.runAudit(s, "table", 1, window)
-	if code != 3 || strings.Count(out, "-> ") != 1 || !strings.Contains(out, "and 3 more: --limit 0") {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 3 && strings.Count(out, "-> ") == 1 && strings.Contains(out, "and 3 more: --limit 0"), "exit %d\n%s", code, out)
 	var whole struct {
 		Findings []ops.Finding
 		Summary  ops.AuditSummary
@@ -123,14 +122,10 @@ func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	r := newRig(t) // no topics
 	window := ops.AuditOptions{From: time.Now().Add(-time.Hour), To: time.Now()}
 	out, code := r.runAudit(r.shop(), "table", 10, window)
-	if code != 6 || !strings.Contains(out, "not checked") || !strings.Contains(out, r.cfg.Topics.Events) {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 6 && strings.Contains(out, "not checked") && strings.Contains(out, r.cfg.Topics.Events), "exit %d\n%s", code, out)
 	r.kafka = nil
 	out, code = r.runAudit(r.shop(), "table", 10, window)
-	if code != 0 || !strings.Contains(out, config.EnvBrokers) {
-		t.Errorf("without Kafka: exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 0 && strings.Contains(out, config.EnvBrokers), "without Kafka: exit %d\n%s", code, out)
 }
 
 func TestAudit_RefusesWrongArguments(t *testing.T) {
@@ -165,8 +160,6 @@ func TestAudit_Table(t *testing.T) {
 	own := &mapping.Mapping{Status: mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(104)}}
 	printAudit(&out, ops.AuditSummary{Statuses: map[string]int{"101": 2, "104": 3, "200": 1}}, 0, own)
 	for _, want := range []string{"101 (unpaid)\t2", "104 (closed)\t3", "200 (counts as paid)\t1"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("without %q: %s", want, out.String())
-		}
+		expect.That(t, strings.Contains(out.String(), want), "without %q: %s", want, out.String())
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -173,9 +174,7 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 		}
 	}
 	p := report.Topics[0].Partitions[0]
-	if p.Committed == nil || *p.Committed != 5 || p.Waiting != 0 || p.Head != nil || p.Overdue != 0 {
-		t.Errorf("all is committed: %+v", p)
-	}
+	expect.That(t, p.Committed != nil && *p.Committed == 5 && p.Waiting == 0 && p.Head == nil && p.Overdue == 0, "all is committed: %+v", p)
 	if p.Owner == nil || p.Owner.ClientID != "orderclose" || p.Owner.Host == "" || report.Topics[0].State != "Stable" || report.Topics[0].Members != 1 {
 		t.Errorf("owner %+v of %+v", p.Owner, report.Topics[0])
 	}
@@ -240,9 +239,7 @@ func TestBroker_StatusWithoutABrokerFailsAtOnce(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
 	for command, want := range map[string]int{"status": 6, "forecast": 1} {
 		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, command, "--config", file)
-		if code != want || out != "" || !strings.Contains(stderr, "127.0.0.1:1") {
-			t.Errorf("%s: exit %d, %q, %q", command, code, out, stderr)
-		}
+		expect.That(t, code == want && out == "" && strings.Contains(stderr, "127.0.0.1:1"), "%s: exit %d, %q, %q", command, code, out, stderr)
 	}
 }
 
@@ -261,9 +258,7 @@ func TestBroker_ForecastCountsRecordsByTheirRelease(t *testing.T) {
 	var f ops.Forecast
 	r.json(&f, 0, "forecast")
 	minute, hour := f.Buckets[0], f.Buckets[1]
-	if minute.Topic != "delay_1m" || minute.Overdue != 0 || minute.Later != 0 || minute.Steps[0].Records != 1 {
-		t.Errorf("delay_1m: %+v", minute)
-	}
+	expect.That(t, minute.Topic == "delay_1m" && minute.Overdue == 0 && minute.Later == 0 && minute.Steps[0].Records == 1, "delay_1m: %+v", minute)
 	// Steps of five minutes: 2 and 3 minutes from now are in the first, 47 in the tenth.
 	if hour.Overdue != 1 || hour.Later != 0 || len(hour.Steps) != 12 || hour.Steps[0].Records != 3 || hour.Steps[9].Records != 1 {
 		t.Errorf("delay_1h: %+v", hour)
@@ -321,9 +316,7 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 				not = append(not, k.Check)
 			}
 		}
-		if got := strings.Join(not, ", "); got != want {
-			t.Errorf("%q: not checked are %s, want %s", mistake, got, want)
-		}
+		expect.Equal(t, strings.Join(not, ", "), want, "%q: not checked", mistake)
 	}
 }
 

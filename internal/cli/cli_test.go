@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -216,9 +216,7 @@ func golden(t *testing.T, name string, table func(w io.Writer)) {
 		must.Do(t, os.WriteFile(path, []byte(out.String()), 0o644))
 	}
 	want := must.Get(os.ReadFile(path))(t)
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	expect.Same(t, out.String(), string(want), "%s", path)
 }
 
 func TestLogger_NamesTopicsYamlInCommands(t *testing.T) {
@@ -256,9 +254,7 @@ func TestTrigger_PrintsSQLForAClient(t *testing.T) {
 	} {
 		out, errs, code := run(t, nil, append([]string{"trigger", "--config", file}, c.args...)...)
 		for _, want := range c.want {
-			if code != c.code || !strings.Contains(out+errs, want) {
-				t.Errorf("%v: exit %d, want %d and %s in\n%s%s", c.args, code, c.code, want, out, errs)
-			}
+			expect.That(t, code == c.code && strings.Contains(out+errs, want), "%v: exit %d, want %d and %s in\n%s%s", c.args, code, c.code, want, out, errs)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -68,9 +69,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	}
 	out, _, code := r.cli("dlq", "show", "0/0")
 	for _, want := range []string{"pending", "failed", "closing it failed", "order-close/0/99", "attempt", `order_id`} {
-		if code != 0 || !strings.Contains(out, want) {
-			t.Errorf("show exits with %d and does not contain %q:\n%s", code, want, out)
-		}
+		expect.That(t, code == 0 && strings.Contains(out, want), "show exits with %d and does not contain %q:\n%s", code, want, out)
 	}
 	var d struct {
 		Base64 []byte `json:"value_base64"`
@@ -88,12 +87,8 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 		t.Errorf("%+v", plan)
 	}
 	out, _, _ = r.cli("dlq", "redrive")
-	if !strings.Contains(out, "orderclose --config "+r.file+" dlq redrive --through 0/2 --yes\n") {
-		t.Errorf("the plan does not print the command:\n%s", out)
-	}
-	if len(r.records(r.cfg.Topics.Replay)) != 0 {
-		t.Error("the plan has sent records")
-	}
+	expect.That(t, strings.Contains(out, "orderclose --config "+r.file+" dlq redrive --through 0/2 --yes\n"), "the plan does not print the command:\n%s", out)
+	expect.That(t, len(r.records(r.cfg.Topics.Replay)) == 0, "the plan has sent records")
 	r.addDeadLetter("later", "failed", due) // after the plan
 	var result deadletters.Result
 	if r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes"); result.Done != 2 || result.Refused != 1 {
@@ -194,9 +189,7 @@ func TestDLQ_PlanTable(t *testing.T) {
 
 func TestDLQ_JSONHasPositionsInTheFormOfTheArguments(t *testing.T) {
 	b, err := json.Marshal(sampleLetters()[0])
-	if err != nil || !strings.Contains(string(b), `"at":"0/7"`) {
-		t.Errorf("%s, %v", b, err)
-	}
+	expect.That(t, err == nil && strings.Contains(string(b), `"at":"0/7"`), "%s, %v", b, err)
 	var l deadletters.Letter
 	if err := json.Unmarshal(b, &l); err != nil || l.At != (deadletters.Position{Offset: 7}) {
 		t.Errorf("%+v, %v", l, err)

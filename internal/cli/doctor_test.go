@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -100,9 +101,7 @@ func TestBroker_DoctorSaysWhatTheBrokersCannotDo(t *testing.T) {
 	})
 	out, _, code := r.cli("doctor") // this broker never tells append times
 	for _, want := range []string{"the brokers accept no idempotent appends", "the broker tells no append time"} {
-		if code != 0 || !strings.Contains(out, want) {
-			t.Errorf("exit %d, want %s:\n%s", code, want, out)
-		}
+		expect.That(t, code == 0 && strings.Contains(out, want), "exit %d, want %s:\n%s", code, want, out)
 	}
 }
 
@@ -134,9 +133,7 @@ func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
 
 func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
 	out, _, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
-	if code != 3 || !strings.Contains(out, "127.0.0.1:1") || !strings.Contains(out, "orderclose runbook kafka-is-down") {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1") && strings.Contains(out, "orderclose runbook kafka-is-down"), "exit %d\n%s", code, out)
 }
 
 func TestDoctor_PrintsTheFirstCommandsOfTheSectionThatAFixNames(t *testing.T) {
@@ -215,9 +212,7 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 }
 
 func TestDoctor_LimitOfClocks(t *testing.T) {
-	if clockCheckup("x", ops.ClockSkewWarning).OK != true || clockCheckup("x", -ops.ClockSkewWarning-1).OK {
-		t.Error("the limit")
-	}
+	expect.That(t, clockCheckup("x", ops.ClockSkewWarning).OK == true && !clockCheckup("x", -ops.ClockSkewWarning-1).OK, "the limit")
 }
 
 func TestDoctor_StockTable(t *testing.T) {
@@ -237,9 +232,7 @@ func TestDoctor_SaysThatEventsComeFromTheServiceThatCloses(t *testing.T) {
 	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"}
 	const want = "ok     events    orders are closed by a service: events come from it"
 	out, _, _ := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\ncloser: {kind: http, http: {url: \"http://shop/close\"}}\n"))
-	if !strings.Contains(out, want) {
-		t.Errorf("%s does not contain %q", out, want)
-	}
+	expect.That(t, strings.Contains(out, want), "%s does not contain %q", out, want)
 	if out, _, _ = run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n")); strings.Contains(out, "events") {
 		t.Errorf("orders are closed by SQL: %s", out)
 	}

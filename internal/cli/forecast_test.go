@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.
@@ -85,8 +86,6 @@ func TestForecast_TimesAreAsPreciseAsTheSteps(t *testing.T) {
 	} {
 		edges := ops.ForecastEdges(within)
 		steps := []ops.ForecastStep{{From: at, To: at.Add(edges[1])}, {From: at.Add(edges[len(edges)-2]), To: at.Add(edges[len(edges)-1])}}
-		if got := clock(ops.ForecastStepLength(within), steps); got != want {
-			t.Errorf("within %v: %q, want %q", within, got, want)
-		}
+		expect.Equal(t, clock(ops.ForecastStepLength(within), steps), want, "within %v", within)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -48,9 +49,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	refused := func(args ...string) {
 		t.Helper()
 		out, stderr, code := run(t, env, append(args, "--config", file)...)
-		if code != 3 || !strings.Contains(out+stderr, want) {
-			t.Errorf("%v: exit %d\n%s%s\nwant %s", args, code, out, stderr, want)
-		}
+		expect.That(t, code == 3 && strings.Contains(out+stderr, want), "%v: exit %d\n%s%s\nwant %s", args, code, out, stderr, want)
 	}
 	count := func(query string) (n int) {
 		t.Helper()
@@ -78,9 +77,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	}
 	refused("compensate", "--once")
 	refused("postpone", "--due-before", "now", "--by", "20m", "--plan", filepath.Join(t.TempDir(), "plan.jsonl"))
-	if open := count("SELECT COUNT(*) FROM t WHERE state = 0"); open != 1 {
-		t.Errorf("the order was closed")
-	}
+	expect.Equal(t, count("SELECT COUNT(*) FROM t WHERE state = 0"), 1, "the order was closed")
 }
 
 // litemall are tables with the columns of linlinjava/litemall that a mapping names, as far as its sources publish

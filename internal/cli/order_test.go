@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -70,9 +71,7 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	}
 	all := strings.Join(what, "\n")
 	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("the timeline does not contain %q:\n%s", want, all)
-		}
+		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
 	if history = s.pipeline().History(t.Context(), "nobody", 1000); codeOf(historyError(history, true)) != int(NotFound) {
 		t.Errorf("%+v", history)
@@ -141,9 +140,7 @@ func TestOrder_SaysWhyAServerIsMissing(t *testing.T) {
 }
 
 func TestSeveral_OneHasNoPlural(t *testing.T) {
-	if got := plural(0, "line") + plural(1, "line") + plural(int64(2), "line"); got != "0 lines1 line2 lines" {
-		t.Error(got)
-	}
+	expect.Equal(t, plural(0, "line")+plural(1, "line")+plural(int64(2), "line"), "0 lines1 line2 lines", "plural")
 }
 
 func TestOrder_Table(t *testing.T) {
@@ -180,9 +177,7 @@ func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {
 		cfg := config.Default()
 		cfg.Accept = []string{c.accept}
 		what, fix := doubt(c.counts, cfg)
-		if (what == "") != (c.want == "") || !strings.Contains(what, c.want) || (fix == "") != (what == "") {
-			t.Errorf("%+v: %q; %q", c.counts, what, fix)
-		}
+		expect.That(t, (what == "") == (c.want == "") && strings.Contains(what, c.want) && (fix == "") == (what == ""), "%+v: %q; %q", c.counts, what, fix)
 	}
 }
 
@@ -209,9 +204,7 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 			t.Errorf("exit %d, %v; want %d", codeOf(err), err, code)
 		}
 		for _, want := range wants {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("the list lacks %q:\n%s", want, out.String())
-			}
+			expect.That(t, strings.Contains(out.String(), want), "the list lacks %q:\n%s", want, out.String())
 		}
 	}
 	list(false, 0, "no late payment waits for a decision")

@@ -15,6 +15,8 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestPlanDelay_MergesConsecutiveEqualBuckets(t *testing.T) {
@@ -24,9 +26,7 @@ func TestPlanDelay_MergesConsecutiveEqualBuckets(t *testing.T) {
 		17 * time.Minute: {{Bucket: "5m", Topic: "delay_5m", Times: 3}, {Bucket: "1m", Topic: "delay_1m", Times: 2}},
 		time.Millisecond: {{Bucket: "10s", Topic: "delay_10s", Times: 1}},
 	} {
-		if diff := cmp.Diff(want, ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay).Hops); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", delay, diff)
-		}
+		expect.Same(t, ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay).Hops, want, "%v", delay)
 	}
 }
 
@@ -106,9 +106,7 @@ delays:
 	} {
 		args = append([]string{"delays", "explain", "--config", file, "--at", "2030-01-02T03:04:05Z"}, args...)
 		out, stderr, code := run(t, nil, args...)
-		if code != 0 {
-			t.Fatalf("%v: exit %d, %s", args, code, stderr)
-		}
+		must.That(t, code == 0, "%v: exit %d, %s", args, code, stderr)
 		all = append(all, fmt.Sprintf("$ %v\n%s", args[6:], out))
 		var answer ops.DelayAnswer
 		if out, _, code := run(t, nil, append(args, "-o", "json")...); code != 0 || json.Unmarshal([]byte(out), &answer) != nil || answer.Due.IsZero() {

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -61,9 +62,7 @@ func TestBroker_AReplayShowsAPlanFirstAndSendsOnceUnlessItIsRestarted(t *testing
 		if result.Sent != want.sent || result.Handled != want.handled || r.replayed() != want.all {
 			t.Errorf("run %d: %+v, %d are in the replay topic; want %+v", run+1, result, r.replayed(), want)
 		}
-		if !strings.Contains(stderr, "orderclose "+strings.Join(args[:len(args)-1], " ")) {
-			t.Errorf("run %d does not say how to continue: %s", run+1, stderr)
-		}
+		expect.That(t, strings.Contains(stderr, "orderclose "+strings.Join(args[:len(args)-1], " ")), "run %d does not say how to continue: %s", run+1, stderr)
 	}
 	if out, _, code := r.cli(args[:len(args)-1]...); code != 0 || !strings.Contains(out, "nothing to send again") || !strings.Contains(out, "--restart") {
 		t.Errorf("a plan after the end: exit %d, %s", code, out)

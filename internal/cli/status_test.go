@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -71,9 +72,7 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 		t.Fatalf("%v exits with %d, want 3", err, codeOf(err))
 	}
 	for _, want := range []string{"records overdue: delay_1m/0 at offset 900: 95 s", "orderclose@10.0.0.7", "orderclose runbook records-do-not-leave-a-delay-topic"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not contain %q", err, want)
-		}
+		expect.That(t, strings.Contains(err.Error(), want), "%q does not contain %q", err, want)
 	}
 }
 

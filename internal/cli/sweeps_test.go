@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -113,12 +114,8 @@ func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
 	l = ops.Lateness{}
 	r.json(&l, 0, "lateness")
 	relay, closer := l.Stages[0], l.Stages[1]
-	if relay.Appended != 2 || relay.Records != 2 || !relay.Complete || relay.P50 != 7 || relay.Max != 9 {
-		t.Errorf("%+v", relay)
-	}
-	if closer.Records != 1 || !closer.Complete || closer.P99 != 4 {
-		t.Errorf("%+v", closer)
-	}
+	expect.That(t, relay.Appended == 2 && relay.Records == 2 && relay.Complete && relay.P50 == 7 && relay.Max == 9, "%+v", relay)
+	expect.That(t, closer.Records == 1 && closer.Complete && closer.P99 == 4, "%+v", closer)
 	if table, _, code := r.cli("lateness", "--within", "30s"); code != 0 || !strings.Contains(table, "0, all") {
 		t.Errorf("exit %d, %s", code, table)
 	}

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -54,9 +53,7 @@ outbox: {in_flight: 3}
 			got = append(got, c)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, got, want, "changes")
 	if all := Changes(from, parseText(t, full)); len(all) == len(want) {
 		t.Error("the mapping of orders is not compared")
 	}
@@ -89,9 +86,7 @@ func TestChanges_DetectsEverySetting(t *testing.T) {
 		default:
 			return
 		}
-		if len(Changes(parseText(t, full), c)) == 0 {
-			t.Errorf("the change of %s is not detected", path)
-		}
+		expect.That(t, len(Changes(parseText(t, full), c)) != 0, "the change of %s is not detected", path)
 	}
 	each(reflect.ValueOf(c).Elem(), "Config")
 }
@@ -106,9 +101,7 @@ func TestChanges_ShowsRules(t *testing.T) {
 	}
 	got := Changes(from, parseText(t, one+"  - {match: {attributes: {pay: y}}, after: 2m}\n"))
 	want := []Change{{"delays.rules[1]", "every order: never", "pay y: after 2m", true}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, got, want, "changes")
 	if got, want := DescribeRule(from.Delays.Rules[0]), "category a, pay x or 3: after 9m grace 1m remind 2m 1m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -122,16 +115,10 @@ func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
 	given := parseText(t, "buckets: [10s, 1m]\ntopics: {prefix: new-}\ncloser: {batch: 8}\npartitions: 3\ndelays: {default: 9m}\n")
 	e := Effective(running, given)
 	want := orderclose.Buckets{{Topic: "old-delay_10s", Length: 10 * time.Second}, {Topic: "old-delay_1m", Length: time.Minute}}
-	if diff := cmp.Diff(want, e.Buckets); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if e.Closer.Batch != 7 || e.Topics.Prefix != "old-" || e.Partitions != 3 || e.Delays.Default != 9*time.Minute {
-		t.Errorf("%+v", e)
-	}
+	expect.Same(t, e.Buckets, want, "buckets")
+	expect.That(t, e.Closer.Batch == 7 && e.Topics.Prefix == "old-" && e.Partitions == 3 && e.Delays.Default == 9*time.Minute, "%+v", e)
 	for _, c := range Changes(running, e) {
-		if !c.Live {
-			t.Errorf("%v is not live and was applied", c)
-		}
+		expect.That(t, c.Live, "%v is not live and was applied", c)
 	}
 }
 

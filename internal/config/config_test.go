@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -55,9 +56,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
 		Tracing: config.Tracing{AfterDelay: config.LinkTrace},
 	}
-	if diff := cmp.Diff(want, config.Default()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, config.Default(), want, "default")
 }
 
 func TestDefault_ReturnsACopyEachTime(t *testing.T) {
@@ -74,9 +73,7 @@ func TestParse_RequiresOnlyBuckets(t *testing.T) {
 	want := config.Default()
 	want.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
 	want.Delays.ByCategory = map[string]time.Duration{} // the file gives no category a delay
-	if diff := cmp.Diff(want, c); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, c, want, "configuration")
 }
 
 func TestParse_ReadsEveryKey(t *testing.T) {
@@ -126,20 +123,14 @@ accept: [long_grace]
 		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
 		Accept:  []string{config.LongGrace},
 	}
-	if diff := cmp.Diff(want, c); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, c, want, "configuration")
 }
 
 func TestParse_ReadsTheKindOfALockAlone(t *testing.T) {
 	want := config.Default().Compensator.Lock
 	want.Kind = config.LockDatabase
-	if got := parse(t, "buckets: [1m]\ncompensator: {lock: database}").Compensator.Lock; got != want {
-		t.Errorf("%+v", got)
-	}
-	if got := parse(t, "buckets: [1m]\ncompensator: {lock: }").Compensator.Lock.Kind; got != config.LockRedis {
-		t.Errorf("an empty section is %q", got)
-	}
+	expect.Equal(t, parse(t, "buckets: [1m]\ncompensator: {lock: database}").Compensator.Lock, want, "lock")
+	expect.Equal(t, parse(t, "buckets: [1m]\ncompensator: {lock: }").Compensator.Lock.Kind, config.LockRedis, "an empty section")
 }
 
 func TestParse_AcceptsAliasesAndEmptySections(t *testing.T) {
@@ -150,16 +141,12 @@ delays:
   categories: # none yet
 topics:
 `)
-	if c.Delays.Default != time.Minute || len(c.Delays.ByCategory) != 0 || c.Topics.Close != "order-close" {
-		t.Errorf("got %+v", c)
-	}
+	expect.That(t, c.Delays.Default == time.Minute && len(c.Delays.ByCategory) == 0 && c.Topics.Close == "order-close", "got %+v", c)
 }
 
 func TestParse_AcceptsDelaysBelowTheSmallestBucketAndWindowsLineEnds(t *testing.T) {
 	c := parse(t, "buckets: [1m]\r\ndelays:\r\n  default: 5s\r\n\r\n")
-	if c.Delays.Default != 5*time.Second {
-		t.Errorf("default delay is %v", c.Delays.Default)
-	}
+	expect.Equal(t, c.Delays.Default, 5*time.Second, "default delay")
 }
 
 func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
@@ -172,9 +159,7 @@ func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 		}
 	}
 	c := parse(t, fmt.Sprintf(file, strings.Join(lifted, ", ")))
-	if !c.Accepts(config.LongGrace) || c.Accepts("far_due") {
-		t.Errorf("it accepts %v", c.Accept)
-	}
+	expect.That(t, c.Accepts(config.LongGrace) && !c.Accepts("far_due"), "it accepts %v", c.Accept)
 	for _, host := range []string{"127.0.0.1:80", "localhost", "[::1]:8080"} {
 		parse(t, "buckets: [1m]\ncloser: {payment: {url: \"http://"+host+"/x\"}}\n")
 	}
@@ -187,26 +172,20 @@ func TestGroups_ContainThePrefixAndTheTopic(t *testing.T) {
 	} {
 		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
 		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup(), c.ShadowGroup()}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("prefix %q (-want +got):\n%s", prefix, diff)
-		}
+		expect.Same(t, got, want, "prefix %q", prefix)
 	}
 }
 
 func TestLoad_NamesTheMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	_, err := config.Load(path)
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
-		t.Errorf("got %v", err)
-	}
+	expect.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), path), "got %v", err)
 }
 
 func parse(t *testing.T, text string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("topics.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("refused:\n%v", err)
-	}
+	must.That(t, err == nil, "refused:\n%v", err)
 	return c
 }
 
@@ -228,9 +207,7 @@ func TestParse_AcceptsDrainingBuckets(t *testing.T) {
 	want := orderclose.Buckets{
 		{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute, Draining: true}, {Topic: "delay_5m", Length: 5 * time.Minute},
 	}
-	if diff := cmp.Diff(want, c.Buckets); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, c.Buckets, want, "buckets")
 }
 
 func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -59,9 +60,7 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 		"ORDERCLOSE_LISTEN_FILE is not a variable of this program and has no effect",
 		"ORDERCLOSE_RELEASE_URI is not a variable of this program and has no effect; did you mean ORDERCLOSE_RELEASE_URL?",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, got, want, "warnings")
 	sources := must.Get(filepath.Glob("*.go"))(t)
 	for _, source := range sources {
 		text := must.Get(os.ReadFile(source))(t)
@@ -156,9 +155,7 @@ func TestRequire_NamesEveryMissingVariable(t *testing.T) {
 	err := s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
 	want := `ORDERCLOSE_DB_DSN is not set; export it, such as ORDERCLOSE_DB_DSN="user:password@tcp(127.0.0.1:3306)/shop", or name a file that holds it in ORDERCLOSE_DB_DSN_FILE
 ORDERCLOSE_REDIS_URL is not set; export it, such as ORDERCLOSE_REDIS_URL="redis://127.0.0.1:6379/0", or name a file that holds it in ORDERCLOSE_REDIS_URL_FILE`
-	if !errors.Is(err, config.ErrNotSet) || err.Error() != want {
-		t.Errorf("got\n%v\nwant\n%s", err, want)
-	}
+	expect.That(t, errors.Is(err, config.ErrNotSet) && err.Error() == want, "got\n%v\nwant\n%s", err, want)
 }
 
 func TestServers_PrintWithoutSecrets(t *testing.T) {
@@ -168,9 +165,7 @@ func TestServers_PrintWithoutSecrets(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("start", "servers", &s)
 	marshaled := must.Get(json.Marshal(s))(t)
 	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%+v %#v %s %q", s, s, &s, s), log.String(), string(marshaled)} {
-		if strings.Contains(text, "hunter2") || !strings.Contains(text, "a:1") {
-			t.Errorf("printed as %s", text)
-		}
+		expect.That(t, !strings.Contains(text, "hunter2") && strings.Contains(text, "a:1"), "printed as %s", text)
 	}
 }
 

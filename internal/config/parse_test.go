@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 const (
@@ -324,9 +326,7 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 	for _, row := range refusals {
 		t.Run(row.name, func(t *testing.T) {
 			c, err := config.Parse("t", []byte(row.file))
-			if err == nil {
-				t.Fatalf("accepted as %+v", c)
-			}
+			must.That(t, err != nil, "accepted as %+v", c)
 			if diff := cmp.Diff(row.want, strings.Split(err.Error(), "\n")); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -337,27 +337,19 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 func TestParse_ErrorUnwrapsToProblems(t *testing.T) {
 	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, mixed: both}\n"))
 	var all config.Problems
-	if !errors.As(err, &all) || len(all) != 2 {
-		t.Fatalf("want two problems, got %v", err)
-	}
+	must.That(t, errors.As(err, &all) && len(all) == 2, "want two problems, got %v", err)
 	var one config.Problem
-	if !errors.As(err, &one) {
-		t.Fatal("errors.As finds no Problem")
-	}
+	must.That(t, errors.As(err, &one), "errors.As finds no Problem")
 	want := config.Problem{File: "t", Line: 2, Column: 15, Path: "delays.max",
 		What: "10m is shorter than delays.default, 30m", Do: "raise it or set delays.default"}
-	if diff := cmp.Diff(want, one); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, one, want, "problem")
 }
 
 func TestParse_RefusesALargeBrokenFileQuickly(t *testing.T) {
 	file := "buckets: [1m]\ndelays:\n  categories:\n" + strings.Repeat("    a: 1m\n", 20_000) + "closer: [\n"
 	_, err := config.Parse("t", []byte(file))
 	var p config.Problem
-	if !errors.As(err, &p) || !strings.HasPrefix(p.What, "this is not YAML") || p.Line < 20_000 {
-		t.Errorf("got %v", err)
-	}
+	expect.That(t, errors.As(err, &p) && strings.HasPrefix(p.What, "this is not YAML") && p.Line >= 20_000, "got %v", err)
 }
 
 func TestParseDuration_AcceptsGoNotationAndDays(t *testing.T) {

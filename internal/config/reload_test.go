@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -61,9 +62,7 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	r.check("changed", 1, true)
 	reported := len(r.reported)
 	r.check("the same content", 1, true)
-	if len(r.reported) != reported {
-		t.Error("the same content was checked again")
-	}
+	expect.Equal(t, len(r.reported), reported, "the same content was checked again")
 	r.write("buckets: [10s, 1m, 5m]\ndelays: {default: 0s}\n")
 	r.check("half of it is wrong", 1, false)
 	r.check("and still is", 1, false)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -75,9 +76,7 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 			t.Errorf("%v: %v", row.env, err)
 			continue
 		}
-		if got := s.Kafka.String(); got != row.want {
-			t.Errorf("%v is %s, want %s", row.env, got, row.want)
-		}
+		expect.Equal(t, s.Kafka.String(), row.want, "%v", row.env)
 		if s.Kafka.TLS != nil && (s.Kafka.TLS.RootCAs != nil) != row.ca {
 			t.Errorf("%v: the CA is wrong", row.env)
 		}
@@ -188,13 +187,9 @@ func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	first := shown(t, s.Kafka)
 	makePair(t, dir, "relay")
 	second := shown(t, s.Kafka)
-	if second == first {
-		t.Error("the old certificate is presented")
-	}
+	expect.That(t, second != first, "the old certificate is presented")
 	write(t, key, "half of a k")
-	if shown(t, s.Kafka) != second {
-		t.Error("while the files are being replaced, the last matching pair is not presented")
-	}
+	expect.Equal(t, shown(t, s.Kafka), second, "while the files are being replaced, the last matching pair is not presented")
 }
 
 // shown returns the certificate that a broker sees.
@@ -230,9 +225,7 @@ func TestFromEnviron_ReadsTheTLSFilesOfDatabaseAndRedis(t *testing.T) {
 				continue
 			}
 			c := server.of(s)
-			if (c != nil) != row.tls {
-				t.Errorf("%v: TLS is %v", row.env, c)
-			}
+			expect.That(t, (c != nil) == row.tls, "%v: TLS is %v", row.env, c)
 			if c != nil && ((c.RootCAs != nil) != row.ca || (c.GetClientCertificate != nil) != row.present || c.InsecureSkipVerify || c.MinVersion != tls.VersionTLS12) {
 				t.Errorf("%v: wrong configuration %+v", row.env, c)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -44,9 +45,7 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 		}
 	}
 	for _, length := range []string{fmt.Sprintf("Key, %d bytes", len(m.Key)), fmt.Sprintf("Value, %d bytes", len(m.Value))} {
-		if !strings.Contains(doc, length) {
-			t.Errorf("wire.md does not contain %q", length)
-		}
+		expect.That(t, strings.Contains(doc, length), "wire.md does not contain %q", length)
 	}
 }
 
@@ -58,15 +57,11 @@ func TestWire_TheExampleIsDecodedAndRoutedAsDocumented(t *testing.T) {
 		m.Headers = append(m.Headers, wire.Header{Key: key, Value: []byte(value)})
 	}
 	r := must.Get(m.Decode())(t)
-	if !r.Release.Equal(r.Order.Due) {
-		t.Errorf("header due is %v and due_at %v", r.Release, r.Order.Due)
-	}
+	expect.That(t, r.Release.Equal(r.Order.Due), "header due is %v and due_at %v", r.Release, r.Order.Due)
 	c := config.Default()
 	topic := c.Buckets.Pick(r.Order.Due.Sub(r.Order.CreatedAt.Add(30 * time.Second))).Topic
 	want := fmt.Sprintf("goes to partition %d of %d of\n`%s`", int(murmur2(m.Key)&0x7fffffff)%c.Partitions, c.Partitions, topic)
-	if !strings.Contains(doc, want) {
-		t.Errorf("wire.md does not contain %q", want)
-	}
+	expect.That(t, strings.Contains(doc, want), "wire.md does not contain %q", want)
 }
 
 func TestWire_ListsTheDefaultBuckets(t *testing.T) {
@@ -89,9 +84,7 @@ func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
 		key := strings.Trim(strings.Split(row, "|")[1], " `")
 		h := murmur2([]byte(key))
 		want := fmt.Sprintf("| `%s` | `%08x` | %d | %d |", key, h, int32(h), (h&0x7fffffff)%12)
-		if row != want {
-			t.Errorf("got  %s\nwant %s", row, want)
-		}
+		expect.That(t, row == want, "got  %s\nwant %s", row, want)
 	}
 }
 
@@ -116,18 +109,14 @@ func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 	}
 	causes := strings.Join(words("| `cause` | what"), " ")
 	for _, err := range wire.Reasons() {
-		if !strings.Contains(causes, err.Error()) {
-			t.Errorf("wire.md does not list the cause %v", err)
-		}
+		expect.That(t, strings.Contains(causes, err.Error()), "wire.md does not list the cause %v", err)
 	}
 	for _, limit := range []string{
 		fmt.Sprintf("at most %d KB of it", wire.MaxDeadKey>>10), fmt.Sprintf("most %d KB", wire.MaxDeadValue>>10),
 		fmt.Sprintf("%d KB each", wire.MaxDeadHeader>>10), fmt.Sprintf("1 to %d bytes", orderclose.MaxIDBytes),
 		"at most " + strconv.Itoa(int(orderclose.MaxTolerance/time.Second)) + " s",
 	} {
-		if !strings.Contains(doc, limit) {
-			t.Errorf("wire.md does not contain %q", limit)
-		}
+		expect.That(t, strings.Contains(doc, limit), "wire.md does not contain %q", limit)
 	}
 }
 
@@ -138,9 +127,7 @@ func TestMurmur2_EqualsJavas(t *testing.T) {
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
 	} {
-		if got := int32(murmur2([]byte(key))); got != want {
-			t.Errorf("%q: %d, want %d", key, got, want)
-		}
+		expect.Equal(t, int32(murmur2([]byte(key))), want, "%q", key)
 	}
 }
 
@@ -242,9 +229,7 @@ func TestWire_TheRecordOfAProcessEqualsTheCode(t *testing.T) {
 func block(t *testing.T, doc, name string) string {
 	t.Helper()
 	m := regexp.MustCompile("(?s)```" + name + "\n(.*?)```").FindStringSubmatch(doc)
-	if m == nil {
-		t.Fatalf("wire.md has no block %q", name)
-	}
+	must.That(t, m != nil, "wire.md has no block %q", name)
 	return m[1]
 }
 
@@ -260,8 +245,6 @@ func rows(t *testing.T, doc, header string) (rows []string) {
 			rows = append(rows, line)
 		}
 	}
-	if !found || len(rows) == 0 {
-		t.Fatalf("wire.md has no table %q", header)
-	}
+	must.That(t, found && len(rows) != 0, "wire.md has no table %q", header)
 	return rows
 }

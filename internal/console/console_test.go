@@ -24,6 +24,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -107,9 +108,7 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 func (r *rig) open(path string) string {
 	r.t.Helper()
 	res, body := r.do(http.MethodGet, path, "en", nil)
-	if res.StatusCode != http.StatusOK {
-		r.t.Fatalf("%s: %s\n%s", path, res.Status, body)
-	}
+	must.That(r.t, res.StatusCode == http.StatusOK, "%s: %s\n%s", path, res.Status, body)
 	return body
 }
 
@@ -146,9 +145,7 @@ func (r *rig) putStock(sku string) {
 func contains(t *testing.T, body string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
-		if !strings.Contains(body, want) {
-			t.Errorf("the page lacks %q:\n%s", want, body)
-		}
+		expect.That(t, strings.Contains(body, want), "the page lacks %q:\n%s", want, body)
 	}
 }
 
@@ -166,9 +163,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
 	contains(t, page, `<html lang="zh">`, "订单关闭已经或即将延迟")
-	if got := res.Header.Get("Content-Language"); got != "zh" {
-		t.Errorf("Content-Language %q", got)
-	}
+	expect.Equal(t, res.Header.Get("Content-Language"), "zh", "Content-Language")
 	var status statusAnswer
 	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.ActNow || status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
 		t.Errorf("%d: %+v", code, status)
@@ -186,9 +181,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	}
 	r.c.asks.Overdue.Forget()
 	page := r.open("/")
-	if strings.Index(page, `id="overdue"`) > strings.Index(page, `id="problems"`) {
-		t.Error("the number of overdue orders stands below the problems")
-	}
+	expect.That(t, strings.Index(page, `id="overdue"`) <= strings.Index(page, `id="problems"`), "the number of overdue orders stands below the problems")
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	must.Do(t, r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"))
@@ -225,21 +218,15 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}))(t)
 	res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"closed"}})
 	contains(t, page, "handed to the closer", "closed by pipeline", "2 of ink came back", `id="timeline"`)
-	if res.StatusCode != http.StatusOK {
-		t.Error(res.Status)
-	}
+	expect.Equal(t, res.StatusCode, http.StatusOK, "status")
 	res, page = r.do(http.MethodPost, "/order", "en", url.Values{"id": {"nobody"}})
 	contains(t, page, "This order was found nowhere", "order-close/")
-	if res.StatusCode != http.StatusNotFound {
-		t.Error(res.Status)
-	}
+	expect.Equal(t, res.StatusCode, http.StatusNotFound, "status")
 	var h ops.History
 	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"closed"}`, &h); code != http.StatusOK || h.Database.Receipt == nil || len(h.Timeline) < 4 {
 		t.Errorf("%d: %+v", code, h)
 	}
-	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h); code != http.StatusNotFound {
-		t.Error(code)
-	}
+	expect.Equal(t, r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h), http.StatusNotFound, "status of an unknown order")
 }
 
 // The page of an order says which rule matches now, and whether the row was written by it.
@@ -279,9 +266,7 @@ func TestPages_ShowHostileTextHarmless(t *testing.T) {
 			t.Errorf("%.40q: %s, %d bytes\n%.3000s", id, res.Status, len(page), page)
 		}
 		_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {id}})
-		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") {
-			t.Errorf("%.40q:\n%.3000s", id, page)
-		}
+		expect.That(t, !strings.Contains(page, "<script>alert") && !strings.Contains(page, "<img"), "%.40q:\n%.3000s", id, page)
 	}
 	if res, _ := r.do(http.MethodPost, "/order", "en", url.Values{"id": {strings.Repeat("x", 2<<20)}}); res.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large form: %s", res.Status)
@@ -298,9 +283,7 @@ func TestDelays_CalculatesTheWayOfAnOrder(t *testing.T) {
 	if code := r.json(http.MethodPost, "/api/v1/delays", `{"category":"ticket"}`, &way); code != http.StatusOK || way.Due.Sub(way.Made) != 7*time.Minute || way.Path.Appends != 8 {
 		t.Errorf("%d: %+v", code, way)
 	}
-	if code := r.json(http.MethodPost, "/api/v1/delays", `{"categories":1}`, &struct{}{}); code != http.StatusBadRequest {
-		t.Errorf("an unknown field: %d", code)
-	}
+	expect.Equal(t, r.json(http.MethodPost, "/api/v1/delays", `{"categories":1}`, &struct{}{}), http.StatusBadRequest, "an unknown field")
 }
 
 func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
@@ -369,9 +352,7 @@ func TestConsole_RefusesABrokenForm(t *testing.T) {
 		req.Header.Set("X-User", r.user)
 		res := must.Get(http.DefaultClient.Do(req))(t)
 		res.Body.Close()
-		if res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s answers %s", path, res.Status)
-		}
+		expect.Equal(t, res.StatusCode, http.StatusBadRequest, "%s answers %s", path, res.Status)
 	}
 }
 
@@ -400,9 +381,7 @@ func TestSweeps_ListOnlyLossesOfRecordsThatWaited(t *testing.T) {
 	}
 	page := r.open("/sweeps")
 	contains(t, page, "<td>delay_1h/0</td><td class=\"n\">1,413</td>", `<p id="no-loss">`)
-	if strings.Contains(page, "first start</td>") {
-		t.Error("the page lists a notice without a loss")
-	}
+	expect.That(t, !strings.Contains(page, "first start</td>"), "the page lists a notice without a loss")
 }
 
 func TestDelays_ShowWhenTheyChanged(t *testing.T) {

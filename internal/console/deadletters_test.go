@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -41,22 +42,16 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 	r.indexed(120)
 	page := r.open("/dead-letters")
 	contains(t, page, `data-cause="failed"`, `<td class="n">60</td>`, `<tr data-at="0/119">`, `<a id="older" rel="next" href="?after=0%2F70">`, `<form id="plan-redrive"`)
-	if n := strings.Count(page, "<tr data-at="); n != 50 {
-		t.Errorf("the page lists %d", n)
-	}
+	expect.Equal(t, strings.Count(page, "<tr data-at="), 50, "dead letters on the page")
 	page = r.open("/dead-letters?cause=failed&after=0/118")
 	contains(t, page, `<tr data-at="0/116">`, `<option value="failed" selected>`)
-	if strings.Contains(page, `data-at="0/117"`) {
-		t.Error("a dead letter of another cause is listed")
-	}
+	expect.That(t, !strings.Contains(page, `data-at="0/117"`), "a dead letter of another cause is listed")
 	contains(t, r.open("/dead-letters?topic=order-close"), `data-at="0/119"`)
 	contains(t, r.open("/dead-letters?topic=nothing"), `id="no-letters"`)
 	contains(t, r.open("/dead-letters?since=2100-01-01T00:00"), `id="no-letters"`)
 	_, page = r.do(http.MethodPost, "/dead-letters", "en", url.Values{"order": {"order-7"}, "all": {"1"}})
 	contains(t, page, `data-at="0/7"`)
-	if n := strings.Count(page, "<tr data-at="); n != 1 {
-		t.Errorf("%d dead letters of one order", n)
-	}
+	expect.Equal(t, strings.Count(page, "<tr data-at="), 1, "dead letters of one order")
 	for _, bad := range []string{"?after=x", "?since=soon"} {
 		if res, _ := r.do(http.MethodGet, "/dead-letters"+bad, "en", nil); res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %s", bad, res.Status)

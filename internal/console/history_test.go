@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -46,12 +47,8 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 	if late := all[2].Lines[1]; late.Last != 1.5 || late.Points != "0,50 333,50 667,50 " {
 		t.Errorf("the lateness was measured in the second minute, and holds for two: %+v", late)
 	}
-	if all[1].Lines[0].Last != 1907 || all[2].Lines[0].Points != "0,100 333,67 667,33 1000,0 " {
-		t.Errorf("%+v", all)
-	}
-	if trends(samples[:1]) != nil {
-		t.Error("one sample has no rate")
-	}
+	expect.That(t, all[1].Lines[0].Last == 1907 && all[2].Lines[0].Points == "0,100 333,67 667,33 1000,0 ", "%+v", all)
+	expect.That(t, trends(samples[:1]) == nil, "one sample has no rate")
 }
 
 // While a page is open a status comes each ten seconds: the newest is shown at once, and one a minute is kept.
@@ -71,9 +68,7 @@ func TestHistory_IsBounded(t *testing.T) {
 	h.add(unread, ops.Lateness{}, topics)
 	unread.Topics[0] = ops.TopicStatus{Topic: "delay_1m", Problem: "no such topic"}
 	h.add(unread, ops.Lateness{}, topics)
-	if h.samples()[maxSamples-1].At != samples[maxSamples-1].At {
-		t.Error("what could not be read counts as 0")
-	}
+	expect.Equal(t, h.samples()[maxSamples-1].At, samples[maxSamples-1].At, "what could not be read counts as 0")
 }
 
 func TestNow_ShowsTheLastHours(t *testing.T) {

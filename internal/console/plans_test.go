@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -34,9 +35,7 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time) {
 func (r *rig) plan(form url.Values) (path, page string) {
 	r.t.Helper()
 	res, body := r.do(http.MethodPost, "/plans", "en", form)
-	if res.StatusCode != http.StatusSeeOther {
-		r.t.Fatalf("%v: %s\n%s", form, res.Status, body)
-	}
+	must.That(r.t, res.StatusCode == http.StatusSeeOther, "%v: %s\n%s", form, res.Status, body)
 	return res.Header.Get("Location"), r.settled(res.Header.Get("Location"))
 }
 
@@ -141,9 +140,7 @@ func TestPlans_TheSecondOfTwoSaysThatAnotherWasFirst(t *testing.T) {
 	contains(t, r.confirm(second), `<dd id="done">0</dd>`, `id="by-others"`, "1 of the planned dead letters were handled by another action")
 	page = r.open("/plans")
 	contains(t, page, "<bdi>ann</bdi>", "<bdi>eve</bdi>", `Cause: <bdi>failed</bdi>`, "it is done")
-	if strings.Index(page, "<bdi>eve</bdi></td>") > strings.Index(page, "<bdi>ann</bdi></td>") {
-		t.Error("the list does not begin with the newest")
-	}
+	expect.That(t, strings.Index(page, "<bdi>eve</bdi></td>") <= strings.Index(page, "<bdi>ann</bdi></td>"), "the list does not begin with the newest")
 	var all []plan
 	if code := r.json(http.MethodGet, "/api/v1/plans", "", &all); code != http.StatusOK || len(all) != 2 || all[1].Handled != 1 || all[0].Planned != 1 || all[0].Ended.IsZero() {
 		t.Errorf("%d %+v", code, all)
@@ -164,9 +161,7 @@ func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
 	contains(t, r.open("/sweeps"), `<form id="plan-sweep"`)
 	path, page := r.plan(url.Values{"kind": {"sweep"}})
 	contains(t, page, `data-state="planned"`, "<dt>Overdue and unpaid</dt><dd>2</dd>")
-	if swept != 0 {
-		t.Error("the plan has swept")
-	}
+	expect.Equal(t, swept, 0, "the plan has swept")
 	contains(t, r.confirm(path), `data-state="failed"`, "1 failed", "&lt;b&gt;", "never published")
 }
 
@@ -184,9 +179,7 @@ func TestPlans_CanBeConfirmedOnceInTimeByTheirMaker(t *testing.T) {
 		return prepared{summary: 1, run: func(context.Context, progress) (any, int64, error) { return 2, 0, nil }}, nil
 	}
 	p, err := s.add("sweep", ann, nil, ready)
-	if err != nil || p.State != planning {
-		t.Fatal(p, err)
-	}
+	must.That(t, err == nil && p.State == planning, "%v %v", p, err)
 	s.running.Wait()
 	if _, err := s.confirm(p.ID, access.Identity{Name: "bob"}); !errors.Is(err, errNotYourPlan) {
 		t.Error(err)
@@ -329,9 +322,7 @@ func TestPlans_HaveAFewValuesOfEachField(t *testing.T) {
 	}
 	_, page := r.plan(url.Values{"kind": {"redrive"}, "at": many(maxValues)})
 	contains(t, page, "<bdi>0/19</bdi> and 980 more")
-	if n := len(given(many(100_000))); n != 100_000 {
-		t.Error(n)
-	}
+	expect.Equal(t, len(given(many(100_000))), 100_000, "number of given")
 }
 
 // The log says who began what, also if the process is killed before the action ends.
@@ -340,9 +331,7 @@ func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
 	r.addDeadLetter("a", "failed", time.Now().Add(-time.Minute))
 	path, _ := r.plan(url.Values{"kind": {"discard"}, "cause": {"failed"}, "stage": {""}, "at": {"0/0"}, "since": {"2020-01-01T00:00:00Z"}})
-	if strings.Contains(log.String(), "console action") {
-		t.Error("a plan is no action")
-	}
+	expect.That(t, !strings.Contains(log.String(), "console action"), "a plan is no action")
 	r.confirm(path)
 	r.c.Close()
 	var results []string
@@ -362,9 +351,7 @@ func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	if strings.Join(results, " ") != "running 0/1 done 1/1" {
-		t.Errorf("%q", results)
-	}
+	expect.Equal(t, strings.Join(results, " "), "running 0/1 done 1/1", "%q", results)
 }
 
 func TestLocalPath_LeadsToThisConsole(t *testing.T) {
@@ -372,8 +359,6 @@ func TestLocalPath_LeadsToThisConsole(t *testing.T) {
 		"/": "/", "/delays": "/delays", "/dead-letters/0/1": "/dead-letters/0/1", "": "/", "x": "/", "//other.example": "/", "/\\other.example": "/",
 		"/\t/other.example": "/", "/\n/other.example": "/", "https://other.example": "/", "/a?b": "/", "/../x": "/x", "/a/..//other.example": "/other.example",
 	} {
-		if got := localPath(p); got != want {
-			t.Errorf("%q leads to %q, want %q", p, got, want)
-		}
+		expect.Equal(t, localPath(p), want, "%q leads to", p)
 	}
 }

@@ -88,9 +88,7 @@ func lookAlertmanager(t *testing.T) string {
 			return path
 		}
 	}
-	if os.Getenv("REQUIRE_REAL") == "1" {
-		t.Fatal("no Alertmanager: run deploy/native/install.sh amtool")
-	}
+	must.That(t, os.Getenv("REQUIRE_REAL") != "1", "no Alertmanager: run deploy/native/install.sh amtool")
 	t.Skip("no Alertmanager")
 	return ""
 }
@@ -150,9 +148,7 @@ func edit(t *testing.T, name string, oldNew ...string) string {
 	t.Helper()
 	data := must.Get(os.ReadFile("../../deploy/alerts/" + name))(t)
 	for i := 0; i < len(oldNew); i += 2 {
-		if !bytes.Contains(data, []byte(oldNew[i])) {
-			t.Fatalf("%s has no %q", name, oldNew[i])
-		}
+		must.That(t, bytes.Contains(data, []byte(oldNew[i])), "%s has no %q", name, oldNew[i])
 		data = bytes.ReplaceAll(data, []byte(oldNew[i]), []byte(oldNew[i+1]))
 	}
 	return string(data)

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -80,17 +81,11 @@ func TestNotify_SendsSignedMessagesToDingTalk(t *testing.T) {
 		t.Fatalf("%d %s", status, answer)
 	}
 	m, _ := d.last()
-	if m.Markdown.Title != "[FIRING:2] OrdercloseNoRelay" {
-		t.Errorf("title %q", m.Markdown.Title)
-	}
+	expect.Equal(t, m.Markdown.Title, "[FIRING:2] OrdercloseNoRelay", "title")
 	for _, want := range []string{"**Alert number 0**", "Start a relay.", "(https://wiki.example/runbook#relay)", "Alert number 1", "@13800000000"} {
-		if !strings.Contains(m.Markdown.Text, want) {
-			t.Errorf("the text has no %q:\n%s", want, m.Markdown.Text)
-		}
+		expect.That(t, strings.Contains(m.Markdown.Text, want), "the text has no %q:\n%s", want, m.Markdown.Text)
 	}
-	if len(m.At.AtMobiles) != 1 {
-		t.Errorf("mentions %+v", m.At)
-	}
+	expect.Equal(t, len(m.At.AtMobiles), 1, "mentions %+v", m.At)
 	if status, _ := r.post("team", alerts("resolved", 1)); status != 200 {
 		t.Error("a resolved alert is not sent")
 	}
@@ -119,9 +114,7 @@ func TestNotify_TellsAlertmanagerWhetherARetryHelps(t *testing.T) {
 		d.say(c.answer)
 		r := newRig(t, team(t, c.address, c.secret))
 		status, answer := r.post("team", alerts("firing", 1))
-		if status != c.status || !strings.Contains(answer, c.want) {
-			t.Errorf("%s: %d %q; want %d and %q", c.name, status, answer, c.status, c.want)
-		}
+		expect.That(t, status == c.status && strings.Contains(answer, c.want), "%s: %d %q; want %d and %q", c.name, status, answer, c.status, c.want)
 		for _, secret := range []string{robotToken, robotSecret} {
 			if all := answer + r.logs.String(); strings.Contains(all, secret) {
 				t.Errorf("%s: the secret %s is in %s", c.name, secret, all)
@@ -182,9 +175,7 @@ func TestNotify_LongMessagesNameTheRest(t *testing.T) {
 	if _, err := fmt.Sscanf(m.Markdown.Text[strings.LastIndex(m.Markdown.Text, "… and"):], "… and %d more", &rest); err != nil || shown+rest != 500 || shown < 10 {
 		t.Errorf("%d shown, %d more, %v", shown, rest, err)
 	}
-	if !strings.HasPrefix(m.Markdown.Title, "[FIRING:500]") {
-		t.Errorf("title %q", m.Markdown.Title)
-	}
+	expect.That(t, strings.HasPrefix(m.Markdown.Title, "[FIRING:500]"), "title %q", m.Markdown.Title)
 	truncated := strings.Replace(alerts("firing", 3), `"version":"4"`, `"version":"4","truncatedAlerts":7`, 1)
 	if status, answer := r.post("team", truncated); status != 200 {
 		t.Fatalf("%d %s", status, answer)
@@ -242,9 +233,7 @@ func TestNotify_SendsAnyRequestByTemplates(t *testing.T) {
       limit: 60
 `, p.URL, secretFile(t, "sms-password")))
 	status, answer := r.post("sms", alerts("firing", 3))
-	if status != 200 {
-		t.Fatalf("%d %s", status, answer)
-	}
+	must.That(t, status == 200, "%d %s", status, answer)
 	if p.request.Method != "PUT" || p.request.URL.RawQuery != "user=shop" || p.request.Header.Get("Authorization") != "Bearer sms-password" {
 		t.Errorf("%s %s %v", p.request.Method, p.request.URL, p.request.Header)
 	}
@@ -261,9 +250,7 @@ func TestNotify_SendsAnyRequestByTemplates(t *testing.T) {
 	} {
 		p.status, p.answer = c.status, c.answer
 		status, answer := r.post("sms", alerts("firing", 1))
-		if status != c.want {
-			t.Errorf("%d %s: answered %d %s, want %d", c.status, c.answer, status, answer, c.want)
-		}
+		expect.That(t, status == c.want, "%d %s: answered %d %s, want %d", c.status, c.answer, status, answer, c.want)
 		if all := answer + r.logs.String(); strings.Contains(all, "sms-password") {
 			t.Errorf("the secret is in %s", all)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -180,9 +181,7 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		c.facts.Now = noon
 		v := Judge(c.facts)
 		i := slices.IndexFunc(v.Problems, func(p Problem) bool { return p.Kind == c.kind })
-		if i < 0 || !v.Problems[i].Since.Equal(c.want) {
-			t.Errorf("%s since %v: %+v", c.kind, c.want, v.Problems)
-		}
+		expect.That(t, i >= 0 && v.Problems[i].Since.Equal(c.want), "%s since %v: %+v", c.kind, c.want, v.Problems)
 	}
 }
 
@@ -232,9 +231,7 @@ func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 // At most 1,000 orders are counted, so old dead letters must not explain all of them.
 func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
 	for _, letters := range []int{0, 950, 5000} {
-		if got := (OverdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}).Severity(letters); got != Urgent {
-			t.Errorf("beside %d dead letters: %q", letters, got)
-		}
+		expect.Equal(t, (OverdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}).Severity(letters), Urgent, "beside %d dead letters", letters)
 	}
 }
 
@@ -263,13 +260,9 @@ func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 		"columns that orderclose did not create":                                    "columns that orderclose did not create",
 		"orderclose notify, orderclose version, stop":                               "orderclose notify, orderclose version, stop",
 	} {
-		if got := WithConfig(in, file); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		expect.Equal(t, WithConfig(in, file), want, "%q", in)
 	}
-	if got := WithConfig("orderclose status", ""); got != "orderclose status" {
-		t.Error(got)
-	}
+	expect.Equal(t, WithConfig("orderclose status", ""), "orderclose status", "with config")
 }
 
 func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
@@ -325,9 +318,7 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 			case p.State == Gone && p.EverySeconds == 0:
 				want = time.Time{} // it has announced itself once, when it started
 			}
-			if !p.Seen.Equal(want) {
-				t.Errorf("%s: %s was seen at %v, want %v", what, p.Name, p.Seen, want)
-			}
+			expect.That(t, p.Seen.Equal(want), "%s: %s was seen at %v, want %v", what, p.Name, p.Seen, want)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)

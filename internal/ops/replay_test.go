@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -145,17 +146,11 @@ func replay(t *testing.T, log *replayedLog, w ReplayWindow, o ReplayOptions) (Re
 func TestReplay_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 	log := newLog(t)
 	plan, err := NewReplayPlan(t.Context(), log, window)
-	if err != nil || plan.Records != 5 {
-		t.Fatalf("%+v, %v", plan, err)
-	}
+	must.That(t, err == nil && plan.Records == 5, "%+v, %v", plan, err)
 	var progress []int64
 	result, err := Replay(t.Context(), log, plan, ReplayOptions{Progress: func(done int64) { progress = append(progress, done) }})
-	if err != nil || result.Sent != 3 || result.Skipped != 2 {
-		t.Errorf("%+v, %v; want 3 sent and 2 skipped", result, err)
-	}
-	if diff := cmp.Diff([]int64{2, 4, 5}, progress); diff != "" {
-		t.Errorf("progress (-want +got):\n%s", diff)
-	}
+	expect.That(t, err == nil && result.Sent == 3 && result.Skipped == 2, "%+v, %v; want 3 sent and 2 skipped", result, err)
+	expect.Same(t, progress, []int64{2, 4, 5}, "progress")
 	keys := map[int]string{}
 	for p, messages := range log.sent {
 		for _, m := range messages {
@@ -165,9 +160,7 @@ func TestReplay_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[int]string{0: "b", 1: "ac"}, keys); diff != "" {
-		t.Errorf("by partition (-want +got):\n%s", diff)
-	}
+	expect.Same(t, keys, map[int]string{0: "b", 1: "ac"}, "by partition")
 }
 
 func TestReplay_ContinuesAfterAnInterruptionAndSendsNothingAfterTheEnd(t *testing.T) {
@@ -176,9 +169,7 @@ func TestReplay_ContinuesAfterAnInterruptionAndSendsNothingAfterTheEnd(t *testin
 	var sent []int
 	for _, want := range []error{log.fail, nil, nil} {
 		result, err := replay(t, log, window, ReplayOptions{Rate: 10}) // one record at a time
-		if !errors.Is(err, want) || result.NotKept != "" {
-			t.Fatalf("%+v, %v; want %v", result, err, want)
-		}
+		must.That(t, errors.Is(err, want) && result.NotKept == "", "%+v, %v; want %v", result, err, want)
 		sent = append(sent, result.Sent)
 	}
 	if diff := cmp.Diff([]int{1, 2, 0}, sent); diff != "" || log.keys() != "abc" {
@@ -223,9 +214,7 @@ func TestReplay_ThatMayNotKeepItsProgressSaysSoAndSends(t *testing.T) {
 	log := newLog(t)
 	log.refuse = &kafka.AccessError{What: "user ann lacks the ACL Read on Group replay-17"}
 	result, err := replay(t, log, window, ReplayOptions{})
-	if err != nil || result.Sent != 3 || !strings.Contains(result.NotKept, "lacks the ACL Read on Group") {
-		t.Errorf("%+v, %v", result, err)
-	}
+	expect.That(t, err == nil && result.Sent == 3 && strings.Contains(result.NotKept, "lacks the ACL Read on Group"), "%+v, %v", result, err)
 	log.refuse = errors.New("no coordinator")
 	if _, err := NewReplayPlan(t.Context(), log, window); !errors.Is(err, log.refuse) {
 		t.Errorf("%v: it may have sent a part before", err)
@@ -297,9 +286,7 @@ func TestReplay_SelectsOrdersCategoriesAndPartitions(t *testing.T) {
 			t.Errorf("%s: sent %s, %+v, %v; want %s, %d not selected, %v missing", c.what, log.keys(), r, err, c.sent, c.unselected, c.missing)
 		}
 	}
-	if slices.Contains(database.asked, "e") {
-		t.Errorf("the database was asked about %v: the record of e has a category", database.asked)
-	}
+	expect.That(t, !slices.Contains(database.asked, "e"), "the database was asked about %v: the record of e has a category", database.asked)
 	if _, err := NewReplayPlan(t.Context(), log, ReplayWindow{From: window.From, To: window.To, OnlyPartitions: []int{1}}); !errors.Is(err, ErrNoSuchPartition) {
 		t.Errorf("partition 1 of 1: %v", err)
 	}

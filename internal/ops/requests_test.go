@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -65,9 +66,7 @@ func TestRequests(t *testing.T) {
 			map[string]int{"OffsetFetch": 2, "ListOffsets": 2 + len(edges) - 1}},
 		{"what was appended", func() int {
 			_, err := countAppended(t.Context(), log, "order-close", now, 24*time.Hour, 48)
-			if err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, err)
 			return 0
 		}, map[string]int{"ListOffsets": 2 + 48}},
 		{"a lateness", func() int {

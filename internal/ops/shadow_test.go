@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -158,9 +159,7 @@ func TestReportShadow_ComparesEachOrderOfTheWindowOnce(t *testing.T) {
 		Store: s, Log: s, Topic: "shadow", From: from, To: to, Tolerance: time.Minute,
 		OnDifference: func(d ShadowDifference) error { seen[d.Order] = true; return nil },
 		Progress: func(done, total int64, _ string) {
-			if done < steps || total != 300 {
-				t.Errorf("step %d of %d after %d", done, total, steps)
-			}
+			expect.That(t, done >= steps && total == 300, "step %d of %d after %d", done, total, steps)
 			steps = done
 		},
 	})
@@ -174,9 +173,7 @@ func TestReportShadow_ComparesEachOrderOfTheWindowOnce(t *testing.T) {
 	if diff := cmp.Diff(want, sum); diff != "" || err != nil || steps != 300 {
 		t.Errorf("%v, step %d (-want +got):\n%s", err, steps, diff)
 	}
-	if len(seen) != theirs+1 || !seen["forgotten"] || !seen["o-00000"] || !seen["o-01000"] {
-		t.Errorf("%d differences: %v", len(seen), seen)
-	}
+	expect.That(t, len(seen) == theirs+1 && seen["forgotten"] && seen["o-00000"] && seen["o-01000"], "%d differences: %v", len(seen), seen)
 	if s.window[0] >= kafka.MomentOf(from) || s.window[1] != kafka.LogEnd { // a verdict may come late
 		t.Errorf("verdicts were read from %v to %v", s.window[0], s.window[1])
 	}
@@ -188,7 +185,5 @@ func TestReportShadow_EndsWithTheErrorOfOnDifference(t *testing.T) {
 	_, err := ReportShadow(t.Context(), ShadowOptions{
 		Store: s, Log: s, From: due, To: due.Add(time.Minute), Tolerance: time.Minute, OnDifference: func(ShadowDifference) error { return full },
 	})
-	if !errors.Is(err, full) {
-		t.Error(err)
-	}
+	expect.That(t, errors.Is(err, full), "%v", err)
 }

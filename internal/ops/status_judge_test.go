@@ -10,6 +10,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -71,9 +73,7 @@ func TestMissingOffsets_ReportsALogWithoutTheCommittedOffset(t *testing.T) {
 		{4, 5, 9, "1 offsets are gone"}, {10, 5, 9, "deleted and recreated"},
 	} {
 		got := missingOffsets(kafka.Commit{Offset: c.commit}, c.start, c.end)
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%+v: %q", c, got)
-		}
+		expect.That(t, (got == "") == (c.want == "") && strings.Contains(got, c.want), "%+v: %q", c, got)
 	}
 }
 
@@ -114,9 +114,7 @@ func TestWorst_FindsOnlyPartitionsBeyondTheLimit(t *testing.T) {
 			}
 		}
 		worst, found := r.Worst(OverdueLimit)
-		if found != (beyond > 0) || worst.Count != beyond || worst.Partition.Overdue != most {
-			t.Fatalf("%v: %v %+v", seconds, found, worst)
-		}
+		must.That(t, found == (beyond > 0) && worst.Count == beyond && worst.Partition.Overdue == most, "%v: %v %+v", seconds, found, worst)
 	})
 }
 
@@ -179,9 +177,7 @@ func TestFollow_SaysWhichProcessesAreFrozen(t *testing.T) {
 	} {
 		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{close: c.close, Partitions: c.after}}, Processes: []Process{{Process: wire.Process{Name: "a@h:1"}, State: Present}, {Process: wire.Process{Name: "b@h:2"}, State: Present}}}
 		r.Follow(Status{At: noon, Topics: []TopicStatus{{close: c.close, Partitions: c.before}}})
-		if r.Processes[0].State != c.want || r.Processes[1].State != Present {
-			t.Errorf("%s: %+v, want %s", what, r.Processes, c.want)
-		}
+		expect.That(t, r.Processes[0].State == c.want && r.Processes[1].State == Present, "%s: %+v, want %s", what, r.Processes, c.want)
 	}
 }
 
@@ -189,8 +185,6 @@ func TestWorst_PrefersWhatDoesNotCatchUp(t *testing.T) {
 	all := []PartitionStatus{{Partition: 0, Overdue: 90, CatchUp: 5}, {Partition: 1, Overdue: 40}, {Partition: 2, Overdue: 50}, {Partition: 3, Overdue: 99, CatchUp: 5}, {Partition: 4, Overdue: 45}}
 	for n, want := range []int{0, 0, 1, 2, 2, 2} {
 		worst, found := Status{Topics: []TopicStatus{{Partitions: all[:n]}}}.Worst(OverdueLimit)
-		if found != (n > 0) || worst.Partition.Partition != want || worst.Count != n {
-			t.Errorf("of %d: %+v", n, worst)
-		}
+		expect.That(t, found == (n > 0) && worst.Partition.Partition == want && worst.Count == n, "of %d: %+v", n, worst)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -113,9 +114,7 @@ func TestInspect_TheWindowCountsRecordsAppendedLongEnoughAgo(t *testing.T) {
 			bucket := ReadStatus(t.Context(), log, []TopicGroup{c.target}, func() time.Time { return log.now }).Topics[0]
 			got := []int64{bucket.Partitions[0].Window, bucket.Partitions[1].Window, bucket.Partitions[3].Window, bucket.Window}
 			// In partition 0, offset 1 was acked out of order, and so were 5 and 6. The last has no owner.
-			if diff := cmp.Diff([]int64{c.first, c.second, c.third, c.first + c.second + c.third}, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", c.name, diff)
-			}
+			expect.Same(t, got, []int64{c.first, c.second, c.third, c.first + c.second + c.third}, "%s", c.name)
 		}
 	})
 }
@@ -137,9 +136,7 @@ func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
 		if p := bucket.Partitions[1]; p.Owner == nil || p.Committed != nil {
 			t.Errorf("partition 1, without a commit: %+v", p)
 		}
-		if bucket.Partitions[3].Owner != nil {
-			t.Error("partition 3 has an owner")
-		}
+		expect.That(t, bucket.Partitions[3].Owner == nil, "partition 3 has an owner")
 		if !strings.Contains(r.Topics[1].Problem, "no such topic") || r.Problems() != 3 {
 			t.Errorf("%d problems; of the missing topic %q", r.Problems(), r.Topics[1].Problem)
 		}
@@ -231,9 +228,7 @@ func TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue(t *testing.T) {
 			if worst, found := r.Worst(OverdueLimit); found != c.want || found && worst.Record().Offset < c.from {
 				t.Errorf("%s: worst %+v, %v", name, worst, found)
 			}
-			if log.glances > maxFirstGaps+1+samples {
-				t.Errorf("%s: %d glances", name, log.glances)
-			}
+			expect.That(t, log.glances <= maxFirstGaps+1+samples, "%s: %d glances", name, log.glances)
 		}
 	})
 }
@@ -290,9 +285,7 @@ func TestInspect_TheFarthestDueTimeIsOfARecordThatWaits(t *testing.T) {
 
 func TestInspect_TheFarthestDueTimeIsOnlyAheadOfNow(t *testing.T) {
 	due := time.Now()
-	if s := (TopicStatus{Partitions: []PartitionStatus{{FarthestDue: due}}}).FarthestDue(due.Add(time.Second)); s != 0 {
-		t.Errorf("%v s, want 0", s)
-	}
+	expect.Equal(t, (TopicStatus{Partitions: []PartitionStatus{{FarthestDue: due}}}).FarthestDue(due.Add(time.Second)), 0, "seconds until the farthest due time")
 }
 
 func TestLeastOffset_IsTheSmallestPossible(t *testing.T) {
@@ -304,8 +297,6 @@ func TestLeastOffset_IsTheSmallestPossible(t *testing.T) {
 		{100, 110, 105, 0}, {100, 110, 110, 0}, {100, 110, 99, 0},
 		{100, 110, 400, 290 * time.Millisecond}, {100, 110, 50, -49 * time.Millisecond},
 	} {
-		if got := leastOffset(ms(c.sent), ms(c.answered), ms(c.at)); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
+		expect.Equal(t, leastOffset(ms(c.sent), ms(c.answered), ms(c.at)), c.want, "%+v", c)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -24,9 +25,7 @@ import (
 func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 	c := config.Default()
 	for _, s := range TopicSpecs(c) {
-		if s.BrokerTime != (s.Name != c.Topics.DeadLetter) {
-			t.Errorf("%s: stamped by the brokers: %v", s.Name, s.BrokerTime)
-		}
+		expect.Equal(t, s.BrokerTime, s.Name != c.Topics.DeadLetter, "%s: stamped by the brokers", s.Name)
 	}
 }
 
@@ -87,9 +86,7 @@ func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
 		ResourceType: sk.ResourceTypeTopic, ResourceName: topic,
 		Configs: []sk.IncrementalAlterConfigsRequestConfig{{Name: "cleanup.policy", Value: "compact", ConfigOperation: sk.ConfigOperationSet}},
 	}}})
-	if err != nil || res.Resources[0].Error != nil {
-		t.Fatal(err, res)
-	}
+	must.That(t, err == nil && res.Resources[0].Error == nil, "%v %v", err, res)
 	return k
 }
 
@@ -139,9 +136,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
 		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])
 	}
-	if !states["delay_10s"].Exists {
-		t.Error("the other topics were not created")
-	}
+	expect.That(t, states["delay_10s"].Exists, "the other topics were not created")
 
 	specs := TopicSpecs(c)
 	for i := range specs {

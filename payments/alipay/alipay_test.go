@@ -30,6 +30,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/alipay"
@@ -248,9 +249,7 @@ func TestAPI_AnswersByTheStatusOfTheTrade(t *testing.T) {
 					t.Errorf("Cancel: %q, %v, want %q", got, err, row.cancel)
 				}
 			}
-			if s.status[number] != row.after {
-				t.Errorf("its status is %q after the cancel", s.status[number])
-			}
+			expect.That(t, s.status[number] == row.after, "its status is %q after the cancel", s.status[number])
 		})
 	}
 }

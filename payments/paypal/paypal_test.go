@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
@@ -179,13 +180,9 @@ func TestAPI_TokensAreKeptAndReplaced(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	if s.tokens != 1 {
-		t.Errorf("%d tokens for 20 calls", s.tokens)
-	}
+	expect.Equal(t, s.tokens, 1, "tokens for 20 calls")
 	for _, host := range s.hosts {
-		if host != "api.sandbox.paypal.com" {
-			t.Errorf("the sandbox is at %s", host)
-		}
+		expect.Equal(t, host, "api.sandbox.paypal.com", "the sandbox is at")
 	}
 	s.mu.Lock()
 	s.valid = "another"
@@ -207,9 +204,7 @@ func TestAPI_TokensAreKeptAndReplaced(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if s.tokens != 2 || s.hosts[0] != "api.paypal.com" {
-		t.Errorf("%d tokens that end within two minutes, from %s", s.tokens, s.hosts[0])
-	}
+	expect.That(t, s.tokens == 2 && s.hosts[0] == "api.paypal.com", "%d tokens that end within two minutes, from %s", s.tokens, s.hosts[0])
 }
 
 func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {

@@ -13,10 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/stripe"
@@ -214,9 +213,7 @@ func TestAPI_AnswersByTheStateOfThePayment(t *testing.T) {
 				if after == "" {
 					after = was
 				}
-				if is != after {
-					t.Errorf("its status is %v after the cancel, want %s", is, after)
-				}
+				expect.That(t, is == after, "its status is %v after the cancel, want %s", is, after)
 			})
 		}
 	}
@@ -245,9 +242,7 @@ func TestAPI_AnOpenSessionIsOneCall(t *testing.T) {
 	s := start(t)
 	s.session("cs_1", "open", "unpaid", "")
 	must.Get(s.api(stripe.Options{}).Cancel(t.Context(), "cs_1"))(t)
-	if diff := cmp.Diff([]string{"POST /v1/checkout/sessions/cs_1/expire"}, s.requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	expect.Same(t, s.requests, []string{"POST /v1/checkout/sessions/cs_1/expire"}, "requests")
 }
 
 func TestAPI_ARefundedPaymentHasEnded(t *testing.T) {
@@ -360,9 +355,7 @@ func TestAPI_ARetryHasTheSameIdempotencyKeyAndALaterCancelAnother(t *testing.T) 
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
-	if len(s.keys) != 3 || s.keys[0] == "" || s.keys[0] != s.keys[1] || s.keys[1] == s.keys[2] {
-		t.Errorf("idempotency keys %q", s.keys)
-	}
+	expect.That(t, len(s.keys) == 3 && s.keys[0] != "" && s.keys[0] == s.keys[1] && s.keys[1] != s.keys[2], "idempotency keys %q", s.keys)
 }
 
 func TestAPI_NamesTheConnectedAccount(t *testing.T) {
@@ -374,9 +367,7 @@ func TestAPI_NamesTheConnectedAccount(t *testing.T) {
 		return false
 	}
 	must.Get(s.api(stripe.Options{Account: "acct_1"}).Cancel(t.Context(), "cs_1"))(t)
-	if diff := cmp.Diff([]string{"acct_1", "acct_1"}, accounts); diff != "" {
-		t.Errorf("accounts (-want +got):\n%s", diff)
-	}
+	expect.Same(t, accounts, []string{"acct_1", "acct_1"}, "accounts")
 }
 
 func TestAPI_OwnsSessionsAndIntents(t *testing.T) {

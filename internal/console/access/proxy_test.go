@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestProxy_IsBelievedFromListedAddressesOnly(t *testing.T) {
@@ -60,9 +61,7 @@ func TestProxy_GivesTheRole(t *testing.T) {
 		h.Host, h.RemoteAddr = "127.0.0.1", "10.0.0.7:1"
 		h.Header["X-Forwarded-User"], h.Header["X-Role"] = []string{"ann"}, row.roles
 		r.handler.ServeHTTP(httptest.NewRecorder(), h)
-		if r.identity.Role != row.want || r.identity.Name != "ann" {
-			t.Errorf("%q gives %+v, want %s", row.roles, r.identity, row.want)
-		}
+		expect.That(t, r.identity.Role == row.want && r.identity.Name == "ann", "%q gives %+v, want %s", row.roles, r.identity, row.want)
 	}
 }
 
@@ -189,8 +188,6 @@ func TestThrottle_AnAddressThatGuessesMustWait(t *testing.T) {
 		if resp := r.do(guess(32)); resp.StatusCode != 429 {
 			t.Errorf("a second guess in that second answers %s", resp.Status)
 		}
-		if lines := strings.Count(r.log.String(), `level=WARN msg="console login failed" address=127.0.0.1`); lines != 31 {
-			t.Errorf("%d lines tell of failed logins, want 31", lines)
-		}
+		expect.Equal(t, strings.Count(r.log.String(), `level=WARN msg="console login failed" address=127.0.0.1`), 31, "lines tell of failed logins")
 	})
 }

@@ -15,10 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -70,9 +69,7 @@ func TestWebFile_ErrorsNameTheLineAndQuoteNothing(t *testing.T) {
 		r := &rig{t: t, dir: t.TempDir()}
 		r.pair("server", nil)
 		_, err := access.New(access.Options{Settings: config.Console{Listen: "127.0.0.1:9465", WebConfigFile: r.write("web.yml", text)}})
-		if diff := cmp.Diff(webVariable+": "+want, fmt.Sprint(err)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
-		}
+		expect.Same(t, fmt.Sprint(err), webVariable+": "+want, "%q", text)
 	}
 }
 
@@ -107,13 +104,9 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 			}
 			r.write("web.yml", text)
 		}
-		if status(ben) != 401 || status(ann()) != 200 {
-			t.Error("the file is not used")
-		}
+		expect.That(t, status(ben) == 401 && status(ann()) == 200, "the file is not used")
 		users("ben")
-		if status(ben) != 200 || status(ann()) != 401 {
-			t.Error("the changed file is not used")
-		}
+		expect.That(t, status(ben) == 200 && status(ann()) == 401, "the changed file is not used")
 		for _, text := range []string{
 			"basic_auth_users: {ann: " + hash("secret of ann") + ", cem: x}",
 			"",                     // as while somebody writes the file: it must not let everybody in
@@ -122,23 +115,15 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 		} {
 			r.write("web.yml", text)
 			for range 3 {
-				if status(ben) != 200 || status(ann()) != 401 || status(user{}) != 401 {
-					t.Errorf("after %.20q the last valid file is not used", text)
-				}
+				expect.That(t, status(ben) == 200 && status(ann()) == 401 && status(user{}) == 401, "after %.20q the last valid file is not used", text)
 			}
 		}
 		must.Do(t, os.Remove(r.dir+"/web.yml"))
-		if status(ben) != 200 {
-			t.Error("the last valid file is not used")
-		}
+		expect.Equal(t, status(ben), 200, "the last valid file is not used")
 		users("ben", "cem")
-		if status(ben) != 200 {
-			t.Error("the repaired file is not used")
-		}
+		expect.Equal(t, status(ben), 200, "the repaired file is not used")
 		users("ann")
-		if status(ben) != 401 || status(ann()) != 200 {
-			t.Error("the changed file is not used")
-		}
+		expect.That(t, status(ben) == 401 && status(ann()) == 200, "the changed file is not used")
 		var got []string
 		for entry := range strings.Lines(r.log.String()) {
 			if _, text, ok := strings.Cut(entry, `msg="users `); ok {
@@ -162,9 +147,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 				got[i] = got[i][:at+len(ended)]
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the log (-want +got):\n%s", diff)
-		}
+		expect.Same(t, got, want, "the log")
 	})
 }
 
@@ -242,9 +225,7 @@ func TestWebFile_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	served := func() []byte {
 		t.Helper()
 		resp, cert, err := askTLS(t, address, "/", nil, "")
-		if err != nil || resp.StatusCode != 200 || resp.ProtoMajor != 1 {
-			t.Fatalf("%v, %+v", err, resp)
-		}
+		must.That(t, err == nil && resp.StatusCode == 200 && resp.ProtoMajor == 1, "%v, %+v", err, resp)
 		return cert
 	}
 	first := served()
@@ -255,12 +236,8 @@ func TestWebFile_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	}
 	r.write("server.key", "half of a k")
 	time.Sleep(1100 * time.Millisecond)
-	if !bytes.Equal(served(), next) {
-		t.Error("while the files are being replaced, the last matching pair is not served")
-	}
-	if !strings.Contains(r.log.String(), "rejected, keeping the previous ones") {
-		t.Errorf("the log does not report the files:\n%s", r.log)
-	}
+	expect.That(t, bytes.Equal(served(), next), "while the files are being replaced, the last matching pair is not served")
+	expect.That(t, strings.Contains(r.log.String(), "rejected, keeping the previous ones"), "the log does not report the files:\n%s", r.log)
 }
 
 // TLS, users and client certificates do not begin or end while the console runs.
@@ -309,9 +286,7 @@ func TestCertificates_NameTheUser(t *testing.T) {
 		r.reached, r.identity = "", access.Identity{}
 		resp, _, err := askTLS(t, address, "/", row.cert, basic("ann", "x"))
 		if row.status == 0 {
-			if err == nil || r.reached != "" {
-				t.Errorf("a certificate of another CA is accepted: %v, %+v", resp, r.identity)
-			}
+			expect.That(t, err != nil && r.reached == "", "a certificate of another CA is accepted: %v, %+v", resp, r.identity)
 			continue
 		}
 		if err != nil || resp.StatusCode != row.status || r.identity.Name != row.name || r.identity.Role != row.role || resp.Header.Get("WWW-Authenticate") != "" {

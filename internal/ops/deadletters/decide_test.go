@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -28,9 +29,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		"due too late": {now.Add(wire.MaxDelayLimit + time.Hour), ""},
 	} {
 		topic, m, refusal := rules.decide(letterOf(dead(t, "a", "failed", c.due)), now)
-		if topic != c.want || (refusal == "") == (c.want == "") {
-			t.Errorf("%s: %q, %q; want %q", what, topic, refusal, c.want)
-		}
+		expect.That(t, topic == c.want && (refusal == "") != (c.want == ""), "%s: %q, %q; want %q", what, topic, refusal, c.want)
 		if c.want == "" {
 			continue
 		}
@@ -75,9 +74,7 @@ func TestDecide_RefusesIncompleteRecords(t *testing.T) {
 		"event, many":   {"refused", wire.Message{Topic: "events", Key: []byte("a"), Headers: make([]wire.Header, 40)}, "only the first 32"},
 	} {
 		topic, _, refusal := rules.decide(letterOf(wire.DeadLetter(c.m, "closer", c.cause, "")), now)
-		if topic != "" || !strings.Contains(refusal, c.want) {
-			t.Errorf("%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
-		}
+		expect.That(t, topic == "" && strings.Contains(refusal, c.want), "%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
 	}
 }
 

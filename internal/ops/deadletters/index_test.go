@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -73,9 +74,7 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 					}
 				}
 				for cause, n := range x.Pending() {
-					if counts[cause] != n {
-						t.Fatalf("%d of %q are pending, want %d", n, cause, counts[cause])
-					}
+					must.That(t, counts[cause] == n, "%d of %q are pending, want %d", n, cause, counts[cause])
 				}
 			},
 		})
@@ -162,9 +161,7 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 	}
 	create("a", "b", "c", "d")
 	c := NewCatalog(client, deadTopic, slog.New(slog.DiscardHandler)).fed(t)
-	if got := c.keys(t, Query{}); got != "d c b a" {
-		t.Errorf("%q", got)
-	}
+	expect.Equal(t, c.keys(t, Query{}), "d c b a", "keys")
 	deleteRecords(t, broker.ListenAddrs(), 1)
 	if l := must.Get(c.List(t.Context(), Query{}))(t); len(l.Letters) != 3 || l.Gone != 1 {
 		t.Errorf("deleted: %d letters, %d gone", len(l.Letters), l.Gone)
@@ -194,7 +191,5 @@ func deleteRecords(t *testing.T, brokers []string, below int64) {
 	req := kmsg.NewDeleteRecordsRequest()
 	req.Topics = append(req.Topics, topic)
 	res, err := req.RequestWith(context.Background(), client)
-	if err != nil || res.Topics[0].Partitions[0].ErrorCode != 0 {
-		t.Fatal(res, err)
-	}
+	must.That(t, err == nil && res.Topics[0].Partitions[0].ErrorCode == 0, "%v %v", res, err)
 }

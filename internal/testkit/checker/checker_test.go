@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var epoch = time.UnixMilli(1_700_000_000_000)
@@ -69,9 +71,7 @@ func evidence() (*tables, *logs, Expect) {
 
 func TestEvaluate_AcceptsACorrectRun(t *testing.T) {
 	v := evaluate(evidence())
-	if !v.OK() || !v.StockOK || v.Early != 0 || v.Open != 0 || v.Closed() != 2 || v.Paid != 2 || v.Cancelled != 1 {
-		t.Errorf("%+v", v)
-	}
+	expect.That(t, v.OK() && v.StockOK && v.Early == 0 && v.Open == 0 && v.Closed() == 2 && v.Paid == 2 && v.Cancelled == 1, "%+v", v)
 }
 
 // TestEvaluate_AcceptsAHopWithEarlierAppendTime after a broker's clock was set back: the hop
@@ -433,9 +433,7 @@ func TestDoneAbove_ReadsRunsFromMetadata(t *testing.T) {
 			done = append(done, offset)
 		}
 	}
-	if fmt.Sprint(done) != "[9 11 14 15 16]" {
-		t.Errorf("the done offsets are %v", done)
-	}
+	expect.Equal(t, fmt.Sprint(done), "[9 11 14 15 16]", "the done offsets are %v", done)
 	for _, other := range []string{"", "other metadata", "r1:!", "r1:gA"} {
 		if runs := doneAbove(10, other); len(runs) > 0 {
 			t.Errorf("%q: %v", other, runs)

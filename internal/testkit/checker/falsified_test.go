@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -68,12 +69,8 @@ func (r *run) check() *checker.Verdict {
 
 func TestCheck_AcceptsARunThatKeptEveryPromise(t *testing.T) {
 	v := goodRun(t).check()
-	if len(v.Violations) > 0 || v.Orders != 2 || v.Paid != 1 || v.ByPath["pipeline"] != 1 {
-		t.Errorf("%+v", v)
-	}
-	if len(v.Samples) != 1 || v.Samples[0] != (checker.Sample{Due: due, Late: 40 * time.Millisecond, Path: "pipeline"}) {
-		t.Errorf("samples %+v", v.Samples)
-	}
+	expect.That(t, len(v.Violations) == 0 && v.Orders == 2 && v.Paid == 1 && v.ByPath["pipeline"] == 1, "%+v", v)
+	expect.That(t, len(v.Samples) == 1 && v.Samples[0] == (checker.Sample{Due: due, Late: 40 * time.Millisecond, Path: "pipeline"}), "samples %+v", v.Samples)
 }
 
 func TestCheck_FindsEveryBrokenPromise(t *testing.T) {

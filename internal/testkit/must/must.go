@@ -1,4 +1,4 @@
-// Package must ends a test at an error that the test is not about.
+// Package must ends a test at an error that the test is not about, or where it cannot go on.
 //
 //	must.Do(t, file.Close())
 //	file := must.Get(os.Open(name))(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -54,9 +55,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 				sum = *l.Summary
 			}
 		}
-		if code != wantCode {
-			t.Errorf("it exits with %d, want %d:\n%s", code, wantCode, out)
-		}
+		expect.That(t, code == wantCode, "it exits with %d, want %d:\n%s", code, wantCode, out)
 		return found, sum
 	}
 	want := map[ops.FindingKind][]string{ops.NoEvent: {"replayed-9"}}
@@ -146,9 +145,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	order("unknown")
 	r.rewrite("causes: {time: 2m}", "causes: {records: 0, time: 10s}")
 	out := r.must("compensate", "--once")
-	if !strings.Contains(out, "unknown") || !strings.Contains(out, " order unknown --budget") {
-		t.Errorf("without a budget:\n%s", out)
-	}
+	expect.That(t, strings.Contains(out, "unknown") && strings.Contains(out, " order unknown --budget"), "without a budget:\n%s", out)
 }
 
 // configureCauses sets the limit for looking up causes.

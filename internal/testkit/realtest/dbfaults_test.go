@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -110,9 +111,7 @@ func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 			"closed orders without one event": "SELECT COUNT(*) FROM receipts r" +
 				" WHERE (SELECT COUNT(*) FROM outbox_events e WHERE e.order_id = r.order_id AND e.payload NOT LIKE '%\"order.paid%') <> 1",
 		} {
-			if n := s.count(query); n != 0 {
-				t.Errorf("%d %s", n, what)
-			}
+			expect.Equal(t, s.count(query), 0, "%s", what)
 		}
 	})
 }
@@ -225,9 +224,7 @@ func (s *faultyPipeline) tooMany() (end func()) {
 			hogs = append(hogs, db)
 			if err := db.Ping(); err != nil {
 				my, ok := errors.AsType[*mysql.MySQLError](err)
-				if !ok || my.Number != 1040 {
-					s.t.Errorf("too many connections: %v", err)
-				}
+				expect.That(s.t, ok && my.Number == 1040, "too many connections: %v", err)
 				return
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -62,9 +63,7 @@ func publish(t *testing.T, version string) (module, proxy string) {
 	if err == nil {
 		err = file.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return module, "file://" + filepath.ToSlash(dir)
 }
 
@@ -84,9 +83,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
 		t.Parallel()
 		dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, "embed_"+strings.ToLower(rand.Text()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer func() {
 			if err := drop(t.Context()); err != nil {
 				t.Error(err)
@@ -95,16 +92,12 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 		cmd := exec.Command(program)
 		cmd.Env = append(os.Environ(), config.EnvDSN+"="+dsn)
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		expect.That(t, err == nil, "%v\n%s", err, out)
 		for _, want := range []string{
 			`booking "table 4, friday" is closed`, "order-read was read: closed", "order-unpaid was closed by the pipeline",
 			"the warehouse got back 2", "stock: 98 available, 2 reserved",
 		} {
-			if !strings.Contains(string(out), want) {
-				t.Errorf("no %q in\n%s", want, out)
-			}
+			expect.That(t, strings.Contains(string(out), want), "no %q in\n%s", want, out)
 		}
 	})
 }
@@ -156,8 +149,6 @@ func buildEmbed(t *testing.T) (program string) {
 	command("mod", "edit", "-dropreplace", module, "-droprequire", module)
 	command("get", module+"@"+version)
 	command("build", "-o", "embed", ".")
-	if got := command("list", "-m", module); got != module+" "+version+"\n" {
-		t.Errorf("the program was built with %s", got)
-	}
+	expect.Equal(t, command("list", "-m", module), module+" "+version+"\n", "the program was built with")
 	return filepath.Join(dir, "embed")
 }

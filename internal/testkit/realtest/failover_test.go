@@ -180,8 +180,6 @@ func (f *replicated) open(t *testing.T, driver string) {
 		t.Cleanup(func() { f.proxy.Close() })
 		f.db, err = sql.Open(driver, f.standby.dsn())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.db.Close() })
 }

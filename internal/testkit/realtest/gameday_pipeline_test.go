@@ -250,9 +250,7 @@ func (g *game) unknownOrders(n int) (orders []orderclose.Order) {
 		if err == nil {
 			_, err = g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, kafka.PartitionOf(m.Key, g.cfg.Partitions), []wire.Message{m})
 		}
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, err)
 		orders = append(orders, o)
 	}
 	return orders

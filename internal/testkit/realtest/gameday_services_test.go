@@ -200,9 +200,7 @@ func (g *game) mayAct() {
 	if err == nil {
 		err = os.WriteFile(file, fmt.Appendf(nil, "basic_auth_users: {ann: %s}\n", hash), 0o600)
 	}
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, err)
 	g.env = append(g.env, config.EnvConsoleActions+"=1", config.EnvConsoleWebConfig+"="+file, config.EnvConsoleOperators+"=ann")
 }
 
@@ -226,9 +224,7 @@ func (g *game) replayed(from time.Time, n int64) {
 		if err == nil {
 			err = json.Unmarshal(data, &plan)
 		}
-		if err != nil || res.StatusCode >= 300 {
-			g.t.Fatalf("%s %s: %d %s, %v", method, path, res.StatusCode, data, err)
-		}
+		must.That(g.t, err == nil && res.StatusCode < 300, "%s %s: %d %s, %v", method, path, res.StatusCode, data, err)
 	}
 	window := must.Get(json.Marshal(map[string]any{"kind": "replay", "fields": map[string][]string{
 		"from": {from.UTC().Format(time.RFC3339Nano)}, "to": {time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}}}))(g.t)

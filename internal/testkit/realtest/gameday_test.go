@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -66,14 +67,10 @@ func TestGameDay(t *testing.T) {
 			i.play(g)
 			g.noPage()
 			for _, alert := range slices.Concat(i.alerts, i.lasting) {
-				if !g.fired[alert] {
-					t.Errorf("%s did not fire", alert)
-				}
+				expect.That(t, g.fired[alert], "%s did not fire", alert)
 			}
 			for _, alert := range i.alerts {
-				if !g.ended[alert] {
-					t.Errorf("%s did not end", alert)
-				}
+				expect.That(t, g.ended[alert], "%s did not end", alert)
 			}
 		})
 	}
@@ -127,9 +124,7 @@ func (g *game) programs() {
 	if err == nil {
 		err = os.Symlink(program, filepath.Join(g.bin, "orderclose"))
 	}
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, err)
 	// The runbook's redis-cli asks the Redis of the machine on which it runs.
 	if cli, err := exec.LookPath("redis-cli"); err == nil {
 		script := fmt.Sprintf("#!/bin/sh\nexec %s -u '%s' \"$@\"\n", cli, g.servers.RedisURL)
@@ -236,9 +231,7 @@ func (g *game) fires(alerts ...string) {
 func (g *game) repaired() {
 	g.t.Helper()
 	firing, err := g.prometheus.firing()
-	if err != nil {
-		g.t.Error(err)
-	}
+	expect.NoError(g.t, err)
 	if g.paged == nil {
 		g.paged = map[string]bool{}
 	}
@@ -255,9 +248,7 @@ func (g *game) noPage() {
 	}
 	for began := time.Now(); time.Since(began) < 3*time.Second; <-time.After(time.Second) { // more than one evaluation
 		firing, err := g.prometheus.firing()
-		if err != nil {
-			g.t.Error(err)
-		}
+		expect.NoError(g.t, err)
 		// This alert averages three minutes, and three seconds here, but an outage is not shortened. So it pages here after
 		// each outage. That it does not page with its own durations is a case of deploy/alerts/pipeline.test.yml.
 		delete(firing, "OrdercloseCloseLate")
@@ -322,9 +313,7 @@ func (g *game) look(alerts ...string) {
 func (g *game) first(anchor string) {
 	g.t.Helper()
 	section, ok := runbook.At(anchor)
-	if !ok || len(section.First()) == 0 {
-		g.t.Errorf("the runbook has no commands in %s", anchor)
-	}
+	expect.That(g.t, ok && len(section.First()) != 0, "the runbook has no commands in %s", anchor)
 	for _, line := range section.First() {
 		out, code := g.do(line)
 		if g.t.Logf("%s: %s exits with %d", anchor, line, code); code == 2 || code == 127 {
@@ -521,9 +510,7 @@ func (g *game) park(b orderclose.Bucket, n int, due time.Time) string {
 		if err == nil {
 			_, err = g.kafka.Append(g.t.Context(), b.Topic, kafka.PartitionOf(m.Key, g.cfg.Partitions), []wire.Message{m})
 		}
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, err)
 	}
 	return id(0)
 }
@@ -537,9 +524,7 @@ func (g *game) allClosed() {
 		if err == nil && open == 0 {
 			return
 		}
-		if time.Since(began) > endWithin {
-			g.t.Fatalf("%d orders are open, %v", open, err)
-		}
+		must.That(g.t, time.Since(began) <= endWithin, "%d orders are open, %v", open, err)
 	}
 }
 

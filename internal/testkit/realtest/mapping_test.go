@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -148,9 +149,7 @@ func shopsOwnTables(o *ownTables) {
 		"stock that is not back":                  "SELECT ABS(free - 980) + ABS(held - 20) FROM t_goods_stock",
 		"orders with a receipt":                   "SELECT COUNT(*) - 30 FROM receipts",
 	} {
-		if n := o.count(query); n != 0 {
-			t.Errorf("%s: off by %d", what, n)
-		}
+		expect.Equal(t, o.count(query), 0, "%s: off by", what)
 	}
 	// Tables that do not match are reported before any change is made.
 	o.exec("ALTER TABLE t_order DROP KEY idx_state_deadline")

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -91,9 +92,7 @@ func killingADispatcherLosesNothing(t *testing.T, servers config.Servers) {
 	if n := len(r.shop.Added()); n < 100 || len(r.shop.RolledBack()) == 0 {
 		t.Errorf("%d orders were added, %d rolled back", n, len(r.shop.RolledBack()))
 	}
-	if v.ByPath["sweep"] != 0 || v.Closed() < many || v.Events != v.Closed() {
-		t.Errorf("closed by path %v, %d events", v.ByPath, v.Events)
-	}
+	expect.That(t, v.ByPath["sweep"] == 0 && v.Closed() >= many && v.Events == v.Closed(), "closed by path %v, %d events", v.ByPath, v.Events)
 	t.Logf("%d records of %d events", r.sent(r.cfg.Topics.Events), v.Events)
 }
 
@@ -159,8 +158,6 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 	defer mu.Unlock()
 	t.Logf("%d repeats", repeats)
 	for _, p := range seen {
-		if p.Quantity != 1 {
-			t.Errorf("%+v", p)
-		}
+		expect.Equal(t, p.Quantity, 1, "%+v", p)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -51,7 +52,5 @@ func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
 			closed++
 		}
 	}
-	if closed == 0 {
-		t.Error("no postponed order was closed")
-	}
+	expect.That(t, closed != 0, "no postponed order was closed")
 }

@@ -72,9 +72,7 @@ func racePayments(t *testing.T, servers config.Servers) {
 	p.calm.Store(true)
 	r.until("all closed orders were asked about again", func() bool {
 		until, _, err := r.store.Rechecked(t.Context(), r.cfg.Topics.Close, raceRecheck[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return r.count("SELECT COUNT(*) FROM receipts WHERE closed_at >= ?", until) == 0
 	})
 	stop()

@@ -8,6 +8,7 @@ import (
 
 	clientmetrics "github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -85,9 +86,7 @@ func (s *racingShop) judgeReminders(rounds *remindRounds) {
 		}
 	}
 	s.t.Logf("%d of %d orders must have a reminder, %d have one", must, len(s.all), len(reminders))
-	if must == 0 {
-		s.t.Errorf("no order was unpaid until a round of reminders was complete: %d rounds", len(rounds.seen))
-	}
+	expect.That(s.t, must != 0, "no order was unpaid until a round of reminders was complete: %d rounds", len(rounds.seen))
 }
 
 // between reports whether a round wrote all reminders up to from, and was complete before until.

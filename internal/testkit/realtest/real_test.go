@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -37,9 +38,7 @@ func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	r.settle()
 	r.drain()
 	v := r.check()
-	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] == 0 || v.Paid == 0 {
-		t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
-	}
+	expect.That(t, v.ByPath["sweep"] != 0 && v.ByPath["pipeline"] != 0 && v.Paid != 0, "%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 	for _, part := range []string{"relay", "closer", "compensator", "outbox"} {
 		if err := r.process(part).End(syscall.SIGTERM, waitLimit); err != nil {
 			t.Error(err)

@@ -9,6 +9,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -38,7 +39,5 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 			}
 		}
 	}))
-	if n := generations.Load(); n != 1 {
-		t.Errorf("%d generations in 20 s, want 1", n)
-	}
+	expect.Equal(t, generations.Load(), 1, "generations in 20 s")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -215,9 +216,7 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 	if err := lock.Hold(t.Context(), func(context.Context) error {
 		lock := "unavailable" // which a busy server may be
 		r.until("Redis answers", func() bool { lock = r.sweepOnce(); return lock != "unavailable" })
-		if lock != "" {
-			t.Errorf("while another process has the lock, it is %q", lock)
-		}
+		expect.Equal(t, lock, "", "while another process has the lock")
 		return nil
 	}); err != nil {
 		t.Error(err)

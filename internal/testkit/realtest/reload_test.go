@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
@@ -91,9 +92,7 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	if code, body := reload(); code != http.StatusBadRequest || !strings.Contains(body, "topics.yaml:7:55: delays.categories.physical") || !strings.Contains(body, "has no unit") {
 		t.Errorf("POST: %d %s", code, body)
 	}
-	if delay("fresh") != 3*time.Second {
-		t.Error("half of a file with a mistake was taken")
-	}
+	expect.Equal(t, delay("fresh"), 3*time.Second, "half of a file with a mistake was taken")
 	r.rewrite("physical: 4,", "physical: 4s,")
 	if code, body := reload(); code != http.StatusOK || metric("config_last_reload_successful") != "1" {
 		t.Errorf("POST: %d %s", code, body)

@@ -125,7 +125,6 @@ func newRigBy(t *testing.T, s config.Servers, program string) *rig {
 // prepare creates topics and schema, by the commands if a program is given, and opens the shop.
 func (r *rig) prepare() {
 	r.t.Helper()
-	var err error
 	r.store = must.Get(store.Open(store.Options{DSN: r.servers.DSN}))(r.t)
 	r.t.Cleanup(func() { r.store.Close() })
 	if r.program != "" {
@@ -154,9 +153,7 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 		}
 	})
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, r.database())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { r.clean(drop) })
 	r.servers.DSN = dsn
 	r.file = filepath.Join(t.TempDir(), "topics.yaml")
@@ -223,9 +220,7 @@ func (r *rig) edit(change func(text string) string) {
 	if err == nil {
 		err = os.Rename(r.file+".new", r.file)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 }
 
 // rewrite replaces texts of the rig's topics.yaml.
@@ -244,7 +239,6 @@ func (r *rig) configure(text string) {
 // readConfig reads the topics.yaml again that a test has changed.
 func (r *rig) readConfig() {
 	r.t.Helper()
-	var err error
 	r.cfg = must.Get(config.Load(r.file))(r.t)
 }
 
@@ -340,7 +334,6 @@ func (r *rig) command(args ...string) *exec.Cmd {
 	r.t.Helper()
 	path := r.program
 	if path == "" {
-		var err error
 		path = must.Get(binary())(r.t)
 	}
 	if args[0] == "topics" || args[0] == "migrate" { // on a busy machine everything takes many times longer
@@ -407,9 +400,7 @@ func (r *rig) process(name string) *process.Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.processes[name]
-	if p == nil {
-		r.t.Fatalf("no process %s was started", name)
-	}
+	must.That(r.t, p != nil, "no process %s was started", name)
 	return p
 }
 
@@ -480,7 +471,6 @@ func (r *rig) settle() {
 // useOutbox makes the shop schedule half of its orders in their own transactions.
 func (r *rig) useOutbox() {
 	r.t.Helper()
-	var err error
 	r.shop.Outbox = must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(r.store.Dialect()), TopicsFile: r.file}))(r.t)
 }
 

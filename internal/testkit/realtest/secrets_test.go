@@ -31,6 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -143,9 +144,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, err)
 }
 
 // database creates a database and a user with a marked password. It returns the database as root, and
@@ -153,9 +152,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 func (r *secretsRig) database(server, name string) (*store.Store, string) {
 	r.t.Helper()
 	dsn, drop, err := scenario.CreateDatabase(r.t.Context(), server, nil, name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	root := must.Get(store.Open(store.Options{DSN: dsn}))(r.t)
 	password := r.secret(config.EnvDSN)
 	for _, statement := range []string{"CREATE USER " + name + "@'%' IDENTIFIED BY '" + password + "'", "GRANT ALL ON " + name + ".* TO " + name + "@'%'"} {
@@ -261,9 +258,7 @@ func (r *secretsRig) must(args ...string) {
 	var out bytes.Buffer
 	err := r.command(r.t.Context(), &out, nil, args...).Run()
 	r.find(r.t, "orderclose "+strings.Join(args, " "), out.String())
-	if err != nil {
-		r.t.Fatalf("orderclose %v: %v\n%s", args, err, &out)
-	}
+	must.That(r.t, err == nil, "orderclose %v: %v\n%s", args, err, &out)
 }
 
 // play runs all roles. They close an order, write dead letters, and are asked for everything that they
@@ -335,9 +330,7 @@ func (r *secretsRig) console() {
 		res := must.Get(http.DefaultClient.Do(req))(r.t)
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
-		if err != nil || res.StatusCode == http.StatusUnauthorized {
-			r.t.Errorf("GET %s: %s, %v", path, res.Status, err)
-		}
+		expect.That(r.t, err == nil && res.StatusCode != http.StatusUnauthorized, "GET %s: %s, %v", path, res.Status, err)
 		r.find(r.t, "the console: GET "+path, fmt.Sprint(res.Header)+string(body))
 	}
 }
@@ -346,9 +339,7 @@ func (r *secretsRig) console() {
 func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 	r.t.Helper()
 	_, end, err := admin.Bounds(r.t.Context(), topic, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	var all strings.Builder
 	for at := int64(0); at < end; {
 		var records []wire.Message
@@ -513,8 +504,6 @@ func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics s
 		<-ended
 	}
 	log := out.Tail(1 << 24)
-	if log == "" {
-		t.Error("the roles printed nothing")
-	}
+	expect.That(t, log != "", "the roles printed nothing")
 	r.find(t, "the output of the roles", log)
 }

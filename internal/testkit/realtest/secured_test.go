@@ -148,9 +148,7 @@ func (b *broker) scramUsersBy(mechanism kafkago.ScramMechanism, h func() hash.Ha
 	}
 	res := must.Get(b.admin.AlterUserScramCredentials(b.t.Context(), &kafkago.AlterUserScramCredentialsRequest{Upsertions: all}))(b.t)
 	for _, r := range res.Results {
-		if r.Error != nil {
-			b.t.Fatalf("user %s: %v", r.User, r.Error)
-		}
+		must.That(b.t, r.Error == nil, "user %s: %v", r.User, r.Error)
 	}
 }
 
@@ -159,9 +157,7 @@ func (b *broker) grant(acls []kafkago.ACLEntry) {
 	b.t.Helper()
 	res := must.Get(b.admin.CreateACLs(b.t.Context(), &kafkago.CreateACLsRequest{ACLs: acls}))(b.t)
 	for _, err := range res.Errors {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must.Do(b.t, err)
 	}
 	await(b.t, func() error {
 		res, err := b.admin.DescribeACLs(b.t.Context(), &kafkago.DescribeACLsRequest{Filter: kafkago.ACLFilter{

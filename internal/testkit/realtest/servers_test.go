@@ -63,9 +63,7 @@ func nativeOnly(t *testing.T, err error) {
 	if err != nil && (os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers") {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 func (s *ownServer) stop() {

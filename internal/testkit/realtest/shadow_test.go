@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -125,9 +126,7 @@ func (o *ownTables) nothingOfOurs() {
 		"orders in another state":        "SELECT COUNT(*) FROM t_order WHERE state <> ELT(id, 'CLOSED', 'CLOSED', 'WAIT_PAY', 'PAID', 'CLOSED', 'CLOSED', 'CANCELLED', 'PAID', 'CLOSED')",
 		"orders that the old job has no": "SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND id <> 5 AND finish_time <> pay_deadline + INTERVAL ELT(id, 2, 120, 0, 0, 0, -120, 0, 0, 2) SECOND",
 	} {
-		if n := o.count(query); n != 0 {
-			o.t.Errorf("%s: %d", what, n)
-		}
+		expect.Equal(o.t, o.count(query), 0, "%s", what)
 	}
 	if log := o.logs.Tail(1 << 20); strings.Contains(log, "denied") {
 		o.t.Errorf("a process tried to write:\n%s", log)
@@ -154,7 +153,5 @@ func (o *ownTables) nothingOfOurs() {
 			return nil
 		})
 	}
-	if err != nil {
-		o.t.Error(err)
-	}
+	expect.NoError(o.t, err)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -135,9 +136,7 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 			var o checkout.Order
 			s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":%q,"category":"flash-sale","points":7,"items":[{"sku":%q,"quantity":2},{"sku":%q,"quantity":1}]}`,
 				id, id, scenario.SKU(i%skus), scenario.SKU(0)), "create "+id, &o)
-			if o.ID != id || o.SecondsLeft > 2 {
-				t.Errorf("made: %+v", o)
-			}
+			expect.That(t, o.ID == id && o.SecondsLeft <= 2, "made: %+v", o)
 			var p checkout.StartedPayment
 			started := s.ask("POST", "/orders/"+id+"/payments", "", "payment "+id, &p) < 300
 			scenario.At(t.Context(), o.DueAt.Add(wait-time.Second))
@@ -266,9 +265,7 @@ func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 			s.ask("GET", "/orders/"+id, "", "", &order)
 			return is("a read past due of "+id, order.Status, checkout.Closing)
 		})
-		if code := s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}); code != 409 {
-			t.Errorf("%s: a payment past due: %d", id, code)
-		}
+		expect.Equal(t, s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}), 409, "%s: a payment past due", id)
 		s.eventually(func() error {
 			s.ask("GET", "/orders/"+id, "", "", &order)
 			return is("the order of which the provider says "+id, order.Status, want)

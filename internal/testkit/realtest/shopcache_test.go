@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -23,9 +24,7 @@ import (
 func (r *rig) giveCouponsBack() {
 	r.t.Helper()
 	_, orders, found := strings.Cut(readFile(r.t, "../../../examples/checkout/topics.yaml"), "\norders:\n")
-	if !found {
-		r.t.Fatal("the example's topics.yaml has no section orders")
-	}
+	must.That(r.t, found, "the example's topics.yaml has no section orders")
 	if strings.HasPrefix(r.servers.DSN, "postgres") {
 		orders = strings.ReplaceAll(orders, "type: datetime, zone: UTC", "type: timestamptz")
 	}
@@ -49,9 +48,7 @@ series:
 			}
 		}
 		n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			s.t.Fatalf("%s: %v", line, err)
-		}
+		must.That(s.t, err == nil, "%s: %v", line, err)
 		sum += n
 	}
 	return sum
@@ -94,9 +91,7 @@ func twoShops(r *rig, one, two *shopProcess) {
 			t.Fatal(err)
 		}
 		var o checkout.Order
-		if code := two.ask("GET", "/orders/"+id, "", "", &o); code != 200 {
-			t.Errorf("%s: the other process answers %d", id, code)
-		}
+		expect.Equal(t, two.ask("GET", "/orders/"+id, "", "", &o), 200, "%s: the other process answers", id)
 	}
 	unknownIDs(two)
 	changesAreSeen(one, two)
@@ -114,9 +109,7 @@ func unknownIDs(s *shopProcess) {
 		for worker := range workers {
 			all.Go(func() {
 				for i := worker; i < ids; i += workers {
-					if code := s.ask("GET", fmt.Sprintf("/orders/unknown-%d-%d", round, i), "", "", &struct{}{}); code != 404 {
-						s.t.Errorf("unknown-%d-%d: %d", round, i, code)
-					}
+					expect.Equal(s.t, s.ask("GET", fmt.Sprintf("/orders/unknown-%d-%d", round, i), "", "", &struct{}{}), 404, "unknown-%d-%d", round, i)
 				}
 			})
 		}

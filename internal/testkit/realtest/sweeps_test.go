@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -131,7 +132,5 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	r.start("relay", "closer")
 	r.untilClosed(n)
 	t.Logf("the latest order closed %d ms late", r.count("SELECT MAX(lateness_ms) FROM receipts"))
-	if pipeline := r.closed(); pipeline != n {
-		t.Errorf("%d of %d were closed by the pipeline, the others by the sweep", pipeline, n)
-	}
+	expect.Equal(t, r.closed(), n, "of %d were closed by the pipeline, the others by the sweep", n)
 }

@@ -26,6 +26,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/internal/signed"
@@ -129,9 +130,7 @@ func documented(t *testing.T) string {
 	page := must.Get(os.ReadFile("../../../docs/payments.md"))(t)
 	_, rest, _ := strings.Cut(string(page), "```yaml\n# payments.yaml\n")
 	text, _, ok := strings.Cut(rest, "```")
-	if !ok {
-		t.Fatal("docs/payments.md has no payments.yaml")
-	}
+	must.That(t, ok, "docs/payments.md has no payments.yaml")
 	shop, provider := privateText(shopKey), publicText(providerKey)
 	return regexp.MustCompile(`/run/secrets/\S+`).ReplaceAllStringFunc(text, func(name string) string {
 		switch {
@@ -204,9 +203,7 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 		`orderclose_payments_call_duration_seconds_count{code="200",method="post",provider="alipay"} 4`,
 		`orderclose_payments_call_duration_seconds_count{code="204",method="post",provider="wechatpay"} 2`,
 	} {
-		if !strings.Contains(text, want+"\n") {
-			t.Errorf("the metrics do not have %s", want)
-		}
+		expect.That(t, strings.Contains(text, want+"\n"), "the metrics do not have %s", want)
 	}
 }
 
@@ -286,9 +283,7 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 	private, public := write(t, "private", privateText(shopKey)), write(t, "public", publicText(providerKey))
 	good := "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: " + key + "}\n"
 	c, err := readConfig(write(t, "payments.yaml", good))
-	if err != nil || c.Listen != defaultListen || c.Stripe.key != "sk_test_x" || c.Stripe.Authorized != authorizedRelease {
-		t.Errorf("%+v, %v", c, err)
-	}
+	expect.That(t, err == nil && c.Listen == defaultListen && c.Stripe.key == "sk_test_x" && c.Stripe.Authorized == authorizedRelease, "%+v, %v", c, err)
 	live, restricted := write(t, "live", "sk_live_x"), write(t, "restricted", "rk_live_x")
 	at := func(key, url string) string {
 		return "query: x\nstripe: {authorized: release, key_file: " + key + ", url: \"" + url + "\"}\n"
@@ -333,9 +328,7 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 		"key file without it": {"query: x\nstripe: {key_file: " + empty + "}\n", "is empty; write the secret into it"},
 	} {
 		_, err := readConfig(write(t, "payments.yaml", row.text))
-		if err == nil || !strings.Contains(err.Error(), row.says) || strings.Contains(err.Error(), "main.") {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), row.says) && !strings.Contains(err.Error(), "main."), "%s: %v", name, err)
 	}
 }
 

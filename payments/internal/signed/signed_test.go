@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
@@ -63,9 +64,7 @@ func TestKeys_SignAndVerify(t *testing.T) {
 	for i, private := range []string{s.pkcs1, s.pkcs8, s.base64PKCS1, s.base64PKCS8, s.base64PKCS8[:64] + "\r\n" + s.base64PKCS8[64:]} {
 		for j, public := range []string{p.public, p.publicPKCS1, p.certificate, p.base64PublicText} {
 			ours, err := signed.NewKeys("a", private, "b", public)
-			if err != nil {
-				t.Fatalf("%d, %d: %v", i, j, err)
-			}
+			must.That(t, err == nil, "%d, %d: %v", i, j, err)
 			theirs := must.Get(signed.NewKeys("a", p.pkcs8, "b", s.public))(t)
 			request, err := ours.Sign("question")
 			if err != nil || !theirs.Verify("question", request) || theirs.Verify("question.", request) || theirs.Verify("question", "?") {
@@ -104,9 +103,7 @@ func TestKeys_SayWhatIsWrong(t *testing.T) {
 		"own public key":           {good.pkcs8, good.public, "public: it is your own public key"},
 	} {
 		_, err := signed.NewKeys("private", row.private, "public", row.public)
-		if err == nil || !strings.HasPrefix(err.Error(), row.says) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err != nil && strings.HasPrefix(err.Error(), row.says) && !strings.Contains(err.Error(), "hunter2"), "%s: %v", name, err)
 	}
 }
 
@@ -140,9 +137,7 @@ func testParseTrade(t *testing.T) {
 		"pay:" + strings.Repeat("7", 65): {},
 	} {
 		trade, err := signed.ParseTrade("pay", reference)
-		if trade.Number != want.number || (err == nil) != (want.number != "") {
-			t.Errorf("%q: %q, %v", reference, trade.Number, err)
-		}
+		expect.That(t, trade.Number == want.number && (err == nil) == (want.number != ""), "%q: %q, %v", reference, trade.Number, err)
 		if err != nil {
 			continue
 		}
