@@ -7,7 +7,9 @@ package expect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"strings"
 
 	gocmp "github.com/google/go-cmp/cmp"
 )
@@ -68,5 +70,24 @@ func AtMost[T cmp.Ordered](t TB, got, most T, format string, args ...any) {
 	t.Helper()
 	if got > most {
 		t.Errorf("%s: got %v, want %v at most", fmt.Sprintf(format, args...), got, most)
+	}
+}
+
+// Err returns the error of a call that has another result too.
+func Err[T any](_ T, err error) error { return err }
+
+// Is fails the test if err is not target, as errors.Is has it. The format names the call.
+func Is(t TB, err, target error, format string, args ...any) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%s: got %v, want %v", fmt.Sprintf(format, args...), err, target)
+	}
+}
+
+// Says fails the test if err is nil or its text does not contain part. The format names the call.
+func Says(t TB, err error, part, format string, args ...any) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: got %v, want %s", fmt.Sprintf(format, args...), err, part)
 	}
 }

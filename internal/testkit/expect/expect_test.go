@@ -3,6 +3,7 @@ package expect_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -27,11 +28,15 @@ func TestExpect_EachDifferenceFailsTheTest(t *testing.T) {
 		expect.Between(&r, value, 2, 4, "middle")
 		expect.Between(&r, -value, -2, 4, "low")
 		expect.AtMost(&r, value, 2, "most")
+		err := fmt.Errorf("about %d: %w", value, map[bool]error{true: io.EOF, false: io.ErrNoProgress}[same])
+		expect.Is(&r, expect.Err(value, err), io.EOF, "call")
+		expect.Says(&r, err, "about 2", "text of %d", value)
 		if same && len(r) != 0 {
 			t.Fatalf("the same values fail: %q", r)
 		}
 	}
-	if len(r) != 8 || r[0] != "number 17: got 5, want 2" || r[1] != `text: got "5", want "2"` || r[3] != "5 is wrong" || r[6] != "low: got -5, want -2 to 4" {
+	expect.Says(&r, nil, "", "no error")
+	if len(r) != 11 || r[0] != "number 17: got 5, want 2" || r[1] != `text: got "5", want "2"` || r[3] != "5 is wrong" || r[6] != "low: got -5, want -2 to 4" {
 		t.Errorf("%q", r)
 	}
 }
