@@ -54,9 +54,8 @@ outbox: {in_flight: 3}
 		}
 	}
 	expect.Same(t, got, want, "changes")
-	if all := Changes(from, parseText(t, full)); len(all) == len(want) {
-		t.Error("the mapping of orders is not compared")
-	}
+	all := Changes(from, parseText(t, full))
+	expect.That(t, len(all) != len(want), "the mapping of orders is not compared")
 }
 
 // TestChanges_DetectsEverySetting: changing any field of a configuration, however deep,
@@ -96,18 +95,16 @@ func TestChanges_ShowsRules(t *testing.T) {
 	const one = "buckets: [10s]\norders: {table: t, id: id, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none, attributes: {pay: pay_type}}\n" +
 		"delays:\n  categories: {a: 5m}\n  rules:\n  - {match: {category: a, attributes: {pay: [x, 3]}}, after: 9m, grace: 1m, remind: [1m, 2m]}\n"
 	from := parseText(t, one+"  - {match: {}, never: true}\n")
-	if all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, never: true}\n")); len(all) > 0 {
-		t.Errorf("only a line moved: %v", all)
-	}
+	all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, never: true}\n"))
+	expect.That(t, len(all) <= 0, "only a line moved: %v", all)
 	got := Changes(from, parseText(t, one+"  - {match: {attributes: {pay: y}}, after: 2m}\n"))
 	want := []Change{{"delays.rules[1]", "every order: never", "pay y: after 2m", true}}
 	expect.Same(t, got, want, "changes")
 	if got, want := DescribeRule(from.Delays.Rules[0]), "category a, pay x or 3: after 9m grace 1m remind 2m 1m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if e := Effective(parseText(t, "buckets: [10s]"), from); len(e.Delays.Rules) != 2 {
-		t.Errorf("a reload applies no rules: %+v", e.Delays)
-	}
+	e := Effective(parseText(t, "buckets: [10s]"), from)
+	expect.That(t, len(e.Delays.Rules) == 2, "a reload applies no rules: %+v", e.Delays)
 }
 
 func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
@@ -142,9 +139,8 @@ orders:
 func TestDueByRule(t *testing.T) {
 	cfg := must.Get(Parse("topics.yaml", []byte(strings.Replace(byRule, `    - {match: {attributes: {vip: ["yes"]}}, grace: 1m}`+"\n", "", 1))))(t)
 	want := mapping.TimeColumn{Column: "add_time", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds}
-	if m := cfg.Orders; !m.ByRule || m.Due != want || *m.Created != want {
-		t.Errorf("%+v", m)
-	}
+	m := cfg.Orders
+	expect.That(t, m.ByRule && m.Due == want && *m.Created == want, "%+v", m)
 	for _, c := range []struct{ from, to, want string }{
 		{"", "", "topics.yaml:6:28: delays.rules[0].match.attributes: with orders.due.from"},
 		{"from: add_time,", "from: add_time, column: pay_until,", "orders.due.column: from is given too"},
@@ -153,8 +149,7 @@ func TestDueByRule(t *testing.T) {
 		{"  table: t\n", "  table: t_{yyyyMM}\n  shards: {by: month, on: due, zone: UTC}\n", "orders.shards.on: no column says when an order is due"},
 		{"items: none", "closed_at: {column: add_time, type: datetime, zone: UTC, precision: s}\n  items: none", "which destroys when the order was created"},
 	} {
-		if _, err := Parse("topics.yaml", []byte(strings.Replace(byRule, c.from, c.to, 1))); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s to %s: %v\nwant %s", c.from, c.to, err, c.want)
-		}
+		_, err := Parse("topics.yaml", []byte(strings.Replace(byRule, c.from, c.to, 1)))
+		expect.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s to %s: %v\nwant %s", c.from, c.to, err, c.want)
 	}
 }

@@ -22,9 +22,8 @@ const shipped = "../../topics.yaml"
 
 func TestDefault_EqualsTheShippedFile(t *testing.T) {
 	c := must.Get(config.Load(shipped))(t)
-	if diff := cmp.Diff(config.Default(), c); diff != "" {
-		t.Errorf("Default() and topics.yaml differ (-Default +file):\n%s", diff)
-	}
+	diff := cmp.Diff(config.Default(), c)
+	expect.That(t, diff == "", "Default() and topics.yaml differ (-Default +file):\n%s", diff)
 }
 
 func TestDefault_EqualsTheDocumentation(t *testing.T) {
@@ -235,12 +234,10 @@ func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 			t.Errorf("%q: problems %v, error %v", content, c.Problems, err)
 			continue
 		}
-		if unknown := strings.Contains(content, "orders:") || strings.Contains(content, "odrers:") || content == "buckets: [1m\n"; c.Unknown("orders") != unknown {
-			t.Errorf("%q: the orders' tables are unknown: %v", content, !unknown)
-		}
-		if diff := cmp.Diff(want, topics(c.Config)); diff != "" || c.Orders != nil {
-			t.Errorf("%q (-want +got):\n%s", content, diff)
-		}
+		unknown := strings.Contains(content, "orders:") || strings.Contains(content, "odrers:") || content == "buckets: [1m\n"
+		expect.That(t, c.Unknown("orders") == unknown, "%q: the orders' tables are unknown: %v", content, !unknown)
+		diff := cmp.Diff(want, topics(c.Config))
+		expect.That(t, diff == "" && c.Orders == nil, "%q (-want +got):\n%s", content, diff)
 	}
 }
 
@@ -267,9 +264,8 @@ func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
 				unknown = append(unknown, key)
 			}
 		}
-		if got := strings.Join(unknown, " "); err != nil || len(c.Problems) == 0 || got != want {
-			t.Errorf("%q: unknown are %q, want %q; %v, %v", content, got, want, c.Problems, err)
-		}
+		got := strings.Join(unknown, " ")
+		expect.That(t, err == nil && len(c.Problems) != 0 && got == want, "%q: unknown are %q, want %q; %v, %v", content, got, want, c.Problems, err)
 	}
 }
 
@@ -290,9 +286,8 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_REDIS_URL": "x", "ORDERCLOSE_LISTEN": "x", "ORDERCLOSE_RELEASE_URL": "x",
 		"ORDERCLOSE_HTTP_SECRET": "x", "ORDERCLOSE_DB_DSN_FILE": "no/such"}
 	got, err := config.FromEnviron(env.lookup, config.EnvBrokers)
-	if diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 	for _, name := range []string{config.EnvRedis, config.EnvListen, config.EnvReleaseURL, config.EnvHTTPSecret, config.EnvDSN} {
 		if _, err := config.FromEnviron(env.lookup, config.EnvBrokers, name); err == nil {
 			t.Errorf("a wrong %s is accepted although it is used", name)

@@ -49,18 +49,16 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 			t.Errorf("%v: %v", row.env, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", row.env, diff)
-		}
+		diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
+		expect.That(t, diff == "", "%v (-want +got):\n%s", row.env, diff)
 	}
 }
 
 func TestConsoleFromEnviron_MissingVariablesMeanTheLoopbackReadOnly(t *testing.T) {
 	for _, env := range []environ{{}, {"ORDERCLOSE_CONSOLE_LISTEN": "", "ORDERCLOSE_CONSOLE_BASE_PATH": "/", "ORDERCLOSE_CONSOLE_ACTIONS": "0", "ORDERCLOSE_CONSOLE_HOSTS": " "}} {
 		got, err := config.ConsoleFromEnviron(env.lookup)
-		if diff := cmp.Diff(config.Console{Listen: "127.0.0.1:9465"}, got); err != nil || diff != "" {
-			t.Errorf("error %v (-want +got):\n%s", err, diff)
-		}
+		diff := cmp.Diff(config.Console{Listen: "127.0.0.1:9465"}, got)
+		expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 	}
 }
 

@@ -44,9 +44,8 @@ func TestFromEnviron_ReadsEveryVariable(t *testing.T) {
 		Listen:   ":9000",
 		Release:  config.Release{URL: "https://stock/release", Token: "pw"},
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 }
 
 func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
@@ -65,9 +64,8 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 	for _, source := range sources {
 		text := must.Get(os.ReadFile(source))(t)
 		for _, found := range regexp.MustCompile(`Env\w+ += "(ORDERCLOSE_\w+)"`).FindAllStringSubmatch(string(text), -1) {
-			if unknown := config.UnknownVariables([]string{found[1] + "=x"}); len(unknown) > 0 {
-				t.Errorf("%s: %v", source, unknown)
-			}
+			unknown := config.UnknownVariables([]string{found[1] + "=x"})
+			expect.That(t, len(unknown) <= 0, "%s: %v", source, unknown)
 		}
 	}
 }
@@ -75,9 +73,8 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
 	got, err := config.FromEnviron(environ{"ORDERCLOSE_DB_DSN": "", "ORDERCLOSE_DB_DSN_FILE": ""}.lookup)
 	want := config.Servers{Listen: "127.0.0.1:9464"}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 }
 
 func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
@@ -90,9 +87,8 @@ func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
 	write(t, env[config.EnvRedis+"_FILE"], "redis://b:2")
 	got, err := config.FromEnviron(env.lookup)
 	want := config.Servers{Brokers: []string{"a:1"}, DSN: "pw with space ", RedisURL: "redis://b:2", Listen: config.DefaultListen}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 }
 
 func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
@@ -224,15 +220,11 @@ func TestFromEnviron_ReadsSeveralSecrets(t *testing.T) {
 		HTTP:    []string{"0123456789abcdef0123", "fedcba98765432100123"},
 		Payment: []string{"the-new-one-at-home", "the-old-one-not-so-new"},
 	}
-	if diff := cmp.Diff(want, got.Secrets); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if shown := fmt.Sprintf("%v %+v %#v %s", got, got, got, got); strings.Contains(shown, "0123456789") || strings.Contains(shown, "the-new-one") {
-		t.Errorf("it shows a secret: %s", shown)
-	}
-	if err := got.Require(config.EnvHTTPSecret, config.EnvPaymentSecret); err != nil {
-		t.Error(err)
-	}
+	diff := cmp.Diff(want, got.Secrets)
+	expect.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
+	shown := fmt.Sprintf("%v %+v %#v %s", got, got, got, got)
+	expect.That(t, !strings.Contains(shown, "0123456789") && !strings.Contains(shown, "the-new-one"), "it shows a secret: %s", shown)
+	expect.NoError(t, got.Require(config.EnvHTTPSecret, config.EnvPaymentSecret))
 	if err := (config.Servers{}).Require(config.EnvHTTPSecret); !errors.Is(err, config.ErrNotSet) {
 		t.Error(err)
 	}

@@ -42,9 +42,8 @@ func FuzzParse(f *testing.F) {
 		var problems config.Problems
 		must.That(t, errors.As(err, &problems) && len(problems) != 0 && c == nil, "want problems only, got %v, %v", c, err)
 		for _, p := range problems {
-			if lines := 1 + count(data); p.Line < 1 || p.Line > lines || p.Column < 1 || p.What == "" || p.Do == "" {
-				t.Errorf("the problem has no position or no hint: %#v", p)
-			}
+			lines := 1 + count(data)
+			expect.That(t, p.Line >= 1 && p.Line <= lines && p.Column >= 1 && p.What != "" && p.Do != "", "the problem has no position or no hint: %#v", p)
 		}
 	})
 }

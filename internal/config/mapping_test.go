@@ -70,9 +70,8 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 
 func TestOrders_EmptySectionIsTheReferenceSchema(t *testing.T) {
 	for _, file := range []string{"buckets: [1m]\n", "buckets: [1m]\norders:\n"} {
-		if m := parse(t, file).Orders; m != nil {
-			t.Errorf("%q maps %+v", file, m)
-		}
+		m := parse(t, file).Orders
+		expect.That(t, m == nil, "%q maps %+v", file, m)
 	}
 }
 
@@ -109,9 +108,8 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 			t.Errorf("%q for %q: %v", c.to, c.from, err)
 			continue
 		}
-		if lines := strings.Split(err.Error(), "\n"); !slices.Contains(lines, "t:"+c.want) {
-			t.Errorf("%q for %q:\n got %s\nwant t:%s", c.to, c.from, err, c.want)
-		}
+		lines := strings.Split(err.Error(), "\n")
+		expect.That(t, slices.Contains(lines, "t:"+c.want), "%q for %q:\n got %s\nwant t:%s", c.to, c.from, err, c.want)
 	}
 }
 

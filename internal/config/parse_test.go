@@ -327,9 +327,8 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c, err := config.Parse("t", []byte(row.file))
 			must.That(t, err != nil, "accepted as %+v", c)
-			if diff := cmp.Diff(row.want, strings.Split(err.Error(), "\n")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			diff := cmp.Diff(row.want, strings.Split(err.Error(), "\n"))
+			expect.That(t, diff == "", "(-want +got):\n%s", diff)
 		})
 	}
 }
@@ -365,9 +364,8 @@ func TestParseDuration_AcceptsGoNotationAndDays(t *testing.T) {
 		"2562047h":  2562047 * time.Hour,
 		"1000000us": time.Second,
 	} {
-		if got, err := config.ParseDuration(text); err != nil || got != want {
-			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
-		}
+		got, err := config.ParseDuration(text)
+		expect.That(t, err == nil && got == want, "%q: got %v, %v; want %v", text, got, err, want)
 	}
 }
 
@@ -394,9 +392,8 @@ func TestParseDuration_RefusesOtherText(t *testing.T) {
 		"1500us":      `"1500us" is not a whole number of milliseconds`,
 		"1d1ns":       `"1d1ns" is not a whole number of milliseconds`,
 	} {
-		if got, err := config.ParseDuration(text); err == nil || err.Error() != want {
-			t.Errorf("%q:\n got %v, %v\nwant %s", text, got, err, want)
-		}
+		got, err := config.ParseDuration(text)
+		expect.That(t, err != nil && err.Error() == want, "%q:\n got %v, %v\nwant %s", text, got, err, want)
 	}
 }
 
@@ -405,8 +402,7 @@ func TestParseDuration_ReadsTheOutputOfFormatDuration(t *testing.T) {
 		unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}).Draw(t, "unit")
 		d := time.Duration(rapid.Int64Range(1, 100_000).Draw(t, "n")) * unit
 		text := config.FormatDuration(d)
-		if got, err := config.ParseDuration(text); err != nil || got != d {
-			t.Fatalf("%v is written %q and read as %v, %v", d, text, got, err)
-		}
+		got, err := config.ParseDuration(text)
+		must.That(t, err == nil && got == d, "%v is written %q and read as %v, %v", d, text, got, err)
 	})
 }

@@ -46,9 +46,8 @@ func (r *rig) write(content string) {
 // configurations since the start, and ok whether the last check was accepted.
 func (r *rig) check(when string, taken int, ok bool) {
 	r.t.Helper()
-	if _, err := r.Reloader.check(r.t.Context(), false); (err == nil) != ok {
-		r.t.Errorf("%s: %v", when, err)
-	}
+	_, err := r.Reloader.check(r.t.Context(), false)
+	expect.That(r.t, (err == nil) == ok, "%s: %v", when, err)
 	if len(r.taken) != taken || r.reported[len(r.reported)-1] != ok {
 		r.t.Errorf("%s: applied %d times, want %d; reported %v, want %v", when, len(r.taken), taken, r.reported, ok)
 	}

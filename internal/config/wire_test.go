@@ -40,9 +40,8 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 		headers += fmt.Sprintf("%s: %s\n", h.Key, h.Value)
 	}
 	for name, want := range map[string]string{"text key": string(m.Key) + "\n", "json value": string(m.Value) + "\n", "text headers": headers} {
-		if diff := cmp.Diff(want, block(t, doc, name)); diff != "" {
-			t.Errorf("%s (-code +wire.md):\n%s", name, diff)
-		}
+		diff := cmp.Diff(want, block(t, doc, name))
+		expect.That(t, diff == "", "%s (-code +wire.md):\n%s", name, diff)
 	}
 	for _, length := range []string{fmt.Sprintf("Key, %d bytes", len(m.Key)), fmt.Sprintf("Value, %d bytes", len(m.Value))} {
 		expect.That(t, strings.Contains(doc, length), "wire.md does not contain %q", length)
@@ -74,9 +73,8 @@ func TestWire_ListsTheDefaultBuckets(t *testing.T) {
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", b.Topic, orderclose.ShortDuration(b.Length),
 			orderclose.ShortDuration(b.Tolerance()), orderclose.ShortDuration(from)))
 	}
-	if diff := cmp.Diff(want, rows(t, wireTables(t), "| topic |")); diff != "" {
-		t.Errorf("(-code +wire.md):\n%s", diff)
-	}
+	diff := cmp.Diff(want, rows(t, wireTables(t), "| topic |"))
+	expect.That(t, diff == "", "(-code +wire.md):\n%s", diff)
 }
 
 func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
@@ -104,9 +102,8 @@ func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 		wire.HeaderCause, wire.HeaderDetail, wire.HeaderStage,
 		wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset,
 	}
-	if diff := cmp.Diff(want, headers); diff != "" {
-		t.Errorf("headers (-code +wire.md):\n%s", diff)
-	}
+	diff := cmp.Diff(want, headers)
+	expect.That(t, diff == "", "headers (-code +wire.md):\n%s", diff)
 	causes := strings.Join(words("| `cause` | what"), " ")
 	for _, err := range wire.Reasons() {
 		expect.That(t, strings.Contains(causes, err.Error()), "wire.md does not list the cause %v", err)
@@ -163,9 +160,8 @@ func TestWire_TheEventEqualsTheEncodedEvent(t *testing.T) {
 		OrderID: id, Category: "virtual", Due: due, ClosedAt: due.Add(2 * time.Millisecond), Path: orderclose.PathPipeline, Version: 2,
 		Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: wire.ReleaseKey(id, "ink", "close")}},
 	}.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json event")); err != nil || diff != "" {
-		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
-	}
+	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json event"))
+	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
 }
 
 func TestWire_TheEventOfALatePaymentEqualsTheEncodedEvent(t *testing.T) {
@@ -173,9 +169,8 @@ func TestWire_TheEventOfALatePaymentEqualsTheEncodedEvent(t *testing.T) {
 		OrderID: "ORD-20260301-000017", PaymentID: "pi_3Nabc", Amount: 1250, Currency: "EUR", Source: "callback",
 		FoundAt: time.Date(2026, 3, 1, 12, 5, 3, 250_000_000, time.UTC),
 	}.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late")); err != nil || diff != "" {
-		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
-	}
+	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late"))
+	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("a reader of closes gets %v", err)
 	}
@@ -201,9 +196,8 @@ func TestWire_TheVerdictOfAShadowRunEqualsTheCode(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	v := wire.ShadowVerdict{OrderID: "ORD-20260301-000017", Verdict: orderclose.Closed, Due: at, At: at.Add(3 * time.Millisecond), Path: orderclose.PathPipeline}
 	m := v.Encode()
-	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json shadow")); diff != "" || string(m.Key) != v.OrderID {
-		t.Errorf("key %s (-code +wire.md):\n%s", m.Key, diff)
-	}
+	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json shadow"))
+	expect.That(t, diff == "" && string(m.Key) == v.OrderID, "key %s (-code +wire.md):\n%s", m.Key, diff)
 }
 
 func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
@@ -213,16 +207,14 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "compensator@shop-1:17:9464", Why: wire.SweepPeriod, PeriodMillis: 3_600_000,
 		Found: 2, Closed: 1, AlreadyPaid: 1, Causes: map[string]int{"relay_behind": 1}, OldestDue: due,
 	}.Encode()
-	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep")); err != nil || diff != "" || string(m.Key) != "sweep" {
-		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
-	}
+	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep"))
+	expect.That(t, err == nil && diff == "" && string(m.Key) == "sweep", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 }
 
 func TestWire_TheRecordOfAProcessEqualsTheCode(t *testing.T) {
 	m, err := wire.Process{Name: "compensator@shop-1:17:9464", Version: "v1.2.0", EverySeconds: 60, Delays: map[string]int64{"": 1_800_000, "virtual": 300_000}, File: "3f0a9c21d4"}.Encode()
-	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json process")); err != nil || diff != "" || string(m.Key) != "process" {
-		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
-	}
+	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json process"))
+	expect.That(t, err == nil && diff == "" && string(m.Key) == "process", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 }
 
 // block returns the content of the fenced block that begins with ```name.

@@ -211,9 +211,7 @@ func TestEndpoint_RespectsRetryAfter(t *testing.T) {
 				t.Error(err)
 			}
 			time.Sleep(time.Millisecond)
-			if err := e.Do(t.Context(), fine); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, e.Do(t.Context(), fine))
 		}
 	})
 }

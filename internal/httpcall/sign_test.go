@@ -31,9 +31,8 @@ func TestSign_MatchesTheDocumentation(t *testing.T) {
 	rows = rows[:2] // the others, of questions to the payment provider, are those of TestHTTP_MatchesTheDocumentation
 	at := time.Unix(1772366700, 0)
 	for _, row := range rows {
-		if timestamp, signature := Sign([]string{row[1]}, at, []byte(body)); timestamp != "1772366700" || signature != row[2] {
-			t.Errorf("by %s: %s %s, documented is %s", row[1], timestamp, signature, row[2])
-		}
+		timestamp, signature := Sign([]string{row[1]}, at, []byte(body))
+		expect.That(t, timestamp == "1772366700" && signature == row[2], "by %s: %s %s, documented is %s", row[1], timestamp, signature, row[2])
 	}
 	expect.That(t, strings.Contains(doc, HeaderTimestamp+": 1772366700\n"+HeaderSignature+": "+rows[0][2]+"\n"), "the headers of the example differ")
 }
@@ -83,9 +82,8 @@ func TestVerify(t *testing.T) {
 		if row.change != nil {
 			row.change(h)
 		}
-		if err := Verify(row.secrets, h, []byte(row.body), now); !errors.Is(err, row.want) {
-			t.Errorf("a request %s: %v, want %v", row.name, err, row.want)
-		}
+		err := Verify(row.secrets, h, []byte(row.body), now)
+		expect.That(t, errors.Is(err, row.want), "a request %s: %v, want %v", row.name, err, row.want)
 	}
 }
 
@@ -156,9 +154,8 @@ func TestNewClient_RejectsInvalidOptions(t *testing.T) {
 		{URL: "", Secrets: good}, {URL: "shop/close", Secrets: good}, {URL: "ftp://shop/", Secrets: good}, {URL: "http://", Secrets: good},
 		{URL: "http://u:p@shop/", Secrets: good}, {URL: "http://shop/#x", Secrets: good}, {URL: "http://shop/"}, {URL: "http://shop/", Secrets: []string{"short"}},
 	} {
-		if _, err := NewClient(o); err == nil || strings.Contains(err.Error(), "short") {
-			t.Errorf("%+v: %v", o, err)
-		}
+		_, err := NewClient(o)
+		expect.That(t, err != nil && !strings.Contains(err.Error(), "short"), "%+v: %v", o, err)
 	}
 }
 
@@ -179,9 +176,8 @@ func TestRefuseBrowsers_OnlyIfTheyWouldChangeSomething(t *testing.T) {
 			r.Header.Set(c.header, c.value)
 		}
 		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, r); w.Code != c.want {
-			t.Errorf("%+v: %d", c, w.Code)
-		}
+		h.ServeHTTP(w, r)
+		expect.That(t, w.Code == c.want, "%+v: %d", c, w.Code)
 	}
 }
 
@@ -207,9 +203,8 @@ func TestReply_PassesOnHowLongToWait(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		Reply(w, "answer", row.err)
-		if got := w.Header().Get("Retry-After"); w.Code != row.status || got != row.after {
-			t.Errorf("%v: status %d, Retry-After %q; want %d, %q", row.err, w.Code, got, row.status, row.after)
-		}
+		got := w.Header().Get("Retry-After")
+		expect.That(t, w.Code == row.status && got == row.after, "%v: status %d, Retry-After %q; want %d, %q", row.err, w.Code, got, row.status, row.after)
 	}
 }
 
@@ -226,9 +221,8 @@ func TestReceive_ASlowBodyDoesNotOccupyTheConnection(t *testing.T) {
 		must.Get(io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nslow"))(t)
 		began := time.Now()
 		client.SetReadDeadline(began.Add(time.Minute))
-		if _, err := io.Copy(io.Discard, client); err != nil || time.Since(began) > readTimeout+time.Second {
-			t.Errorf("the connection ends after %v with %v", time.Since(began), err)
-		}
+		_, err := io.Copy(io.Discard, client)
+		expect.That(t, err == nil && time.Since(began) <= readTimeout+time.Second, "the connection ends after %v with %v", time.Since(began), err)
 		client.Close()
 		server.Close()
 		<-served

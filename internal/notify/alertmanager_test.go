@@ -125,9 +125,8 @@ func post(t *testing.T, url, body string) {
 	t.Helper()
 	resp := must.Get(http.Post(url, "application/json", strings.NewReader(body)))(t)
 	defer resp.Body.Close()
-	if answer, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s %s", url, resp.Status, answer)
-	}
+	answer, _ := io.ReadAll(resp.Body)
+	must.That(t, resp.StatusCode == http.StatusOK, "%s: %s %s", url, resp.Status, answer)
 }
 
 func eventually(t *testing.T, what string, done func() bool) {

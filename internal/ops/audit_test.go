@@ -107,9 +107,8 @@ func TestSummary_CountsEventsThatAreNotJudged(t *testing.T) {
 	s.count(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due }), false, true)
 	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), factsWith(nil), true, true)
 	got := fmt.Sprint(s.Orders, s.ClosedBy, s.EventsUnjudged, s.OpenWithinBound, s.NoRecord, s.ClosedByOthers)
-	if want := "4 map[pipeline:2] 1 1 2 1"; !strings.Contains(got, want) {
-		t.Errorf("%s, want %s", got, want)
-	}
+	want := "4 map[pipeline:2] 1 1 2 1"
+	expect.That(t, strings.Contains(got, want), "%s, want %s", got, want)
 }
 
 func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
@@ -210,9 +209,8 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 func TestJudge_AStatusThatTheMappingDoesNotNameIsReported(t *testing.T) {
 	r := row(store.AuditPaid, func(r *store.AuditRow) { r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second)} })
 	r.Part.Status, r.Part.Unlisted = "REFUNDED", true
-	if f := judge(r, factsWith(nil)); len(f) == 0 || !strings.Contains(f[0].What, "REFUNDED, which orders.status does not name") {
-		t.Errorf("%+v", f)
-	}
+	f := judge(r, factsWith(nil))
+	expect.That(t, len(f) != 0 && strings.Contains(f[0].What, "REFUNDED, which orders.status does not name"), "%+v", f)
 }
 
 func TestJudge_AnOpenOrderIsReportedWithItsDeadLetter(t *testing.T) {

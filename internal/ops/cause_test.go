@@ -138,9 +138,8 @@ func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
 			if backwards {
 				page = 9 - page
 			}
-			if n := countCauses(inv.Explain(t.Context(), orders[page*100:][:100])); n[compensator.RelayBehind] != 100 {
-				t.Fatalf("page %d: %v", page, n)
-			}
+			n := countCauses(inv.Explain(t.Context(), orders[page*100:][:100]))
+			must.That(t, n[compensator.RelayBehind] == 100, "page %d: %v", page, n)
 		}
 		if log.read > 1100 { // where two reads meet, a fetch returns some records again
 			t.Errorf("%d records were read, of 1000 that there are; backwards %v", log.read, backwards)
@@ -204,9 +203,8 @@ func TestExplain_WithoutTimeLeftReturnsWhatIsKnown(t *testing.T) {
 	inv := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
 	inv.Explain(t.Context(), orders[:100])
 	inv.(*investigation).left = 0
-	if n := countCauses(inv.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
-		t.Errorf("%v", n)
-	}
+	n := countCauses(inv.Explain(t.Context(), orders[100:]))
+	expect.That(t, n[compensator.RelayBehind] == 100, "%v", n)
 }
 
 // TestExplain_ACheckoutWhoseClockIsAhead hides no waiting record, even where the limit does
@@ -230,9 +228,8 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 	}
 	log, _ := backlog(1000)
 	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // in the right zone, on the wrong day
-	if m := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
-		t.Errorf("a day ahead: %+v", m)
-	}
+	m := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o})
+	expect.That(t, m[0].Cause == compensator.RelayBehind, "a day ahead: %+v", m)
 }
 
 // A record that was acknowledged before the order was due, such as that of a postponed order, says nothing.
@@ -313,18 +310,15 @@ func TestDecide_HoldsForAnyEvidence(t *testing.T) {
 		}
 		why, _ := decide(e, now)
 		must.That(t, slices.Contains(compensator.Causes(), why), "%q is no cause", why)
-		if found := e.row > 0 || len(e.matches) > 0; found == (why == compensator.Absent || why == compensator.Unknown) {
-			t.Fatalf("%+v: %s", e, why)
-		}
+		found := e.row > 0 || len(e.matches) > 0
+		must.That(t, found != (why == compensator.Absent || why == compensator.Unknown), "%+v: %s", e, why)
 		other := e
 		other.matches = slices.Clone(e.matches)
 		slices.Reverse(other.matches)
-		if again, _ := decide(other, now); again != why {
-			t.Fatalf("%+v: %s, and in another order %s", e, why, again)
-		}
-		if fix := fixOne(compensator.Miss{Cause: why}); fix == "" || FixCommand(why) == "" {
-			t.Fatalf("nothing fixes %s", why)
-		}
+		again, _ := decide(other, now)
+		must.That(t, again == why, "%+v: %s, and in another order %s", e, why, again)
+		fix := fixOne(compensator.Miss{Cause: why})
+		must.That(t, fix != "" && FixCommand(why) != "", "nothing fixes %s", why)
 	})
 }
 

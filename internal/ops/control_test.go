@@ -250,9 +250,7 @@ func TestControl_AReadDoesNotWaitForAnotherForLongerThanItsContext(t *testing.T)
 			t.Errorf("it returns %v", err)
 		}
 		close(log.hang)
-		if err := <-first; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-first)
 		wantControl(t, "after that", mustRead(t, c), "sweeps, losses, pauses")
 	})
 }

@@ -47,9 +47,8 @@ file-3 "virtual" 5m-1s
 file-2 "virtual" 30m-5m
 `
 	expect.Same(t, got, want, "changes")
-	if all := delayChanges(nil); len(all) > 0 {
-		t.Errorf("%+v", all)
-	}
+	all := delayChanges(nil)
+	expect.That(t, len(all) <= 0, "%+v", all)
 }
 
 func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
@@ -112,9 +111,8 @@ func TestControl_HasTheDelaysThatAreNews(t *testing.T) {
 				for _, d := range s.Delays {
 					got = append(got, fmt.Sprintf("%s %v after %v", d.Name, d.Delay(""), d.Announced.Sub(begin)))
 				}
-				if diff := cmp.Diff(all, got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", what, diff)
-				}
+				diff := cmp.Diff(all, got)
+				expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 			}
 		}
 		says("a", time.Hour)

@@ -24,9 +24,8 @@ func TestEdges_CoverThePeriodInFewSteps(t *testing.T) {
 		steps := len(edges) - 1
 		must.That(t, steps >= 1 && steps <= MaxForecastSteps, "within %v: %d steps", within, steps)
 		last := edges[steps]
-		if step := ForecastStepLength(within); edges[0] != 0 || last < within || last-within >= step {
-			t.Fatalf("within %v: from %v to %v in steps of %v", within, edges[0], edges[steps], step)
-		}
+		step := ForecastStepLength(within)
+		must.That(t, edges[0] == 0 && last >= within && last-within < step, "within %v: from %v to %v in steps of %v", within, edges[0], edges[steps], step)
 	})
 }
 

@@ -68,9 +68,8 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"10:00.000 database: late payment 3 refunded by li",
 		"11:00.000 database: late payment 4 found by recheck: -",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || s.Now.String() != "closed by pipeline, 2m0s after it was due" || !s.Known() {
-		t.Errorf("%q (-want +got):\n%s", s.Now, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "" && s.Now.String() == "closed by pipeline, 2m0s after it was due" && s.Known(), "%q (-want +got):\n%s", s.Now, diff)
 }
 
 func TestNew_SaysWhereTheOrderIs(t *testing.T) {

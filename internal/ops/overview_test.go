@@ -209,9 +209,8 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
 		got, _ := sumOverdue(orders, c.pauses, listed)
-		if diff := cmp.Diff(c.want, got); diff != "" || !strings.Contains(got.String(), c.text) {
-			t.Errorf("%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
-		}
+		diff := cmp.Diff(c.want, got)
+		expect.That(t, diff == "" && strings.Contains(got.String(), c.text), "%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 	}
 	if text := (OverdueOrders{More: true, Paused: 7}).String(); !strings.HasPrefix(text, "at least 0, and 7") {
 		t.Error(text)
@@ -222,9 +221,8 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 	for without, want := range map[bool]State{true: Well, false: Unknown} {
 		_, err := Pipeline{WithoutKafka: without}.Status(t.Context())
-		if v := Judge(Facts{Status: Answer[Status]{Err: err}}); v.State != want {
-			t.Errorf("without Kafka by intent: %v: %+v, want %s", without, v, want)
-		}
+		v := Judge(Facts{Status: Answer[Status]{Err: err}})
+		expect.That(t, v.State == want, "without Kafka by intent: %v: %+v, want %s", without, v, want)
 	}
 }
 
@@ -245,9 +243,8 @@ func TestJudge_AReplayDoesNotHideFreshOrders(t *testing.T) {
 		topics []TopicStatus
 		want   State
 	}{"both": {[]TopicStatus{fresh, replayed}, ActNow}, "the other order": {[]TopicStatus{replayed, fresh}, ActNow}, "a replay": {[]TopicStatus{replayed}, LookToday}} {
-		if v := Judge(Facts{Now: noon, Status: knownAs(Status{At: noon, Topics: c.topics})}); v.State != c.want {
-			t.Errorf("%s: %s, want %s", name, v.State, c.want)
-		}
+		v := Judge(Facts{Now: noon, Status: knownAs(Status{At: noon, Topics: c.topics})})
+		expect.That(t, v.State == c.want, "%s: %s, want %s", name, v.State, c.want)
 	}
 }
 
@@ -275,9 +272,8 @@ func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
 		var b bytes.Buffer
 		var got row
 		must.Do(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
-		if want := (row{WithConfig(in.Fix, file), in.Reason}); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
+		want := (row{WithConfig(in.Fix, file), in.Reason})
+		expect.That(t, got == want, "%+v, want %+v", got, want)
 	}
 }
 
@@ -320,9 +316,8 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 			}
 			expect.That(t, p.Seen.Equal(want), "%s: %s was seen at %v, want %v", what, p.Name, p.Seen, want)
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 	}
 }
 

@@ -116,9 +116,8 @@ func TestQuestion_AnAnswerThatIsWellLastsLonger(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			overdue, failure = step.overdue, step.failure
-			if q.Get(t.Context()); asked != step.asked {
-				t.Errorf("%+v: asked %d times", step, asked)
-			}
+			q.Get(t.Context())
+			expect.That(t, asked == step.asked, "%+v: asked %d times", step, asked)
 		}
 	})
 }

@@ -325,9 +325,8 @@ func TestPreviewReplay_CountsEachOrderOnceAndChangesNothing(t *testing.T) {
 	if diff := cmp.Diff([]int64{2, 4, 6}, progress); diff != "" || log.appends > 0 || len(log.kept) > 0 {
 		t.Errorf("%d appends, kept %v, progress (-want +got):\n%s", log.appends, maps.Clone(log.kept), diff)
 	}
-	if got, err = PreviewReplay(t.Context(), log, plan, nil, nil); err != nil || got.Orders != 3 || got.Verdicts != nil {
-		t.Errorf("without a database: %+v, %v", got, err)
-	}
+	got, err = PreviewReplay(t.Context(), log, plan, nil, nil)
+	expect.That(t, err == nil && got.Orders == 3 && got.Verdicts == nil, "without a database: %+v, %v", got, err)
 	database.err = errors.New("no connection")
 	got, err = PreviewReplay(t.Context(), log, plan, database, nil)
 	want.Verdicts, want.NotRead = map[orderclose.Verdict]int64{}, "no connection"
@@ -339,13 +338,11 @@ func TestPreviewReplay_CountsEachOrderOnceAndChangesNothing(t *testing.T) {
 func TestReplay_ReturnsTheProgressWithAnError(t *testing.T) {
 	log := newLog(t)
 	log.fail = errors.New("no broker")
-	if result, err := replay(t, log, window, ReplayOptions{}); !errors.Is(err, log.fail) || result.Sent != 1 {
-		t.Errorf("%+v, %v", result, err)
-	}
+	result, err := replay(t, log, window, ReplayOptions{})
+	expect.That(t, errors.Is(err, log.fail) && result.Sent == 1, "%+v, %v", result, err)
 }
 
 func TestNewReplayPlan_RefusesAnEmptyWindow(t *testing.T) {
-	if _, err := NewReplayPlan(t.Context(), &replayedLog{}, ReplayWindow{From: time.UnixMilli(2), To: time.UnixMilli(2)}); err == nil {
-		t.Error("no error")
-	}
+	_, err := NewReplayPlan(t.Context(), &replayedLog{}, ReplayWindow{From: time.UnixMilli(2), To: time.UnixMilli(2)})
+	expect.That(t, err != nil, "no error")
 }

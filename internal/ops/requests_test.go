@@ -74,18 +74,15 @@ func TestRequests(t *testing.T) {
 		}, // of each topic: one time, the end, and the records of each partition
 			map[string]int{"ListOffsets": 4, "Fetch": 2 * partitions}},
 		{"the window of a replay", func() int {
-			if _, err := log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour))); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, expect.Err(log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour)))))
 			return 0
 		}, map[string]int{"ListOffsets": 3}},
 	} {
 		clear(got)
 		problems := c.ask()
 		mu.Lock()
-		if diff := cmp.Diff(c.want, got); diff != "" || problems != 0 {
-			t.Errorf("%s has %d problems, and asks (-want +got):\n%s", c.what, problems, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		expect.That(t, diff == "" && problems == 0, "%s has %d problems, and asks (-want +got):\n%s", c.what, problems, diff)
 		mu.Unlock()
 	}
 }

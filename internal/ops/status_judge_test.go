@@ -29,12 +29,10 @@ func TestLeaves_OfABucketIsTheReleaseForAnyHeader(t *testing.T) {
 		appended := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "appended"))
 		due := rapid.Int64().Draw(t, "due")
 		got := leaves(b.Length, message(strconv.FormatInt(due, 10), appended))
-		if want := b.Release(time.UnixMilli(due), appended); !got.Equal(want) {
-			t.Fatalf("%v, want %v", got, want)
-		}
-		if unreadable := leaves(b.Length, message("soon", appended)); !unreadable.Equal(appended.Add(b.Length)) {
-			t.Fatalf("unreadable: %v, want the bucket's end", unreadable)
-		}
+		want := b.Release(time.UnixMilli(due), appended)
+		must.That(t, got.Equal(want), "%v, want %v", got, want)
+		unreadable := leaves(b.Length, message("soon", appended))
+		must.That(t, unreadable.Equal(appended.Add(b.Length)), "unreadable: %v, want the bucket's end", unreadable)
 	})
 }
 
@@ -45,9 +43,8 @@ func TestLeaves_OfTheCloseTopicIsNeverBeforeTheAppend(t *testing.T) {
 		"1600000000000": appended,                      // a replay
 		"soon":          appended,
 	} {
-		if got := leaves(0, message(due, appended)); !got.Equal(want) {
-			t.Errorf("due %s: %v, want %v", due, got, want)
-		}
+		got := leaves(0, message(due, appended))
+		expect.That(t, got.Equal(want), "due %s: %v, want %v", due, got, want)
 	}
 }
 
@@ -55,9 +52,8 @@ func TestPrintable_CanAlwaysBePrinted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64().Draw(t, "ms")
 		got := printable(time.UnixMilli(ms))
-		if _, err := got.MarshalJSON(); err != nil {
-			t.Fatalf("%d: %v", ms, err)
-		}
+		_, err := got.MarshalJSON()
+		must.That(t, err == nil, "%d: %v", ms, err)
 		if ms >= 0 && ms < 4e12 && got.UnixMilli() != ms {
 			t.Fatalf("%d became %v", ms, got)
 		}
@@ -78,9 +74,8 @@ func TestMissingOffsets_ReportsALogWithoutTheCommittedOffset(t *testing.T) {
 }
 
 func TestMissingOffsets_ReportsACommitOfAnOldLog(t *testing.T) {
-	if got := missingOffsets(kafka.Commit{Offset: 7, FromDeletedLog: true}, 5, 9); !strings.Contains(got, "recreated") {
-		t.Errorf("%q", got)
-	}
+	got := missingOffsets(kafka.Commit{Offset: 7, FromDeletedLog: true}, 5, 9)
+	expect.That(t, strings.Contains(got, "recreated"), "%q", got)
 }
 
 func TestNext_NamesTheLikelyCause(t *testing.T) {
@@ -96,9 +91,8 @@ func TestNext_NamesTheLikelyCause(t *testing.T) {
 		{Behind{Topic: TopicStatus{close: true}}, "orderclose run closer"},
 		{Behind{Topic: TopicStatus{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and the partition has no owner"},
 	} {
-		if got := c.o.Next(); !strings.Contains(got, c.want) || !strings.Contains(got, "orderclose runbook "+c.o.runbook()) {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		got := c.o.Next()
+		expect.That(t, strings.Contains(got, c.want) && strings.Contains(got, "orderclose runbook "+c.o.runbook()), "%q, want %q", got, c.want)
 	}
 }
 

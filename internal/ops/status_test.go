@@ -237,9 +237,8 @@ func TestInspect_ReadsNoMoreIfTheHeadIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &behindLog{partitionsLog: partitionsLog{now: time.Now()}, end: 100, glanceOf: 60}
 		log.at = func(int64) (due, appended time.Time) { return log.now.Add(-time.Hour), log.now.Add(-time.Hour) }
-		if p := log.inspect(); p.Overdue != time.Hour.Seconds() || p.Late != nil || log.glances != 0 {
-			t.Errorf("%+v after %d glances", p, log.glances)
-		}
+		p := log.inspect()
+		expect.That(t, p.Overdue == time.Hour.Seconds() && p.Late == nil && log.glances == 0, "%+v after %d glances", p, log.glances)
 	})
 }
 
@@ -269,16 +268,14 @@ func TestInspect_TheFarthestDueTimeIsOfARecordThatWaits(t *testing.T) {
 				return in(offset), now
 			}}
 			p := log.inspect()
-			if diff := cmp.Diff(c.want, p.FarthestDue); diff != "" || p.Problem != "" {
-				t.Errorf("%s: %s (-want +got):\n%s", name, p.Problem, diff)
-			}
+			diff := cmp.Diff(c.want, p.FarthestDue)
+			expect.That(t, diff == "" && p.Problem == "", "%s: %s (-want +got):\n%s", name, p.Problem, diff)
 			want := 0.0
 			if !c.want.IsZero() {
 				want = c.want.Sub(now).Seconds()
 			}
-			if got := (TopicStatus{Partitions: []PartitionStatus{{}, p}}).FarthestDue(now); got != want {
-				t.Errorf("%s: the topic's is in %v s, want %v", name, got, want)
-			}
+			got := (TopicStatus{Partitions: []PartitionStatus{{}, p}}).FarthestDue(now)
+			expect.That(t, got == want, "%s: the topic's is in %v s, want %v", name, got, want)
 		}
 	})
 }

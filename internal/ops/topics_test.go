@@ -59,9 +59,8 @@ func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 		serves(group)
 		all := WaitingTopics(ctx, k, cfg)
 		i := slices.IndexFunc(all, func(g TopicGroup) bool { return g.Topic == cfg.Topics.Close })
-		if got := all[i]; got.Group != group || got.Shadow != (group == cfg.ShadowGroup()) {
-			t.Errorf("with members of %s: %+v", group, got)
-		}
+		got := all[i]
+		expect.That(t, got.Group == group && got.Shadow == (group == cfg.ShadowGroup()), "with members of %s: %+v", group, got)
 	}
 }
 
@@ -129,9 +128,8 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 			t.Errorf("the finding says %q", f.Fix)
 		}
 	}
-	if n := len(ofTopic(left, "customers")); n != 3 {
-		t.Errorf("%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
-	}
+	n := len(ofTopic(left, "customers"))
+	expect.That(t, n == 3, "%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
 	states := must.Get(k.Topics(t.Context(), "customers", "delay_10s"))(t)
 	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
 		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])
@@ -164,9 +162,8 @@ func TestApply_ChangesTopicsThatAreOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := compactedTopic(t, "events")
 			prepare(k)
-			if _, left, err := k.Apply(t.Context(), TopicSpecs(eventsIn(t, "events"))); err != nil || len(left) > 0 {
-				t.Errorf("left %v, %v", left, err)
-			}
+			_, left, err := k.Apply(t.Context(), TopicSpecs(eventsIn(t, "events")))
+			expect.That(t, err == nil && len(left) <= 0, "left %v, %v", left, err)
 		})
 	}
 }

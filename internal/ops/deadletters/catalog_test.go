@@ -211,9 +211,8 @@ func TestCatalog_CountsPendingDeadLettersByHour(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		c.fed(t)
-		if s = c.State(); s.Before != 2 || by(chartHours-1) != 1 {
-			t.Errorf("an hour later: %d before, %v", s.Before, s.ByHour)
-		}
+		s = c.State()
+		expect.That(t, s.Before == 2 && by(chartHours-1) == 1, "an hour later: %d before, %v", s.Before, s.ByHour)
 	})
 }
 
@@ -238,9 +237,8 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 	}
 	positions := c.all(Query{Limit: maxPage, All: true})
 	for i, at := range positions {
-		if want := n - 1 - i; at != (Position{want % 2, int64(want / 2)}) {
-			t.Fatalf("%v is at index %d, newest first", at, i)
-		}
+		want := n - 1 - i
+		must.That(t, at == (Position{want % 2, int64(want / 2)}), "%v is at index %d, newest first", at, i)
 	}
 	must.That(t, len(positions) == n, "%d positions", len(positions))
 	for i := 0; i < n; i += 9_973 {
@@ -333,9 +331,8 @@ func TestCatalog_ARecordThatIsNotTheOneIndexedIsGone(t *testing.T) {
 	for what, at := range map[string]time.Time{"b": now, "a": now.Add(time.Millisecond)} {
 		log.recreate(0)
 		log.addLetter(0, what, "failed", "closer", "order-close", at)
-		if l := must.Get(c.List(t.Context(), Query{}))(t); len(l.Letters) != 0 || l.Gone != 1 {
-			t.Errorf("%s at %v: %+v", what, at, l)
-		}
+		l := must.Get(c.List(t.Context(), Query{}))(t)
+		expect.That(t, len(l.Letters) == 0 && l.Gone == 1, "%s at %v: %+v", what, at, l)
 	}
 }
 
@@ -347,12 +344,10 @@ func TestCatalog_ASearchShowsNoOtherOrderWithTheSameHash(t *testing.T) {
 	c.index.hash = func(string) uint64 { return 7 }
 	c.fed(t)
 	collide := Query{Order: "b"}
-	if n := len(c.Page(collide).Positions); n != 2 {
-		t.Fatalf("%d positions have the hash", n)
-	}
-	if got := c.keys(t, collide); got != "b" {
-		t.Errorf("found %q", got)
-	}
+	n := len(c.Page(collide).Positions)
+	must.That(t, n == 2, "%d positions have the hash", n)
+	got := c.keys(t, collide)
+	expect.That(t, got == "b", "found %q", got)
 }
 
 func TestCatalog_TheOldestLeaveBeyondTheBound(t *testing.T) {
@@ -415,9 +410,8 @@ func TestCatalog_PassesHostileContentThroughUnchanged(t *testing.T) {
 			t.Errorf("%.20q: %d letters", key, len(l.Letters))
 		}
 	}
-	if got := c.all(Query{Cause: Other, Stage: Other, Limit: maxPage}); !slices.Equal(got[len(got)-2:], []Position{{0, 1}, {0, 0}}) {
-		t.Errorf("counted as other: %v", got)
-	}
+	got := c.all(Query{Cause: Other, Stage: Other, Limit: maxPage})
+	expect.That(t, slices.Equal(got[len(got)-2:], []Position{{0, 1}, {0, 0}}), "counted as other: %v", got)
 	l := must.Get(c.Letters(t.Context(), []Position{{0, 0}, {0, 1}, {0, 2}}))(t)
 	if len(l.Letters) != 3 || l.Letters[0].Cause != long || l.Letters[1].Cause != "\xff\xfe" || l.Letters[2].Cause != "" {
 		t.Errorf("%d letters", len(l.Letters))

@@ -38,9 +38,8 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 			Order:   orderclose.Order{ID: "a", Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: c.due, Attributes: map[string]any{"shop": "eu"}},
 			Release: c.due, Traceparent: "00-ab-cd-01", Lane: wire.LaneReplay,
 		}
-		if diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal))
+		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 		for _, h := range m.Headers {
 			if strings.HasPrefix(h.Key, "source-") || h.Key == "detail" || h.Key == "stage" || h.Key == "cause" {
 				t.Errorf("%s: it has a header %s", what, h.Key)
@@ -84,9 +83,8 @@ func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
 		topic, got, refusal := rules.decide(letterOf(wire.DeadLetter(m, "release", "failed", "no")), now)
 		m.Topic, m.Partition, m.Offset = "", 0, 0
-		if diff := cmp.Diff(m, got); topic != "events" || refusal != "" || diff != "" {
-			t.Errorf("of %s to %q, %q\n%s", source, topic, refusal, diff)
-		}
+		diff := cmp.Diff(m, got)
+		expect.That(t, topic == "events" && refusal == "" && diff == "", "of %s to %q, %q\n%s", source, topic, refusal, diff)
 	}
 }
 

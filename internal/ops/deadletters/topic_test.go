@@ -54,9 +54,8 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		for _, l := range letters {
 			keys = append(keys, l.Key)
 		}
-		if got := strings.Join(keys, " "); err != nil || got != c.want {
-			t.Errorf("%s: %q, %v; want %q", what, got, err, c.want)
-		}
+		got := strings.Join(keys, " ")
+		expect.That(t, err == nil && got == c.want, "%s: %q, %v; want %q", what, got, err, c.want)
 	}
 	l := must.Get(log.topic().Find(t.Context(), b))(t)
 	if l == nil || l.Resolution != wire.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
@@ -80,9 +79,8 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	}
 
 	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
-	if diff := cmp.Diff(plan, result.Plan); diff != "" || result.Done != 10 {
-		t.Errorf("done %d (-plan +done):\n%s", result.Done, diff)
-	}
+	diff := cmp.Diff(plan, result.Plan)
+	expect.That(t, diff == "" && result.Done == 10, "done %d (-plan +done):\n%s", result.Done, diff)
 	expect.That(t, log.waits <= 0, "%d fetches waited beyond the snapshot", log.waits)
 	if sent := len(log.keys(replayTopic)) + len(log.keys("delay_1h")); sent != 10 || log.pending(t) != "map[corrupt:1]" {
 		t.Errorf("sent %d, pending %v", sent, log.pending(t))
@@ -115,9 +113,8 @@ func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	o := redrive(Filter{Positions: []Position{at, {1, 5}}})
 	result := must.Get(log.topic().Run(t.Context(), o, nil))(t)
 	expect.That(t, result.Done == 1 && cmp.Equal(result.Missing, []Position{{1, 5}}) && result.Settled == nil, "%+v", result)
-	if result = must.Get(log.topic().Run(t.Context(), o, nil))(t); result.Done != 0 || !cmp.Equal(result.Settled, []Position{at}) {
-		t.Errorf("again: %+v", result)
-	}
+	result = must.Get(log.topic().Run(t.Context(), o, nil))(t)
+	expect.That(t, result.Done == 0 && cmp.Equal(result.Settled, []Position{at}), "again: %+v", result)
 }
 
 // If a redrive is killed between the records and their resolutions, the resolutions are not appended.
@@ -182,9 +179,8 @@ func TestRedrive_RepeatsALookUpWithoutAnAnswer(t *testing.T) {
 		log.addDeadLetter(t, 0, "a", "failed", now)
 		topic := log.topic()
 		topic.Log = log
-		if result, err := topic.Run(t.Context(), redrive(Filter{}), nil); err != nil || result.Done != 1 || log.asked != 3 {
-			t.Errorf("%+v, %v, after %d look-ups", result, err, log.asked)
-		}
+		result, err := topic.Run(t.Context(), redrive(Filter{}), nil)
+		expect.That(t, err == nil && result.Done == 1 && log.asked == 3, "%+v, %v, after %d look-ups", result, err, log.asked)
 	})
 }
 
@@ -218,9 +214,8 @@ func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 			t.Helper()
 			time.Sleep(watchInterval)
 			synctest.Wait()
-			if got := fmt.Sprint(seen.Pending); got != pending || !seen.Oldest.Equal(oldest) {
-				t.Errorf("%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
-			}
+			got := fmt.Sprint(seen.Pending)
+			expect.That(t, got == pending && seen.Oldest.Equal(oldest), "%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
 		}
 		counts("two", "map[failed:1 not_found:1]", now.Add(-time.Hour))
 		later := dead(t, "c", "failed", now)

@@ -44,18 +44,15 @@ func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
 	if sum.Lateness["max"] != 5000 || sum.Lateness["p50"] != 20 || sum.Undisturbed["max"] != 20 {
 		t.Errorf("lateness %v, undisturbed %v", sum.Lateness, sum.Undisturbed)
 	}
-	if err := sum.err(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, sum.err())
 	var fields map[string]any
 	text, err := json.Marshal(sum)
 	if err == nil {
 		err = json.Unmarshal(text, &fields)
 	}
 	for _, name := range []string{"database", "variant", "orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
-		if _, ok := fields[name]; !ok || err != nil {
-			t.Errorf("no %s in %s, %v", name, text, err)
-		}
+		_, ok := fields[name]
+		expect.That(t, ok && err == nil, "no %s in %s, %v", name, text, err)
 	}
 }
 
@@ -82,9 +79,8 @@ func TestSummary_LeavesOutWhatAWrongClockHasMeasured(t *testing.T) {
 func TestSummary_ABrokenPromiseIsAnError(t *testing.T) {
 	r := aRound()
 	r.verdict.Violations, r.verdict.Early = []string{"1 orders were closed before they were due"}, 1
-	if sum := summarize(settings{database: mariadb}, []*round{r}, nil); sum.err() == nil || sum.Early != 1 {
-		t.Errorf("%+v", sum)
-	}
+	sum := summarize(settings{database: mariadb}, []*round{r}, nil)
+	expect.That(t, sum.err() != nil && sum.Early == 1, "%+v", sum)
 }
 
 func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {

@@ -89,9 +89,8 @@ func TestEvaluate_AcceptsAHopWithEarlierAppendTime(t *testing.T) {
 		ok        bool
 	}{"waits": {true, 2, true}, "done": {true, 3, false}, "clocks are right": {false, 2, false}} {
 		e.ClockSkew, l.commits["relay"], l.ends["delay"] = c.apart, map[int32]Commit{0: {Offset: c.committed}}, map[int32]int64{0: 3}
-		if v := evaluate(db, l, e); v.OK() != c.ok {
-			t.Errorf("%s: %v", name, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.OK() == c.ok, "%s: %v", name, v.Violations)
 	}
 }
 
@@ -103,9 +102,8 @@ func TestEvaluate_EventsOfADeletedTopicMayBeMissing(t *testing.T) {
 	closedAt := db.receipts["piped"].closedAt
 	for deleted, want := range map[time.Time]bool{closedAt: false, closedAt.Add(time.Millisecond): true} {
 		e.EventsDeleted = deleted
-		if v := evaluate(db, l, e); v.OK() != want {
-			t.Errorf("closed at %v, the topic deleted at %v: %v", closedAt, deleted, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.OK() == want, "closed at %v, the topic deleted at %v: %v", closedAt, deleted, v.Violations)
 	}
 }
 
@@ -121,9 +119,8 @@ func TestEvaluate_AcceptsALatePaymentWithItsEvent(t *testing.T) {
 		} else {
 			l.records["events"] = append(l.records["events"], latePayment)
 		}
-		if v := evaluate(db, l, e); !v.OK() || v.Events != 1 {
-			t.Errorf("%d events, %v", v.Events, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.OK() && v.Events == 1, "%d events, %v", v.Events, v.Violations)
 	}
 }
 
@@ -234,9 +231,8 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		db, l, e := evidence()
 		c.breakIt(db, l)
 		v := evaluate(db, l, e)
-		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
-			t.Errorf("%s: want %q among\n%s", name, c.want, all)
-		}
+		all := strings.Join(v.Violations, "\n")
+		expect.That(t, strings.Contains(all, c.want), "%s: want %q among\n%s", name, c.want, all)
 	}
 }
 
@@ -259,9 +255,8 @@ func TestEvaluate_AcceptsAnOrderThatWasMarkedAsPaidAndItsEvents(t *testing.T) {
 		for range 2 {
 			markPaid(l, "shipped", epoch)
 		}
-		if v := evaluate(db, l, e); v.Events != 1 || !v.OK() {
-			t.Errorf("%d events, %v", v.Events, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.Events == 1 && v.OK(), "%d events, %v", v.Events, v.Violations)
 	}
 }
 
@@ -280,18 +275,16 @@ func TestEvaluate_AcceptsAReminderAndItsCopies(t *testing.T) {
 	for range 2 {
 		remind(l, "paid", time.Second, 1)
 	}
-	if v := evaluate(db, l, e); v.Reminders != 1 || v.Events != 1 || !v.OK() {
-		t.Errorf("%d reminders, %d events, %v", v.Reminders, v.Events, v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.Reminders == 1 && v.Events == 1 && v.OK(), "%d reminders, %d events, %v", v.Reminders, v.Events, v.Violations)
 }
 
 func TestEvaluate_AHopIsNotALoss(t *testing.T) {
 	db, l, e := evidence()
 	delete(l.arrived, "piped")
 	l.newest["piped"] = epoch.Add(time.Second) // waits in a delay topic again
-	if v := evaluate(db, l, e); !v.OK() {
-		t.Errorf("%v", v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.OK(), "%v", v.Violations)
 }
 
 func TestEvaluate_CountsDuplicatesButNotSecondPublications(t *testing.T) {
@@ -302,9 +295,8 @@ func TestEvaluate_CountsDuplicatesButNotSecondPublications(t *testing.T) {
 		again.key, again.offset = key, int64(2+offset)
 		l.records["close"] = append(l.records["close"], again)
 	}
-	if v := evaluate(db, l, e); v.Repeated != 3 || !v.OK() {
-		t.Errorf("%d repeated, want piped twice and paid once; %v", v.Repeated, v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.Repeated == 3 && v.OK(), "%d repeated, want piped twice and paid once; %v", v.Repeated, v.Violations)
 }
 
 func TestEvaluate_RequiresAnEmptyOutboxAfterACalmEnd(t *testing.T) {
@@ -321,9 +313,8 @@ func TestEvaluate_RequiresAnEmptyOutboxAfterACalmEnd(t *testing.T) {
 func TestEvaluate_AnEventThatIsADeadLetterIsNotMissing(t *testing.T) {
 	db, l, e := evidence()
 	l.records["events"], l.dead["piped"] = nil, true
-	if v := evaluate(db, l, e); !v.OK() {
-		t.Errorf("%v", v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.OK(), "%v", v.Violations)
 }
 
 // deadLetter returns the headers of a dead letter of the first record of the close topic.
@@ -418,9 +409,8 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 		db, l, e := observed()
 		c.breakIt(db, l, &e)
 		v := evaluate(db, l, e)
-		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
-			t.Errorf("%s: want %q among\n%s", name, c.want, all)
-		}
+		all := strings.Join(v.Violations, "\n")
+		expect.That(t, strings.Contains(all, c.want), "%s: want %q among\n%s", name, c.want, all)
 	}
 }
 
@@ -435,9 +425,8 @@ func TestDoneAbove_ReadsRunsFromMetadata(t *testing.T) {
 	}
 	expect.Equal(t, fmt.Sprint(done), "[9 11 14 15 16]", "the done offsets are %v", done)
 	for _, other := range []string{"", "other metadata", "r1:!", "r1:gA"} {
-		if runs := doneAbove(10, other); len(runs) > 0 {
-			t.Errorf("%q: %v", other, runs)
-		}
+		runs := doneAbove(10, other)
+		expect.That(t, len(runs) <= 0, "%q: %v", other, runs)
 	}
 }
 
@@ -445,7 +434,6 @@ func TestState_DiffDescribesChanges(t *testing.T) {
 	before := State{"order a": "x", "stock s": "1", "ledger a": "y"}
 	after := State{"order a": "z", "stock s": "1", "receipt a": "r"}
 	want := "[ledger a is gone order a was x and is z receipt a is new]"
-	if got := fmt.Sprint(before.Diff(after)); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got := fmt.Sprint(before.Diff(after))
+	expect.That(t, got == want, "got  %s\nwant %s", got, want)
 }

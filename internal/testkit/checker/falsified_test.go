@@ -32,9 +32,8 @@ func goodRun(t *testing.T) *run {
 	cfg := config.Default()
 	c := must.Get(s.Connect("test"))(t)
 	defer c.Close()
-	if _, _, err := clients.Of(c).Kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := clients.Of(c).Kafka.Apply(t.Context(), ops.TopicSpecs(cfg))
+	must.That(t, err == nil, "%v", err)
 	delays := map[string]string{}
 	for _, b := range cfg.Buckets {
 		delays[b.Topic] = cfg.RelayGroup(b)
@@ -56,9 +55,8 @@ func goodRun(t *testing.T) *run {
 
 func (r *run) exec(query string, args ...any) {
 	r.t.Helper()
-	if _, err := r.servers.DB().Exec(query, args...); err != nil {
-		r.t.Fatalf("%s: %v", query, err)
-	}
+	_, err := r.servers.DB().Exec(query, args...)
+	must.That(r.t, err == nil, "%s: %v", query, err)
 }
 
 func (r *run) check() *checker.Verdict {
@@ -106,9 +104,8 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 			if v.Early != c.early || v.Lost != c.lost || v.Inconsistent != c.double || v.Open != c.open {
 				t.Errorf("early %d, lost %d, double %d, open %d", v.Early, v.Lost, v.Inconsistent, v.Open)
 			}
-			if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.says) {
-				t.Errorf("no violation says %q:\n%s", c.says, all)
-			}
+			all := strings.Join(v.Violations, "\n")
+			expect.That(t, strings.Contains(all, c.says), "no violation says %q:\n%s", c.says, all)
 		})
 	}
 }
@@ -152,7 +149,6 @@ func TestWitness_ComparesWithTheTimeAfterItsQuery(t *testing.T) {
 	w := &checker.Witness{DB: r.servers.DB(), Clock: "SELECT unixepoch() * 1000", Query: "SELECT expire_at FROM orders WHERE status = 2"} // as if it had begun long ago
 	w.Look(t.Context())
 	v := &checker.Verdict{}
-	if looks := w.AddTo(v); looks != 1 || v.Early != 0 {
-		t.Errorf("after %d looks it says %+v", looks, v)
-	}
+	looks := w.AddTo(v)
+	expect.That(t, looks == 1 && v.Early == 0, "after %d looks it says %+v", looks, v)
 }

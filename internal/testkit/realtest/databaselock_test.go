@@ -76,7 +76,5 @@ func losesDatabaseLock(t *testing.T, lose func(s *sweeping)) {
 	}
 	s.lostItsLock()
 	// The server ends the connection that it hears nothing of.
-	if err := (patient{direct}).Hold(t.Context(), nothing); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, (patient{direct}).Hold(t.Context(), nothing))
 }

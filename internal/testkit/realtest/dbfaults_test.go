@@ -103,9 +103,8 @@ func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 		for n, fault := range inRing(databaseFaults[:6], databaseFaults) {
 			t.Run(fault.name, func(t *testing.T) { s.endure(t, uint64(n), fault.begin) })
 		}
-		if v := s.check(); v.ByPath["pipeline"] == 0 {
-			t.Errorf("closed by path %v", v.ByPath)
-		}
+		v := s.check()
+		expect.That(t, v.ByPath["pipeline"] != 0, "closed by path %v", v.ByPath)
 		for what, query := range map[string]string{
 			"orders closed at a later attempt": "SELECT COUNT(*) FROM receipts WHERE attempts <> 0",
 			"closed orders without one event": "SELECT COUNT(*) FROM receipts r" +
@@ -158,9 +157,8 @@ func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPip
 
 func (s *faultyPipeline) exec(query string, args ...any) {
 	s.t.Helper()
-	if _, err := s.store.DB().Exec(query, args...); err != nil {
-		s.t.Errorf("%s: %v", query, err)
-	}
+	_, err := s.store.DB().Exec(query, args...)
+	expect.That(s.t, err == nil, "%s: %v", query, err)
 }
 
 // repeat calls do repeatedly until end is called.
@@ -266,9 +264,7 @@ func (s *faultyPipeline) sessions() (ids []int64) {
 	defer rows.Close()
 	for rows.Next() {
 		var id int64
-		if err := rows.Scan(&id); err != nil {
-			s.t.Error(err)
-		}
+		expect.NoError(s.t, rows.Scan(&id))
 		ids = append(ids, id)
 	}
 	return ids
@@ -290,9 +286,7 @@ func (s *faultyPipeline) deadlock() (end func()) {
 
 // deadlocks returns the number of deadlocks that the server has seen.
 func (s *faultyPipeline) deadlocks() (n int) {
-	if err := s.store.DB().QueryRow("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
-		s.t.Error(err)
-	}
+	expect.NoError(s.t, s.store.DB().QueryRow("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n))
 	return n
 }
 

@@ -85,9 +85,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 		dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, "embed_"+strings.ToLower(rand.Text()))
 		must.Do(t, err)
 		defer func() {
-			if err := drop(t.Context()); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, drop(t.Context()))
 		}()
 		cmd := exec.Command(program)
 		cmd.Env = append(os.Environ(), config.EnvDSN+"="+dsn)
@@ -140,9 +138,7 @@ func buildEmbed(t *testing.T) (program string) {
 		inCache := filepath.FromSlash(module)
 		leftovers, _ := filepath.Glob(filepath.Join(cache, "cache/download", inCache, "@v", version+".*"))
 		for _, path := range append(leftovers, filepath.Join(cache, inCache)+"@"+version) {
-			if err := os.RemoveAll(path); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, os.RemoveAll(path))
 		}
 	})
 	proxy += "," + usual

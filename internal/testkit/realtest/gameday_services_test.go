@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -234,9 +235,7 @@ func (g *game) replayed(from time.Time, n int64) {
 	g.until("the console says what became of the replay", func() bool {
 		var status struct{ Problems []ops.Problem }
 		_, body := request(g.t, "GET", "http://"+g.console+"/api/v1/status")
-		if err := json.Unmarshal([]byte(body), &status); err != nil {
-			g.t.Error(err)
-		}
+		expect.NoError(g.t, json.Unmarshal([]byte(body), &status))
 		for _, p := range status.Problems {
 			if p.Severity == ops.Urgent && p.Kind != ops.OrdersOverdue {
 				g.t.Errorf("during a replay: %+v", p)

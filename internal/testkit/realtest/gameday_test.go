@@ -289,9 +289,8 @@ func (g *game) resolves(alerts ...string) {
 // has fails the test unless the section of an alert has a command in that part.
 func (g *game) has(alert, part, language, line string) {
 	g.t.Helper()
-	if all := g.sections[alert].Commands(part, language); !slices.Contains(all, line) {
-		g.t.Fatalf("the part %s of the section of %s has the commands %q, and not %q", part, alert, all, line)
-	}
+	all := g.sections[alert].Commands(part, language)
+	must.That(g.t, slices.Contains(all, line), "the part %s of the section of %s has the commands %q, and not %q", part, alert, all, line)
 }
 
 // look runs the commands by which a section says to look. What they find, and so their exit code,
@@ -316,9 +315,8 @@ func (g *game) first(anchor string) {
 	expect.That(g.t, ok && len(section.First()) != 0, "the runbook has no commands in %s", anchor)
 	for _, line := range section.First() {
 		out, code := g.do(line)
-		if g.t.Logf("%s: %s exits with %d", anchor, line, code); code == 2 || code == 127 {
-			g.t.Errorf("%s exits with %d: %s", line, code, out)
-		}
+		g.t.Logf("%s: %s exits with %d", anchor, line, code)
+		expect.That(g.t, code != 2 && code != 127, "%s exits with %d: %s", line, code, out)
 	}
 }
 
@@ -442,9 +440,8 @@ var doctorSays = map[ops.ProblemKind]string{
 
 func (g *game) exec(query string, args ...any) {
 	g.t.Helper()
-	if _, err := g.store.DB().ExecContext(g.t.Context(), query, args...); err != nil {
-		g.t.Errorf("%s: %v", query, err)
-	}
+	_, err := g.store.DB().ExecContext(g.t.Context(), query, args...)
+	expect.That(g.t, err == nil, "%s: %v", query, err)
 }
 
 // place creates n orders of one item that are due in a while, and publishes them. The ids begin with

@@ -137,12 +137,10 @@ func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 	}
 	r.load(51, 100, 3*time.Second, func() {})
 	r.settle()
-	if n := two.Exits(); n > 0 || two.PID() == 0 {
-		t.Errorf("the second process ended too, %d times", n)
-	}
-	if members := r.owners(); len(members) != 2 {
-		t.Errorf("the owners are %+v", members)
-	}
+	n := two.Exits()
+	expect.That(t, n <= 0 && two.PID() != 0, "the second process ended too, %d times", n)
+	members := r.owners()
+	expect.That(t, len(members) == 2, "the owners are %+v", members)
 
 	// Both are killed and started at the same moment: one of the two works.
 	r.signal("two", syscall.SIGKILL)

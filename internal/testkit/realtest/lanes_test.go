@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -100,18 +101,15 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), far, nil))
 	must.Do(t, r.shop.Publish(t.Context(), far))
 	move(far, -time.Hour)
-	if answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != shopdb.AnswerCancelled {
-		t.Fatal(answer, err)
-	}
+	answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID)
+	must.That(t, err == nil && answer == shopdb.AnswerCancelled, "%v %v", answer, err)
 	r.eventually(func() error { return atLeast("orders closed by the pipeline", r.closed(), 2) })
 	r.start("compensator")
 	r.settle()
-	if v := r.check(); v.Closed() != 3 || v.Cancelled != 1 {
-		t.Errorf("closed %v, %d cancelled", v.ByPath, v.Cancelled)
-	}
+	v := r.check()
+	expect.That(t, v.Closed() == 3 && v.Cancelled == 1, "closed %v, %d cancelled", v.ByPath, v.Cancelled)
 	for id, want := range map[string]string{"later": "pipeline", "earlier": "pipeline", "far": "sweep"} {
-		if got := strings.Join(r.texts("SELECT path FROM receipts WHERE order_id = ?", id), " "); got != want {
-			t.Errorf("order %s was closed by %q; want the %s", id, got, want)
-		}
+		got := strings.Join(r.texts("SELECT path FROM receipts WHERE order_id = ?", id), " ")
+		expect.That(t, got == want, "order %s was closed by %q; want the %s", id, got, want)
 	}
 }

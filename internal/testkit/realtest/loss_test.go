@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -67,9 +68,8 @@ func everyKindOfLoss(t *testing.T, s config.Servers) {
 			r.settle()
 			// Orders that are overdue by more than the grace are closed by a sweep,
 			// the others by records that are scheduled again.
-			if v := r.check(); v.Closed() != 12 {
-				t.Errorf("closed %v, want all 12", v.ByPath)
-			}
+			v := r.check()
+			expect.That(t, v.Closed() == 12, "closed %v, want all 12", v.ByPath)
 		})
 	}
 }

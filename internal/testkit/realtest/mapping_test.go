@@ -71,16 +71,14 @@ func example(t *testing.T) (ddl, mapping string) {
 
 func (o *ownTables) exec(query string, args ...any) {
 	o.t.Helper()
-	if _, err := o.db.ExecContext(o.t.Context(), query, args...); err != nil {
-		o.t.Fatalf("%s: %v", query, err)
-	}
+	_, err := o.db.ExecContext(o.t.Context(), query, args...)
+	must.That(o.t, err == nil, "%s: %v", query, err)
 }
 
 func (o *ownTables) count(query string, args ...any) (n int) {
 	o.t.Helper()
-	if err := o.db.QueryRowContext(o.t.Context(), query, args...).Scan(&n); err != nil {
-		o.t.Fatalf("%s: %v", query, err)
-	}
+	err := o.db.QueryRowContext(o.t.Context(), query, args...).Scan(&n)
+	must.That(o.t, err == nil, "%s: %v", query, err)
 	return n
 }
 
@@ -122,9 +120,8 @@ func TestReal_AShopsOwnTables(t *testing.T) {
 
 func shopsOwnTables(o *ownTables) {
 	t := o.t
-	if zone := o.count("SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(), NOW())"); zone != 8 {
-		t.Fatalf("the shop's session is %d hours ahead of UTC, want 8", zone)
-	}
+	zone := o.count("SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(), NOW())")
+	must.That(t, zone == 8, "the shop's session is %d hours ahead of UTC, want 8", zone)
 	o.exec("INSERT INTO t_goods_stock VALUES (7, 1000, 0)")
 	o.start("relay", "closer", "compensator")
 	o.firstStart()

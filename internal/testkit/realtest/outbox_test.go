@@ -30,14 +30,10 @@ func (r *rig) closeMany(orders, batch int) {
 			for i := range batch {
 				due := time.Now().Add(-time.Second).Truncate(time.Millisecond)
 				o := orderclose.Order{ID: fmt.Sprintf("many-%05d", first+i), CreatedAt: due, Due: due}
-				if err := r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
-					r.t.Error(err)
-				}
+				expect.NoError(r.t, r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}))
 				requests = append(requests, orderclose.CloseRequest{OrderID: o.ID})
 			}
-			if _, err := r.store.CloseOrders(r.t.Context(), orderclose.PathTouch, requests); err != nil {
-				r.t.Error(err)
-			}
+			expect.NoError(r.t, expect.Err(r.store.CloseOrders(r.t.Context(), orderclose.PathTouch, requests)))
 		})
 	}
 	closing.Wait()

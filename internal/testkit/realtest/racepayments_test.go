@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
@@ -62,9 +63,7 @@ func racePayments(t *testing.T, servers config.Servers) {
 			steps[i].Fate = scenario.Unpaid
 		}
 	}
-	if err := r.shop.Run(t.Context(), time.Now(), steps); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, r.shop.Run(t.Context(), time.Now(), steps))
 	shop.customers.Wait()
 	r.settle()
 	read()
@@ -101,9 +100,7 @@ func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
 	go rounds.watch(ctx)
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 		app.Close()
 	})
 	r.t.Cleanup(stop)

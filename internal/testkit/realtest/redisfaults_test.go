@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -181,17 +182,12 @@ func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
 	for name, play := range map[string]func(t *testing.T){
 		"Redis: taken by another": func(t *testing.T) {
 			s := sweepThroughProxy(t, 3*time.Second)
-			if err := s.direct.Set(t.Context(), s.key, "another", waitLimit).Err(); err != nil {
-				t.Error(err)
-			}
-			if s.lostItsLock(); s.owner() != "another" {
-				t.Error("it gave back another's lock")
-			}
+			expect.NoError(t, s.direct.Set(t.Context(), s.key, "another", waitLimit).Err())
+			s.lostItsLock()
+			expect.That(t, s.owner() == "another", "it gave back another's lock")
 		},
 		"Redis: deleted": inRedis(func(s *sweeping) {
-			if err := s.direct.Del(t.Context(), s.key).Err(); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, s.direct.Del(t.Context(), s.key).Err())
 		}),
 		"Redis: stall": inRedis(stall),
 		"Redis: half open, and nobody new is taken": inRedis(halfOpen),

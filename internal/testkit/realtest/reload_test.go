@@ -138,9 +138,8 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	r.settle()
 	r.drain()
 	r.cfg = mustLoad(t, r.file)
-	if v := r.check(); v.ByPath["pipeline"] < 4 {
-		t.Errorf("closed %v", v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["pipeline"] >= 4, "closed %v", v.ByPath)
 }
 
 func mustLoad(t *testing.T, path string) *config.Config {

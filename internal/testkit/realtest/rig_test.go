@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -190,17 +191,14 @@ func await(t *testing.T, try func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitLimit)
 	defer cancel()
-	if err := process.Await(ctx, func(context.Context) error { return try() }); err != nil {
-		t.Fatalf("after %v: %v", waitLimit, err)
-	}
+	err := process.Await(ctx, func(context.Context) error { return try() })
+	must.That(t, err == nil, "after %v: %v", waitLimit, err)
 }
 
 func (r *rig) clean(f func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	if err := f(ctx); err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, f(ctx))
 }
 
 func (r *rig) dropTopics(ctx context.Context) error {
@@ -407,9 +405,7 @@ func (r *rig) process(name string) *process.Process {
 // send sends a signal to a part's process.
 func (r *rig) send(part string, s syscall.Signal) {
 	r.t.Helper()
-	if err := r.process(part).Signal(s); err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, r.process(part).Signal(s))
 }
 
 // signal sends a signal to a part's process and waits for its end.
@@ -427,9 +423,7 @@ func (r *rig) killAll() {
 func (r *rig) play(seed uint64, orders int, over time.Duration) {
 	r.t.Helper()
 	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus, Categories: categories})
-	if err := r.shop.Run(r.t.Context(), time.Now(), steps); err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, r.shop.Run(r.t.Context(), time.Now(), steps))
 }
 
 // load runs a shop that publishes every order, and runs meanwhile in parallel.
@@ -454,9 +448,7 @@ func (r *rig) loadWith(spec scenario.Spec, meanwhile func()) {
 	played := make(chan error, 1)
 	go func() { played <- r.shop.Run(r.t.Context(), time.Now(), steps) }()
 	meanwhile()
-	if err := <-played; err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, <-played)
 }
 
 // settle waits until no order is unpaid. Closes may take as long as they need while their number falls.

@@ -160,13 +160,9 @@ func (r *secretsRig) database(server, name string) (*store.Store, string) {
 	}
 	r.t.Cleanup(func() {
 		ctx := context.Background()
-		if _, err := root.DB().ExecContext(ctx, "DROP USER "+name+"@'%'"); err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, expect.Err(root.DB().ExecContext(ctx, "DROP USER "+name+"@'%'")))
 		root.Close()
-		if err := drop(ctx); err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, drop(ctx))
 	})
 	cfg := must.Get(mysql.ParseDSN(dsn))(r.t)
 	cfg.User, cfg.Passwd = name, password
@@ -343,9 +339,8 @@ func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 	var all strings.Builder
 	for at := int64(0); at < end; {
 		var records []wire.Message
-		if records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end, kafka.GlanceBytes); err != nil {
-			r.t.Fatal(err)
-		}
+		records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end, kafka.GlanceBytes)
+		must.That(r.t, err == nil, "%v", err)
 		for _, m := range records {
 			fmt.Fprintf(&all, "%s %s %s\n", m.Key, m.Value, m.Headers)
 		}

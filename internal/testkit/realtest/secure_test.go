@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
@@ -72,9 +73,8 @@ func TestSecure(t *testing.T) {
 			r.publishedAreClosed() // nothing sweeps here
 			r.drain()
 			r.must("topics", "check")
-			if log := r.logs.Tail(1 << 20); strings.Contains(log, "secret of") {
-				t.Error("a password is in the log")
-			}
+			log := r.logs.Tail(1 << 20)
+			expect.That(t, !strings.Contains(log, "secret of"), "a password is in the log")
 		})
 	}
 	t.Run("Access", func(t *testing.T) {

@@ -123,9 +123,8 @@ func (b *broker) mutual(user string) ([]string, kafka.Security) {
 // certified returns access by a client certificate, which it creates.
 func (b *broker) certified(user string) access {
 	b.t.Helper()
-	if err := servers.Run(b.t.Context(), "kafka-secured.sh", nil, "cert", b.dir, user); err != nil {
-		b.t.Fatalf("certificate of %s: %v", user, err)
-	}
+	err := servers.Run(b.t.Context(), "kafka-secured.sh", nil, "cert", b.dir, user)
+	must.That(b.t, err == nil, "certificate of %s: %v", user, err)
 	env, security := b.mutual(user)
 	return access{env, []string{b.mtls}, security}
 }
@@ -231,9 +230,8 @@ func stranger(t *testing.T, b *broker) *tls.Config {
 	t.Helper()
 	dir := t.TempDir()
 	script := fmt.Sprintf(`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=admin -keyout %[1]s/key -out %[1]s/crt`, dir)
-	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command("sh", "-c", script).CombinedOutput()
+	must.That(t, err == nil, "%v\n%s", err, out)
 	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvTLSCert+"="+dir+"/crt", config.EnvTLSKey+"="+dir+"/key")
 	return a.security.TLS
 }

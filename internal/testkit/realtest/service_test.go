@@ -116,8 +116,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 	down.Store(false)
 	<-played
 	r.settle()
-	if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] == 0 {
-		t.Errorf("closed by path %v: the history is not whole", v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["pipeline"] != 0 && v.ByPath["sweep"] != 0, "closed by path %v: the history is not whole", v.ByPath)
 	expect.Equal(t, r.count("SELECT COALESCE(SUM(attempts), 0) FROM receipts"), 0, "attempts were used up")
 }

@@ -128,9 +128,8 @@ func (o *ownTables) nothingOfOurs() {
 	} {
 		expect.Equal(o.t, o.count(query), 0, "%s", what)
 	}
-	if log := o.logs.Tail(1 << 20); strings.Contains(log, "denied") {
-		o.t.Errorf("a process tried to write:\n%s", log)
-	}
+	log := o.logs.Tail(1 << 20)
+	expect.That(o.t, !strings.Contains(log, "denied"), "a process tried to write:\n%s", log)
 	topics := o.cfg.Topics
 	for _, topic := range []string{topics.DeadLetter, topics.Replay, topics.Events} {
 		if _, end, err := o.kafka.Bounds(o.t.Context(), topic, 0); err != nil || end > 0 {

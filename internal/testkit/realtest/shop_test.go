@@ -112,9 +112,7 @@ func TestReal_TheShop(t *testing.T) {
 		two := r.openCheckout()
 		twoShops(r, one, two)
 		for _, s := range []*shopProcess{one, two} {
-			if err := s.process.End(syscall.SIGTERM, waitLimit); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, s.process.End(syscall.SIGTERM, waitLimit))
 		}
 	})
 }
@@ -157,9 +155,8 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 				}
 			case i%20 != 0: // the others are left to the pipeline
 				scenario.At(t.Context(), o.DueAt)
-				if s.ask("GET", "/orders/"+id, "", "", &o); o.Status == checkout.Unpaid {
-					t.Errorf("%s is shown unpaid past due: %+v", id, o)
-				}
+				s.ask("GET", "/orders/"+id, "", "", &o)
+				expect.That(t, o.Status != checkout.Unpaid, "%s is shown unpaid past due: %+v", id, o)
 			}
 			mu.Lock()
 			closed = append(closed, id)
@@ -179,18 +176,16 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 	}
 	slices.Sort(paid)
 	for _, id := range r.texts("SELECT id FROM orders WHERE status IN (1, 4)") {
-		if _, told := slices.BinarySearch(paid, id); !told {
-			t.Errorf("%s is paid and nobody was told", id)
-		}
+		_, told := slices.BinarySearch(paid, id)
+		expect.That(t, told, "%s is paid and nobody was told", id)
 	}
 	if n := len(r.texts("SELECT p.order_id FROM checkout_payments p JOIN orders o ON o.id = p.order_id AND o.status = 2" +
 		" JOIN late_payments r ON r.order_id = p.order_id AND r.payment_id = p.payment_id")); n != len(r.texts("SELECT order_id FROM late_payments")) {
 		t.Errorf("%d late payments belong to a closed order and its payment, there are %v", n, r.texts("SELECT order_id FROM late_payments"))
 	}
 	s.awaitTold(len(closed))
-	if few := r.texts("SELECT customer FROM checkout_customers c JOIN orders o ON o.id = c.customer WHERE points <> CASE WHEN o.status = 2 THEN 100 ELSE 93 END"); len(few) > 0 {
-		t.Errorf("points are off of %v", few)
-	}
+	few := r.texts("SELECT customer FROM checkout_customers c JOIN orders o ON o.id = c.customer WHERE points <> CASE WHEN o.status = 2 THEN 100 ELSE 93 END")
+	expect.That(t, len(few) <= 0, "points are off of %v", few)
 	t.Logf("%d paid, closed %v, %d late payments", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM late_payments")))
 }
 
@@ -205,9 +200,8 @@ func (s *shopProcess) awaitTold(n int) {
 		})
 	}
 	told := len(s.texts("SELECT order_id FROM checkout_notifications"))
-	if distinct := len(s.texts("SELECT DISTINCT order_id FROM checkout_notifications")); told != n || distinct != n {
-		s.t.Errorf("%d were told, of %d orders; want %d", told, distinct, n)
-	}
+	distinct := len(s.texts("SELECT DISTINCT order_id FROM checkout_notifications"))
+	expect.That(s.t, told == n && distinct == n, "%d were told, of %d orders; want %d", told, distinct, n)
 }
 
 // dispatch publishes the outbox to the topic while no dispatcher runs.

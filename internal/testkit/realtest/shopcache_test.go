@@ -176,9 +176,7 @@ func closedOnce(one, two *shopProcess) {
 	for range 3 {
 		must.Get(mapped.CloseOrders(t.Context(), orderclose.PathTouch, requests))(t)
 	}
-	if err := back("after repeated closes"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, back("after repeated closes"))
 	readers := []string{checkout.ReaderSMS, checkout.ReaderPoints, checkout.ReaderLogistics}
 	one.eventually(func() error {
 		return is("notices", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders)
@@ -196,7 +194,5 @@ func closedOnce(one, two *shopProcess) {
 	if err := is("notices after repeated events", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders); err != nil {
 		t.Error(err)
 	}
-	if err := is("SMS", len(one.texts("SELECT DISTINCT order_id FROM checkout_notifications WHERE order_id LIKE 'closed-%'")), orders); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, is("SMS", len(one.texts("SELECT DISTINCT order_id FROM checkout_notifications WHERE order_id LIKE 'closed-%'")), orders))
 }

@@ -36,9 +36,7 @@ func sweepersAlone(t *testing.T, s config.Servers) {
 	go func() { played <- r.shop.Run(t.Context(), time.Now(), steps) }()
 	r.created(200)
 	r.signal("sweeper-1", syscall.SIGKILL)
-	if err := <-played; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-played)
 	r.settle()
 	r.checkWithoutKafka()
 
@@ -69,9 +67,7 @@ func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
 	for i := range steps {
 		steps[i].Fate = scenario.Unpublished
 	}
-	if err := r.shop.Run(t.Context(), time.Now(), steps); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, r.shop.Run(t.Context(), time.Now(), steps))
 	r.settle()
 	r.check()
 

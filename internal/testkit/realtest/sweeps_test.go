@@ -71,13 +71,11 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 			r.start("compensator-2")
 			stop(r)
 			r.untilClosed(400)
-			if v := r.check(); v.ByPath["sweep"] != 400 {
-				t.Errorf("closed %v", v.ByPath)
-			}
+			v := r.check()
+			expect.That(t, v.ByPath["sweep"] == 400, "closed %v", v.ByPath)
 			if strings.HasSuffix(name, "database") {
-				if out, _ := r.cli("doctor"); !strings.Contains(out, "Redis is not used") {
-					t.Errorf("doctor says\n%s", out)
-				}
+				out, _ := r.cli("doctor")
+				expect.That(t, strings.Contains(out, "Redis is not used"), "doctor says\n%s", out)
 			}
 			if strings.HasPrefix(name, "frozen") && !strings.Contains(r.logs.Tail(1<<20), "the lock was lost") {
 				t.Error("it did not notice that its lock was lost")
@@ -97,9 +95,8 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	r.untilClosed(20)
 	r.must("compensate", "--once", "-o", "json")
 	r.untilClosed(200)
-	if v := r.check(); v.ByPath["sweep"] != 200 {
-		t.Errorf("closed %v", v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["sweep"] == 200, "closed %v", v.ByPath)
 }
 
 // Every topic is deleted with its records and recreated. Orders that were not due yet

@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -221,9 +222,8 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	var left int64
-	if left, err = root.Redis.Exists(t.Context(), config.Default().Compensator.Lock.Key).Result(); err != nil || left != 0 {
-		t.Errorf("the lock was not released: %d, %v", left, err)
-	}
+	left, err = root.Redis.Exists(t.Context(), config.Default().Compensator.Lock.Key).Result()
+	expect.That(t, err == nil && left == 0, "the lock was not released: %d, %v", left, err)
 	var cipher, name string
 	if err := env.connect(t).Store.DB().QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher); err != nil || cipher == "" {
 		t.Errorf("the connection is not encrypted: %v", err)
