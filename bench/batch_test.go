@@ -68,9 +68,8 @@ func mustMessage(t *testing.T, number, size int) wire.Message {
 func TestMessage_HasTheRequestedSize(t *testing.T) {
 	for _, size := range []int{recordSize, 2048} {
 		for _, number := range []int{0, 17, 999_999} {
-			if have := len(appendRecord(nil, 0, mustMessage(t, number, size))); have < size-2 || have > size+2 {
-				t.Errorf("order %d takes %d bytes, want about %d", number, have, size)
-			}
+			have := len(appendRecord(nil, 0, mustMessage(t, number, size)))
+			expect.That(t, have >= size-2 && have <= size+2, "order %d takes %d bytes, want about %d", number, have, size)
 		}
 	}
 }
@@ -93,9 +92,8 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 		expect.That(t, !rest[s.partition] && len(records) <= l.batch, "partition %d: a batch of %d after the last one, or too large", s.partition, len(records))
 		rest[s.partition] = len(records) < l.batch
 		for _, m := range records {
-			if p := kafka.PartitionOf(m.Key, l.partitions); p != s.partition {
-				t.Errorf("%s is in partition %d, want %d", m.Key, s.partition, p)
-			}
+			p := kafka.PartitionOf(m.Key, l.partitions)
+			expect.That(t, p == s.partition, "%s is in partition %d, want %d", m.Key, s.partition, p)
 			n, err := numberOf(m.Key)
 			if err == nil {
 				err = seen.add(n, due)
@@ -106,9 +104,7 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 		}
 		return nil
 	}))
-	if err := seen.check(true); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, seen.check(true))
 }
 
 func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
@@ -155,9 +151,8 @@ func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 		for _, n := range c.numbers {
 			must.Do(t, tally.add(n, due))
 		}
-		if err := tally.check(c.once); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := tally.check(c.once)
+		expect.That(t, (err == nil) == c.ok, "%s: %v", name, err)
 	}
 	expect.That(t, newTally(3).add(3, due) != nil, "took an order that was never sent")
 }

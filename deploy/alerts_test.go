@@ -60,9 +60,8 @@ func rules(t *testing.T) map[string]rule {
 		decode(t, name, &f)
 		for _, g := range f.Groups {
 			for _, r := range g.Rules {
-				if _, twice := all[r.Alert]; twice {
-					t.Errorf("%s: a second alert is named %s", name, r.Alert)
-				}
+				_, twice := all[r.Alert]
+				expect.That(t, !twice, "%s: a second alert is named %s", name, r.Alert)
 				r.file = name
 				all[r.Alert] = r
 			}
@@ -164,9 +163,8 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		}
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-		if _, ok := runbook.At(anchor); !ok {
-			t.Errorf("%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
-		}
+		_, ok := runbook.At(anchor)
+		expect.That(t, ok, "%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
 		linked[anchor], bases[base] = append(linked[anchor], r.Alert), true
 		expect.That(t, r.Annotations["summary"] != "" && r.Annotations["description"] != "", "%s: %s has no summary or no description", r.file, r.Alert)
 	}
@@ -176,18 +174,16 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 		}
 	}
 	for _, s := range runbook.Sections() {
-		if diff := cmp.Diff(slices.Sorted(slices.Values(s.Alerts)), slices.Sorted(slices.Values(linked[s.Anchor]))); diff != "" {
-			t.Errorf("section %q and the alerts that link to it (-named +linked):\n%s", s.Title, diff)
-		}
+		diff := cmp.Diff(slices.Sorted(slices.Values(s.Alerts)), slices.Sorted(slices.Values(linked[s.Anchor])))
+		expect.That(t, diff == "", "section %q and the alerts that link to it (-named +linked):\n%s", s.Title, diff)
 	}
 }
 
 // Each section of the runbook but the first says the same things in the same order: what an alert or
 // a procedure means, whether money is at risk, where to look, what to do, and how to verify it.
 func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
-	if n := len(runbook.Sections()); n < 30 {
-		t.Errorf("the runbook has %d sections only", n)
-	}
+	n := len(runbook.Sections())
+	expect.That(t, n >= 30, "the runbook has %d sections only", n)
 	seen := map[string]bool{}
 	for _, s := range runbook.Sections() {
 		var have []string

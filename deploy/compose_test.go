@@ -185,9 +185,8 @@ func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(lists["../.gitignore"], lists["compose/Dockerfile.dockerignore"]); diff != "" {
-		t.Errorf("the context lacks other files than git ignores:\n%s", diff)
-	}
+	diff := cmp.Diff(lists["../.gitignore"], lists["compose/Dockerfile.dockerignore"])
+	expect.That(t, diff == "", "the context lacks other files than git ignores:\n%s", diff)
 }
 
 // Each published port is one that the service listens on, and only this machine can
@@ -203,9 +202,8 @@ func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 			if !ok || !slices.Contains(listens(t, name, s), inner) {
 				t.Errorf("%s publishes %s, and listens on %v; want 127.0.0.1:port:port", name, p, listens(t, name, s))
 			}
-			if other := taken[outer]; other != "" {
-				t.Errorf("%s and %s both publish %s", name, other, outer)
-			}
+			other := taken[outer]
+			expect.That(t, other == "", "%s and %s both publish %s", name, other, outer)
 			taken[outer] = name
 		}
 	}
@@ -268,18 +266,15 @@ func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 
 func TestCompose_TopicsYAMLIsValid(t *testing.T) {
 	t.Chdir("compose")
-	if _, err := config.Load("config/topics.yaml"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(config.Load("config/topics.yaml")))
 }
 
 // secrets runs secrets.sh and returns its folder.
 func secrets(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "secrets")
-	if out, err := exec.Command("./secrets.sh", dir).CombinedOutput(); err != nil {
-		t.Fatalf("secrets.sh: %v\n%s", err, out)
-	}
+	out, err := exec.Command("./secrets.sh", dir).CombinedOutput()
+	must.That(t, err == nil, "secrets.sh: %v\n%s", err, out)
 	return dir
 }
 
@@ -300,12 +295,10 @@ func TestSecrets_AreCreatedOnce(t *testing.T) {
 	for name, s := range f.Services {
 		for _, secret := range s.Secrets {
 			used[secret] = true
-			if _, ok := f.Secrets[secret]; !ok {
-				t.Errorf("%s: the secret %s does not exist", name, secret)
-			}
-			if want := "/run/secrets/" + secret; !strings.Contains(fmt.Sprint(s.Environment, s.Command, settings[name]), want) {
-				t.Errorf("%s does not read %s", name, want)
-			}
+			_, ok := f.Secrets[secret]
+			expect.That(t, ok, "%s: the secret %s does not exist", name, secret)
+			want := "/run/secrets/" + secret
+			expect.That(t, strings.Contains(fmt.Sprint(s.Environment, s.Command, settings[name]), want), "%s does not read %s", name, want)
 		}
 	}
 	for name, s := range f.Secrets {
@@ -364,8 +357,7 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 			}
 		}
 	}
-	if mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"; !slices.Contains(f.Services["prometheus"].Volumes, mounted) {
-		t.Errorf("rules are read from %v, but not mounted there", p.Rules)
-	}
+	mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"
+	expect.That(t, slices.Contains(f.Services["prometheus"].Volumes, mounted), "rules are read from %v, but not mounted there", p.Rules)
 	tool(t, "promtool", "check", "config", "prometheus.yml")
 }

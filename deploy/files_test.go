@@ -23,9 +23,8 @@ func decode(t *testing.T, name string, into any) {
 	defer f.Close()
 	d := yaml.NewDecoder(f)
 	d.KnownFields(true)
-	if err := d.Decode(into); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	err := d.Decode(into)
+	must.That(t, err == nil, "%s: %v", name, err)
 }
 
 // tool runs a checker of Prometheus. If it is not installed the test is skipped, or

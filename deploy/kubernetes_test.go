@@ -224,13 +224,9 @@ func TestKubernetes_VariablesExist(t *testing.T) {
 }
 
 func TestKubernetes_FilesAreValid(t *testing.T) {
-	if _, err := config.LoadNotify("k8s/components/notify/notify.yaml"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(config.LoadNotify("k8s/components/notify/notify.yaml")))
 	for _, name := range []string{"k8s/base/topics.yaml", "k8s/example/topics.yaml"} {
-		if _, err := config.Load(name); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, expect.Err(config.Load(name)))
 	}
 }
 

@@ -126,9 +126,8 @@ func TestProvider_AnswersForAllPaymentsOfAnOrder(t *testing.T) {
 // After a payment is paid, the others of the order are cancelled too.
 func TestProvider_CancelsAlsoTheOtherPaymentsOfAPaidOrder(t *testing.T) {
 	a := &fake{name: "a"}
-	if _, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), []string{"a:paid a:cancelled"}); err != nil || len(a.seen) != 2 {
-		t.Errorf("cancelled %v, %v", a.seen, err)
-	}
+	_, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), []string{"a:paid a:cancelled"})
+	expect.That(t, err == nil && len(a.seen) == 2, "cancelled %v, %v", a.seen, err)
 }
 
 func TestProvider_WithoutReferencesThereIsNoAnswer(t *testing.T) {
@@ -202,9 +201,8 @@ func TestProvider_AnswersInTime(t *testing.T) {
 				t.Errorf("answer %q", answer)
 			}
 		}
-		if took := time.Since(began); err != nil || cancelled != 2*payments.Concurrency || took != payments.QuestionLimit {
-			t.Errorf("%d cancelled in %v, %v", cancelled, took, err)
-		}
+		took := time.Since(began)
+		expect.That(t, err == nil && cancelled == 2*payments.Concurrency && took == payments.QuestionLimit, "%d cancelled in %v, %v", cancelled, took, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		if _, err := p.Cancel(ctx, ids); !errors.Is(err, context.DeadlineExceeded) {
@@ -219,9 +217,8 @@ func TestRetryLater_UnderstandsSecondsAndDates(t *testing.T) {
 			"": 0, "7": 7 * time.Second, "soon": 0, time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat): 9 * time.Second,
 			time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat): 0,
 		} {
-			if got := payments.RetryLater(http.Header{"Retry-After": {value}}, errors.New("busy")); got.After != want {
-				t.Errorf("%q is %v, want %v", value, got.After, want)
-			}
+			got := payments.RetryLater(http.Header{"Retry-After": {value}}, errors.New("busy"))
+			expect.That(t, got.After == want, "%q is %v, want %v", value, got.After, want)
 		}
 	})
 }
@@ -245,9 +242,8 @@ func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 func TestNew_NeedsReferencesAndAPIs(t *testing.T) {
 	none := func(context.Context, []string) (map[string][]string, error) { return nil, nil }
 	for _, o := range []payments.Options{{}, {References: none}, {APIs: []payments.API{&fake{}}}} {
-		if _, err := payments.New(o); err == nil {
-			t.Errorf("New(%+v) returned no error", o)
-		}
+		_, err := payments.New(o)
+		expect.That(t, err != nil, "New(%+v) returned no error", o)
 	}
 }
 
@@ -260,9 +256,8 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 	references := must.Get(payments.SQL(db, "SELECT order_id, session_id FROM payments WHERE order_id IN (?) ORDER BY started"))(t)
 	got, err := references(t.Context(), []string{"a", "b", "c", "it's", "none", "'); DROP TABLE payments; --"})
 	want := map[string][]string{"a": {"cs_1", "cs_2"}, "b": {""}, "c": {""}, "it's": {"cs_4"}}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "" && err == nil, "%v (-want +got):\n%s", err, diff)
 	if got, err := references(t.Context(), nil); len(got) > 0 || err != nil {
 		t.Errorf("without orders: %v, %v", got, err)
 	}

@@ -107,9 +107,8 @@ func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
 func TestDisk_CountsTheFilesOfAFolder(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600))
-	if mb := diskMB(dir); mb < 0 || mb > 2 {
-		t.Errorf("%g MB", mb)
-	}
+	mb := diskMB(dir)
+	expect.That(t, mb >= 0 && mb <= 2, "%g MB", mb)
 	if cpuOf(os.Getpid()) < 0 || memoryOf(os.Getpid()) <= 0 {
 		t.Errorf("%g CPU-s, %g MB", cpuOf(os.Getpid()), memoryOf(os.Getpid()))
 	}

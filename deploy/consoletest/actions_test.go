@@ -74,9 +74,8 @@ func findsAnOrder(t testing.TB, w world) {
 		t.Errorf("the timeline does not say in which bucket the order waits:\n%s", text)
 	}
 	b.searchOrder("found-nowhere")
-	if status := b.lastStatus(); status >= 500 {
-		t.Errorf("an unknown order: status %d", status)
-	}
+	status := b.lastStatus()
+	expect.That(t, status < 500, "an unknown order: status %d", status)
 	b.accessible("an unknown order")
 }
 
@@ -159,9 +158,8 @@ func replays(t testing.TB, w world) {
 	b.plan("replay")
 	b.waitForPlan("planned")
 	b.accessible("the plan of a replay")
-	if n := w.replayed(t, "replayed"); n > 0 {
-		t.Errorf("%d records were sent again, and nobody has confirmed it", n)
-	}
+	n := w.replayed(t, "replayed")
+	expect.That(t, n <= 0, "%d records were sent again, and nobody has confirmed it", n)
 	b.confirm()
 	expect.That(t, w.replayed(t, "replayed") != 0, "the replay is done, and no record was sent again")
 	b.accessible("the result of a replay")
@@ -189,9 +187,8 @@ func discards(t testing.TB, w world) {
 	b.waitForPlan("planned")
 	b.accessible("the plan of a discard")
 	b.confirm()
-	if have := w.resolutions(t, at); !slices.Equal(have, []string{"discarded"}) {
-		t.Errorf("the dead letter is %v, want discarded once", have)
-	}
+	have := w.resolutions(t, at)
+	expect.That(t, slices.Equal(have, []string{"discarded"}), "the dead letter is %v, want discarded once", have)
 	b.openLetter(at)
 	b.waitReloading("nobody can handle it again", `!document.querySelector("#plan-redrive, #plan-discard")`)
 }

@@ -301,9 +301,8 @@ func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.t.Fatalf("%s: %v", what, err)
-	}
+	err := chromedp.Do(ctx, actions...)
+	must.That(b.t, err == nil, "%s: %v", what, err)
 }
 
 // goTo opens a page of the console by its path.

@@ -66,15 +66,13 @@ func (b *tab) isPage(w world, name string, l look) {
 	}
 	expect.That(t, b.has("form#search input#order-id"), "%s: no search for an order", where)
 	b.isInLanguage(where, l)
-	if dark := eval[bool](b, isDark); dark != l.dark {
-		t.Errorf("%s: its background is dark: %v", where, dark)
-	}
+	dark := eval[bool](b, isDark)
+	expect.That(t, dark == l.dark, "%s: its background is dark: %v", where, dark)
 	if moving := eval[int](b, `document.getAnimations().length`); l.still && moving > 0 {
 		t.Errorf("%s: %d parts of it move, and the reader prefers reduced motion", where, moving)
 	}
-	if unnamed := eval[int](b, `document.querySelectorAll("table:not(:has(caption)), th:not([scope])").length`); unnamed > 0 {
-		t.Errorf("%s: %d tables or headers have no caption or scope", where, unnamed)
-	}
+	unnamed := eval[int](b, `document.querySelectorAll("table:not(:has(caption)), th:not([scope])").length`)
+	expect.That(t, unnamed <= 0, "%s: %d tables or headers have no caption or scope", where, unnamed)
 	b.fits(where)
 	b.accessible(where)
 }
@@ -88,9 +86,8 @@ func (b *tab) isInLanguage(where string, l look) {
 	}
 	expect.Equal(t, eval[string](b, `document.documentElement.lang`), want, "%s: its language", where)
 	for _, selector := range []string{"nav[aria-label]", "main h1"} {
-		if text := b.text(selector); hasChinese(text) != chinese {
-			t.Errorf("%s: the text of %s is %q", where, selector, text)
-		}
+		text := b.text(selector)
+		expect.That(t, hasChinese(text) == chinese, "%s: the text of %s is %q", where, selector, text)
 	}
 }
 
@@ -277,9 +274,8 @@ func keyboard(t testing.TB, w world) {
 			if slices.Contains(visited, place) {
 				break
 			}
-			if f := eval[focused](b, readFocus); !f.Visible {
-				t.Errorf("%s: it does not show that %s (%s) has the focus", path, f.Name, f.Text)
-			}
+			f := eval[focused](b, readFocus)
+			expect.That(t, f.Visible, "%s: it does not show that %s (%s) has the focus", path, f.Name, f.Text)
 			visited = append(visited, place)
 		}
 		for _, missed := range eval[[]string](b, strings.Replace(findMissed, "visited", literal(visited), 1)) {

@@ -33,6 +33,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
@@ -159,9 +160,7 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	}}
 	must.Do(t, p.Start())
 	t.Cleanup(func() {
-		if err := p.End(syscall.SIGTERM, stepTimeout); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, p.End(syscall.SIGTERM, stepTimeout))
 		if t.Failed() {
 			t.Logf("log of serve:\n%s", stderr.Bytes())
 		}

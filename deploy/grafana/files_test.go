@@ -50,9 +50,8 @@ func files(t *testing.T) map[string]file {
 	for _, name := range names {
 		data := must.Get(os.ReadFile(name))(t)
 		var f file
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		err := json.Unmarshal(data, &f)
+		must.That(t, err == nil, "%s: %v", name, err)
 		all[name] = f
 	}
 	return all
@@ -66,9 +65,8 @@ func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
 		expect.That(t, bytes.Equal(data, d.json()), "%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
 	}
 	slices.Sort(names)
-	if got := slices.Sorted(maps.Keys(files(t))); !slices.Equal(got, names) {
-		t.Errorf("the folder has the dashboards %v, want %v", got, names)
-	}
+	got := slices.Sorted(maps.Keys(files(t)))
+	expect.That(t, slices.Equal(got, names), "the folder has the dashboards %v, want %v", got, names)
 }
 
 func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
@@ -84,9 +82,8 @@ func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
 			expect.That(t, p.FieldConfig.Defaults.Unit != "" && len(p.Targets) != 0, "%s: %s has no unit or no query", name, p.Title)
 			for _, link := range p.Links {
 				anchor, ok := strings.CutPrefix(link.URL, "${runbook:raw}#")
-				if _, there := runbook.At(anchor); !ok || !there {
-					t.Errorf("%s: %s links to %s, which does not exist", name, p.Title, link.URL)
-				}
+				_, there := runbook.At(anchor)
+				expect.That(t, ok && there, "%s: %s links to %s, which does not exist", name, p.Title, link.URL)
 			}
 			expect.That(t, len(p.Links) != 0, "%s: %s has no link to the runbook", name, p.Title)
 			for _, target := range p.Targets {
@@ -101,9 +98,8 @@ const screen = 23
 
 func TestFiles_TheOverviewFitsOnOneScreen(t *testing.T) {
 	for _, p := range files(t)["overview.json"].Panels {
-		if below := p.GridPos.Y + p.GridPos.H; below > screen {
-			t.Errorf("%s ends at %d, want at most %d", p.Title, below, screen)
-		}
+		below := p.GridPos.Y + p.GridPos.H
+		expect.That(t, below <= screen, "%s ends at %d, want at most %d", p.Title, below, screen)
 	}
 }
 
@@ -139,9 +135,8 @@ func TestProvisioning_IsReadStrictly(t *testing.T) {
 		defer f.Close()
 		d := yaml.NewDecoder(f)
 		d.KnownFields(true)
-		if err := d.Decode(into); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		err := d.Decode(into)
+		must.That(t, err == nil, "%s: %v", name, err)
 	}
 	var providers struct {
 		APIVersion int `yaml:"apiVersion"`

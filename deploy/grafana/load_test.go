@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -85,9 +86,7 @@ func underLoad(t *testing.T) (r run) {
 		defer func() {
 			stop()
 			for range apps {
-				if err := <-ran; err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, <-ran)
 			}
 		}()
 		scraped := make(chan []scrape)
@@ -123,9 +122,8 @@ func scrapeAll(ctx context.Context, t *testing.T, apps map[string]*pipeline.App)
 			parser := expfmt.NewTextParser(model.UTF8Validation)
 			families, err := parser.TextToMetricFamilies(answer.Body)
 			samples, err2 := expfmt.ExtractSamples(&expfmt.DecodeOptions{}, slices.Collect(maps.Values(families))...)
-			if err = errors.Join(err, err2); err != nil {
-				t.Error(err)
-			}
+			err = errors.Join(err, err2)
+			expect.That(t, err == nil, "%v", err)
 			all = append(all, scrape{time.Now(), instance, samples})
 		}
 	}

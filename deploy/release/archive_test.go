@@ -76,9 +76,8 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 	must.Do(t, os.WriteFile(path, binary, 0o755))
 	out := must.Get(exec.Command(path, "version", "-o", "json").Output())(t)
 	var got struct{ Version, Revision string }
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	err := json.Unmarshal(out, &got)
+	must.That(t, err == nil, "%v\n%s", err, out)
 	if got.Version != tag || got.Revision != revision(t) {
 		t.Errorf("%s/%s: the version is %+v, want %s %s", x.os, x.arch, got, tag, revision(t))
 	}
@@ -136,9 +135,8 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 			link, _, _ := strings.Cut(string(m[1]), "#")
 			checked++
 			if inSource, ok := strings.CutPrefix(link, repository); ok {
-				if _, err := os.Stat(filepath.Join(source, inSource)); err != nil {
-					t.Errorf("%s links to %s: %v", name, link, err)
-				}
+				_, err := os.Stat(filepath.Join(source, inSource))
+				expect.That(t, err == nil, "%s links to %s: %v", name, link, err)
 				continue
 			}
 			if target := path.Join(path.Dir(name), link); link != "" && !strings.Contains(link, "://") && files[target] == nil && !folders[target] {
@@ -152,9 +150,8 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 // The image of a release has its version as tag.
 func TestArchive_ChartAndObjectsAskForTheImageBesideThem(t *testing.T) {
 	files := archive(t, chosenTargets()[0])
-	if chart := string(files["deploy/helm/orderclose/Chart.yaml"]); !strings.Contains(chart, "\nappVersion: "+tag+"\n") {
-		t.Errorf("the chart is\n%s", chart)
-	}
+	chart := string(files["deploy/helm/orderclose/Chart.yaml"])
+	expect.That(t, strings.Contains(chart, "\nappVersion: "+tag+"\n"), "the chart is\n%s", chart)
 	image := regexp.MustCompile(`image: "orderclose:(.*)"|newTag: (.*)`)
 	found := 0
 	for name, text := range files {
@@ -175,9 +172,8 @@ func TestArchive_HasAManPageForEachCommand(t *testing.T) {
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {
 		name := "man/man1/" + strings.ReplaceAll(c.CommandPath(), " ", "-") + ".1"
-		if page := string(files[name]); !strings.Contains(page, c.Name()) || !strings.Contains(page, tag) {
-			t.Errorf("%s: %q", name, page)
-		}
+		page := string(files[name])
+		expect.That(t, strings.Contains(page, c.Name()) && strings.Contains(page, tag), "%s: %q", name, page)
 		for _, sub := range c.Commands() {
 			visit(sub)
 		}

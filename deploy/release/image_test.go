@@ -34,9 +34,7 @@ func images(t *testing.T) map[string]v1.Image {
 		must.Do(t, os.WriteFile(path, data, 0o644))
 	}
 	outer := must.Get(layout.ImageIndexFromPath(dir))(t)
-	if err := validate.Index(outer); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, validate.Index(outer))
 	list := must.Get(outer.IndexManifest())(t)
 	if len(list.Manifests) != 1 || list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "orderclose:"+tag {
 		t.Fatalf("the layout has %+v, want one image with the tag %s", list.Manifests, tag)
@@ -64,14 +62,12 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 		} else {
 			requireVersion(t, x, binary)
 		}
-		if roots := x509.NewCertPool(); !roots.AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]) {
-			t.Errorf("%s: no root certificates", x.arch)
-		}
+		roots := x509.NewCertPool()
+		expect.That(t, roots.AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]), "%s: no root certificates", x.arch)
 		path := filepath.Join(t.TempDir(), "topics.yaml")
 		must.Do(t, os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644))
-		if _, err := config.Load(path); err != nil {
-			t.Errorf("%s: %v", x.arch, err)
-		}
+		_, err := config.Load(path)
+		expect.That(t, err == nil, "%s: %v", x.arch, err)
 		expect.Equal(t, len(files), 4, "%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
 		delete(all, x.arch)
 	}
@@ -83,13 +79,11 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 	for arch, image := range images(t) {
 		config := must.Get(image.ConfigFile())(t)
 		got := config.Config
-		if l := got.Labels; l["org.opencontainers.image.revision"] != revision(t) || l["org.opencontainers.image.version"] != tag {
-			t.Errorf("%s: labels %v", arch, l)
-		}
+		l := got.Labels
+		expect.That(t, l["org.opencontainers.image.revision"] == revision(t) && l["org.opencontainers.image.version"] == tag, "%s: labels %v", arch, l)
 		got.Labels = nil
-		if diff := cmp.Diff(dockerfile(t), got); diff != "" {
-			t.Errorf("%s: the image differs from the Dockerfile (-):\n%s", arch, diff)
-		}
+		diff := cmp.Diff(dockerfile(t), got)
+		expect.That(t, diff == "", "%s: the image differs from the Dockerfile (-):\n%s", arch, diff)
 	}
 }
 
@@ -134,9 +128,8 @@ func dockerfile(t *testing.T) v1.Config {
 func list(t *testing.T, value string) []string {
 	t.Helper()
 	var all []string
-	if err := json.Unmarshal([]byte(value), &all); err != nil {
-		t.Fatalf("%s: %v", value, err)
-	}
+	err := json.Unmarshal([]byte(value), &all)
+	must.That(t, err == nil, "%s: %v", value, err)
 	return all
 }
 

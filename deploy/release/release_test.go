@@ -147,9 +147,8 @@ func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 	t.Setenv("TZ", "Asia/Tokyo")
 	must.Do(t, makeRelease(source, out, chosenTargets()))
 	two := readAll(t, out)
-	if want := len(chosenTargets()) + 3; len(one) != want || len(two) != want {
-		t.Errorf("%d and %d files, want %d", len(one), len(two), want)
-	}
+	want := len(chosenTargets()) + 3
+	expect.That(t, len(one) == want && len(two) == want, "%d and %d files, want %d", len(one), len(two), want)
 	for name, data := range one {
 		expect.That(t, bytes.Equal(data, two[name]), "%s differs: %d and %d bytes", name, len(data), len(two[name]))
 	}
@@ -159,9 +158,7 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 	files := released(t)
 	dir, _ := firstRelease()
 	if _, err := exec.LookPath("sha256sum"); err == nil {
-		if _, err := run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS"); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, expect.Err(run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS")))
 	}
 	for name := range files {
 		if name != "SHA256SUMS" && !bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")) {
@@ -182,7 +179,6 @@ func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 func TestRelease_RefusesAFolderThatIsNotEmpty(t *testing.T) {
 	out := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644))
-	if err := makeRelease("../..", out, targets); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("got %v", err)
-	}
+	err := makeRelease("../..", out, targets)
+	expect.That(t, err != nil && strings.Contains(err.Error(), "is not empty"), "got %v", err)
 }

@@ -137,9 +137,8 @@ func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
 		for name, want := range map[string]string{"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"} {
 			r.same(name, page.Header.Get(name), want)
 		}
-		if policy := page.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "script-src 'sha256-") {
-			t.Errorf("policy %q", policy)
-		}
+		policy := page.Header.Get("Content-Security-Policy")
+		expect.That(t, strings.Contains(policy, "script-src 'sha256-"), "policy %q", policy)
 		paid := r.want(200, "GET", "/orders/b/page", "").Body
 		expect.That(t, strings.Contains(paid, "The order is paid") && !strings.Contains(paid, "<script>"), "%v", paid)
 		time.Sleep(time.Until(o.DueAt.Add(-2 * time.Second)))
@@ -149,12 +148,10 @@ func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		closed := r.want(200, "GET", "/orders/a/page", "").Body
 		expect.That(t, strings.Contains(closed, "was closed") && !strings.Contains(closed, "http-equiv") && !strings.Contains(closed, "<script>"), "%v", closed)
-		if missing := r.want(404, "GET", "/orders/none/page", "").Body; !strings.Contains(missing, "No such order") {
-			t.Error(missing)
-		}
-		if hostile := r.want(404, "GET", "/orders/%3Cscript%3E/page", "").Body; strings.Contains(hostile, "<script") {
-			t.Error(hostile)
-		}
+		missing := r.want(404, "GET", "/orders/none/page", "").Body
+		expect.That(t, strings.Contains(missing, "No such order"), "%v", missing)
+		hostile := r.want(404, "GET", "/orders/%3Cscript%3E/page", "").Body
+		expect.That(t, !strings.Contains(hostile, "<script"), "%v", hostile)
 	})
 }
 
@@ -177,8 +174,7 @@ func TestCache_RequestsForOneOrderShareAQuery(t *testing.T) {
 		for range 50 {
 			<-done
 		}
-		if n := r.metric("checkout_reads_total", checkout.FromDatabase); n > 25 || bad.Load() > 0 {
-			t.Errorf("%v queries for 50 requests, %d failed", n, bad.Load())
-		}
+		n := r.metric("checkout_reads_total", checkout.FromDatabase)
+		expect.That(t, n <= 25 && bad.Load() <= 0, "%v queries for 50 requests, %d failed", n, bad.Load())
 	})
 }

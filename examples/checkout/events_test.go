@@ -72,9 +72,8 @@ func TestEvents_AReaderContinuesAfterAStop(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		r.same("notifications", len(r.rows("SELECT * FROM checkout_notifications")), orders)
 		r.same("points that are not back", r.rows("SELECT customer FROM checkout_customers WHERE points <> 100"), []string(nil))
-		if n := r.metric("checkout_events_total", checkout.ReaderSMS, "done"); n != float64(orders-before) {
-			t.Errorf("%v SMS were sent after the stop, want the remaining %d", n, orders-before)
-		}
+		n := r.metric("checkout_events_total", checkout.ReaderSMS, "done")
+		expect.That(t, n == float64(orders-before), "%v SMS were sent after the stop, want the remaining %d", n, orders-before)
 	})
 }
 

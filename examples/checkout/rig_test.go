@@ -142,9 +142,7 @@ func (r *rig) serve() {
 	r.onStop(func() {
 		transport.CloseIdleConnections()
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 	})
 }
 
@@ -191,9 +189,7 @@ func (r *rig) start(roles ...pipeline.Role) (stop func()) {
 	go func() { done <- a.Run(ctx, roles...) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 		c.Close()
 	})
 	r.onStop(stop)
@@ -212,9 +208,7 @@ func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	go func() { done <- shop.ReadEvents(ctx, a, group, r.cfg.Topics.Events) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 		c.Close()
 	})
 	r.onStop(stop)
@@ -243,9 +237,8 @@ type response struct {
 // into decodes the body.
 func (a response) into(t testing.TB, v any) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(a.Body), v); err != nil {
-		t.Fatalf("%d %q: %v", a.Code, a.Body, err)
-	}
+	err := json.Unmarshal([]byte(a.Body), v)
+	must.That(t, err == nil, "%d %q: %v", a.Code, a.Body, err)
 }
 
 // call sends a request; headers are names and values in turns.
@@ -314,9 +307,8 @@ func (r *rig) callback(payment string) checkout.PaymentResult {
 // pay pays an order.
 func (r *rig) pay(order string) {
 	r.t.Helper()
-	if p := r.callback(r.startPayment(order)); p.Outcome != "paid" || p.Order.Status != checkout.Paid {
-		r.t.Errorf("payment of %s: %+v", order, p)
-	}
+	p := r.callback(r.startPayment(order))
+	expect.That(r.t, p.Outcome == "paid" && p.Order.Status == checkout.Paid, "payment of %s: %+v", order, p)
 }
 
 func (r *rig) do(order string, events ...checkout.Event) {
@@ -333,9 +325,8 @@ func (r *rig) do(order string, events ...checkout.Event) {
 // problem decodes the problem in an answer.
 func problem(t testing.TB, a response) (p checkout.Problem) {
 	t.Helper()
-	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
-		t.Errorf("content type %q of %s", ct, a.Body)
-	}
+	ct := a.Header.Get("Content-Type")
+	expect.That(t, ct == "application/problem+json", "content type %q of %s", ct, a.Body)
 	a.into(t, &p)
 	expect.That(t, p.Status == a.Code && p.Title != "" && p.Detail != "" && p.Hint != "" && p.Type != "", "an incomplete problem: %+v", p)
 	return p

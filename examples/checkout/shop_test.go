@@ -121,12 +121,10 @@ func TestShop_AnOrderByBankTransferWaitsForItsMoney(t *testing.T) {
 		r.start(pipeline.AllRoles()...)
 		r.want(201, "POST", "/orders", `{"id":"a","customer":"ann","category":"virtual","payment_method":"bank_transfer","items":[{"sku":"ink","quantity":2}]}`)
 		time.Sleep(40 * time.Minute)
-		if o := r.get("a"); o.Status != checkout.Unpaid || !o.DueAt.IsZero() || o.SecondsLeft != 0 {
-			t.Errorf("after forty minutes: %+v", o)
-		}
-		if page := r.want(200, "GET", "/orders/a/page", "").Body; !strings.Contains(page, "stays open until the money arrives") || strings.Contains(page, "data-seconds") {
-			t.Error(page)
-		}
+		o := r.get("a")
+		expect.That(t, o.Status == checkout.Unpaid && o.DueAt.IsZero() && o.SecondsLeft == 0, "after forty minutes: %+v", o)
+		page := r.want(200, "GET", "/orders/a/page", "").Body
+		expect.That(t, strings.Contains(page, "stays open until the money arrives") && !strings.Contains(page, "data-seconds"), "%v", page)
 		r.pay("a")
 		if v := r.check("a"); v.Paid != 1 || v.Closed() != 0 {
 			t.Errorf("%d paid, %d closed", v.Paid, v.Closed())
@@ -186,9 +184,8 @@ func TestShop_PaymentsRaceTheClose(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				if o := r.get(id); o.Status == checkout.Unpaid {
-					t.Errorf("%s is shown unpaid past due", id)
-				}
+				o := r.get(id)
+				expect.That(t, o.Status != checkout.Unpaid, "%s is shown unpaid past due", id)
 			})
 		}
 		wg.Wait()
@@ -270,9 +267,8 @@ func TestShop_ACallbackAfterTheCloseIsRecordedOnce(t *testing.T) {
 		r.get("closed")
 		for range 3 {
 			for id, payment := range late {
-				if p := r.callback(payment); p.Outcome != "refund" || p.Order.ID != id {
-					t.Errorf("%s: %+v", id, p)
-				}
+				p := r.callback(payment)
+				expect.That(t, p.Outcome == "refund" && p.Order.ID == id, "%s: %+v", id, p)
 			}
 		}
 		r.same("late payments", r.rows("SELECT order_id, payment_id FROM late_payments ORDER BY order_id"),
@@ -448,9 +444,8 @@ func TestShop_WithoutACloserAReadClosesNothing(t *testing.T) {
 		o := r.create("a")
 		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
 		for _, path := range []string{"/orders/a/payments", "/orders/a/cancel"} {
-			if p := problem(t, r.want(409, "POST", path, "")); p.Order == nil || p.Order.Status != checkout.Closing {
-				t.Errorf("%s: %+v", path, p)
-			}
+			p := problem(t, r.want(409, "POST", path, ""))
+			expect.That(t, p.Order != nil && p.Order.Status == checkout.Closing, "%s: %+v", path, p)
 		}
 		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
 	})
@@ -463,9 +458,8 @@ func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 		r.same("checkout_unscheduled_total", r.metric("checkout_unscheduled_total"), 2.0)
 		r.start(pipeline.Compensator)
 		time.Sleep(time.Until(o.DueAt) + 65*time.Minute)
-		if v := r.check(); v.ByPath["sweep"] != 2 {
-			t.Errorf("closed %v, want two by the sweep", v.ByPath)
-		}
+		v := r.check()
+		expect.That(t, v.ByPath["sweep"] == 2, "closed %v, want two by the sweep", v.ByPath)
 		r.same("status", r.get("a").Status, checkout.Closed)
 	})
 }

@@ -113,9 +113,8 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		Summary  ops.AuditSummary
 	}
 	out, code = r.runAudit(s, "json", 2, window)
-	if err := json.Unmarshal([]byte(out), &whole); err != nil || code != 3 || len(whole.Findings) != 2 || whole.Summary.FindingCount != 4 {
-		t.Errorf("exit %d, %v\n%s", code, err, out)
-	}
+	err := json.Unmarshal([]byte(out), &whole)
+	expect.That(t, err == nil && code == 3 && len(whole.Findings) == 2 && whole.Summary.FindingCount == 4, "exit %d, %v\n%s", code, err, out)
 }
 
 func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
@@ -141,9 +140,8 @@ func TestAudit_RefusesWrongArguments(t *testing.T) {
 		{[]string{"audit", "--from", "1h"}, config.EnvDSN},
 		{[]string{"status", "-o", "jsonl"}, "want table or json"},
 	} {
-		if _, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...); code != 2 || !strings.Contains(stderr, c.want) {
-			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-		}
+		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
+		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
 	}
 }
 

@@ -60,9 +60,8 @@ func (r *rig) cli(args ...string) (stdout, stderr string, code int) {
 func (r *rig) json(into any, code int, args ...string) (stderr string) {
 	r.t.Helper()
 	out, stderr, got := r.cli(append(args, "-o", "json")...)
-	if err := json.Unmarshal([]byte(out), into); err != nil || got != code {
-		r.t.Fatalf("%v exits with %d, want %d: %v\n%s%s", args, got, code, err, out, stderr)
-	}
+	err := json.Unmarshal([]byte(out), into)
+	must.That(r.t, err == nil && got == code, "%v exits with %d, want %d: %v\n%s%s", args, got, code, err, out, stderr)
 	return stderr
 }
 
@@ -84,27 +83,23 @@ func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 	r := newRig(t)
 	var plan ops.TopicsPlan
 	for range 2 {
-		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 7 || plan.Topics != 7 {
-			t.Fatalf("%+v; want a plan to create all 7 topics", plan)
-		}
+		r.json(&plan, 0, "topics", "plan")
+		must.That(t, len(plan.Would) == 7 && plan.Topics == 7, "%+v; want a plan to create all 7 topics", plan)
 	}
 	var applied struct {
 		Fixed []kafka.Finding `json:"fixed"`
 	}
-	if r.json(&applied, 0, "topics", "apply"); len(applied.Fixed) != len(plan.Would) {
-		t.Errorf("apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)
-	}
-	if r.json(&plan, 0, "topics", "plan"); len(plan.Would)+len(plan.Left) != 0 {
-		t.Errorf("after apply: %+v", plan)
-	}
+	r.json(&applied, 0, "topics", "apply")
+	expect.That(t, len(applied.Fixed) == len(plan.Would), "apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)
+	r.json(&plan, 0, "topics", "plan")
+	expect.That(t, len(plan.Would)+len(plan.Left) == 0, "after apply: %+v", plan)
 }
 
 func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	r := newRig(t)
 	var report ops.Status
-	if r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 4 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
-		t.Fatalf("without topics: %+v", report)
-	}
+	r.json(&report, 6, "status")
+	must.That(t, len(report.Topics) == 4 && report.Problems() == 4 && strings.Contains(report.Topics[0].Problem, "topics apply"), "without topics: %+v", report)
 	r.cli("topics", "apply")
 	now := time.Now()
 	r.put("delay_1h", 1, now, now.Add(time.Hour))
@@ -179,9 +174,7 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 		t.Errorf("owner %+v of %+v", p.Owner, report.Topics[0])
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-done)
 }
 
 // serve owns the partitions of a bucket until the test ends. It commits the offset and the
@@ -199,9 +192,7 @@ func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
 	}()
 	r.t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 	})
 }
 

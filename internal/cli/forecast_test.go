@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.
@@ -57,9 +58,8 @@ func TestForecast_FitsIntoTheWidth(t *testing.T) {
 		printForecast(&out, sampleForecast(), on)
 		_, chart, _ := strings.Cut(out.String(), "\n")
 		for line := range strings.Lines(chart) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > on.width {
-				t.Fatalf("%d columns of %d: %q", n, on.width, line)
-			}
+			n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
+			must.That(t, n <= on.width, "%d columns of %d: %q", n, on.width, line)
 		}
 	})
 }

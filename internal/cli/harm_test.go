@@ -58,9 +58,8 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	}
 	refused("migrate")
 	refused("doctor")
-	if made := count("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"); made != 1 {
-		t.Errorf("there are %d tables", made)
-	}
+	made := count("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()")
+	expect.That(t, made == 1, "there are %d tables", made)
 	good := topicsYAML(t, strings.Replace(harmful, "  closed_at: {column: made, type: datetime, zone: UTC, precision: s}\n", "", 1))
 	if _, stderr, code := run(t, env, "migrate", "--config", good); code != 0 || !strings.Contains(stderr, "note: no order has the status 0") {
 		t.Fatalf("exit %d: %s", code, stderr)

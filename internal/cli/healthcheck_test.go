@@ -99,9 +99,8 @@ func TestNotify_ServesUntilItIsStopped(t *testing.T) {
 		must.That(t, !time.Now().After(deadline), "exit %d, %q", code, out)
 	}
 	resp := must.Get(http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`)))(t)
-	if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("without a provider it answers %s, want 503", resp.Status)
-	}
+	resp.Body.Close()
+	expect.That(t, resp.StatusCode == http.StatusServiceUnavailable, "without a provider it answers %s, want 503", resp.Status)
 	stop()
 	if code := <-ended; code != 0 {
 		t.Errorf("exit %d\n%s", code, env.Stderr)

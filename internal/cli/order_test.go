@@ -73,9 +73,8 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
 		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
-	if history = s.pipeline().History(t.Context(), "nobody", 1000); codeOf(historyError(history, true)) != int(NotFound) {
-		t.Errorf("%+v", history)
-	}
+	history = s.pipeline().History(t.Context(), "nobody", 1000)
+	expect.That(t, codeOf(historyError(history, true)) == int(NotFound), "%+v", history)
 }
 
 func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
@@ -118,9 +117,8 @@ func TestOrder_RefusesWrongArguments(t *testing.T) {
 		{[]string{"doctor"}, config.EnvDSN},
 		{[]string{"doctor", "--stock"}, config.EnvDSN},
 	} {
-		if _, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...); code != 2 || !strings.Contains(stderr, c.want) {
-			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-		}
+		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
+		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
 	}
 }
 
@@ -239,9 +237,8 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 	list(false, 0, "no late payment waits")
 	list(true, 0, "refunded ", operator())
 	for _, yes := range []bool{false, true} {
-		if why := resolve(1, store.Reopened, yes, 5); !strings.Contains(why, "refunded by "+operator()) {
-			t.Error(why)
-		}
+		why := resolve(1, store.Reopened, yes, 5)
+		expect.That(t, strings.Contains(why, "refunded by "+operator()), "%v", why)
 		resolve(99, store.Refunded, yes, 4)
 	}
 }

@@ -42,9 +42,8 @@ func TestPlanDelay_CountsEveryHopAndTheCloseTopic(t *testing.T) {
 				t.Fatalf("%v: %s appears twice in a row", delay, h.Topic)
 			}
 		}
-		if walk := len(cfg.Buckets.Walk(delay)); sum != walk || p.Buckets != walk || p.Appends != walk+1 {
-			t.Fatalf("%v: %+v; the walk has %d hops", delay, p, walk)
-		}
+		walk := len(cfg.Buckets.Walk(delay))
+		must.That(t, sum == walk && p.Buckets == walk && p.Appends == walk+1, "%v: %+v; the walk has %d hops", delay, p, walk)
 	})
 }
 
@@ -66,9 +65,8 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s, 1m, 5m, 30m, 2h, 12h]\n")
 	out, stderr, code := run(t, nil, "topics", "plan", "--delay", "30d", "-o", "json", "--config", file)
 	var p ops.DelayPlan
-	if err := json.Unmarshal([]byte(out), &p); err != nil || code != 0 {
-		t.Fatalf("exit %d, %v, %q", code, err, stderr)
-	}
+	err := json.Unmarshal([]byte(out), &p)
+	must.That(t, err == nil && code == 0, "exit %d, %v, %q", code, err, stderr)
 	if want := (ops.DelayPlan{Delay: "30d", Hops: []ops.Hop{{Bucket: "12h", Topic: "delay_12h", Times: 60}}, Close: "order-close", Buckets: 60, Appends: 61}); !cmp.Equal(p, want) {
 		t.Errorf("%+v, want %+v", p, want)
 	}
@@ -81,9 +79,8 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 
 func TestPlan_AppendsAtMostAsDocumented(t *testing.T) {
 	cfg := config.Default()
-	if p := ops.NewTopicsPlan(cfg, 0, nil); p.AppendsAtMost != 82 || cfg.MaxDelay != orderclose.DefaultMaxDelay {
-		t.Errorf("%d appends up to %s, want 82", p.AppendsAtMost, p.MaxDelay)
-	}
+	p := ops.NewTopicsPlan(cfg, 0, nil)
+	expect.That(t, p.AppendsAtMost == 82 && cfg.MaxDelay == orderclose.DefaultMaxDelay, "%d appends up to %s, want 82", p.AppendsAtMost, p.MaxDelay)
 }
 
 func TestDelaysExplain_SaysWhichRuleDecides(t *testing.T) {

@@ -95,9 +95,8 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 	}
 	all, err := replay(db, false, func(*replayFlags) {})
 	want := &ops.ReplayPreview{Records: 4, Orders: 3, Verdicts: map[orderclose.Verdict]int64{orderclose.AlreadyClosed: 1, orderclose.NotDue: 1, orderclose.NotFound: 1}}
-	if diff := cmp.Diff(want, all.Preview); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, all.Preview)
+	expect.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
 	virtual := func(f *replayFlags) { f.categories = []string{"virtual"} }
 	if plan, err := replay(db, false, virtual); err != nil || plan.Preview.Records != 2 || plan.Preview.Unselected != 2 {
 		t.Errorf("a category: %+v, %v", plan.Preview, err)

@@ -68,9 +68,8 @@ func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 	without := []string{"runbook", "notify", "healthcheck", "version", "completion", "help"}
 	for _, cmd := range newRoot(Env{}).Commands() {
 		plain := "orderclose " + cmd.Name()
-		if printed := ops.WithConfig(plain, "x"); (printed == plain) != slices.Contains(without, cmd.Name()) {
-			t.Errorf("%s is printed as %q", plain, printed)
-		}
+		printed := ops.WithConfig(plain, "x")
+		expect.That(t, (printed == plain) == slices.Contains(without, cmd.Name()), "%s is printed as %q", plain, printed)
 	}
 }
 

@@ -69,15 +69,12 @@ func TestBroker_SendStopsAtTheFirstInvalidLine(t *testing.T) {
 	if code != 6 || strings.Count(out, "\n") != 1 || !strings.Contains(stderr, "line 2: unknown field") || !strings.Contains(stderr, "1 order before it was sent") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
-	if out, stderr, code = r.cli("send", "--id", "c", "--due", "9998-12-31T00:00:00Z"); code != 5 || out != "" || !strings.Contains(stderr, "it is due on 9998-12-31") {
-		t.Errorf("exit %d, %q, %q", code, out, stderr)
-	}
-	if out, stderr, code = r.cli("send", "--id", "c", "--due", "9999-12-31T00:00:00Z"); code != 0 || strings.Join(strings.Fields(out), " ") != "c is never closed not sent" {
-		t.Errorf("exit %d, %q, %q", code, out, stderr)
-	}
-	if out, stderr, code = r.cli("send", "--id", "c"); code != 0 || !strings.HasPrefix(out, "c ") {
-		t.Errorf("exit %d, %q, %q", code, out, stderr)
-	}
+	out, stderr, code = r.cli("send", "--id", "c", "--due", "9998-12-31T00:00:00Z")
+	expect.That(t, code == 5 && out == "" && strings.Contains(stderr, "it is due on 9998-12-31"), "exit %d, %q, %q", code, out, stderr)
+	out, stderr, code = r.cli("send", "--id", "c", "--due", "9999-12-31T00:00:00Z")
+	expect.That(t, code == 0 && strings.Join(strings.Fields(out), " ") == "c is never closed not sent", "exit %d, %q, %q", code, out, stderr)
+	out, stderr, code = r.cli("send", "--id", "c")
+	expect.That(t, code == 0 && strings.HasPrefix(out, "c "), "exit %d, %q, %q", code, out, stderr)
 }
 
 // check runs records check on records, without a server.
@@ -197,9 +194,8 @@ func TestRecordsCheck_ThePageOfTheFormatShowsItsOutput(t *testing.T) {
 		return body
 	}
 	out, _, code := check(t, block("json check"))
-	if want := block("text checked"); code != 3 || out != want {
-		t.Errorf("exit %d\n%swire.md has\n%s", code, out, want)
-	}
+	want := block("text checked")
+	expect.That(t, code == 3 && out == want, "exit %d\n%swire.md has\n%s", code, out, want)
 	if out, _, code := check(t, block("json value")); code != 0 || !strings.HasPrefix(out, "ok  line 1  ORD-20260301-000017") {
 		t.Errorf("the example of a value: exit %d, %s", code, out)
 	}

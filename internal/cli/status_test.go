@@ -56,9 +56,8 @@ func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 	golden(t, "status_verdict", func(w io.Writer) { printVerdict(w, v) })
 	var out strings.Builder
 	c := &common{output: "table", config: "our topics.yaml", env: Env{Stdout: &out}}
-	if err := c.print(nil, func(w io.Writer) { printVerdict(w, v) }); err != nil || !strings.Contains(out.String(), "\n           orderclose --config 'our topics.yaml' ") {
-		t.Errorf("%v\n%s", err, out.String())
-	}
+	err := c.print(nil, func(w io.Writer) { printVerdict(w, v) })
+	expect.That(t, err == nil && strings.Contains(out.String(), "\n           orderclose --config 'our topics.yaml' "), "%v\n%s", err, out.String())
 }
 
 // exit returns the error of a verdict about a status.

@@ -55,9 +55,8 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	r.cfg = must.Get(config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")))(t)
 	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(r.kafka.Close)
-	if _, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg)); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
+	must.That(t, err == nil, "%v", err)
 	r.store = must.Get(sqlite.Open(sqlite.Memory, nil))(t)
 	t.Cleanup(func() { _ = r.store.Close() })
 	must.Do(t, r.store.Migrate(t.Context()))
@@ -122,9 +121,8 @@ func (r *rig) json(method, path, body string, into any) int {
 	}
 	res := must.Get(http.DefaultClient.Do(req))(r.t)
 	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
-		r.t.Fatalf("%s %s: %v", method, path, err)
-	}
+	err := json.NewDecoder(res.Body).Decode(into)
+	must.That(r.t, err == nil, "%s %s: %v", method, path, err)
 	return res.StatusCode
 }
 
@@ -189,9 +187,8 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	r.c.asks.Pauses.Forget()
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
 	var status statusAnswer
-	if r.json(http.MethodGet, "/api/v1/status", "", &status); status.Overdue.Value == nil || status.Overdue.Value.Orders != 2 || status.Overdue.Value.Paused != 12 {
-		t.Errorf("%+v", status.Overdue)
-	}
+	r.json(http.MethodGet, "/api/v1/status", "", &status)
+	expect.That(t, status.Overdue.Value != nil && status.Overdue.Value.Orders == 2 && status.Overdue.Value.Paused == 12, "%+v", status.Overdue)
 }
 
 func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
@@ -223,9 +220,8 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	contains(t, page, "This order was found nowhere", "order-close/")
 	expect.Equal(t, res.StatusCode, http.StatusNotFound, "status")
 	var h ops.History
-	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"closed"}`, &h); code != http.StatusOK || h.Database.Receipt == nil || len(h.Timeline) < 4 {
-		t.Errorf("%d: %+v", code, h)
-	}
+	code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"closed"}`, &h)
+	expect.That(t, code == http.StatusOK && h.Database.Receipt != nil && len(h.Timeline) >= 4, "%d: %+v", code, h)
 	expect.Equal(t, r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h), http.StatusNotFound, "status of an unknown order")
 }
 
@@ -245,17 +241,15 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 	contains(t, show("  rules:\n  - {match: {}, never: true}\n"), "If the order was written now, it would never be closed.")
 	must.Get(r.store.DB().Exec("UPDATE orders SET expire_at = ?", orderclose.NeverDue.UnixMilli()))(t)
 	page = show("  rules:\n  - {match: {}, never: true}\n")
-	if contains(t, page, "<dd>never</dd>", "unpaid, and never closed"); strings.Contains(page, "order-differs") {
-		t.Error("the row is what the rule gives, and the page says that they differ")
-	}
+	contains(t, page, "<dd>never</dd>", "unpaid, and never closed")
+	expect.That(t, !strings.Contains(page, "order-differs"), "the row is what the rule gives, and the page says that they differ")
 
 	show("  rules:\n  - {match: {category: ticket}, after: 3m}\n  - {match: {}, never: true}\n")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"ticket"}})
 	contains(t, page, "after 3m", "<li>delay_1m × 3</li>", "<code>delays.rules[0]</code>", `<ol id="rules"`, "every order: never")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
-	if contains(t, page, "is never closed, and has no record"); strings.Contains(page, "<li>order-close</li>") {
-		t.Error("an order without a record has a way")
-	}
+	contains(t, page, "is never closed, and has no record")
+	expect.That(t, !strings.Contains(page, "<li>order-close</li>"), "an order without a record has a way")
 }
 
 func TestPages_ShowHostileTextHarmless(t *testing.T) {
@@ -280,9 +274,8 @@ func TestDelays_CalculatesTheWayOfAnOrder(t *testing.T) {
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
 	contains(t, page, "so the default holds", "after 30m")
 	var way delayRoute
-	if code := r.json(http.MethodPost, "/api/v1/delays", `{"category":"ticket"}`, &way); code != http.StatusOK || way.Due.Sub(way.Made) != 7*time.Minute || way.Path.Appends != 8 {
-		t.Errorf("%d: %+v", code, way)
-	}
+	code := r.json(http.MethodPost, "/api/v1/delays", `{"category":"ticket"}`, &way)
+	expect.That(t, code == http.StatusOK && way.Due.Sub(way.Made) == 7*time.Minute && way.Path.Appends == 8, "%d: %+v", code, way)
 	expect.Equal(t, r.json(http.MethodPost, "/api/v1/delays", `{"categories":1}`, &struct{}{}), http.StatusBadRequest, "an unknown field")
 }
 
@@ -316,9 +309,8 @@ func TestBasePath_IsInEveryLink(t *testing.T) {
 	for _, path := range []string{"/", "/order", "/delays"} {
 		page := r.open(path)
 		for _, attribute := range []string{`href="/`, `src="/`, `action="/`, `data-live="/`} {
-			if rest := strings.ReplaceAll(page, attribute+"tools/orderclose/", ""); strings.Contains(rest, attribute) {
-				t.Errorf("%s has %s without the base path:\n%s", path, attribute, page)
-			}
+			rest := strings.ReplaceAll(page, attribute+"tools/orderclose/", "")
+			expect.That(t, !strings.Contains(rest, attribute), "%s has %s without the base path:\n%s", path, attribute, page)
 		}
 	}
 	res, _ := r.do(http.MethodPost, "/language", "en", url.Values{"lang": {"zh"}, "path": {"/delays"}})
@@ -334,13 +326,11 @@ func TestBasePath_IsInEveryLink(t *testing.T) {
 
 func TestNotFound(t *testing.T) {
 	r := newRig(t)
-	if res, page := r.do(http.MethodGet, "/nothing", "en", nil); res.StatusCode != http.StatusNotFound || !strings.Contains(page, "no such page") {
-		t.Errorf("%s\n%s", res.Status, page)
-	}
+	res, page := r.do(http.MethodGet, "/nothing", "en", nil)
+	expect.That(t, res.StatusCode == http.StatusNotFound && strings.Contains(page, "no such page"), "%s\n%s", res.Status, page)
 	var e struct{ Error string }
-	if code := r.json(http.MethodGet, "/api/v1/nothing", "", &e); code != http.StatusNotFound || e.Error == "" {
-		t.Errorf("%d %+v", code, e)
-	}
+	code := r.json(http.MethodGet, "/api/v1/nothing", "", &e)
+	expect.That(t, code == http.StatusNotFound && e.Error != "", "%d %+v", code, e)
 }
 
 // A form that cannot be read is refused whole, in place of being read as far as it goes.
@@ -399,9 +389,8 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>", `<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
 	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="urgent"`)
 	var sweeps answer[ops.Sweeps]
-	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps); code != http.StatusOK || len(sweeps.Value.Delays) != 1 || sweeps.Value.Delays[0].To != "7m" {
-		t.Errorf("%d: %+v", code, sweeps)
-	}
+	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps)
+	expect.That(t, code == http.StatusOK && len(sweeps.Value.Delays) == 1 && sweeps.Value.Delays[0].To == "7m", "%d: %+v", code, sweeps)
 }
 
 func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {

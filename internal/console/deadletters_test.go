@@ -101,17 +101,15 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	r.addOrder("a<b>", "order-close", time.Now().Add(-time.Minute))
 	must.Get(r.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a<b>"}}))(t)
 	tx := must.Get(r.store.DB().BeginTx(t.Context(), nil))(t)
-	if _, err := r.store.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"}); err != nil || tx.Commit() != nil {
-		t.Fatal(err)
-	}
+	_, err := r.store.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"})
+	must.That(t, err == nil && tx.Commit() == nil, "%v", err)
 	r.c.late.Forget()
 	r.c.asks.Late.Forget()
 	contains(t, r.open("/payments"), `<tr data-late="1">`, "a&lt;b&gt;", "pi_&lt;1&gt;", "1250 EUR", "the provider&#39;s callback", `value="refunded"`, `value="reopened"`)
 	contains(t, r.open("/"), `data-kind="payments_late"`, "orderclose payments late")
 	var listed answer[[]store.LatePayment]
-	if code := r.json(http.MethodGet, "/api/v1/payments", "", &listed); code != http.StatusOK || len(*listed.Value) != 1 || (*listed.Value)[0].Amount != 1250 {
-		t.Errorf("%d %+v", code, listed)
-	}
+	code := r.json(http.MethodGet, "/api/v1/payments", "", &listed)
+	expect.That(t, code == http.StatusOK && len(*listed.Value) == 1 && (*listed.Value)[0].Amount == 1250, "%d %+v", code, listed)
 
 	path, page := r.plan(url.Values{"kind": {"refunded"}, "late": {"1"}})
 	contains(t, page, `data-state="planned"`, "pi_&lt;1&gt;", `id="effect"`)

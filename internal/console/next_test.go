@@ -90,9 +90,8 @@ func TestTimes_OldValuesHaveAnAge(t *testing.T) {
 	p := page{Lang: "en"}
 	now := time.Now()
 	expect.Equal(t, p.TimeAndAge(now.Add(-time.Second)), p.Time(now.Add(-time.Second)), "time and age")
-	if got := p.TimeAndAge(now.Add(-time.Hour)); !strings.HasSuffix(got, " (1h ago)") {
-		t.Error(got)
-	}
+	got := p.TimeAndAge(now.Add(-time.Hour))
+	expect.That(t, strings.HasSuffix(got, " (1h ago)"), "%v", got)
 	later := now.Add(time.Minute)
 	expect.Equal(t, p.In(later, now), "in 1m", "a time ahead")
 	expect.Equal(t, p.In(now, later), "", "a time that has passed")
@@ -134,13 +133,11 @@ func TestZone_FormatsEachMomentAndHasTheOffsetOnce(t *testing.T) {
 		expect.Equal(t, (page{Zone: zoneNamed(name)}).Time(summer), want, "%q", name)
 	}
 	berlin, winter := page{Zone: zoneNamed("Europe/Berlin")}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	if both := berlin.Time(summer) + berlin.Time(winter); strings.Count(both, "UTC+0") != 1 {
-		t.Errorf("%s: a moment of the other half of the year has its offset, and one of this half has none", both)
-	}
+	both := berlin.Time(summer) + berlin.Time(winter)
+	expect.That(t, strings.Count(both, "UTC+0") == 1, "%s: a moment of the other half of the year has its offset, and one of this half has none", both)
 	now := time.Now().UTC()
-	if got := (page{}).Short(now) + (page{}).Short(now.AddDate(0, 0, -2)); got != now.Format("15:04:05")+now.AddDate(0, 0, -2).Format("01-02 15:04:05") {
-		t.Error(got)
-	}
+	got := (page{}).Short(now) + (page{}).Short(now.AddDate(0, 0, -2))
+	expect.That(t, got == now.Format("15:04:05")+now.AddDate(0, 0, -2).Format("01-02 15:04:05"), "%v", got)
 }
 
 // The zone holds for what the console shows, and for what is typed.

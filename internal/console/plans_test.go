@@ -55,9 +55,8 @@ func (r *rig) settled(path string) string {
 
 func (r *rig) confirm(path string) string {
 	r.t.Helper()
-	if res, body := r.do(http.MethodPost, path+"/confirm", "en", url.Values{}); res.StatusCode != http.StatusSeeOther {
-		r.t.Fatalf("%s\n%s", res.Status, body)
-	}
+	res, body := r.do(http.MethodPost, path+"/confirm", "en", url.Values{})
+	must.That(r.t, res.StatusCode == http.StatusSeeOther, "%s\n%s", res.Status, body)
 	return r.settled(path)
 }
 
@@ -142,9 +141,8 @@ func TestPlans_TheSecondOfTwoSaysThatAnotherWasFirst(t *testing.T) {
 	contains(t, page, "<bdi>ann</bdi>", "<bdi>eve</bdi>", `Cause: <bdi>failed</bdi>`, "it is done")
 	expect.That(t, strings.Index(page, "<bdi>eve</bdi></td>") <= strings.Index(page, "<bdi>ann</bdi></td>"), "the list does not begin with the newest")
 	var all []plan
-	if code := r.json(http.MethodGet, "/api/v1/plans", "", &all); code != http.StatusOK || len(all) != 2 || all[1].Handled != 1 || all[0].Planned != 1 || all[0].Ended.IsZero() {
-		t.Errorf("%d %+v", code, all)
-	}
+	code := r.json(http.MethodGet, "/api/v1/plans", "", &all)
+	expect.That(t, code == http.StatusOK && len(all) == 2 && all[1].Handled == 1 && all[0].Planned == 1 && !all[0].Ended.IsZero(), "%d %+v", code, all)
 }
 
 func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
@@ -188,24 +186,18 @@ func TestPlans_CanBeConfirmedOnceInTimeByTheirMaker(t *testing.T) {
 	if _, err := s.confirm(p.ID, ann); !errors.Is(err, errPlanExpired) {
 		t.Error(err)
 	}
-	if p, _ = s.get(p.ID); p.State != expired {
-		t.Error(p.State)
-	}
+	p, _ = s.get(p.ID)
+	expect.That(t, p.State == expired, "%v", p.State)
 	now = now.Add(-time.Second)
-	if _, err := s.confirm(p.ID, ann); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(s.confirm(p.ID, ann)))
 	s.running.Wait()
-	if p, _ = s.get(p.ID); p.State != done || p.Result != 2 {
-		t.Errorf("%+v", p)
-	}
+	p, _ = s.get(p.ID)
+	expect.That(t, p.State == done && p.Result == 2, "%+v", p)
 	if _, err := s.confirm(p.ID, ann); !errors.Is(err, errNotPlanned) {
 		t.Error(err)
 	}
 	now = now.Add(keepPlans)
-	if _, err := s.add("sweep", ann, nil, ready); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(s.add("sweep", ann, nil, ready)))
 	if _, err := s.get(p.ID); !errors.Is(err, errNoPlan) {
 		t.Error(err)
 	}
@@ -248,9 +240,8 @@ func TestPlans_PauseAndResume(t *testing.T) {
 	contains(t, page, `data-state="failed"`, "tickte: neither topics.yaml")
 	for _, form := range []url.Values{{"path": {"all"}, "for": {"25h"}, "reason": {"x"}}, {"path": {"x"}, "for": {"1m"}, "reason": {"x"}}, {"path": {"all"}, "for": {"1m"}}} {
 		form.Set("kind", "pause")
-		if res, _ := r.do(http.MethodPost, "/plans", "en", form); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%v: %s", form, res.Status)
-		}
+		res, _ := r.do(http.MethodPost, "/plans", "en", form)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%v: %s", form, res.Status)
 	}
 }
 
@@ -265,9 +256,8 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 		}
 	}
 	for _, action := range []string{"/plans", path + "/confirm"} {
-		if res, _ := r.do(http.MethodPost, action, "en", redrive); res.StatusCode != http.StatusForbidden {
-			t.Errorf("%s: %s", action, res.Status)
-		}
+		res, _ := r.do(http.MethodPost, action, "en", redrive)
+		expect.That(t, res.StatusCode == http.StatusForbidden, "%s: %s", action, res.Status)
 	}
 	var e errorAnswer
 	if code := r.json(http.MethodPost, "/api/v1/plans", `{"kind":"redrive"}`, &e); code != http.StatusForbidden || e.Error == "" {
@@ -293,9 +283,8 @@ func TestSweeps_ShowsEachSweepAndLoss(t *testing.T) {
 	contains(t, page, "host/17", "Has no record: never published, or lost 2", "the database is away", "&lt;b&gt;", "in the last 7 days, by cause: 3", "No loss of records")
 	contains(t, r.open("/"), `data-kind="sweep_failed"`, "the database is away")
 	var s answer[ops.Sweeps]
-	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s); code != http.StatusOK || len(s.Value.Sweeps) != 2 || s.Value.Causes["absent"] != 2 {
-		t.Errorf("%d %+v", code, s)
-	}
+	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s)
+	expect.That(t, code == http.StatusOK && len(s.Value.Sweeps) == 2 && s.Value.Causes["absent"] == 2, "%d %+v", code, s)
 }
 
 // many returns different values of a field.
@@ -316,9 +305,8 @@ func TestPlans_HaveAFewValuesOfEachField(t *testing.T) {
 		"a control character": {"kind": {"pause"}, "path": {"all"}, "for": {"1m"}, "reason": {"x\x1b[31m"}},
 		"bytes":               {"kind": {"resume"}, "path": {"all"}, "category": {"\xff"}},
 	} {
-		if res, body := r.do(http.MethodPost, "/plans", "en", fields); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %s\n%s", name, res.Status, body)
-		}
+		res, body := r.do(http.MethodPost, "/plans", "en", fields)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%s: %s\n%s", name, res.Status, body)
 	}
 	_, page := r.plan(url.Values{"kind": {"redrive"}, "at": many(maxValues)})
 	contains(t, page, "<bdi>0/19</bdi> and 980 more")
@@ -340,9 +328,8 @@ func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
 			Msg, Who, Action, Plan, Selected, Result string
 			Planned, Handled                         int
 		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
+		err := json.Unmarshal([]byte(line), &l)
+		must.That(t, err == nil, "%v: %s", err, line)
 		if l.Msg != "console action" {
 			continue
 		}

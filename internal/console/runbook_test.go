@@ -41,9 +41,8 @@ func TestRunbook_LinksLeadSomewhere(t *testing.T) {
 			n++
 		case strings.HasPrefix(to, "https://"):
 			file, _, _ = strings.Cut(strings.TrimPrefix(to, strings.TrimSuffix(documents, "docs/")), "#")
-			if _, err := os.Stat(filepath.Join("../..", filepath.FromSlash(file))); err != nil {
-				t.Errorf("%s: %v", to, err)
-			}
+			_, err := os.Stat(filepath.Join("../..", filepath.FromSlash(file)))
+			expect.That(t, err == nil, "%s: %v", to, err)
 			n++
 		case !strings.HasPrefix(to, "/"):
 			t.Errorf("a link to %q", to)
@@ -52,9 +51,8 @@ func TestRunbook_LinksLeadSomewhere(t *testing.T) {
 	expect.That(t, n >= 100, "%d links only", n)
 	contains(t, r.open("/"), `<a href="/runbook">`)
 	res, _ := r.do(http.MethodGet, "/runbook", "zh", nil)
-	if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
-		t.Errorf("Content-Security-Policy %q", csp)
-	}
+	csp := res.Header.Get("Content-Security-Policy")
+	expect.That(t, strings.Contains(csp, "default-src 'none'") && !strings.Contains(csp, "unsafe"), "Content-Security-Policy %q", csp)
 }
 
 func TestRunbook_EscapesWhatTheDocumentHas(t *testing.T) {

@@ -154,9 +154,8 @@ func TestClean_ShowsWhatWouldHideOrReorderText(t *testing.T) {
 		"order-17": "order-17", "订单": "订单", `a"b'c\d<e>`: `a"b'c\d<e>`, "a\u202eb": `a\u202eb`, "a\x00\n": `a\x00\n`, "a\u200bb": `a\u200bb`, "\xff": "\ufffd", "a b": "a b",
 		strings.Repeat("x", 400): strings.Repeat("x", 300) + "…",
 	} {
-		if got := clean(in, 300); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		got := clean(in, 300)
+		expect.That(t, got == want, "%q: %q, want %q", in, got, want)
 	}
 }
 
@@ -172,9 +171,8 @@ func TestRunbook_HasEachSectionThatAPageLinksTo(t *testing.T) {
 		}
 	}
 	for _, anchor := range linked {
-		if _, ok := runbook.At(anchor); !ok {
-			t.Errorf("docs/runbook.md has no section %q", anchor)
-		}
+		_, ok := runbook.At(anchor)
+		expect.That(t, ok, "docs/runbook.md has no section %q", anchor)
 	}
 	expect.That(t, len(linked) >= 15, "found only %v", linked)
 }

@@ -301,9 +301,8 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 			}
 			return before == ""
 		}
-		if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), expired); got != payment.Paid || err != nil {
-			t.Errorf("%q: %q, %v", before, got, err)
-		}
+		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), expired)
+		expect.That(t, got == payment.Paid && err == nil, "%q: %q, %v", before, got, err)
 	}
 }
 
@@ -311,12 +310,10 @@ func TestAPI_AnOpenTradeIsOneCall(t *testing.T) {
 	s := start(t)
 	s.status[number] = "WAIT_BUYER_PAY"
 	must.Get(s.api(t, alipay.Options{}).Cancel(t.Context(), open))(t)
-	if diff := cmp.Diff([]string{"alipay.trade.close"}, s.calls); diff != "" || s.hosts[0] != "openapi.alipay.com" {
-		t.Errorf("calls at %s (-want +got):\n%s", s.hosts[0], diff)
-	}
-	if _, err := s.api(t, alipay.Options{Sandbox: true}).Ask(t.Context(), open); err != nil || s.hosts[1] != "openapi-sandbox.dl.alipaydev.com" {
-		t.Errorf("the sandbox is at %s, %v", s.hosts[1], err)
-	}
+	diff := cmp.Diff([]string{"alipay.trade.close"}, s.calls)
+	expect.That(t, diff == "" && s.hosts[0] == "openapi.alipay.com", "calls at %s (-want +got):\n%s", s.hosts[0], diff)
+	_, err := s.api(t, alipay.Options{Sandbox: true}).Ask(t.Context(), open)
+	expect.That(t, err == nil && s.hosts[1] == "openapi-sandbox.dl.alipaydev.com", "the sandbox is at %s, %v", s.hosts[1], err)
 }
 
 // Alipay refuses to close a trade that is still open: so it can be paid.
@@ -399,9 +396,8 @@ func TestAPI_ASlashMayBeEscaped(t *testing.T) {
 			s.write(w, "alipay_trade_query_response", content, sign(alipayKey, strings.Replace(content, `a\/b`, signedText, 1)))
 			return true
 		}
-		if got, err := s.api(t, alipay.Options{}).Ask(t.Context(), open); got != payment.Paid || err != nil {
-			t.Errorf("%s: %q, %v", signedText, got, err)
-		}
+		got, err := s.api(t, alipay.Options{}).Ask(t.Context(), open)
+		expect.That(t, got == payment.Paid && err == nil, "%s: %q, %v", signedText, got, err)
 	}
 }
 
@@ -545,8 +541,7 @@ func TestNew_SaysWhatIsWrong(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		if _, err := alipay.New(o); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v", err)
-		}
+		_, err := alipay.New(o)
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%v", err)
 	}
 }

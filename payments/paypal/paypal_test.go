@@ -200,9 +200,7 @@ func TestAPI_TokensAreKeptAndReplaced(t *testing.T) {
 	s.expire = 100
 	api = s.api(t, paypal.Options{})
 	for range 2 {
-		if _, err := api.Cancel(t.Context(), id); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, expect.Err(api.Cancel(t.Context(), id)))
 	}
 	expect.That(t, s.tokens == 2 && s.hosts[0] == "api.paypal.com", "%d tokens that end within two minutes, from %s", s.tokens, s.hosts[0])
 }
@@ -256,9 +254,8 @@ func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {
 func TestAPI_OwnsPayPalOrders(t *testing.T) {
 	api := start(t).api(t, paypal.Options{})
 	apitest.Owns(t, api, map[string]bool{id: true, "cs_test_1": false, "pi_1": false, "": false, "../../v1/x": false})
-	if _, err := paypal.New(paypal.Options{ClientID: "x"}); err == nil {
-		t.Error("New without a secret returned no error")
-	}
+	_, err := paypal.New(paypal.Options{ClientID: "x"})
+	expect.That(t, err != nil, "New without a secret returned no error")
 }
 
 // The closer waits for three seconds, so the provider says within the limit of a question that it does not know.

@@ -264,9 +264,8 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 			}
 			return before == ""
 		}
-		if got, err := s.api(t, nil).Cancel(t.Context(), expired); got != payment.Paid || err != nil {
-			t.Errorf("%q: %q, %v", before, got, err)
-		}
+		got, err := s.api(t, nil).Cancel(t.Context(), expired)
+		expect.That(t, got == payment.Paid && err == nil, "%q: %q, %v", before, got, err)
 	}
 }
 
@@ -372,9 +371,8 @@ func TestAPI_OnlyNoContentIsAClose(t *testing.T) {
 			}
 			return r.Method == http.MethodPost
 		}
-		if got, err := s.api(t, nil).Cancel(t.Context(), open); got != payment.Unknown || err == nil {
-			t.Errorf("%d: %q, %v", status, got, err)
-		}
+		got, err := s.api(t, nil).Cancel(t.Context(), open)
+		expect.That(t, got == payment.Unknown && err != nil, "%d: %q, %v", status, got, err)
 	}
 }
 
@@ -463,8 +461,7 @@ func TestNew_SaysWhatIsWrong(t *testing.T) {
 	} {
 		o := options()
 		change(&o)
-		if _, err := wechatpay.New(o); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %s", err, says)
-		}
+		_, err := wechatpay.New(o)
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%v, want %s", err, says)
 	}
 }

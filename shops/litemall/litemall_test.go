@@ -83,9 +83,8 @@ func TestClose_WinsAgainstWhatWasReadBefore(t *testing.T) {
 			expect.That(t, !flow(id+1, func() { l.sweep(1) }), "flow %d overwrites the close", id)
 			l.expect(id+1, state{timedOut, stock, couponUsable})
 		}
-		if n := l.Int("SELECT COUNT(*) FROM litemall_order WHERE end_time IS NULL OR update_time NOT BETWEEN end_time AND end_time + INTERVAL 1 SECOND"); n > 0 {
-			t.Errorf("%d closed orders have no end_time", n)
-		}
+		n := l.Int("SELECT COUNT(*) FROM litemall_order WHERE end_time IS NULL OR update_time NOT BETWEEN end_time AND end_time + INTERVAL 1 SECOND")
+		expect.That(t, n <= 0, "%d closed orders have no end_time", n)
 	})
 }
 
@@ -130,14 +129,12 @@ func TestClose_APaymentAfterACloseNeedsTheFix(t *testing.T) {
 			}
 			l.submit(id)
 			l.sweep(1)
-			if taken := l.payNotify(id, nothing); taken == l.fixed {
-				t.Errorf("fixed: %v, the callback takes the payment: %v", l.fixed, taken)
-			}
+			taken := l.payNotify(id, nothing)
+			expect.That(t, taken != l.fixed, "fixed: %v, the callback takes the payment: %v", l.fixed, taken)
 		}
 		l.expect(2, state{timedOut, stock, couponUsable})
-		if n := l.Int("SELECT COUNT(*) FROM litemall_order o JOIN receipts r ON r.order_id = CAST(o.id AS CHAR) WHERE o.order_status = 201"); n != 1 {
-			t.Errorf("%d paid orders have a receipt of a close", n)
-		}
+		n := l.Int("SELECT COUNT(*) FROM litemall_order o JOIN receipts r ON r.order_id = CAST(o.id AS CHAR) WHERE o.order_status = 201")
+		expect.That(t, n == 1, "%d paid orders have a receipt of a close", n)
 	})
 }
 

@@ -63,9 +63,8 @@ func TestOwnTask_CountsDaysAsHours(t *testing.T) {
 			s.Exec("UPDATE order_order SET status = 'unconfirmed', created_at = now() - $1::interval", age)
 			s.expireOrders(nothing)
 			var got string
-			if s.Read([]any{&got}, "SELECT status FROM order_order"); got != want {
-				t.Errorf("after %s: %s, want %s", age, got, want)
-			}
+			s.Read([]any{&got}, "SELECT status FROM order_order")
+			expect.That(t, got == want, "after %s: %s, want %s", age, got, want)
 		}
 	})
 }

@@ -84,9 +84,8 @@ func TestVendure_TwoPaymentsLoseAnAllocation(t *testing.T) {
 		v.arrange(1)
 		v.arrange(2)
 		v.addPayment(1, nothing, func() { v.addPayment(2, nothing, nothing) })
-		if n := v.Int(`SELECT "stockAllocated" FROM stock_level`); n != 2 || v.state(1)+v.state(2) != "PaymentSettledPaymentSettled" {
-			t.Errorf("%d are allocated for two paid orders of 2", n)
-		}
+		n := v.Int(`SELECT "stockAllocated" FROM stock_level`)
+		expect.That(t, n == 2 && v.state(1)+v.state(2) == "PaymentSettledPaymentSettled", "%d are allocated for two paid orders of 2", n)
 	})
 }
 
@@ -150,8 +149,7 @@ func TestClose_InACrowd(t *testing.T) {
 		if count("state = 'PaymentSettled'") != paid || count("state = 'Cancelled'") != closed || paid+closed != 100 {
 			t.Errorf("%d paid and %d closes are expected", paid, closed)
 		}
-		if n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`); n != 0 {
-			t.Errorf("%d orders differ from their payments", n)
-		}
+		n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`)
+		expect.That(t, n == 0, "%d orders differ from their payments", n)
 	})
 }

@@ -54,9 +54,8 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 			expect.That(t, !flow(id+1), "flow %d changes the closed order", id)
 			y.expect(id+1, cancelled)
 		}
-		if n := y.Int("SELECT COUNT(*) FROM trade_order WHERE cancel_type = 10 AND cancel_time BETWEEN NOW() - INTERVAL 1 MINUTE AND NOW()"); n != 3 {
-			t.Errorf("%d orders were closed by time-out", n)
-		}
+		n := y.Int("SELECT COUNT(*) FROM trade_order WHERE cancel_type = 10 AND cancel_time BETWEEN NOW() - INTERVAL 1 MINUTE AND NOW()")
+		expect.That(t, n == 3, "%d orders were closed by time-out", n)
 		y.createOrder(4)
 		y.updateOrderPaid(4, nothing)
 		y.createOrder(5)

@@ -110,9 +110,8 @@ func TestGate_WithoutActionsNobodyStartsOne(t *testing.T) {
 func TestGate_AnActionOutsideOfWrapIsRefused(t *testing.T) {
 	r := newRig(t, withPasswords)
 	r.handler = r.gate.Action(r.handle("action"))
-	if resp := r.do(request{method: "POST", path: "/plans", header: map[string]string{"Authorization": basic("ann", "secret of ann")}}); resp.StatusCode != 403 || r.reached != "" {
-		t.Errorf("answers %s", resp.Status)
-	}
+	resp := r.do(request{method: "POST", path: "/plans", header: map[string]string{"Authorization": basic("ann", "secret of ann")}})
+	expect.That(t, resp.StatusCode == 403 && r.reached == "", "answers %s", resp.Status)
 }
 
 // Requests without identity reach nothing but public paths.
@@ -276,13 +275,11 @@ func TestGate_WorksBelowABasePath(t *testing.T) {
 			t.Errorf("%s answers %s, reached %q", path, resp.Status, r.reached)
 		}
 	}
-	if r.do(ann().request(request{path: "/shop/orderclose/dead-letters"})); r.reached != "page" {
-		t.Error("the user does not open the page")
-	}
+	r.do(ann().request(request{path: "/shop/orderclose/dead-letters"}))
+	expect.That(t, r.reached == "page", "the user does not open the page")
 	resp := r.do(vic().request(request{method: "POST", path: "/shop/orderclose/api/v1/actions", body: "{}", header: map[string]string{"Content-Type": "application/json"}}))
-	if text := body(t, resp); resp.StatusCode != 403 || text != "you are a viewer; actions need an operator\n" {
-		t.Errorf("an action of the API answers %s %s", resp.Status, text)
-	}
+	text := body(t, resp)
+	expect.That(t, resp.StatusCode == 403 && text == "you are a viewer; actions need an operator\n", "an action of the API answers %s %s", resp.Status, text)
 }
 
 func TestGate_TheConsoleWritesRefusals(t *testing.T) {
@@ -302,9 +299,8 @@ func TestGate_TheConsoleWritesRefusals(t *testing.T) {
 func TestReasons_AreComplete(t *testing.T) {
 	reasons := access.Reasons()
 	slices.Sort(reasons)
-	if unique := slices.Compact(slices.Clone(reasons)); len(unique) != 17 || len(unique) != len(reasons) {
-		t.Errorf("got %v", reasons)
-	}
+	unique := slices.Compact(slices.Clone(reasons))
+	expect.That(t, len(unique) == 17 && len(unique) == len(reasons), "got %v", reasons)
 }
 
 func TestNew_RefusesUnsafeSettings(t *testing.T) {
@@ -352,12 +348,10 @@ func TestNew_RefusesUnsafeSettings(t *testing.T) {
 // A console without identity serves the machine itself, whatever it listens on.
 func TestGate_WithoutIdentityOnlyTheLoopbackIsServed(t *testing.T) {
 	r := newRig(t, anonymous)
-	if resp := r.do(request{from: "10.0.0.1:1", tls: true}); resp.StatusCode != 403 || r.reached != "" {
-		t.Errorf("answers %s", resp.Status)
-	}
-	if r.do(request{}); r.reached != "page" {
-		t.Error("the loopback is not served")
-	}
+	resp := r.do(request{from: "10.0.0.1:1", tls: true})
+	expect.That(t, resp.StatusCode == 403 && r.reached == "", "answers %s", resp.Status)
+	r.do(request{})
+	expect.That(t, r.reached == "page", "the loopback is not served")
 }
 
 func body(t *testing.T, resp *http.Response) string {

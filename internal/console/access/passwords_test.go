@@ -169,8 +169,7 @@ func TestPasswords_AGuessThatMustWaitIsNotChecked(t *testing.T) {
 		}
 		p.slot <- struct{}{}
 		began := time.Now()
-		if got := ask(p, "ann", "hunter2"); got != "too_many_logins" || time.Since(began) != 0 {
-			t.Errorf("answers %q after %v", got, time.Since(began))
-		}
+		got := ask(p, "ann", "hunter2")
+		expect.That(t, got == "too_many_logins" && time.Since(began) == 0, "answers %q after %v", got, time.Since(began))
 	})
 }

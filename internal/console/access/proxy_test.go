@@ -68,9 +68,8 @@ func TestProxy_GivesTheRole(t *testing.T) {
 // A client that sends the header of the role gets no role by it if the settings have a list.
 func TestProxy_TheListOfOperatorsIgnoresHeaders(t *testing.T) {
 	r := newRig(t, withProxy)
-	if r.do(request{from: "10.0.0.7:1", header: map[string]string{"X-Forwarded-User": "vic", "X-Role": "operator", "": "operator"}}); r.identity.Role != access.Viewer {
-		t.Errorf("the identity is %+v", r.identity)
-	}
+	r.do(request{from: "10.0.0.7:1", header: map[string]string{"X-Forwarded-User": "vic", "X-Role": "operator", "": "operator"}})
+	expect.That(t, r.identity.Role == access.Viewer, "the identity is %+v", r.identity)
 }
 
 // http.CrossOriginProtection is the one answer to requests that pages of other sites cause.

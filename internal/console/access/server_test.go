@@ -154,9 +154,8 @@ func TestAudit_WritesOneLine(t *testing.T) {
 		Action: "redrive", Plan: "7", Selected: "cause=" + strings.Repeat("x", 600), Planned: 13, Handled: 12, Result: "12 redriven\n",
 	})
 	var got map[string]any
-	if err := json.Unmarshal(log.Bytes(), &got); err != nil || strings.Count(log.String(), "\n") != 1 {
-		t.Fatalf("%v: %s", err, log.String())
-	}
+	err := json.Unmarshal(log.Bytes(), &got)
+	must.That(t, err == nil && strings.Count(log.String(), "\n") == 1, "%v: %s", err, log.String())
 	delete(got, "time")
 	want := map[string]any{"level": "INFO", "msg": "console action", "who": "ann\nlevel=ERROR", "role": "operator", "address": "10.0.0.7", "action": "redrive", "plan": "7", "selected": "cause=" + strings.Repeat("x", 494) + "…", "planned": 13.0, "handled": 12.0, "result": "12 redriven\n"}
 	expect.Same(t, got, want, "log line")

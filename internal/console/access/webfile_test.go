@@ -231,9 +231,8 @@ func TestWebFile_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	first := served()
 	next := r.pair("server", nil).Certificate[0]
 	time.Sleep(1100 * time.Millisecond)
-	if got := served(); bytes.Equal(got, first) || !bytes.Equal(got, next) {
-		t.Error("the old certificate is served")
-	}
+	got := served()
+	expect.That(t, !bytes.Equal(got, first) && bytes.Equal(got, next), "the old certificate is served")
 	r.write("server.key", "half of a k")
 	time.Sleep(1100 * time.Millisecond)
 	expect.That(t, bytes.Equal(served(), next), "while the files are being replaced, the last matching pair is not served")
@@ -253,9 +252,8 @@ func TestWebFile_TheKindOfAccessStays(t *testing.T) {
 		} {
 			r.write("web.yml", text)
 			time.Sleep(2 * time.Second)
-			if r.do(request{}); r.reached == "" || r.gate.TLS() != nil {
-				t.Error("the loopback is not served any more")
-			}
+			r.do(request{})
+			expect.That(t, r.reached != "" && r.gate.TLS() == nil, "the loopback is not served any more")
 		}
 		if !strings.Contains(r.log.String(), "can be changed, but not begun or ended, while the console runs; restart it") {
 			t.Errorf("the log does not say why:\n%s", r.log)
@@ -298,13 +296,11 @@ func TestCertificates_NameTheUser(t *testing.T) {
 // A certificate that was not verified names nobody.
 func TestCertificates_MustBeVerified(t *testing.T) {
 	r := newRig(t, withCertificates)
-	if resp := r.do(request{tls: true}); resp.StatusCode != 403 || r.reached != "" {
-		t.Errorf("answers %s to %+v", resp.Status, r.identity)
-	}
+	resp := r.do(request{tls: true})
+	expect.That(t, resp.StatusCode == 403 && r.reached == "", "answers %s to %+v", resp.Status, r.identity)
 	for _, kind := range []string{"RequestClientCert", "RequireAnyClientCert"} { // these do not verify
 		s := config.Console{Listen: "0.0.0.0:9465", WebConfigFile: r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_ca_file: server.crt, client_auth_type: "+kind+"}\n")}
-		if _, err := access.New(access.Options{Settings: s}); err == nil || !strings.Contains(err.Error(), "everybody could open the console") {
-			t.Errorf("%s is an identity: %v", kind, err)
-		}
+		_, err := access.New(access.Options{Settings: s})
+		expect.That(t, err != nil && strings.Contains(err.Error(), "everybody could open the console"), "%s is an identity: %v", kind, err)
 	}
 }

@@ -214,9 +214,8 @@ func TestService_SaysWhetherItIsReady(t *testing.T) {
 	defer server.Close()
 	want := func(when, path string, status int) {
 		t.Helper()
-		if got, body := get(t, server.URL+path); got != status {
-			t.Errorf("%s: %s is %d: %s", when, path, got, body)
-		}
+		got, body := get(t, server.URL+path)
+		expect.That(t, got == status, "%s: %s is %d: %s", when, path, got, body)
 	}
 	want("at first", "/-/ready", 200)
 	s.stopping.Store(true)
@@ -252,12 +251,8 @@ func TestService_AnswersTheLastQuestionsBeforeItStops(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	answer <- true
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-got)
+	expect.NoError(t, <-served)
 }
 
 func TestAsk_PrintsTheAnswer(t *testing.T) {
@@ -269,9 +264,8 @@ func TestAsk_PrintsTheAnswer(t *testing.T) {
 		"starting": "order starting: 1 payment without a reference (being opened, or the shop crashed): unknown\n",
 	} {
 		var out bytes.Buffer
-		if err := s.printAnswer(t.Context(), order, &out); err != nil || out.String() != want {
-			t.Errorf("%v, %q, want %q", err, out.String(), want)
-		}
+		err := s.printAnswer(t.Context(), order, &out)
+		expect.That(t, err == nil && out.String() == want, "%v, %q, want %q", err, out.String(), want)
 	}
 	if got, want := describe([]string{"cs_1", "", "cs_2", ""}), `2 payments ["cs_1" "cs_2"] and 2 payments without a reference (being opened, or the shop crashed)`; got != want {
 		t.Errorf("%s, want %s", got, want)

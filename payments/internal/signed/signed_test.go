@@ -186,8 +186,7 @@ func TestDo_EndsAfterTheLimitOfACall(t *testing.T) {
 		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil))(t)
 		began := time.Now()
 		var u *payments.Unavailable
-		if _, _, err := signed.Do(signed.Client(apitest.Hanging{}), request); !errors.As(err, &u) || time.Since(began) != payments.CallLimit {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
+		_, _, err := signed.Do(signed.Client(apitest.Hanging{}), request)
+		expect.That(t, errors.As(err, &u) && time.Since(began) == payments.CallLimit, "%v after %v", err, time.Since(began))
 	})
 }
