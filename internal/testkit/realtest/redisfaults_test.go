@@ -91,7 +91,8 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 		s.direct.Del(context.Background(), s.key)
 		s.direct.Close()
 	})
-	client := must.Get(clients.Connect(config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
+	proxied := config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}
+	client := must.Get(clients.Connect(proxied, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(client.Close)
 	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry, Extend: 500 * time.Millisecond}))(t)
 	s.sweep(patient{lock})
