@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
@@ -27,14 +28,10 @@ func TestSeal_MakesBatchesThatAClientCanRead(t *testing.T) {
 		b.add(mustMessage(t, i, recordSize))
 	}
 	got := decode(t, b.seal(due))
-	if len(got) != count {
-		t.Fatalf("read %d records, want %d", len(got), count)
-	}
+	must.That(t, len(got) == count, "read %d records, want %d", len(got), count)
 	for i, m := range got {
 		r, err := m.Decode()
-		if err != nil || r.Order.ID != idOf(i) || !r.Release.Equal(due) || m.Offset != int64(i) {
-			t.Fatalf("record %d is %+v at %d: %v", i, r, m.Offset, err)
-		}
+		must.That(t, err == nil && r.Order.ID == idOf(i) && r.Release.Equal(due) && m.Offset == int64(i), "record %d is %+v at %d: %v", i, r, m.Offset, err)
 	}
 }
 
@@ -42,9 +39,7 @@ func TestSeal_MakesBatchesThatAClientCanRead(t *testing.T) {
 func decode(t *testing.T, b []byte) []wire.Message {
 	t.Helper()
 	var set protocol.RecordSet
-	if _, err := set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(b)))), bytes.NewReader(b))); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(b)))), bytes.NewReader(b))))(t)
 	var all []wire.Message
 	for {
 		r, err := set.Records.ReadRecord()
@@ -66,17 +61,15 @@ func decode(t *testing.T, b []byte) []wire.Message {
 
 func mustMessage(t *testing.T, number, size int) wire.Message {
 	t.Helper()
-	m, err := message(number, due, size)
-	must.Do(t, err)
+	m := must.Get(message(number, due, size))(t)
 	return m
 }
 
 func TestMessage_HasTheRequestedSize(t *testing.T) {
 	for _, size := range []int{recordSize, 2048} {
 		for _, number := range []int{0, 17, 999_999} {
-			if have := len(appendRecord(nil, 0, mustMessage(t, number, size))); have < size-2 || have > size+2 {
-				t.Errorf("order %d takes %d bytes, want about %d", number, have, size)
-			}
+			have := len(appendRecord(nil, 0, mustMessage(t, number, size)))
+			expect.That(t, have >= size-2 && have <= size+2, "order %d takes %d bytes, want about %d", number, have, size)
 		}
 	}
 }
@@ -94,16 +87,13 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 	l := load{records: 1000, partitions: 4, batch: 7, size: recordSize, due: due}
 	seen := newTally(l.records)
 	rest := map[int]bool{} // partitions whose last, smaller batch was seen
-	err := l.each(func(s sealed) error {
+	must.Do(t, l.each(func(s sealed) error {
 		records := decode(t, s.bytes)
-		if rest[s.partition] || len(records) > l.batch {
-			t.Errorf("partition %d: a batch of %d after the last one, or too large", s.partition, len(records))
-		}
+		expect.That(t, !rest[s.partition] && len(records) <= l.batch, "partition %d: a batch of %d after the last one, or too large", s.partition, len(records))
 		rest[s.partition] = len(records) < l.batch
 		for _, m := range records {
-			if p := kafka.PartitionOf(m.Key, l.partitions); p != s.partition {
-				t.Errorf("%s is in partition %d, want %d", m.Key, s.partition, p)
-			}
+			p := kafka.PartitionOf(m.Key, l.partitions)
+			expect.That(t, p == s.partition, "%s is in partition %d, want %d", m.Key, s.partition, p)
 			n, err := numberOf(m.Key)
 			if err == nil {
 				err = seen.add(n, due)
@@ -113,11 +103,8 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	must.Do(t, err)
-	if err := seen.check(true); err != nil {
-		t.Error(err)
-	}
+	}))
+	expect.NoError(t, seen.check(true))
 }
 
 func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
@@ -126,9 +113,7 @@ func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 			return planned, nil
 		})
-		if err != nil || len(took) != 4 || took[0] != 200*time.Millisecond || took[3] != 500*time.Millisecond {
-			t.Error(took, err)
-		}
+		expect.That(t, err == nil && len(took) == 4 && took[0] == 200*time.Millisecond && took[3] == 500*time.Millisecond, "%v %v", took, err)
 	})
 }
 
@@ -142,24 +127,19 @@ func TestEvenly_EndsWithTheFirstError(t *testing.T) {
 			}
 			return planned, nil
 		})
-		if !errors.Is(err, failed) || len(took) != 5 || time.Since(begin) > 10*time.Second {
-			t.Error(len(took), err, time.Since(begin))
-		}
+		expect.That(t, errors.Is(err, failed) && len(took) == 5 && time.Since(begin) <= 10*time.Second, "%v %v %v", len(took), err, time.Since(begin))
 	})
 }
 
 func TestSummarize_CountsEarlyRecords(t *testing.T) {
 	l := summarize(1000, 2, []received{{number: 2, late: 3 * time.Millisecond}, {number: 1, late: -time.Microsecond}, {number: 0, late: time.Second}, {number: 3, late: time.Millisecond}}, process.Used{})
-	if l.Early != 1 || l.P50 != measure.Millis(time.Millisecond) || l.Max != measure.Millis(3*time.Millisecond) {
-		t.Errorf("%+v", l)
-	}
+	expect.That(t, l.Early == 1 && l.P50 == measure.Millis(time.Millisecond) && l.Max == measure.Millis(3*time.Millisecond), "%+v", l)
 }
 
 func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 	for name, c := range map[string]struct {
-		numbers []int
-		once    bool
-		ok      bool
+		numbers  []int
+		once, ok bool
 	}{
 		"each once":               {[]int{2, 0, 1}, true, true},
 		"one is missing":          {[]int{0, 1}, false, false},
@@ -171,13 +151,10 @@ func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 		for _, n := range c.numbers {
 			must.Do(t, tally.add(n, due))
 		}
-		if err := tally.check(c.once); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := tally.check(c.once)
+		expect.That(t, (err == nil) == c.ok, "%s: %v", name, err)
 	}
-	if newTally(3).add(3, due) == nil {
-		t.Error("took an order that was never sent")
-	}
+	expect.That(t, newTally(3).add(3, due) != nil, "took an order that was never sent")
 }
 
 func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
@@ -189,7 +166,5 @@ func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
 		}
 		must.Do(t, tally.add(99-i, at))
 	}
-	if have := tally.rate(); have != 1000 {
-		t.Errorf("%v records/s, want 60 in 60 ms", have)
-	}
+	expect.Equal(t, tally.rate(), 1000, "records/s")
 }

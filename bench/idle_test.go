@@ -10,13 +10,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Otherwise a client would bypass it.
 func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
-	p, err := newMetadataProxy([]string{"127.0.0.1:9092"})
-	must.Do(t, err)
+	p := must.Get(newMetadataProxy([]string{"127.0.0.1:9092"}))(t)
 	defer p.Close()
 	for _, version := range []int16{1, 8, 10} {
 		answer := kmsg.NewPtrMetadataResponse()
@@ -27,20 +27,16 @@ func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 			head = append(head, 0)
 		}
 		frame := answer.AppendTo(head)
-		moved, err := p.readdress(request{int16(kmsg.Metadata), version}, frame)
-		must.Do(t, err)
+		moved := must.Get(p.readdress(request{int16(kmsg.Metadata), version}, frame))(t)
 		got := kmsg.NewPtrMetadataResponse()
 		got.SetVersion(version)
-		if err := got.ReadFrom(moved[len(head):]); err != nil || int(binary.BigEndian.Uint32(moved)) != len(moved)-4 {
-			t.Fatalf("version %d: %v, %x", version, err, moved)
-		}
+		err := got.ReadFrom(moved[len(head):])
+		must.That(t, err == nil && int(binary.BigEndian.Uint32(moved)) == len(moved)-4, "version %d: %v, %x", version, err, moved)
 		host, port := p.moved("127.0.0.1", 9092)
-		if b := got.Brokers[0]; b.Host != host || b.Port != port || port == 9092 {
-			t.Errorf("version %d: the broker is at %s:%d", version, b.Host, b.Port)
-		}
-		if again, _ := readFrame(bytes.NewReader(moved)); !bytes.Equal(again, moved) {
-			t.Errorf("version %d: the frame is read as %x", version, again)
-		}
+		b := got.Brokers[0]
+		expect.That(t, b.Host == host && b.Port == port && port != 9092, "version %d: the broker is at %s:%d", version, b.Host, b.Port)
+		again, _ := readFrame(bytes.NewReader(moved))
+		expect.That(t, bytes.Equal(again, moved), "version %d: the frame is read as %x", version, again)
 	}
 }
 
@@ -50,9 +46,8 @@ func TestInodesOf_FindsSocketsThatListenOnThePort(t *testing.T) {
    1: 0100007F:2384 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0000000000000000 100 0 0 10 0
    2: 0100007F:2385 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1 0000000000000000 100 0 0 10 0
 `
-	if got := inodesOf(table, 9092); len(got) != 1 || got[0] != "4711" {
-		t.Errorf("found %v", got)
-	}
+	got := inodesOf(table, 9092)
+	expect.That(t, len(got) == 1 && got[0] == "4711", "found %v", got)
 }
 
 func TestConsolePage_IsNotCompleteWithoutAnAnswer(t *testing.T) {
@@ -62,9 +57,7 @@ func TestConsolePage_IsNotCompleteWithoutAnAnswer(t *testing.T) {
 		"<svg>":        "<table",
 		`<svg><table><p class="away" role="status">?`: "an answer of a server",
 	} {
-		if got := p.missing(body); got != want {
-			t.Errorf("missing in %s: %q, want %q", body, got, want)
-		}
+		expect.Equal(t, p.missing(body), want, "missing in %s", body)
 	}
 }
 
@@ -73,22 +66,19 @@ func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
 	var all strings.Builder
 	names, _ := filepath.Glob("../internal/console/templates/*.html")
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		must.Do(t, err)
+		data := must.Get(os.ReadFile(name))(t)
 		all.Write(data)
 	}
 	for _, p := range consolePages("order") {
 		for _, part := range append(p.has, `class="away" role="status"`) {
-			if part = strings.TrimSuffix(part, `true"`); !strings.Contains(all.String(), part) {
-				t.Errorf("no template has %s of page %s", part, p.name)
-			}
+			part = strings.TrimSuffix(part, `true"`)
+			expect.That(t, strings.Contains(all.String(), part), "no template has %s of page %s", part, p.name)
 		}
 	}
 }
 
 func TestMetadataProxy_CountsRequestsAndBytesOfBothDirections(t *testing.T) {
-	p, err := newMetadataProxy(nil)
-	must.Do(t, err)
+	p := must.Get(newMetadataProxy(nil))(t)
 	p.add(10, int16(kmsg.Fetch))
 	before := p.count()
 	for range 2 {

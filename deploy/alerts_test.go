@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -32,9 +33,7 @@ import (
 func files(t *testing.T, pattern string) []string {
 	t.Helper()
 	names, err := filepath.Glob(pattern)
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no %s: %v", pattern, err)
-	}
+	must.That(t, err == nil && len(names) != 0, "no %s: %v", pattern, err)
 	return names
 }
 
@@ -61,9 +60,8 @@ func rules(t *testing.T) map[string]rule {
 		decode(t, name, &f)
 		for _, g := range f.Groups {
 			for _, r := range g.Rules {
-				if _, twice := all[r.Alert]; twice {
-					t.Errorf("%s: a second alert is named %s", name, r.Alert)
-				}
+				_, twice := all[r.Alert]
+				expect.That(t, !twice, "%s: a second alert is named %s", name, r.Alert)
 				r.file = name
 				all[r.Alert] = r
 			}
@@ -151,9 +149,7 @@ func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 		}
 	}
 	for name, r := range rules(t) {
-		if !silent[name] || !resolved[name] {
-			t.Errorf("%s: %s is tested silent: %v, firing and then resolved: %v", r.file, name, silent[name], resolved[name])
-		}
+		expect.That(t, silent[name] && resolved[name], "%s: %s is tested silent: %v, firing and then resolved: %v", r.file, name, silent[name], resolved[name])
 	}
 }
 
@@ -167,13 +163,10 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		}
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-		if _, ok := runbook.At(anchor); !ok {
-			t.Errorf("%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
-		}
+		_, ok := runbook.At(anchor)
+		expect.That(t, ok, "%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
 		linked[anchor], bases[base] = append(linked[anchor], r.Alert), true
-		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
-			t.Errorf("%s: %s has no summary or no description", r.file, r.Alert)
-		}
+		expect.That(t, r.Annotations["summary"] != "" && r.Annotations["description"] != "", "%s: %s has no summary or no description", r.file, r.Alert)
 	}
 	for base := range bases {
 		if u, err := url.Parse(base); len(bases) > 1 || err != nil || !u.IsAbs() || u.Host == "" {
@@ -181,33 +174,27 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 		}
 	}
 	for _, s := range runbook.Sections() {
-		if diff := cmp.Diff(slices.Sorted(slices.Values(s.Alerts)), slices.Sorted(slices.Values(linked[s.Anchor]))); diff != "" {
-			t.Errorf("section %q and the alerts that link to it (-named +linked):\n%s", s.Title, diff)
-		}
+		diff := cmp.Diff(slices.Sorted(slices.Values(s.Alerts)), slices.Sorted(slices.Values(linked[s.Anchor])))
+		expect.That(t, diff == "", "section %q and the alerts that link to it (-named +linked):\n%s", s.Title, diff)
 	}
 }
 
 // Each section of the runbook but the first says the same things in the same order: what an alert or
 // a procedure means, whether money is at risk, where to look, what to do, and how to verify it.
 func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
-	if n := len(runbook.Sections()); n < 30 {
-		t.Errorf("the runbook has %d sections only", n)
-	}
+	n := len(runbook.Sections())
+	expect.That(t, n >= 30, "the runbook has %d sections only", n)
 	seen := map[string]bool{}
 	for _, s := range runbook.Sections() {
 		var have []string
 		for _, p := range s.Parts() {
 			have = append(have, p.Name)
-			if strings.TrimSpace(p.Text) == "" {
-				t.Errorf("section %q: the part %s is empty", s.Title, p.Name)
-			}
+			expect.That(t, strings.TrimSpace(p.Text) != "", "section %q: the part %s is empty", s.Title, p.Name)
 		}
 		if want := []string{"Meaning", "Money at risk", "Look", "Act", "Verify"}; !slices.Equal(have, want) && s.Anchor != "first-look" {
 			t.Errorf("section %q has the parts %q, want %q", s.Title, have, want)
 		}
-		if seen[s.Anchor] {
-			t.Errorf("the runbook has two sections %q", s.Title)
-		}
+		expect.That(t, !seen[s.Anchor], "the runbook has two sections %q", s.Title)
 		seen[s.Anchor] = true
 	}
 }
@@ -220,9 +207,7 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 	have := described(t)
 	for _, r := range rules(t) {
 		names := metricName.FindAllString(r.Expr, -1)
-		if len(names) == 0 {
-			t.Errorf("%s: %s uses no metric of orderclose", r.file, r.Alert)
-		}
+		expect.That(t, len(names) != 0, "%s: %s uses no metric of orderclose", r.file, r.Alert)
 		for _, name := range names {
 			base := name
 			for _, suffix := range []string{"_sum", "_count", "_bucket"} {
@@ -241,17 +226,13 @@ func described(t *testing.T) map[string]bool {
 	t.Helper()
 	taken := &recorder{}
 	synctest.Test(t, func(t *testing.T) {
-		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		must.Do(t, err)
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		c, err := servers.Connect("all")
-		must.Do(t, err)
+		c := must.Get(servers.Connect("all"))(t)
 		defer c.Close()
-		cfg, err := pipeline.Load("../../topics.yaml")
-		must.Do(t, err)
+		cfg := must.Get(pipeline.Load("../../topics.yaml"))(t)
 		cfg.Intake = config.Intake{Topic: "shop.orders", Format: "debezium"}
-		app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken})
-		must.Do(t, err)
+		app := must.Get(pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken}))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the metrics are registered before the roles begin
 		must.Do(t, app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...))
@@ -326,15 +307,11 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 			}
 		}
 	}
-	if !severities["page"] || !severities["ticket"] {
-		t.Errorf("only %v are routed", slices.Sorted(maps.Keys(severities)))
-	}
+	expect.That(t, severities["page"] && severities["ticket"], "only %v are routed", slices.Sorted(maps.Keys(severities)))
 	kinds := map[string]bool{}
 	for _, r := range c.Receivers {
 		name := r["name"].(string)
-		if !used[name] {
-			t.Errorf("no route leads to %s", name)
-		}
+		expect.That(t, used[name], "no route leads to %s", name)
 		delete(used, name)
 		for kind := range r {
 			kinds[kind] = true
@@ -344,9 +321,7 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 		t.Errorf("there is no receiver %s", name)
 	}
 	for _, kind := range []string{"email_configs", "wechat_configs", "webhook_configs"} {
-		if !kinds[kind] {
-			t.Errorf("there is no example of %s", kind)
-		}
+		expect.That(t, kinds[kind], "there is no example of %s", kind)
 	}
 	all := rules(t)
 	for _, i := range c.InhibitRules {
@@ -365,9 +340,7 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
 	document := must.Get(os.ReadFile("../docs/alerting.md"))(t)
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1)
-	if len(blocks) != 2 {
-		t.Fatalf("the document has %d blocks of YAML, want a rule and a route", len(blocks))
-	}
+	must.That(t, len(blocks) == 2, "the document has %d blocks of YAML, want a rule and a route", len(blocks))
 	t.Chdir(t.TempDir())
 	route := strings.Replace(string(blocks[1][1]), "route:\n", "route:\n  receiver: heartbeat\n", 1)
 	for name, text := range map[string]string{"rules.yml": string(blocks[0][1]), "alertmanager.yml": route} {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -101,9 +102,7 @@ func listens(t *testing.T, name string, s service) []string {
 	var ports []string
 	for _, a := range addresses {
 		host, port, err := net.SplitHostPort(a)
-		if err != nil || host != "0.0.0.0" {
-			t.Errorf("%s listens on %q: other services cannot reach it", name, a)
-		}
+		expect.That(t, err == nil && host == "0.0.0.0", "%s listens on %q: other services cannot reach it", name, a)
 		ports = append(ports, port)
 	}
 	return ports
@@ -113,13 +112,9 @@ func listens(t *testing.T, name string, s service) []string {
 func reaches(t *testing.T, f *file, from, address string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatalf("%s: %v", from, err)
-	}
+	must.That(t, err == nil, "%s: %v", from, err)
 	s, ok := f.Services[host]
-	if !ok || !slices.Contains(listens(t, host, s), port) {
-		t.Errorf("%s uses %s, where no service listens", from, address)
-	}
+	expect.That(t, ok && slices.Contains(listens(t, host, s), port), "%s uses %s, where no service listens", from, address)
 }
 
 func TestCompose_EverythingItNamesExists(t *testing.T) {
@@ -139,9 +134,7 @@ func TestCompose_EverythingItNamesExists(t *testing.T) {
 			if _, err := os.Stat(from); err != nil {
 				t.Errorf("%s mounts %s: %v", name, from, err)
 			}
-			if !strings.HasSuffix(v, ":ro") {
-				t.Errorf("%s could write to %s", name, from)
-			}
+			expect.That(t, strings.HasSuffix(v, ":ro"), "%s could write to %s", name, from)
 		}
 		for other := range s.DependsOn {
 			if _, ok := f.Services[other]; !ok {
@@ -160,9 +153,7 @@ func TestCompose_EverythingItNamesExists(t *testing.T) {
 		}
 	}
 	for v := range f.Volumes {
-		if !used[v] {
-			t.Errorf("the volume %s is not used", v)
-		}
+		expect.That(t, used[v], "the volume %s is not used", v)
 	}
 }
 
@@ -194,9 +185,8 @@ func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(lists["../.gitignore"], lists["compose/Dockerfile.dockerignore"]); diff != "" {
-		t.Errorf("the context lacks other files than git ignores:\n%s", diff)
-	}
+	diff := cmp.Diff(lists["../.gitignore"], lists["compose/Dockerfile.dockerignore"])
+	expect.That(t, diff == "", "the context lacks other files than git ignores:\n%s", diff)
 }
 
 // Each published port is one that the service listens on, and only this machine can
@@ -212,9 +202,8 @@ func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 			if !ok || !slices.Contains(listens(t, name, s), inner) {
 				t.Errorf("%s publishes %s, and listens on %v; want 127.0.0.1:port:port", name, p, listens(t, name, s))
 			}
-			if other := taken[outer]; other != "" {
-				t.Errorf("%s and %s both publish %s", name, other, outer)
-			}
+			other := taken[outer]
+			expect.That(t, other == "", "%s and %s both publish %s", name, other, outer)
 			taken[outer] = name
 		}
 	}
@@ -222,15 +211,11 @@ func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 	for _, l := range strings.Split(kafka["KAFKA_ADVERTISED_LISTENERS"], ",") {
 		listener, address, _ := strings.Cut(l, "://")
 		if host, port, _ := net.SplitHostPort(address); host == "127.0.0.1" {
-			if taken[port] != "kafka" {
-				t.Errorf("%s is advertised as %s, which is not published", listener, address)
-			}
+			expect.Equal(t, taken[port], "kafka", "%s is advertised as %s, which is not published", listener, address)
 		} else {
 			reaches(t, f, "listener "+listener, address)
 		}
-		if !strings.Contains(","+kafka["KAFKA_LISTENERS"], ","+listener+"://") {
-			t.Errorf("the advertised listener %s does not exist", listener)
-		}
+		expect.That(t, strings.Contains(","+kafka["KAFKA_LISTENERS"], ","+listener+"://"), "the advertised listener %s does not exist", listener)
 	}
 	_, voter, _ := strings.Cut(kafka["KAFKA_CONTROLLER_QUORUM_VOTERS"], "@")
 	reaches(t, f, "the quorum", voter)
@@ -245,24 +230,18 @@ func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 	for name, s := range f.parts() {
 		given := map[string]string{}
 		for variable, value := range s.Environment {
-			if !known[variable] {
-				t.Errorf("%s: orderclose does not know the variable %s", name, variable)
-			}
+			expect.That(t, known[variable], "%s: orderclose does not know the variable %s", name, variable)
 			if value == "${ORDERCLOSE_RELEASE_URL:-}" {
 				value = "http://stock.example/release"
 			}
 			if secret, ok := strings.CutPrefix(value, "/run/secrets/"); ok {
-				if !slices.Contains(s.Secrets, secret) {
-					t.Errorf("%s: %s names the secret %s, which is not mounted", name, variable, secret)
-				}
+				expect.That(t, slices.Contains(s.Secrets, secret), "%s: %s names the secret %s, which is not mounted", name, variable, secret)
 				value = filepath.Join(dir, secret)
 			}
 			given[variable] = value
 		}
 		servers, err := config.FromEnviron(func(name string) (string, bool) { v, ok := given[name]; return v, ok })
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err == nil, "%s: %v", name, err)
 		for _, broker := range servers.Brokers {
 			reaches(t, f, name, broker)
 		}
@@ -276,33 +255,26 @@ func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 			t.Errorf("%s: the DSN cannot be read", name)
 		}
 		if m := regexp.MustCompile(`^redis://:(\w+)@([^/]+)/0$`).FindStringSubmatch(servers.RedisURL); m != nil {
-			if m[1] != content(t, dir, "redis_password") {
-				t.Errorf("%s: the password of Redis differs", name)
-			}
+			expect.Equal(t, m[1], content(t, dir, "redis_password"), "%s: the password of Redis differs", name)
 			reaches(t, f, name, m[2])
 		} else if servers.RedisURL != "" {
 			t.Errorf("%s: the URL of Redis cannot be read", name)
 		}
-		if !s.ReadOnly || len(s.CapDrop) == 0 || s.Healthcheck == nil {
-			t.Errorf("%s has too many rights, or is not monitored", name)
-		}
+		expect.That(t, s.ReadOnly && len(s.CapDrop) != 0 && s.Healthcheck != nil, "%s has too many rights, or is not monitored", name)
 	}
 }
 
 func TestCompose_TopicsYAMLIsValid(t *testing.T) {
 	t.Chdir("compose")
-	if _, err := config.Load("config/topics.yaml"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(config.Load("config/topics.yaml")))
 }
 
 // secrets runs secrets.sh and returns its folder.
 func secrets(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "secrets")
-	if out, err := exec.Command("./secrets.sh", dir).CombinedOutput(); err != nil {
-		t.Fatalf("secrets.sh: %v\n%s", err, out)
-	}
+	out, err := exec.Command("./secrets.sh", dir).CombinedOutput()
+	must.That(t, err == nil, "secrets.sh: %v\n%s", err, out)
 	return dir
 }
 
@@ -323,30 +295,22 @@ func TestSecrets_AreCreatedOnce(t *testing.T) {
 	for name, s := range f.Services {
 		for _, secret := range s.Secrets {
 			used[secret] = true
-			if _, ok := f.Secrets[secret]; !ok {
-				t.Errorf("%s: the secret %s does not exist", name, secret)
-			}
-			if want := "/run/secrets/" + secret; !strings.Contains(fmt.Sprint(s.Environment, s.Command, settings[name]), want) {
-				t.Errorf("%s does not read %s", name, want)
-			}
+			_, ok := f.Secrets[secret]
+			expect.That(t, ok, "%s: the secret %s does not exist", name, secret)
+			want := "/run/secrets/" + secret
+			expect.That(t, strings.Contains(fmt.Sprint(s.Environment, s.Command, settings[name]), want), "%s does not read %s", name, want)
 		}
 	}
 	for name, s := range f.Secrets {
-		if !used[name] {
-			t.Errorf("the secret %s is not used", name)
-		}
-		if s.File != "./secrets/"+name || content(t, dir, name) == "" {
-			t.Errorf("secrets.sh does not create %s", s.File)
-		}
+		expect.That(t, used[name], "the secret %s is not used", name)
+		expect.That(t, s.File == "./secrets/"+name && content(t, dir, name) != "", "secrets.sh does not create %s", s.File)
 	}
 	before := content(t, dir, "db_dsn")
 	if out, err := exec.Command("./secrets.sh", dir).CombinedOutput(); err != nil || content(t, dir, "db_dsn") != before {
 		t.Errorf("a second run changes them: %v %s", err, out)
 	}
 	ignored, err := os.ReadFile("../../.gitignore")
-	if err != nil || !strings.Contains(string(ignored), "/deploy/compose/secrets/\n") {
-		t.Errorf("secrets could be committed: %v", err)
-	}
+	expect.That(t, err == nil && strings.Contains(string(ignored), "/deploy/compose/secrets/\n"), "secrets could be committed: %v", err)
 }
 
 func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
@@ -363,10 +327,9 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 		Scrape []struct {
 			Job string `yaml:"job_name"`
 			DNS []struct {
-				Names   []string
-				Type    string
-				Port    string
-				Refresh string `yaml:"refresh_interval"`
+				Names      []string
+				Type, Port string
+				Refresh    string `yaml:"refresh_interval"`
 			} `yaml:"dns_sd_configs"`
 			Static  []struct{ Targets []string } `yaml:"static_configs"`
 			Relabel []map[string]any             `yaml:"relabel_configs"`
@@ -394,8 +357,7 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 			}
 		}
 	}
-	if mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"; !slices.Contains(f.Services["prometheus"].Volumes, mounted) {
-		t.Errorf("rules are read from %v, but not mounted there", p.Rules)
-	}
+	mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"
+	expect.That(t, slices.Contains(f.Services["prometheus"].Volumes, mounted), "rules are read from %v, but not mounted there", p.Rules)
 	tool(t, "promtool", "check", "config", "prometheus.yml")
 }

@@ -23,9 +23,8 @@ func decode(t *testing.T, name string, into any) {
 	defer f.Close()
 	d := yaml.NewDecoder(f)
 	d.KnownFields(true)
-	if err := d.Decode(into); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	err := d.Decode(into)
+	must.That(t, err == nil, "%s: %v", name, err)
 }
 
 // tool runs a checker of Prometheus. If it is not installed the test is skipped, or
@@ -34,9 +33,7 @@ func tool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		if os.Getenv("REQUIRE_REAL") == "1" {
-			t.Fatalf("%s is not there: run deploy/native/install.sh %[1]s", name)
-		}
+		must.That(t, os.Getenv("REQUIRE_REAL") != "1", "%s is not there: run deploy/native/install.sh %[1]s", name)
 		t.Skip(name, "is not there")
 	}
 	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -63,9 +64,7 @@ func manifests(t *testing.T, names ...string) []manifest {
 			if err == io.EOF {
 				break
 			}
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			must.That(t, err == nil, "%s: %v", name, err)
 			all = append(all, m)
 		}
 	}
@@ -121,9 +120,7 @@ func requiredVariables(t *testing.T, topics string, args []string) []string {
 	for _, m := range notSet.FindAllStringSubmatch(errs.String(), -1) {
 		names = append(names, m[1])
 	}
-	if code != int(cli.Usage) || len(names) == 0 {
-		t.Errorf("orderclose %v exits with %d: %s", args, code, errs.String())
-	}
+	expect.That(t, code == int(cli.Usage) && len(names) != 0, "orderclose %v exits with %d: %s", args, code, errs.String())
 	return names
 }
 
@@ -132,9 +129,7 @@ func stopTimeout(t *testing.T) time.Duration {
 	t.Helper()
 	text := must.Get(os.ReadFile("../internal/cli/run.go"))(t)
 	m := regexp.MustCompile(`const stopTimeout = (\d+) \* time\.Second`).FindSubmatch(text)
-	if m == nil {
-		t.Fatal("internal/cli/run.go has no stopTimeout")
-	}
+	must.That(t, m != nil, "internal/cli/run.go has no stopTimeout")
 	d := must.Get(time.ParseDuration(string(m[1]) + "s"))(t)
 	return d
 }
@@ -144,9 +139,7 @@ func stopTimeout(t *testing.T) time.Duration {
 func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 	env, known := environment(t, "k8s/base/orderclose.env"), knownVariables(t)
 	for name := range env {
-		if !known[name] {
-			t.Errorf("orderclose does not know the variable %s", name)
-		}
+		expect.That(t, known[name], "orderclose does not know the variable %s", name)
 	}
 	health := must.Get(os.ReadFile("../pipeline/health.go"))(t)
 	ran := map[string]bool{}
@@ -186,9 +179,7 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "run release", "notify"} {
-		if !ran[want] {
-			t.Errorf("no container runs orderclose %s: %v", want, slices.Sorted(maps.Keys(ran)))
-		}
+		expect.That(t, ran[want], "no container runs orderclose %s: %v", want, slices.Sorted(maps.Keys(ran)))
 	}
 }
 
@@ -208,9 +199,7 @@ func TestKubernetes_ConsoleAndShadowRunWithWhatTheyNeed(t *testing.T) {
 		env := maps.Clone(values.Console.Env)
 		maps.Copy(env, more)
 		c, err := config.ConsoleFromEnviron(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-		if err != nil || !strings.HasSuffix(c.Listen, ":9465") || c.WebConfigFile != env[config.EnvConsoleWebConfig] {
-			t.Errorf("%s: %v, %v", name, c, err)
-		}
+		expect.That(t, err == nil && strings.HasSuffix(c.Listen, ":9465") && c.WebConfigFile == env[config.EnvConsoleWebConfig], "%s: %v, %v", name, c, err)
 		if err := c.Check(config.WebConfig{Users: c.WebConfigFile != ""}); err != nil { // the file of docs/kubernetes.md has users, and no TLS
 			t.Errorf("%s: %v", name, err)
 		}
@@ -229,21 +218,15 @@ func TestKubernetes_VariablesExist(t *testing.T) {
 	} {
 		text := must.Get(os.ReadFile(name))(t)
 		for _, variable := range regexp.MustCompile(`ORDERCLOSE_[A-Z_]+`).FindAllString(string(text), -1) {
-			if !known[variable] {
-				t.Errorf("%s: orderclose does not know the variable %s", name, variable)
-			}
+			expect.That(t, known[variable], "%s: orderclose does not know the variable %s", name, variable)
 		}
 	}
 }
 
 func TestKubernetes_FilesAreValid(t *testing.T) {
-	if _, err := config.LoadNotify("k8s/components/notify/notify.yaml"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(config.LoadNotify("k8s/components/notify/notify.yaml")))
 	for _, name := range []string{"k8s/base/topics.yaml", "k8s/example/topics.yaml"} {
-		if _, err := config.Load(name); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, expect.Err(config.Load(name)))
 	}
 }
 
@@ -258,12 +241,8 @@ func TestKubernetes_ScalesByExistingMetrics(t *testing.T) {
 			names = append(names, metricName.FindAllString(trigger.Metadata["query"], -1)...)
 		}
 	}
-	if len(names) == 0 {
-		t.Error("no query names a metric")
-	}
+	expect.That(t, len(names) != 0, "no query names a metric")
 	for _, name := range names {
-		if !have[name] {
-			t.Errorf("a query uses %s, which no process exports", name)
-		}
+		expect.That(t, have[name], "a query uses %s, which no process exports", name)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -49,21 +50,15 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 			if e == config.EnvInstance+"=%H-%i" && name == "orderclose@.service" { // host and role: no other process has the same
 				continue
 			}
-			if !known[variable] || !strings.HasPrefix(file, "%d/secret_") {
-				t.Errorf("%s sets %s", name, e)
-			}
+			expect.That(t, known[variable] && strings.HasPrefix(file, "%d/secret_"), "%s sets %s", name, e)
 			files[strings.TrimSuffix(variable, "_FILE")] = true
 		}
 		for _, instance := range instances {
 			for _, line := range u["ExecStart"] {
 				args := strings.Fields(strings.ReplaceAll(line, "%i", instance))
-				if args[0] != "/usr/local/bin/orderclose" {
-					t.Errorf("%s starts %s", name, args[0])
-				}
+				expect.Equal(t, args[0], "/usr/local/bin/orderclose", "%s starts", name)
 				for _, needed := range requiredVariables(t, "../../topics.yaml", args[1:]) {
-					if !files[needed] {
-						t.Errorf("%s: %v needs %s", name, args, needed)
-					}
+					expect.That(t, files[needed], "%s: %v needs %s", name, args, needed)
 				}
 			}
 		}
@@ -75,9 +70,7 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 	if code := fmt.Sprint(int(cli.Fenced)); !slices.Equal(u["RestartPreventExitStatus"], []string{code}) {
 		t.Errorf("it is not restarted after %v, want %s: two processes with one instance would end each other for ever", u["RestartPreventExitStatus"], code)
 	}
-	if !slices.Contains(u["Environment"], config.EnvInstance+"=%H-%i") {
-		t.Error("it has no instance")
-	}
+	expect.That(t, slices.Contains(u["Environment"], config.EnvInstance+"=%H-%i"), "it has no instance")
 	stop, err := time.ParseDuration(u["TimeoutStopSec"][0] + "s")
 	t.Chdir("..") // stopTimeout reads the code relative to it
 	if err != nil || stop <= stopTimeout(t)+time.Second {
@@ -103,13 +96,9 @@ func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 		code += string(text)
 	}
 	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}", `flags.String("config"`} {
-		if !strings.Contains(code, want) {
-			t.Errorf("the command does not say %q any more: adapt the unit, and this test", want)
-		}
+		expect.That(t, strings.Contains(code, want), "the command does not say %q any more: adapt the unit, and this test", want)
 	}
-	if !slices.Equal(u["TimeoutStopSec"], []string{"10"}) {
-		t.Errorf("it is killed after %v s, and may need 5", u["TimeoutStopSec"])
-	}
+	expect.That(t, slices.Equal(u["TimeoutStopSec"], []string{"10"}), "it is killed after %v s, and may need 5", u["TimeoutStopSec"])
 }
 
 // All units run with the same few rights.
@@ -119,9 +108,7 @@ func TestSystemd_UnitsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 		"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes", "PrivateDevices": "yes",
 		"CapabilityBoundingSet": "", "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX", "MemoryDenyWriteExecute": "yes", "SystemCallArchitectures": "native",
 	} {
-		if !slices.Equal(part[key], []string{want}) {
-			t.Errorf("%s is %q, want %q", key, part[key], want)
-		}
+		expect.That(t, slices.Equal(part[key], []string{want}), "%s is %q, want %q", key, part[key], want)
 	}
 	for key, values := range part {
 		isRight := strings.HasPrefix(key, "Pr") || strings.HasPrefix(key, "Restrict") || strings.HasPrefix(key, "SystemCall") || strings.HasSuffix(key, "Set") || key == "DynamicUser"

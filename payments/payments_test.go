@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 )
@@ -78,9 +79,7 @@ func provider(t *testing.T, logs *bytes.Buffer, apis ...payments.API) *payments.
 		}
 		return references, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return p
 }
 
@@ -120,18 +119,15 @@ func TestProvider_AnswersForAllPaymentsOfAnOrder(t *testing.T) {
 		t.Errorf("Ask: %v, (-want +got):\n%s", err, diff)
 	}
 	for _, want := range []string{"refused", "belongs to no payment provider", "a mistake"} {
-		if !strings.Contains(logs.String(), want) {
-			t.Errorf("the log does not say %q:\n%s", want, logs)
-		}
+		expect.That(t, strings.Contains(logs.String(), want), "the log does not say %q:\n%s", want, logs)
 	}
 }
 
 // After a payment is paid, the others of the order are cancelled too.
 func TestProvider_CancelsAlsoTheOtherPaymentsOfAPaidOrder(t *testing.T) {
 	a := &fake{name: "a"}
-	if _, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), []string{"a:paid a:cancelled"}); err != nil || len(a.seen) != 2 {
-		t.Errorf("cancelled %v, %v", a.seen, err)
-	}
+	_, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), []string{"a:paid a:cancelled"})
+	expect.That(t, err == nil && len(a.seen) == 2, "cancelled %v, %v", a.seen, err)
 }
 
 func TestProvider_WithoutReferencesThereIsNoAnswer(t *testing.T) {
@@ -155,9 +151,7 @@ func TestProvider_WorksOnEightOrdersAtOnce(t *testing.T) {
 		}}
 		ids := strings.Split(strings.Repeat("a:cancelled,", 80), ",")[:80]
 		got, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), ids)
-		if err != nil || len(got) != 80 || most.Load() != payments.Concurrency {
-			t.Errorf("%d answers, %v, %d at the same time", len(got), err, most.Load())
-		}
+		expect.That(t, err == nil && len(got) == 80 && most.Load() == payments.Concurrency, "%d answers, %v, %d at the same time", len(got), err, most.Load())
 	})
 }
 
@@ -207,9 +201,8 @@ func TestProvider_AnswersInTime(t *testing.T) {
 				t.Errorf("answer %q", answer)
 			}
 		}
-		if took := time.Since(began); err != nil || cancelled != 2*payments.Concurrency || took != payments.QuestionLimit {
-			t.Errorf("%d cancelled in %v, %v", cancelled, took, err)
-		}
+		took := time.Since(began)
+		expect.That(t, err == nil && cancelled == 2*payments.Concurrency && took == payments.QuestionLimit, "%d cancelled in %v, %v", cancelled, took, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		if _, err := p.Cancel(ctx, ids); !errors.Is(err, context.DeadlineExceeded) {
@@ -224,9 +217,8 @@ func TestRetryLater_UnderstandsSecondsAndDates(t *testing.T) {
 			"": 0, "7": 7 * time.Second, "soon": 0, time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat): 9 * time.Second,
 			time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat): 0,
 		} {
-			if got := payments.RetryLater(http.Header{"Retry-After": {value}}, errors.New("busy")); got.After != want {
-				t.Errorf("%q is %v, want %v", value, got.After, want)
-			}
+			got := payments.RetryLater(http.Header{"Retry-After": {value}}, errors.New("busy"))
+			expect.That(t, got.After == want, "%q is %v, want %v", value, got.After, want)
 		}
 	})
 }
@@ -235,15 +227,10 @@ func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 	a := &fake{name: "a", errs: &payments.Unavailable{After: 4500 * time.Millisecond, Err: errors.New("too many calls")}}
 	secrets := []string{strings.Repeat("s", 32)}
 	handler, err := payment.Handler(secrets, provider(t, &bytes.Buffer{}, a))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	service := httptest.NewServer(handler)
 	defer service.Close()
-	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: service.URL, Secrets: secrets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	closer := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: service.URL, Secrets: secrets}))(t)
 	defer closer.Close()
 	_, err = closer.Canceler().Cancel(t.Context(), []string{"a:error"})
 	var later interface{ RetryAfter() time.Duration }
@@ -255,9 +242,8 @@ func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 func TestNew_NeedsReferencesAndAPIs(t *testing.T) {
 	none := func(context.Context, []string) (map[string][]string, error) { return nil, nil }
 	for _, o := range []payments.Options{{}, {References: none}, {APIs: []payments.API{&fake{}}}} {
-		if _, err := payments.New(o); err == nil {
-			t.Errorf("New(%+v) returned no error", o)
-		}
+		_, err := payments.New(o)
+		expect.That(t, err != nil, "New(%+v) returned no error", o)
 	}
 }
 
@@ -265,16 +251,13 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 	db := must.Get(sql.Open("sqlite", "file:references?mode=memory"))(t)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	if _, err := db.Exec(`CREATE TABLE payments (order_id TEXT COLLATE NOCASE, session_id TEXT, started INT);
-		INSERT INTO payments VALUES ('a', 'cs_1', 1), ('a', 'cs_2 ', 2), ('b', NULL, 3), ('c', '', 4), ('D', 'cs_3', 5), ('it''s', 'cs_4', 6)`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.Exec(`CREATE TABLE payments (order_id TEXT COLLATE NOCASE, session_id TEXT, started INT);
+		INSERT INTO payments VALUES ('a', 'cs_1', 1), ('a', 'cs_2 ', 2), ('b', NULL, 3), ('c', '', 4), ('D', 'cs_3', 5), ('it''s', 'cs_4', 6)`))(t)
 	references := must.Get(payments.SQL(db, "SELECT order_id, session_id FROM payments WHERE order_id IN (?) ORDER BY started"))(t)
 	got, err := references(t.Context(), []string{"a", "b", "c", "it's", "none", "'); DROP TABLE payments; --"})
 	want := map[string][]string{"a": {"cs_1", "cs_2"}, "b": {""}, "c": {""}, "it's": {"cs_4"}}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "" && err == nil, "%v (-want +got):\n%s", err, diff)
 	if got, err := references(t.Context(), nil); len(got) > 0 || err != nil {
 		t.Errorf("without orders: %v, %v", got, err)
 	}
@@ -296,9 +279,7 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 		if err == nil {
 			_, err = references(t.Context(), []string{"a", "b"})
 		}
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", query, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%s: %v", query, err)
 	}
 	for _, query := range []string{"", "SELECT 1, 2", "SELECT a, b FROM c WHERE a = ?", "SELECT a, b FROM c WHERE a IN (?) OR d IN (?)"} {
 		if _, err := payments.SQL(db, query); err == nil {

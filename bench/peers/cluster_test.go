@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -22,15 +23,13 @@ func TestVictims_OfThreeServersAreLeaders(t *testing.T) {
 		if err != nil || !slices.Equal(chosen[0].victims(), want) {
 			t.Errorf("%s: %v, %v", name, chosen[0].victims(), err)
 		}
-		if three := chosen[0].cluster != nil; three != (chosen[0].cannot["w1"] == onlyCrash) || chosen[0].cannot["w4"] != "" {
-			t.Errorf("%s cannot %v", name, chosen[0].cannot)
-		}
+		three := chosen[0].cluster != nil
+		expect.That(t, three == (chosen[0].cannot["w1"] == onlyCrash) && chosen[0].cannot["w4"] == "", "%s cannot %v", name, chosen[0].cannot)
 	}
 }
 
 func TestOrderclose_LeaderIsTheActiveControllerOrAnotherBroker(t *testing.T) {
-	all, err := three("kafka", t.TempDir())
-	must.Do(t, err)
+	all := must.Get(three("kafka", t.TempDir()))(t)
 	metadata := filepath.Join(all[0].Dir, "data", "__cluster_metadata-0")
 	must.Do(t, os.MkdirAll(metadata, 0o700))
 	for text, want := range map[string][2]*servers.Server{ // the controller and a leader
@@ -42,18 +41,15 @@ func TestOrderclose_LeaderIsTheActiveControllerOrAnotherBroker(t *testing.T) {
 		must.Do(t, os.WriteFile(filepath.Join(metadata, "quorum-state"), []byte(text), 0o600))
 		for i, victim := range []string{victimController, victimLeader} {
 			got, err := (&pipeline{}).leader(t.Context(), victim, all)
-			if got != want[i] || (err == nil) != (want[i] != nil) {
-				t.Errorf("%s, %s: %v, %v", text, victim, got, err)
-			}
+			expect.That(t, got == want[i] && (err == nil) == (want[i] != nil), "%s, %s: %v, %v", text, victim, got, err)
 		}
 	}
 }
 
 func TestAddresses_JoinServersOfAKind(t *testing.T) {
 	all := []*servers.Server{{Kind: "redis", Port: "1"}, {Kind: "redis", Port: "2"}, {Kind: "sentinel", Port: "3"}}
-	if got := addresses(all); got["redis"] != "127.0.0.1:1,127.0.0.1:2" || got["sentinel"] != "127.0.0.1:3" {
-		t.Errorf("got %v", got)
-	}
+	got := addresses(all)
+	expect.That(t, got["redis"] == "127.0.0.1:1,127.0.0.1:2" && got["sentinel"] == "127.0.0.1:3", "got %v", got)
 	if s, err := serverAt("127.0.0.1:2", all); s != all[1] || err != nil {
 		t.Errorf("got %v, %v", s, err)
 	}
@@ -84,7 +80,6 @@ func TestEventually_RepeatsUntilItSucceeds(t *testing.T) {
 		}
 		return nil
 	}
-	if err := eventually(t.Context(), do); err != nil || failures != -1 {
-		t.Errorf("%v after %d failures left", err, failures)
-	}
+	err := eventually(t.Context(), do)
+	expect.That(t, err == nil && failures == -1, "%v after %d failures left", err, failures)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -50,8 +51,7 @@ func TestSummary_HasTheNumbersOfEachWorkload(t *testing.T) {
 			all[i].Early = 2
 		}
 	}
-	encoded, err := json.Marshal(summarize(all))
-	must.Do(t, err)
+	encoded := must.Get(json.Marshal(summarize(all)))(t)
 	var got map[string]json.RawMessage
 	must.Do(t, json.Unmarshal(encoded, &got))
 	const lateness = `[{"early":0,"lost":0,"p50_ms":1,"p99_ms":3,"system":"orderclose"},{"early":2,"lost":0,"p50_ms":50,"p99_ms":100,"system":"redis"}]`
@@ -66,9 +66,7 @@ func TestSummary_HasTheNumbersOfEachWorkload(t *testing.T) {
 			`{"client_idle_percent":0,"disk_mb":0,"queries_per_minute":180,"server_idle_percent":0,"system":"poll-1s"}]`,
 		"left_out": `[{"system":"nats","why":"nats cannot be installed","workload":"w1"}]`,
 	} {
-		if string(got[name]) != want {
-			t.Errorf("%s is\n%s\nwant\n%s", name, got[name], want)
-		}
+		expect.That(t, string(got[name]) == want, "%s is\n%s\nwant\n%s", name, got[name], want)
 	}
 }
 
@@ -113,13 +111,9 @@ func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 		"## When a plain poller is the better choice",
 		"100 of 100",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page has no %q", want)
-		}
+		expect.That(t, strings.Contains(text, want), "the page has no %q", want)
 	}
-	if strings.Contains(text, "QUICK") {
-		t.Error("the page speaks of short runs, but there are none")
-	}
+	expect.That(t, !strings.Contains(text, "QUICK"), "the page speaks of short runs, but there are none")
 	for i := range all {
 		all[i].Quick = true
 	}
@@ -217,14 +211,11 @@ func TestReport_WritesPagePlotsAndREADME(t *testing.T) {
 func TestWays_HaveUniqueNamesAndMake(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range specs() {
-		if seen[s.name] || s.title == "" || s.make(run{Way: s.name, Servers: map[string]string{}}) == nil {
-			t.Errorf("way %q", s.name)
-		}
+		expect.That(t, !seen[s.name] && s.title != "" && s.make(run{Way: s.name, Servers: map[string]string{}}) != nil, "way %q", s.name)
 		seen[s.name] = true
 	}
-	if _, err := specsOf("redis nothing"); err == nil || !strings.Contains(err.Error(), "rabbitmq-queues") {
-		t.Errorf("an unknown way: %v", err)
-	}
+	_, err := specsOf("redis nothing")
+	expect.That(t, err != nil && strings.Contains(err.Error(), "rabbitmq-queues"), "an unknown way: %v", err)
 }
 
 func TestLevelFor_IsNeverShorter(t *testing.T) {
@@ -237,8 +228,6 @@ func TestLevelFor_IsNeverShorter(t *testing.T) {
 
 func TestNumber_SeparatesThousands(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.254: "0.254", 99.96: "100", 999.6: "1,000", 1234.6: "1,235", 1_000_000: "1,000,000"} {
-		if got := number(v); got != want {
-			t.Errorf("%g is printed as %s, want %s", v, got, want)
-		}
+		expect.Equal(t, number(v), want, "%g is printed as", v)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -28,16 +29,12 @@ func TestTracker_CountsEarlyLostAndDuplicates(t *testing.T) {
 	tr.receive(1, due.Add(time.Second).UnixNano())
 	tr.receive(2, due.Add(2*time.Second).UnixNano())
 	tr.receive(-1, due.UnixNano())
-	if tr.complete() {
-		t.Error("complete without the fourth message")
-	}
+	expect.That(t, !tr.complete(), "complete without the fourth message")
 	o := tr.outcome()
 	if o.early != 1 || o.lost != 1 || o.duplicates != 1 || len(o.late) != 3 || o.late[2] != 2*time.Second || tr.foreign.Load() != 1 {
 		t.Errorf("%+v, %d foreign", o, tr.foreign.Load())
 	}
-	if gap := o.longestGap(due.Add(500 * time.Millisecond)); gap != 1500*time.Millisecond {
-		t.Errorf("the longest gap is %v", gap)
-	}
+	expect.Equal(t, o.longestGap(due.Add(500*time.Millisecond)), 1500*time.Millisecond, "the longest gap")
 	tr.receive(3, due.UnixNano())
 	if !tr.complete() || !tr.lastDue().Equal(due) {
 		t.Errorf("complete %v, last due %v", tr.complete(), tr.lastDue())
@@ -46,9 +43,7 @@ func TestTracker_CountsEarlyLostAndDuplicates(t *testing.T) {
 
 func TestBody_HasTheNumberAlsoInsideOtherJSON(t *testing.T) {
 	body := bodyOf(orderID("0123abcd", 77))
-	if len(body) != bodySize {
-		t.Errorf("%d bytes", len(body))
-	}
+	expect.Equal(t, len(body), bodySize, "bytes")
 	wrapped := append([]byte(`{"created_at":"now",`), body[1:]...)
 	for _, b := range [][]byte{body, wrapped} {
 		if n, ok := numberIn(b, "0123abcd"); n != 77 || !ok {
@@ -69,21 +64,15 @@ func TestReceipts_ArriveWithoutAPart(t *testing.T) {
 	at := time.Unix(5, 7)
 	r.add(bodyOf(orderID("0123abcd", 3)), at)
 	r.add([]byte("foreign"), at)
-	if pipe.Len() > 0 {
-		t.Error("receipts are written before flush")
-	}
+	expect.That(t, pipe.Len() <= 0, "receipts are written before flush")
 	must.Do(t, r.flush())
 	pipe.WriteString("a part")
 	var numbers []int
 	err := readReceipts(&pipe, func(number int, got int64) {
 		numbers = append(numbers, number)
-		if got != at.UnixNano() {
-			t.Errorf("received at %d", got)
-		}
+		expect.Equal(t, got, at.UnixNano(), "received at")
 	})
-	if err != nil || len(numbers) != 2 || numbers[0] != 3 || numbers[1] != -1 {
-		t.Errorf("numbers %v, %v", numbers, err)
-	}
+	expect.That(t, err == nil && len(numbers) == 2 && numbers[0] == 3 && numbers[1] == -1, "numbers %v, %v", numbers, err)
 }
 
 func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
@@ -109,9 +98,7 @@ func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
 					}
 					return ctx.Err()
 				})
-				if !slices.Equal(polls, c.want) || err != nil {
-					t.Error(polls, err)
-				}
+				expect.That(t, slices.Equal(polls, c.want) && err == nil, "%v %v", polls, err)
 			})
 		})
 	}
@@ -120,9 +107,8 @@ func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
 func TestDisk_CountsTheFilesOfAFolder(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600))
-	if mb := diskMB(dir); mb < 0 || mb > 2 {
-		t.Errorf("%g MB", mb)
-	}
+	mb := diskMB(dir)
+	expect.That(t, mb >= 0 && mb <= 2, "%g MB", mb)
 	if cpuOf(os.Getpid()) < 0 || memoryOf(os.Getpid()) <= 0 {
 		t.Errorf("%g CPU-s, %g MB", cpuOf(os.Getpid()), memoryOf(os.Getpid()))
 	}
@@ -139,9 +125,7 @@ func TestWorkload_WarmUpIsOfTheSameKindAndShort(t *testing.T) {
 					t.Errorf("%s, quick %v: %+v", name, quick, stage)
 				}
 			}
-			if all != w.warmUp {
-				t.Errorf("%s: %d messages, want %d", name, all, w.warmUp)
-			}
+			expect.Equal(t, all, w.warmUp, "%s: messages", name)
 		}
 	}
 }
@@ -151,15 +135,9 @@ func TestWorkload_DelaysAreTheSameInEachRun(t *testing.T) {
 	first, second := w.delays(), w.delays()
 	seen := map[time.Duration]bool{}
 	for i := range first {
-		if first[i] != second[i] || first[i] < w.shortest || first[i] > w.longest {
-			t.Fatalf("message %d waits %v and %v", i, first[i], second[i])
-		}
+		must.That(t, first[i] == second[i] && first[i] >= w.shortest && first[i] <= w.longest, "message %d waits %v and %v", i, first[i], second[i])
 		seen[first[i]] = true
 	}
-	if len(seen) != 10 {
-		t.Errorf("%d different delays, want 10", len(seen))
-	}
-	if d := workloadOf("w1", true).sameDelay(); d != 5*time.Second {
-		t.Errorf("w1 has the delay %v", d)
-	}
+	expect.Equal(t, len(seen), 10, "different delays")
+	expect.Equal(t, workloadOf("w1", true).sameDelay(), 5*time.Second, "w1 has the delay")
 }

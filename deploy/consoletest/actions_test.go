@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -35,14 +36,10 @@ func updatesLive(t testing.TB, w world) {
 	before = eval[string](b, row)
 	const focused = `(e => [e.tagName, e.getAttribute("href")].join(" "))(document.activeElement)`
 	at := eval[string](b, `(() => { document.querySelector("#horizons a:last-child").focus(); return `+focused+` })()`) // in one step: an update may come between two
-	if !strings.HasPrefix(at, "A ?due=") {
-		t.Fatalf("the focus is on %s, not on the link", at)
-	}
+	must.That(t, strings.HasPrefix(at, "A ?due="), "the focus is on %s, not on the link", at)
 	w.create(t, "live-order-2", "tomorrow")
 	b.wait("Now shows one more order", row+` !== `+literal(before))
-	if now := eval[string](b, focused); now != at {
-		t.Errorf("the update takes the focus from %s to %s", at, now)
-	}
+	expect.Equal(t, eval[string](b, focused), at, "the update takes the focus from %s to", at)
 }
 
 // comesBack searches an order from Now, again and again. A browser has six connections to a host, and
@@ -77,9 +74,8 @@ func findsAnOrder(t testing.TB, w world) {
 		t.Errorf("the timeline does not say in which bucket the order waits:\n%s", text)
 	}
 	b.searchOrder("found-nowhere")
-	if status := b.lastStatus(); status >= 500 {
-		t.Errorf("an unknown order: status %d", status)
-	}
+	status := b.lastStatus()
+	expect.That(t, status < 500, "an unknown order: status %d", status)
 	b.accessible("an unknown order")
 }
 
@@ -107,9 +103,7 @@ func listsDeadLetters(t testing.TB, w world) {
 	b.leaves("open the dead letter", func() { b.click(`tr[data-at="` + second + `"] a[href$="/dead-letters/` + second + `"]`) })
 	text := b.text("main")
 	for _, part := range []string{"listed-second", "refused", "the database refuses the order", "outbox"} {
-		if !strings.Contains(text, part) {
-			t.Errorf("the page of the dead letter does not show %q:\n%s", part, text)
-		}
+		expect.That(t, strings.Contains(text, part), "the page of the dead letter does not show %q:\n%s", part, text)
 	}
 	b.accessible("a dead letter")
 }
@@ -164,13 +158,10 @@ func replays(t testing.TB, w world) {
 	b.plan("replay")
 	b.waitForPlan("planned")
 	b.accessible("the plan of a replay")
-	if n := w.replayed(t, "replayed"); n > 0 {
-		t.Errorf("%d records were sent again, and nobody has confirmed it", n)
-	}
+	n := w.replayed(t, "replayed")
+	expect.That(t, n <= 0, "%d records were sent again, and nobody has confirmed it", n)
 	b.confirm()
-	if w.replayed(t, "replayed") == 0 {
-		t.Error("the replay is done, and no record was sent again")
-	}
+	expect.That(t, w.replayed(t, "replayed") != 0, "the replay is done, and no record was sent again")
 	b.accessible("the result of a replay")
 }
 
@@ -196,9 +187,8 @@ func discards(t testing.TB, w world) {
 	b.waitForPlan("planned")
 	b.accessible("the plan of a discard")
 	b.confirm()
-	if have := w.resolutions(t, at); !slices.Equal(have, []string{"discarded"}) {
-		t.Errorf("the dead letter is %v, want discarded once", have)
-	}
+	have := w.resolutions(t, at)
+	expect.That(t, slices.Equal(have, []string{"discarded"}), "the dead letter is %v, want discarded once", have)
 	b.openLetter(at)
 	b.waitReloading("nobody can handle it again", `!document.querySelector("#plan-redrive, #plan-discard")`)
 }
@@ -249,9 +239,7 @@ func losesTheConsole(t testing.TB, w world) {
 	const warns = `document.querySelector("#lost").checkVisibility()`
 	block(true)
 	b.goTo("/")
-	if eval[bool](b, warns) {
-		t.Error("the page warns before it has tried")
-	}
+	expect.That(t, !eval[bool](b, warns), "the page warns before it has tried")
 	b.wait("the page warns", warns)
 	b.accessible("Now without updates")
 	b.seen() // the browser reports the requests
@@ -291,13 +279,11 @@ func sharesConnections(t testing.TB, w world) {
 // answers the console's challenge, and sends the password with all that follows.
 func signsIn(t testing.TB, w world) {
 	for _, password := range []string{"", "not-the-password-of-anybody"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil)
-		must.Do(t, err)
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil))(t)
 		if password != "" {
 			r.SetBasicAuth("operator", password)
 		}
-		answer, err := anyCertificate.Do(r)
-		must.Do(t, err)
+		answer := must.Get(anyCertificate.Do(r))(t)
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
 			t.Errorf("password %q: %s %v", password, answer.Status, answer.Header)
@@ -311,8 +297,6 @@ func signsIn(t testing.TB, w world) {
 			t.Errorf("the password of a %s does not open Now:\n%s", role, b.text("body"))
 		}
 		b.goTo("/replay")
-		if acts := b.has("[name=kind]"); acts != (role == "operator") {
-			t.Errorf("the page shows actions to a %s: %v", role, acts)
-		}
+		expect.Equal(t, b.has("[name=kind]"), (role == "operator"), "the page shows actions to a %s", role)
 	}
 }

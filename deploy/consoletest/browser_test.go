@@ -42,9 +42,7 @@ const stepTimeout = time.Minute
 // missing skips a test because of a missing program, or fails it if REQUIRE_REAL is 1.
 func missing(t testing.TB, what, name string) {
 	t.Helper()
-	if os.Getenv("REQUIRE_REAL") == "1" {
-		t.Fatalf("no %s: run deploy/native/install.sh %s", what, name)
-	}
+	must.That(t, os.Getenv("REQUIRE_REAL") != "1", "no %s: run deploy/native/install.sh %s", what, name)
 	t.Skipf("no %s: deploy/native/install.sh %s installs it", what, name)
 }
 
@@ -88,9 +86,7 @@ func startChromium(t testing.TB) (ctx context.Context, userAgent string) {
 			c.userAgent = version.UserAgent
 		}
 	}
-	if c.err != nil {
-		t.Fatalf("%s does not start: %v", path, c.err)
-	}
+	must.That(t, c.err == nil, "%s does not start: %v", path, c.err)
 	return c.ctx, c.userAgent
 }
 
@@ -172,8 +168,7 @@ func (b *tab) authorize(name, password string) {
 // openSignedOut opens a tab that shows no page yet, and sends no password.
 func openSignedOut(t testing.TB, w world, l look) *tab {
 	t.Helper()
-	at, err := url.Parse(w.url())
-	must.Do(t, err)
+	at := must.Get(url.Parse(w.url()))(t)
 	parent, userAgent := startChromium(t)
 	b := &tab{t: t, base: w.url(), limit: stepTimeout, hosts: []string{at.Host}}
 	if r, ok := t.(*recorder); ok {
@@ -306,9 +301,8 @@ func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.t.Fatalf("%s: %v", what, err)
-	}
+	err := chromedp.Do(ctx, actions...)
+	must.That(b.t, err == nil, "%s: %v", what, err)
 }
 
 // goTo opens a page of the console by its path.
@@ -418,8 +412,7 @@ func (b *tab) click(selector string) {
 // fill types a text into an empty field.
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
-	b.do("type into "+selector, chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible),
-		command(input.InsertText, input.InsertTextParams{Text: text}))
+	b.do("type into "+selector, chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible), command(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
 // press presses a key, such as kb.Tab.
@@ -460,9 +453,7 @@ func (b *tab) plan(kind string) {
 		const field = document.querySelector('[name=kind][value="` + kind + `"]');
 		return !field || field.matches("button, [type=submit]") ? field : field.form.querySelector("button:not([type=button]), [type=submit]");
 	})()`
-	b.leaves("plan a "+kind, func() {
-		b.do("plan a "+kind, chromedp.Click(chromedp.JSPath(button), chromedp.NodeVisible))
-	})
+	b.leaves("plan a "+kind, func() { b.do("plan a "+kind, chromedp.Click(chromedp.JSPath(button), chromedp.NodeVisible)) })
 }
 
 // confirm confirms the plan on the page, and waits until it is done.
@@ -484,10 +475,8 @@ func (b *tab) screenshot() []byte {
 	defer cancel()
 	beyond := true
 	clip := &page.Viewport{Width: 1200, Height: min(1000, eval[float64](b, `document.documentElement.scrollHeight`)), Scale: 1}
-	taken, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Clip: clip, CaptureBeyondViewport: &beyond})
-	must.Do(b.t, err)
-	decoded, err := png.Decode(bytes.NewReader(taken.Data))
-	must.Do(b.t, err)
+	taken := must.Get(chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Clip: clip, CaptureBeyondViewport: &beyond}))(b.t)
+	decoded := must.Get(png.Decode(bytes.NewReader(taken.Data)))(b.t)
 	var small bytes.Buffer
 	must.Do(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded))
 	return small.Bytes()

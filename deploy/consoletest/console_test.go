@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -60,10 +61,7 @@ var proxiedChecks = map[string]func(testing.TB, world){
 }
 
 // hostileChecks are checks that fill the console with hostile texts.
-var hostileChecks = map[string]func(testing.TB, world){
-	"hostile orders":       showsHostileOrders,
-	"hostile dead letters": showsHostileLetters,
-}
+var hostileChecks = map[string]func(testing.TB, world){"hostile orders": showsHostileOrders, "hostile dead letters": showsHostileLetters}
 
 // atEnd is called after all tests.
 var atEnd = []func() error{stopChromium}
@@ -156,9 +154,7 @@ func TestConsole_Screenshots(t *testing.T) {
 				b.waitReloading("all dead letters", `document.querySelectorAll("tr[data-at]").length === 4`)
 			}
 			screenshot := b.screenshot()
-			if len(screenshot) > maxScreenshot {
-				t.Errorf("the screenshot of %s has %d bytes, want at most %d", page, len(screenshot), maxScreenshot)
-			}
+			expect.That(t, len(screenshot) <= maxScreenshot, "the screenshot of %s has %d bytes, want at most %d", page, len(screenshot), maxScreenshot)
 			name := "console-" + page + ".png"
 			if l.dark {
 				name = "console-" + page + "-dark.png"

@@ -54,9 +54,7 @@ func plain(text string) (longest string) {
 	return longest
 }
 
-func isDirection(r rune) bool {
-	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
-}
+func isDirection(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
 
 // findHarm returns what is wrong with a page that shows hostile texts.
 const findHarm = `(() => {

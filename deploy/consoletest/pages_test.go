@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -59,27 +60,19 @@ func (b *tab) isPage(w world, name string, l look) {
 	if have := eval[string](b, `document.querySelector("main#main").dataset.page`); name != "" && have != name {
 		t.Errorf("%s: its main element is of the page %q", where, have)
 	}
-	if eval[string](b, `document.title`) == "" {
-		t.Errorf("%s: no title", where)
-	}
+	expect.That(t, eval[string](b, `document.title`) != "", "%s: no title", where)
 	for page := range pagesOf {
-		if !b.has("nav[aria-label] a#nav-" + page) {
-			t.Errorf("%s: no link to the page %s", where, page)
-		}
+		expect.That(t, b.has("nav[aria-label] a#nav-"+page), "%s: no link to the page %s", where, page)
 	}
-	if !b.has("form#search input#order-id") {
-		t.Errorf("%s: no search for an order", where)
-	}
+	expect.That(t, b.has("form#search input#order-id"), "%s: no search for an order", where)
 	b.isInLanguage(where, l)
-	if dark := eval[bool](b, isDark); dark != l.dark {
-		t.Errorf("%s: its background is dark: %v", where, dark)
-	}
+	dark := eval[bool](b, isDark)
+	expect.That(t, dark == l.dark, "%s: its background is dark: %v", where, dark)
 	if moving := eval[int](b, `document.getAnimations().length`); l.still && moving > 0 {
 		t.Errorf("%s: %d parts of it move, and the reader prefers reduced motion", where, moving)
 	}
-	if unnamed := eval[int](b, `document.querySelectorAll("table:not(:has(caption)), th:not([scope])").length`); unnamed > 0 {
-		t.Errorf("%s: %d tables or headers have no caption or scope", where, unnamed)
-	}
+	unnamed := eval[int](b, `document.querySelectorAll("table:not(:has(caption)), th:not([scope])").length`)
+	expect.That(t, unnamed <= 0, "%s: %d tables or headers have no caption or scope", where, unnamed)
 	b.fits(where)
 	b.accessible(where)
 }
@@ -91,13 +84,10 @@ func (b *tab) isInLanguage(where string, l look) {
 	if chinese {
 		want = "zh"
 	}
-	if have := eval[string](b, `document.documentElement.lang`); have != want {
-		t.Errorf("%s: its language is %q, want %q", where, have, want)
-	}
+	expect.Equal(t, eval[string](b, `document.documentElement.lang`), want, "%s: its language", where)
 	for _, selector := range []string{"nav[aria-label]", "main h1"} {
-		if text := b.text(selector); hasChinese(text) != chinese {
-			t.Errorf("%s: the text of %s is %q", where, selector, text)
-		}
+		text := b.text(selector)
+		expect.That(t, hasChinese(text) == chinese, "%s: the text of %s is %q", where, selector, text)
 	}
 }
 
@@ -154,9 +144,7 @@ func withoutScripts(t testing.TB, w world) {
 	if b.text("#verdict") == "" || !b.has(`#verdict[role=status]:is([data-state=well], [data-state=today], [data-state=urgent], [data-state=unknown])`) {
 		t.Error("Now does not say whether all is well")
 	}
-	if b.text(`main tr[data-topic="delay_6h"]`) == "" {
-		t.Error("Now does not show the buckets")
-	}
+	expect.That(t, b.text(`main tr[data-topic="delay_6h"]`) != "", "Now does not show the buckets")
 	b.leaves("search", func() {
 		b.fill("#search #order-id", "no-scripts")
 		b.click("#search button")
@@ -179,9 +167,7 @@ func switchesLanguage(t testing.TB, w world) {
 	b.isInLanguage("before", look{})
 	b.leaves("switch to Chinese", func() { b.click(`#language button[value="zh"]`) })
 	b.isInLanguage("after the switch", look{lang: "zh"})
-	if !b.has(`main[data-page="delays"]`) {
-		t.Error("the switch of the language opens another page")
-	}
+	expect.That(t, b.has(`main[data-page="delays"]`), "the switch of the language opens another page")
 	b.goTo("/order")
 	b.isInLanguage("the next page", look{lang: "zh"})
 	b.leaves("switch to English", func() { b.click(`#language button[value="en"]`) })
@@ -208,9 +194,7 @@ func switchesZone(t testing.TB, w world) {
 	}
 	b.accessible("a form that was refused")
 	b.leaves("switch back", func() { b.click(`#zone button[value=UTC]`) })
-	if b.text("#times") != "Times: UTC" {
-		t.Errorf("after the switch back the page has %q", b.text("#times"))
-	}
+	expect.Equal(t, b.text("#times"), "Times: UTC", "after the switch back the page")
 }
 
 // cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it
@@ -290,9 +274,8 @@ func keyboard(t testing.TB, w world) {
 			if slices.Contains(visited, place) {
 				break
 			}
-			if f := eval[focused](b, readFocus); !f.Visible {
-				t.Errorf("%s: it does not show that %s (%s) has the focus", path, f.Name, f.Text)
-			}
+			f := eval[focused](b, readFocus)
+			expect.That(t, f.Visible, "%s: it does not show that %s (%s) has the focus", path, f.Name, f.Text)
 			visited = append(visited, place)
 		}
 		for _, missed := range eval[[]string](b, strings.Replace(findMissed, "visited", literal(visited), 1)) {
@@ -326,9 +309,7 @@ var axeScript = sync.OnceValues(func() (string, error) {
 // violation is a rule of axe-core that a page does not keep.
 type violation struct {
 	ID, Impact, Help string
-	Nodes            []struct {
-		HTML, FailureSummary string
-	}
+	Nodes            []struct{ HTML, FailureSummary string }
 }
 
 // runAxe runs all rules, and returns the violations that keep people from using the page.
@@ -339,8 +320,7 @@ const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then(found => J
 // page's content security policy does not bind, and which leaves nothing in the page.
 func (b *tab) accessible(where string) {
 	b.t.Helper()
-	script, err := axeScript()
-	must.Do(b.t, err)
+	script := must.Get(axeScript())(b.t)
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()
 	text, err := chromedp.Run(ctx, func(ctx context.Context, target *chromedp.Target) (string, error) {
@@ -358,9 +338,7 @@ func (b *tab) accessible(where string) {
 		}
 		return chromedp.Evaluate[string](runAxe, inWorld, chromedp.EvalAwaitPromise)(ctx, target)
 	})
-	if err != nil {
-		b.t.Fatalf("%s: axe-core: %v", where, err)
-	}
+	must.That(b.t, err == nil, "%s: axe-core: %v", where, err)
 	var found []violation
 	must.Do(b.t, json.Unmarshal([]byte(text), &found))
 	for _, v := range found {

@@ -33,6 +33,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
@@ -128,8 +129,7 @@ var buildServe = sync.OnceValues(func() (string, error) {
 // It stops at the end of the test.
 func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	t.Helper()
-	program, err := buildServe()
-	must.Do(t, err)
+	program := must.Get(buildServe())(t)
 	dir := t.TempDir()
 	args := []string{"serve", "--dir", filepath.Join(dir, "data"), "--console-port", "0", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}
 	if topics != "" {
@@ -139,8 +139,7 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	}
 	lines := web + "basic_auth_users:\n"
 	for user, password := range passwords {
-		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-		must.Do(t, err)
+		hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 		lines += fmt.Sprintf("  %s: %s\n", user, hash)
 	}
 	file := filepath.Join(dir, "web.yml")
@@ -161,9 +160,7 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	}}
 	must.Do(t, p.Start())
 	t.Cleanup(func() {
-		if err := p.End(syscall.SIGTERM, stepTimeout); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, p.End(syscall.SIGTERM, stepTimeout))
 		if t.Failed() {
 			t.Logf("log of serve:\n%s", stderr.Bytes())
 		}
@@ -196,16 +193,13 @@ func (s *serve) call(t testing.TB, method, url, body string) (int, []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	must.Do(t, err)
+	r := must.Get(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))(t)
 	if strings.HasPrefix(url, s.at.Console+"/") {
 		r.SetBasicAuth("operator", passwords["operator"])
 	}
-	answer, err := anyCertificate.Do(r)
-	must.Do(t, err)
+	answer := must.Get(anyCertificate.Do(r))(t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	must.Do(t, err)
+	text := must.Get(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, text
 }
 
@@ -213,9 +207,7 @@ func (s *serve) create(t testing.TB, id, category string) {
 	t.Helper()
 	status, answer := s.call(t, "POST", s.at.Shop+"/orders",
 		fmt.Sprintf(`{"id":%s,"customer":"ann","category":%s,"items":[{"sku":"ink","quantity":1}]}`, literal(id), literal(category)))
-	if status != http.StatusCreated {
-		t.Fatalf("create order %q: %d %s", id, status, answer)
-	}
+	must.That(t, status == http.StatusCreated, "create order %q: %d %s", id, status, answer)
 }
 
 func (s *serve) awaitClose(t testing.TB, id string) {
@@ -225,9 +217,7 @@ func (s *serve) awaitClose(t testing.TB, id string) {
 		if bytes.Contains(answer, []byte(`"status":"closed"`)) {
 			return
 		}
-		if time.Now().After(end) {
-			t.Fatalf("order %q is not closed: %d %s", id, status, answer)
-		}
+		must.That(t, !time.Now().After(end), "order %q is not closed: %d %s", id, status, answer)
 	}
 }
 
@@ -258,10 +248,9 @@ func (s *serve) records(t testing.TB, topic string, partition int, from int64) (
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
-	conn, err := kafka.DialLeader(ctx, "tcp", s.at.Kafka, topic, partition)
-	must.Do(t, err)
+	conn := must.Get(kafka.DialLeader(ctx, "tcp", s.at.Kafka, topic, partition))(t)
 	defer conn.Close()
-	err = conn.SetDeadline(time.Now().Add(stepTimeout))
+	err := conn.SetDeadline(time.Now().Add(stepTimeout))
 	end := from
 	if err == nil {
 		end, err = conn.ReadLastOffset()
@@ -276,9 +265,7 @@ func (s *serve) records(t testing.TB, topic string, partition int, from int64) (
 		}
 		err = batch.Close()
 	}
-	if err != nil {
-		t.Fatalf("read %s/%d: %v", topic, partition, err)
-	}
+	must.That(t, err == nil, "read %s/%d: %v", topic, partition, err)
 	return all
 }
 
@@ -286,9 +273,7 @@ func (s *serve) resolutions(t testing.TB, at string) (found []string) {
 	t.Helper()
 	var partition int
 	var offset int64
-	if _, err := fmt.Sscanf(at, "%d/%d", &partition, &offset); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Sscanf(at, "%d/%d", &partition, &offset))(t)
 	for _, m := range s.records(t, deadLetterTopic, partition, offset+1) {
 		headers := map[string]string{}
 		for _, h := range m.Headers {
@@ -322,14 +307,11 @@ func writeCertificate(t *testing.T) (cert, key string) {
 		must.Do(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must.Do(t, err)
+	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	must.Do(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	must.Do(t, err)
+	public := must.Get(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))(t)
+	secret := must.Get(x509.MarshalPKCS8PrivateKey(private))(t)
 	return write("cert.pem", "CERTIFICATE", public), write("key.pem", "PRIVATE KEY", secret)
 }

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -44,16 +45,13 @@ type target struct {
 // files returns all dashboards of this folder, by the names of their files.
 func files(t *testing.T) map[string]file {
 	t.Helper()
-	names, err := filepath.Glob("*.json")
-	must.Do(t, err)
+	names := must.Get(filepath.Glob("*.json"))(t)
 	all := map[string]file{}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		must.Do(t, err)
+		data := must.Get(os.ReadFile(name))(t)
 		var f file
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		err := json.Unmarshal(data, &f)
+		must.That(t, err == nil, "%s: %v", name, err)
 		all[name] = f
 	}
 	return all
@@ -63,16 +61,12 @@ func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
 	var names []string
 	for _, d := range dashboards() {
 		names = append(names, d.file)
-		data, err := os.ReadFile(d.file)
-		must.Do(t, err)
-		if !bytes.Equal(data, d.json()) {
-			t.Errorf("%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
-		}
+		data := must.Get(os.ReadFile(d.file))(t)
+		expect.That(t, bytes.Equal(data, d.json()), "%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
 	}
 	slices.Sort(names)
-	if got := slices.Sorted(maps.Keys(files(t))); !slices.Equal(got, names) {
-		t.Errorf("the folder has the dashboards %v, want %v", got, names)
-	}
+	got := slices.Sorted(maps.Keys(files(t)))
+	expect.That(t, slices.Equal(got, names), "the folder has the dashboards %v, want %v", got, names)
 }
 
 func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
@@ -85,22 +79,15 @@ func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
 			if !ok || shows == "" || good == "" || !strings.HasSuffix(p.Description, ".") {
 				t.Errorf("%s: %s: the description %q does not say what the panel shows and what is good", name, p.Title, p.Description)
 			}
-			if p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0 {
-				t.Errorf("%s: %s has no unit or no query", name, p.Title)
-			}
+			expect.That(t, p.FieldConfig.Defaults.Unit != "" && len(p.Targets) != 0, "%s: %s has no unit or no query", name, p.Title)
 			for _, link := range p.Links {
 				anchor, ok := strings.CutPrefix(link.URL, "${runbook:raw}#")
-				if _, there := runbook.At(anchor); !ok || !there {
-					t.Errorf("%s: %s links to %s, which does not exist", name, p.Title, link.URL)
-				}
+				_, there := runbook.At(anchor)
+				expect.That(t, ok && there, "%s: %s links to %s, which does not exist", name, p.Title, link.URL)
 			}
-			if len(p.Links) == 0 {
-				t.Errorf("%s: %s has no link to the runbook", name, p.Title)
-			}
+			expect.That(t, len(p.Links) != 0, "%s: %s has no link to the runbook", name, p.Title)
 			for _, target := range p.Targets {
-				if target.LegendFormat == "" {
-					t.Errorf("%s: %s: %s has no name", name, p.Title, target.Expr)
-				}
+				expect.That(t, target.LegendFormat != "", "%s: %s: %s has no name", name, p.Title, target.Expr)
 			}
 		}
 	}
@@ -111,9 +98,8 @@ const screen = 23
 
 func TestFiles_TheOverviewFitsOnOneScreen(t *testing.T) {
 	for _, p := range files(t)["overview.json"].Panels {
-		if below := p.GridPos.Y + p.GridPos.H; below > screen {
-			t.Errorf("%s ends at %d, want at most %d", p.Title, below, screen)
-		}
+		below := p.GridPos.Y + p.GridPos.H
+		expect.That(t, below <= screen, "%s ends at %d, want at most %d", p.Title, below, screen)
 	}
 }
 
@@ -126,13 +112,9 @@ func TestFiles_PanelsHaveAPlaceAndAnIDOfTheirOwn(t *testing.T) {
 		uids[f.UID] = name
 		ids, taken := map[int]bool{}, map[[2]int]string{}
 		for _, p := range f.Panels {
-			if ids[p.ID] {
-				t.Errorf("%s: %s has the id %d of another panel", name, p.Title, p.ID)
-			}
+			expect.That(t, !ids[p.ID], "%s: %s has the id %d of another panel", name, p.Title, p.ID)
 			ids[p.ID] = true
-			if p.GridPos.W < 4 || p.GridPos.H < 1 || p.GridPos.X+p.GridPos.W > 24 {
-				t.Errorf("%s: %s is at %+v", name, p.Title, p.GridPos)
-			}
+			expect.That(t, p.GridPos.W >= 4 && p.GridPos.H >= 1 && p.GridPos.X+p.GridPos.W <= 24, "%s: %s is at %+v", name, p.Title, p.GridPos)
 			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 					if other := taken[[2]int{x, y}]; other != "" {
@@ -149,14 +131,12 @@ func TestFiles_PanelsHaveAPlaceAndAnIDOfTheirOwn(t *testing.T) {
 func TestProvisioning_IsReadStrictly(t *testing.T) {
 	decode := func(name string, into any) {
 		t.Helper()
-		f, err := os.Open(name)
-		must.Do(t, err)
+		f := must.Get(os.Open(name))(t)
 		defer f.Close()
 		d := yaml.NewDecoder(f)
 		d.KnownFields(true)
-		if err := d.Decode(into); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		err := d.Decode(into)
+		must.That(t, err == nil, "%s: %v", name, err)
 	}
 	var providers struct {
 		APIVersion int `yaml:"apiVersion"`
@@ -167,9 +147,7 @@ func TestProvisioning_IsReadStrictly(t *testing.T) {
 		}
 	}
 	decode("provisioning/dashboards/orderclose.yaml", &providers)
-	if len(providers.Providers) != 1 || providers.Providers[0].Type != "file" || providers.Providers[0].Options.Path == "" {
-		t.Errorf("%+v", providers)
-	}
+	expect.That(t, len(providers.Providers) == 1 && providers.Providers[0].Type == "file" && providers.Providers[0].Options.Path != "", "%+v", providers)
 	var sources struct {
 		APIVersion  int `yaml:"apiVersion"`
 		Datasources []struct {

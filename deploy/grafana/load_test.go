@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -71,26 +72,21 @@ func unpaid(_ context.Context, ids []string) ([]payment.Answer, error) {
 func underLoad(t *testing.T) (r run) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		must.Do(t, err)
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		cfg, err := pipeline.Parse("topics.yaml", []byte(topicsFile))
-		must.Do(t, err)
+		cfg := must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile)))(t)
 		ctx, stop := context.WithCancel(t.Context())
 		apps := map[string]*pipeline.App{}
 		ran := make(chan error)
 		for _, role := range append(pipeline.AllRoles(), pipeline.Release, pipeline.Shadow) {
-			app, err := servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Releaser: stock{}})
-			must.Do(t, err)
+			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Releaser: stock{}}))(t)
 			apps[string(role)+":9464"] = app
 			go func() { ran <- app.Run(ctx, role) }()
 		}
 		defer func() {
 			stop()
 			for range apps {
-				if err := <-ran; err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, <-ran)
 			}
 		}()
 		scraped := make(chan []scrape)
@@ -126,9 +122,8 @@ func scrapeAll(ctx context.Context, t *testing.T, apps map[string]*pipeline.App)
 			parser := expfmt.NewTextParser(model.UTF8Validation)
 			families, err := parser.TextToMetricFamilies(answer.Body)
 			samples, err2 := expfmt.ExtractSamples(&expfmt.DecodeOptions{}, slices.Collect(maps.Values(families))...)
-			if err = errors.Join(err, err2); err != nil {
-				t.Error(err)
-			}
+			err = errors.Join(err, err2)
+			expect.That(t, err == nil, "%v", err)
 			all = append(all, scrape{time.Now(), instance, samples})
 		}
 	}
@@ -143,12 +138,9 @@ type shop struct {
 
 func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) shop {
 	t.Helper()
-	p, err := servers.Producer(cfg)
-	must.Do(t, err)
-	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: cfg.MaxDelay})
-	must.Do(t, err)
-	connections, err := servers.Connect("shop")
-	must.Do(t, err)
+	p := must.Get(servers.Producer(cfg))(t)
+	outbox := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: cfg.MaxDelay}))(t)
+	connections := must.Get(servers.Connect("shop"))(t)
 	c := clients.Of(connections)
 	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(c.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(c.Kafka)}
 	t.Cleanup(func() {
@@ -176,15 +168,12 @@ func (s shop) play(t *testing.T, seed uint64, wanted func(scenario.Step) bool) {
 func (s shop) publishGarbage(t *testing.T, cfg *pipeline.Config) {
 	t.Helper()
 	now := time.Now()
-	absent, err := wire.Record{Order: orderclose.Order{ID: "absent", CreatedAt: now, Due: now}, Release: now}.Encode()
-	must.Do(t, err)
+	absent := must.Get(wire.Record{Order: orderclose.Order{ID: "absent", CreatedAt: now, Due: now}, Release: now}.Encode())(t)
 	garbage := wire.Message{Key: []byte("garbage"), Value: []byte("garbage")}
 	for topic, m := range map[string]wire.Message{cfg.Topics.Close: absent, cfg.Buckets[0].Topic: garbage, cfg.Topics.Events: garbage} {
 		must.Do(t, s.records.Append(t.Context(), topic, m))
 	}
-	if _, err := s.servers.DB().ExecContext(t.Context(), "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('garbage', 'garbage', 0)"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.servers.DB().ExecContext(t.Context(), "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('garbage', 'garbage', 0)"))(t)
 }
 
 // database holds series in memory, by their labels. Prometheus' own database would need hundreds

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -219,8 +220,7 @@ func TestDashboards_ShowAPipelineUnderLoad(t *testing.T) {
 		`histogram_quantile(0.5, sum(rate(orderclose_close_batch_seconds_bucket[1m])))`: "under load there is no value",
 	} {
 		wrong := file{Panels: []filePanel{{Title: "wrong", Targets: []target{{Expr: expr}}}}}
-		if got := strings.Join(p.problems(t.Context(), wrong), "\n"); !strings.Contains(got, want) {
-			t.Errorf("%s has the problems %q, want %q", expr, got, want)
-		}
+		got := strings.Join(p.problems(t.Context(), wrong), "\n")
+		expect.That(t, strings.Contains(got, want), "%s has the problems %q, want %q", expr, got, want)
 	}
 }

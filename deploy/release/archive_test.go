@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -46,9 +47,7 @@ func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 		if h.Typeflag == tar.TypeDir {
 			continue
 		}
-		if files[h.Name], err = io.ReadAll(archive); err != nil {
-			t.Fatal(err)
-		}
+		files[h.Name] = must.Get(io.ReadAll(archive))(t)
 	}
 }
 
@@ -57,15 +56,11 @@ func archive(t *testing.T, x target) map[string][]byte {
 	t.Helper()
 	name := "orderclose_" + tag + "_" + x.os + "_" + x.arch
 	compressed, err := gzip.NewReader(bytes.NewReader(released(t)[name+".tar.gz"]))
-	if err != nil {
-		t.Fatalf("%s.tar.gz: %v", name, err)
-	}
+	must.That(t, err == nil, "%s.tar.gz: %v", name, err)
 	files := map[string][]byte{}
 	for full, data := range unpacked(t, compressed) {
 		inner, ok := strings.CutPrefix(full, name+"/")
-		if !ok {
-			t.Errorf("%s.tar.gz: %s is outside of the folder", name, full)
-		}
+		expect.That(t, ok, "%s.tar.gz: %s is outside of the folder", name, full)
 		files[inner] = data
 	}
 	return files
@@ -79,20 +74,17 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 	}
 	path := filepath.Join(t.TempDir(), "orderclose")
 	must.Do(t, os.WriteFile(path, binary, 0o755))
-	out, err := exec.Command(path, "version", "-o", "json").Output()
-	must.Do(t, err)
+	out := must.Get(exec.Command(path, "version", "-o", "json").Output())(t)
 	var got struct{ Version, Revision string }
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	err := json.Unmarshal(out, &got)
+	must.That(t, err == nil, "%v\n%s", err, out)
 	if got.Version != tag || got.Revision != revision(t) {
 		t.Errorf("%s/%s: the version is %+v, want %s %s", x.os, x.arch, got, tag, revision(t))
 	}
 }
 
 func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
-	folders, err := run(".", nil, "go", "env", "GOROOT", "GOMODCACHE")
-	must.Do(t, err)
+	folders := must.Get(run(".", nil, "go", "env", "GOROOT", "GOMODCACHE"))(t)
 	for _, x := range chosenTargets() {
 		files := archive(t, x)
 		for _, name := range []string{
@@ -103,32 +95,23 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 			"deploy/helm/orderclose/README.md", "deploy/helm/orderclose/dashboards/overview.json",
 			"deploy/grafana/overview.json", "deploy/grafana/provisioning/dashboards/orderclose.yaml",
 		} {
-			if len(files[name]) == 0 {
-				t.Errorf("%v: %s is missing", x, name)
-			}
+			expect.That(t, len(files[name]) != 0, "%v: %s is missing", x, name)
 		}
 		// The chart has the rules itself, where the repository has a link.
 		if name := "deploy/helm/orderclose/alerts/pipeline.rules.yml"; !bytes.Equal(files[name], files["deploy/alerts/pipeline.rules.yml"]) {
 			t.Errorf("%v: %s is not the file in deploy/alerts", x, name)
 		}
 		for name := range files {
-			if strings.HasSuffix(name, ".test.yml") || strings.HasSuffix(name, ".go") {
-				t.Errorf("%v: %s is in the archive", x, name)
-			}
+			expect.That(t, !strings.HasSuffix(name, ".test.yml") && !strings.HasSuffix(name, ".go"), "%v: %s is in the archive", x, name)
 		}
 		binary := files["orderclose"]
 		requireVersion(t, x, binary)
 		for _, path := range append(strings.Fields(string(folders)), "orderclose-release") {
-			if bytes.Contains(binary, []byte(path)) {
-				t.Errorf("%v: the binary contains the path %s", x, path)
-			}
+			expect.That(t, !bytes.Contains(binary, []byte(path)), "%v: the binary contains the path %s", x, path)
 		}
-		info, err := buildinfo.Read(bytes.NewReader(binary))
-		must.Do(t, err)
+		info := must.Get(buildinfo.Read(bytes.NewReader(binary)))(t)
 		for _, m := range info.Deps {
-			if !bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")) {
-				t.Errorf("%v: there is no license of %s", x, m.Path)
-			}
+			expect.That(t, bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")), "%v: there is no license of %s", x, m.Path)
 		}
 	}
 }
@@ -142,8 +125,7 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 			folders[dir] = true
 		}
 	}
-	source, err := commit()
-	must.Do(t, err)
+	source := must.Get(commit())(t)
 	repository, checked := "https://github.com/orderclose/orderclose/blob/"+revision(t)+"/", 0
 	for name, text := range files {
 		if path.Ext(name) != ".md" {
@@ -153,9 +135,8 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 			link, _, _ := strings.Cut(string(m[1]), "#")
 			checked++
 			if inSource, ok := strings.CutPrefix(link, repository); ok {
-				if _, err := os.Stat(filepath.Join(source, inSource)); err != nil {
-					t.Errorf("%s links to %s: %v", name, link, err)
-				}
+				_, err := os.Stat(filepath.Join(source, inSource))
+				expect.That(t, err == nil, "%s links to %s: %v", name, link, err)
 				continue
 			}
 			if target := path.Join(path.Dir(name), link); link != "" && !strings.Contains(link, "://") && files[target] == nil && !folders[target] {
@@ -163,17 +144,14 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
-	if checked < 100 {
-		t.Errorf("only %d links", checked)
-	}
+	expect.That(t, checked >= 100, "only %d links", checked)
 }
 
 // The image of a release has its version as tag.
 func TestArchive_ChartAndObjectsAskForTheImageBesideThem(t *testing.T) {
 	files := archive(t, chosenTargets()[0])
-	if chart := string(files["deploy/helm/orderclose/Chart.yaml"]); !strings.Contains(chart, "\nappVersion: "+tag+"\n") {
-		t.Errorf("the chart is\n%s", chart)
-	}
+	chart := string(files["deploy/helm/orderclose/Chart.yaml"])
+	expect.That(t, strings.Contains(chart, "\nappVersion: "+tag+"\n"), "the chart is\n%s", chart)
 	image := regexp.MustCompile(`image: "orderclose:(.*)"|newTag: (.*)`)
 	found := 0
 	for name, text := range files {
@@ -186,9 +164,7 @@ func TestArchive_ChartAndObjectsAskForTheImageBesideThem(t *testing.T) {
 			}
 		}
 	}
-	if found < 7 {
-		t.Errorf("only %d images", found)
-	}
+	expect.That(t, found >= 7, "only %d images", found)
 }
 
 func TestArchive_HasAManPageForEachCommand(t *testing.T) {
@@ -196,9 +172,8 @@ func TestArchive_HasAManPageForEachCommand(t *testing.T) {
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {
 		name := "man/man1/" + strings.ReplaceAll(c.CommandPath(), " ", "-") + ".1"
-		if page := string(files[name]); !strings.Contains(page, c.Name()) || !strings.Contains(page, tag) {
-			t.Errorf("%s: %q", name, page)
-		}
+		page := string(files[name])
+		expect.That(t, strings.Contains(page, c.Name()) && strings.Contains(page, tag), "%s: %q", name, page)
 		for _, sub := range c.Commands() {
 			visit(sub)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -32,29 +33,18 @@ func images(t *testing.T) map[string]v1.Image {
 		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must.Do(t, os.WriteFile(path, data, 0o644))
 	}
-	outer, err := layout.ImageIndexFromPath(dir)
-	must.Do(t, err)
-	if err := validate.Index(outer); err != nil {
-		t.Error(err)
-	}
-	list, err := outer.IndexManifest()
-	must.Do(t, err)
+	outer := must.Get(layout.ImageIndexFromPath(dir))(t)
+	expect.NoError(t, validate.Index(outer))
+	list := must.Get(outer.IndexManifest())(t)
 	if len(list.Manifests) != 1 || list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "orderclose:"+tag {
 		t.Fatalf("the layout has %+v, want one image with the tag %s", list.Manifests, tag)
 	}
-	inner, err := outer.ImageIndex(list.Manifests[0].Digest)
-	must.Do(t, err)
-	if list, err = inner.IndexManifest(); err != nil {
-		t.Fatal(err)
-	}
+	inner := must.Get(outer.ImageIndex(list.Manifests[0].Digest))(t)
+	list = must.Get(inner.IndexManifest())(t)
 	all := map[string]v1.Image{}
 	for _, m := range list.Manifests {
-		if m.Platform.OS != "linux" {
-			t.Errorf("there is an image for %s", m.Platform)
-		}
-		if all[m.Platform.Architecture], err = inner.Image(m.Digest); err != nil {
-			t.Fatal(err)
-		}
+		expect.Equal(t, m.Platform.OS, "linux", "there is an image for %s", m.Platform)
+		all[m.Platform.Architecture] = must.Get(inner.Image(m.Digest))(t)
 	}
 	return all
 }
@@ -65,46 +55,35 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 		if x.os != "linux" {
 			continue
 		}
-		if all[x.arch] == nil {
-			t.Fatalf("no image for %s", x.arch)
-		}
+		must.That(t, all[x.arch] != nil, "no image for %s", x.arch)
 		files := unpacked(t, mutate.Extract(all[x.arch]))
 		if binary := files["usr/local/bin/orderclose"]; !bytes.Equal(binary, archive(t, x)["orderclose"]) {
 			t.Errorf("%s: the binary is not that of the archive", x.arch)
 		} else {
 			requireVersion(t, x, binary)
 		}
-		if roots := x509.NewCertPool(); !roots.AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]) {
-			t.Errorf("%s: no root certificates", x.arch)
-		}
+		roots := x509.NewCertPool()
+		expect.That(t, roots.AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]), "%s: no root certificates", x.arch)
 		path := filepath.Join(t.TempDir(), "topics.yaml")
 		must.Do(t, os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644))
-		if _, err := config.Load(path); err != nil {
-			t.Errorf("%s: %v", x.arch, err)
-		}
-		if len(files) != 4 {
-			t.Errorf("%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
-		}
+		_, err := config.Load(path)
+		expect.That(t, err == nil, "%s: %v", x.arch, err)
+		expect.Equal(t, len(files), 4, "%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
 		delete(all, x.arch)
 	}
-	if len(all) > 0 {
-		t.Errorf("there are images for %v, too", slices.Collect(maps.Keys(all)))
-	}
+	expect.That(t, len(all) == 0, "there are images for %v, too", slices.Collect(maps.Keys(all)))
 }
 
 // So a user can replace one image by the other.
 func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 	for arch, image := range images(t) {
-		config, err := image.ConfigFile()
-		must.Do(t, err)
+		config := must.Get(image.ConfigFile())(t)
 		got := config.Config
-		if l := got.Labels; l["org.opencontainers.image.revision"] != revision(t) || l["org.opencontainers.image.version"] != tag {
-			t.Errorf("%s: labels %v", arch, l)
-		}
+		l := got.Labels
+		expect.That(t, l["org.opencontainers.image.revision"] == revision(t) && l["org.opencontainers.image.version"] == tag, "%s: labels %v", arch, l)
 		got.Labels = nil
-		if diff := cmp.Diff(dockerfile(t), got); diff != "" {
-			t.Errorf("%s: the image differs from the Dockerfile (-):\n%s", arch, diff)
-		}
+		diff := cmp.Diff(dockerfile(t), got)
+		expect.That(t, diff == "", "%s: the image differs from the Dockerfile (-):\n%s", arch, diff)
 	}
 }
 
@@ -112,19 +91,12 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 // it builds the same binary and has the same files.
 func dockerfile(t *testing.T) v1.Config {
 	t.Helper()
-	text, err := os.ReadFile("../compose/Dockerfile")
-	must.Do(t, err)
+	text := must.Get(os.ReadFile("../compose/Dockerfile"))(t)
 	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
-	if !found {
-		t.Fatal("the base of the Dockerfile is not empty")
-	}
-	if !strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'") {
-		t.Error("the Dockerfile has other flags of go build")
-	}
+	must.That(t, found, "the base of the Dockerfile is not empty")
+	expect.That(t, strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'"), "the Dockerfile has other flags of go build")
 	for _, path := range []string{"/usr/local/bin/orderclose", "/etc/orderclose/topics.yaml", "/etc/ssl/certs/ca-certificates.crt"} {
-		if !regexp.MustCompile(`(?m)^COPY .* ` + path + `$`).MatchString(final) {
-			t.Errorf("the Dockerfile copies no %s", path)
-		}
+		expect.That(t, regexp.MustCompile(`(?m)^COPY .* `+path+`$`).MatchString(final), "the Dockerfile copies no %s", path)
 	}
 	var c v1.Config
 	for _, line := range regexp.MustCompile(`(?m)^([A-Z]+) (.*)$`).FindAllStringSubmatch(final, -1) {
@@ -156,9 +128,8 @@ func dockerfile(t *testing.T) v1.Config {
 func list(t *testing.T, value string) []string {
 	t.Helper()
 	var all []string
-	if err := json.Unmarshal([]byte(value), &all); err != nil {
-		t.Fatalf("%s: %v", value, err)
-	}
+	err := json.Unmarshal([]byte(value), &all)
+	must.That(t, err == nil, "%s: %v", value, err)
 	return all
 }
 
@@ -168,8 +139,7 @@ func health(t *testing.T, value string) *v1.HealthConfig {
 	h := &v1.HealthConfig{Test: append([]string{"CMD"}, list(t, command)...)}
 	for _, f := range strings.Fields(flags) {
 		name, value, _ := strings.Cut(f, "=")
-		d, err := time.ParseDuration(value)
-		must.Do(t, err)
+		d := must.Get(time.ParseDuration(value))(t)
 		switch name {
 		case "--interval":
 			h.Interval = d

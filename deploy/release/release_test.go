@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -111,20 +112,16 @@ var firstRelease = sync.OnceValues(func() (dir string, err error) {
 // released returns the files of the release, by name.
 func released(t *testing.T) map[string][]byte {
 	t.Helper()
-	dir, err := firstRelease()
-	must.Do(t, err)
+	dir := must.Get(firstRelease())(t)
 	return readAll(t, dir)
 }
 
 func readAll(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	must.Do(t, err)
+	entries := must.Get(os.ReadDir(dir))(t)
 	files := map[string][]byte{}
 	for _, e := range entries {
-		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
-			t.Fatal(err)
-		}
+		files[e.Name()] = must.Get(os.ReadFile(filepath.Join(dir, e.Name())))(t)
 	}
 	return files
 }
@@ -132,10 +129,8 @@ func readAll(t *testing.T, dir string) map[string][]byte {
 // revision returns the commit from which the release was made.
 func revision(t *testing.T) string {
 	t.Helper()
-	dir, err := commit()
-	must.Do(t, err)
-	out, err := run(dir, nil, "git", "rev-parse", "HEAD")
-	must.Do(t, err)
+	dir := must.Get(commit())(t)
+	out := must.Get(run(dir, nil, "git", "rev-parse", "HEAD"))(t)
 	return strings.TrimSpace(string(out))
 }
 
@@ -144,24 +139,18 @@ func revision(t *testing.T) string {
 func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 	one := released(t)
 	source, out := filepath.Join(t.TempDir(), "another folder"), t.TempDir()
-	first, err := commit()
-	must.Do(t, err)
-	if _, err := run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source); err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(commit())(t)
+	must.Get(run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source))(t)
 	if everything {
 		t.Setenv("GOCACHE", t.TempDir())
 	}
 	t.Setenv("TZ", "Asia/Tokyo")
 	must.Do(t, makeRelease(source, out, chosenTargets()))
 	two := readAll(t, out)
-	if want := len(chosenTargets()) + 3; len(one) != want || len(two) != want {
-		t.Errorf("%d and %d files, want %d", len(one), len(two), want)
-	}
+	want := len(chosenTargets()) + 3
+	expect.That(t, len(one) == want && len(two) == want, "%d and %d files, want %d", len(one), len(two), want)
 	for name, data := range one {
-		if !bytes.Equal(data, two[name]) {
-			t.Errorf("%s differs: %d and %d bytes", name, len(data), len(two[name]))
-		}
+		expect.That(t, bytes.Equal(data, two[name]), "%s differs: %d and %d bytes", name, len(data), len(two[name]))
 	}
 }
 
@@ -169,9 +158,7 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 	files := released(t)
 	dir, _ := firstRelease()
 	if _, err := exec.LookPath("sha256sum"); err == nil {
-		if _, err := run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS"); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, expect.Err(run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS")))
 	}
 	for name := range files {
 		if name != "SHA256SUMS" && !bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")) {
@@ -182,22 +169,16 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 
 func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "source")
-	first, err := commit()
-	must.Do(t, err)
-	if _, err := run(first, nil, "git", "clone", "--quiet", ".", source); err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(commit())(t)
+	must.Get(run(first, nil, "git", "clone", "--quiet", ".", source))(t)
 	must.Do(t, os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644))
-	err = makeRelease(source, t.TempDir(), targets)
-	if err == nil || !strings.Contains(err.Error(), "commit or stash them:\n?? new.go") {
-		t.Errorf("got %v", err)
-	}
+	err := makeRelease(source, t.TempDir(), targets)
+	expect.That(t, err != nil && strings.Contains(err.Error(), "commit or stash them:\n?? new.go"), "got %v", err)
 }
 
 func TestRelease_RefusesAFolderThatIsNotEmpty(t *testing.T) {
 	out := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644))
-	if err := makeRelease("../..", out, targets); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("got %v", err)
-	}
+	err := makeRelease("../..", out, targets)
+	expect.That(t, err != nil && strings.Contains(err.Error(), "is not empty"), "got %v", err)
 }

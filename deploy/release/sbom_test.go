@@ -14,6 +14,7 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -24,30 +25,23 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 	purls := map[string]bool{}
 	for _, c := range *bom.Components {
 		purls[c.PackageURL] = true
-		if c.Licenses == nil || len(*c.Licenses) != 1 {
-			t.Errorf("%s has no license", c.Name)
-		}
+		expect.That(t, c.Licenses != nil && len(*c.Licenses) == 1, "%s has no license", c.Name)
 		if c.Name != "std" && (c.Hashes == nil || len((*c.Hashes)[0].Value) != 64) {
 			t.Errorf("%s has no hash", c.Name)
 		}
 	}
 	for _, x := range chosenTargets() {
-		info, err := buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"]))
-		must.Do(t, err)
+		info := must.Get(buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"])))(t)
 		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
 		for _, m := range info.Deps {
 			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
 		}
 		for _, purl := range want {
-			if !purls[purl] {
-				t.Errorf("%v: %s is missing", x, purl)
-			}
+			expect.That(t, purls[purl], "%v: %s is missing", x, purl)
 		}
 	}
 	main := bom.Metadata.Component
-	if main.Version != tag || !strings.Contains(string(data), revision(t)) {
-		t.Errorf("the SBOM is of %s, want version and revision", main.PackageURL)
-	}
+	expect.That(t, main.Version == tag && strings.Contains(string(data), revision(t)), "the SBOM is of %s, want version and revision", main.PackageURL)
 	for i, x := range chosenTargets() {
 		binary := (*main.Components)[i]
 		if want := fmt.Sprintf("%x", sha256.Sum256(archive(t, x)["orderclose"])); (*binary.Hashes)[0].Value != want {
@@ -58,31 +52,20 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 
 // The schema is that of CycloneDX, beside its Go library.
 func TestSBOM_IsValid(t *testing.T) {
-	library, err := locate(".", "github.com/CycloneDX/cyclonedx-go")
-	must.Do(t, err)
+	library := must.Get(locate(".", "github.com/CycloneDX/cyclonedx-go"))(t)
 	c := jsonschema.NewCompiler()
 	for _, name := range []string{"bom-1.6.schema.json", "spdx.schema.json", "jsf-0.82.schemax.json"} {
-		text, err := os.ReadFile(filepath.Join(library[0].dir, "schema", name))
-		must.Do(t, err)
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-		must.Do(t, err)
+		text := must.Get(os.ReadFile(filepath.Join(library[0].dir, "schema", name)))(t)
+		doc := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
 		must.Do(t, c.AddResource("http://cyclonedx.org/schema/"+strings.Replace(name, "schemax", "schema", 1), doc))
 	}
-	schema, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
-	must.Do(t, err)
+	schema := must.Get(c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json"))(t)
 	data := released(t)["orderclose_"+tag+".sbom.json"]
-	bom, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	must.Do(t, err)
-	if err := schema.Validate(bom); err != nil {
-		t.Error(err)
-	}
-	if !regexp.MustCompile(`"serialNumber": "urn:uuid:[0-9a-f-]{36}"`).Match(data) {
-		t.Error("the SBOM has no serial number")
-	}
+	bom := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(data)))(t)
+	expect.NoError(t, schema.Validate(bom))
+	expect.That(t, regexp.MustCompile(`"serialNumber": "urn:uuid:[0-9a-f-]{36}"`).Match(data), "the SBOM has no serial number")
 	bom.(map[string]any)["serialNumber"] = "1"
-	if schema.Validate(bom) == nil {
-		t.Error("the schema accepts a wrong serial number")
-	}
+	expect.That(t, schema.Validate(bom) != nil, "the schema accepts a wrong serial number")
 }
 
 // A license is named by its SPDX id. One that nobody has read yet is refused.
@@ -97,8 +80,6 @@ func TestSBOM_NamesLicenses(t *testing.T) {
 		dir := t.TempDir()
 		must.Do(t, os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(text), 0o600))
 		have, err := licenseIDs(dependency{name: "example.org/m", dir: dir})
-		if have != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v, want %q", text, have, err, want)
-		}
+		expect.That(t, have == want && (err == nil) == (want != ""), "%q: %q, %v, want %q", text, have, err, want)
 	}
 }

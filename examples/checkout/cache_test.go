@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // cached gives a shop a cache of its own.
@@ -87,9 +88,7 @@ func TestCache_NoOrderIsShownUnpaidPastItsDueTime(t *testing.T) {
 		o := r.create("a")
 		for time.Until(o.DueAt) > 0 {
 			got := r.get("a")
-			if got.Status != checkout.Unpaid || got.SecondsLeft < 1 {
-				t.Errorf("%v before it is due: %+v", time.Until(o.DueAt), got)
-			}
+			expect.That(t, got.Status == checkout.Unpaid && got.SecondsLeft >= 1, "%v before it is due: %+v", time.Until(o.DueAt), got)
 			time.Sleep(300 * time.Millisecond)
 		}
 		r.same("past due", r.get("a").Status, checkout.Closed)
@@ -133,35 +132,26 @@ func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		page := r.want(200, "GET", "/orders/a/page", "")
 		for _, part := range []string{`http-equiv="refresh" content="15"`, `data-seconds="210"`, ">3:30</time>", "<script>", `datetime="PT210S"`} {
-			if !strings.Contains(page.Body, part) {
-				t.Errorf("no %s in\n%s", part, page.Body)
-			}
+			expect.That(t, strings.Contains(page.Body, part), "no %s in\n%s", part, page.Body)
 		}
 		for name, want := range map[string]string{"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"} {
 			r.same(name, page.Header.Get(name), want)
 		}
-		if policy := page.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "script-src 'sha256-") {
-			t.Errorf("policy %q", policy)
-		}
+		policy := page.Header.Get("Content-Security-Policy")
+		expect.That(t, strings.Contains(policy, "script-src 'sha256-"), "policy %q", policy)
 		paid := r.want(200, "GET", "/orders/b/page", "").Body
-		if !strings.Contains(paid, "The order is paid") || strings.Contains(paid, "<script>") {
-			t.Error(paid)
-		}
+		expect.That(t, strings.Contains(paid, "The order is paid") && !strings.Contains(paid, "<script>"), "%v", paid)
 		time.Sleep(time.Until(o.DueAt.Add(-2 * time.Second)))
 		if page := r.want(200, "GET", "/orders/a/page", "").Body; !strings.Contains(page, `content="3"`) || !strings.Contains(page, ">0:02</time>") {
 			t.Errorf("two seconds before it is due:\n%s", page)
 		}
 		time.Sleep(2 * time.Second)
 		closed := r.want(200, "GET", "/orders/a/page", "").Body
-		if !strings.Contains(closed, "was closed") || strings.Contains(closed, "http-equiv") || strings.Contains(closed, "<script>") {
-			t.Error(closed)
-		}
-		if missing := r.want(404, "GET", "/orders/none/page", "").Body; !strings.Contains(missing, "No such order") {
-			t.Error(missing)
-		}
-		if hostile := r.want(404, "GET", "/orders/%3Cscript%3E/page", "").Body; strings.Contains(hostile, "<script") {
-			t.Error(hostile)
-		}
+		expect.That(t, strings.Contains(closed, "was closed") && !strings.Contains(closed, "http-equiv") && !strings.Contains(closed, "<script>"), "%v", closed)
+		missing := r.want(404, "GET", "/orders/none/page", "").Body
+		expect.That(t, strings.Contains(missing, "No such order"), "%v", missing)
+		hostile := r.want(404, "GET", "/orders/%3Cscript%3E/page", "").Body
+		expect.That(t, !strings.Contains(hostile, "<script"), "%v", hostile)
 	})
 }
 
@@ -184,8 +174,7 @@ func TestCache_RequestsForOneOrderShareAQuery(t *testing.T) {
 		for range 50 {
 			<-done
 		}
-		if n := r.metric("checkout_reads_total", checkout.FromDatabase); n > 25 || bad.Load() > 0 {
-			t.Errorf("%v queries for 50 requests, %d failed", n, bad.Load())
-		}
+		n := r.metric("checkout_reads_total", checkout.FromDatabase)
+		expect.That(t, n <= 25 && bad.Load() <= 0, "%v queries for 50 requests, %d failed", n, bad.Load())
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -62,7 +63,5 @@ func TestCoupons_AreRefusedIfNoCloseGivesThemBack(t *testing.T) {
 
 func TestTopicsFile_GivesCouponsBack(t *testing.T) {
 	cfg := must.Get(config.Load("topics.yaml"))(t)
-	if cfg.Orders == nil || !slices.Equal(cfg.Orders.OnClose, []string{checkout.ReturnCoupons}) {
-		t.Errorf("on_close is not ReturnCoupons: %+v", cfg.Orders)
-	}
+	expect.That(t, cfg.Orders != nil && slices.Equal(cfg.Orders.OnClose, []string{checkout.ReturnCoupons}), "on_close is not ReturnCoupons: %+v", cfg.Orders)
 }

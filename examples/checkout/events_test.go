@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // closedEvent returns the event of an order's close.
@@ -65,17 +66,14 @@ func TestEvents_AReaderContinuesAfterAStop(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		before := len(r.rows("SELECT * FROM checkout_notifications"))
-		if before == 0 || before > orders/5+1 {
-			t.Errorf("%d customers were notified before the stop", before)
-		}
+		expect.That(t, before != 0 && before <= orders/5+1, "%d customers were notified before the stop", before)
 		r.registry = nil
 		r.read(r.newShop(nil))
 		time.Sleep(20 * time.Second)
 		r.same("notifications", len(r.rows("SELECT * FROM checkout_notifications")), orders)
 		r.same("points that are not back", r.rows("SELECT customer FROM checkout_customers WHERE points <> 100"), []string(nil))
-		if n := r.metric("checkout_events_total", checkout.ReaderSMS, "done"); n != float64(orders-before) {
-			t.Errorf("%v SMS were sent after the stop, want the remaining %d", n, orders-before)
-		}
+		n := r.metric("checkout_events_total", checkout.ReaderSMS, "done")
+		expect.That(t, n == float64(orders-before), "%v SMS were sent after the stop, want the remaining %d", n, orders-before)
 	})
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -57,9 +59,8 @@ func (r *rig) order(shop *checkout.Shop, id string) time.Duration {
 // found checks that a shop finds an order.
 func (r *rig) found(what string, shop *checkout.Shop, id string) {
 	r.t.Helper()
-	if _, err := shop.Get(r.t.Context(), id); err != nil {
-		r.t.Errorf("%s: %v", what, err)
-	}
+	_, err := shop.Get(r.t.Context(), id)
+	expect.That(r.t, err == nil, "%s: %v", what, err)
 }
 
 // asked returns how many queries the reads of n unknown ids cost.
@@ -67,9 +68,8 @@ func (r *rig) asked(shop *checkout.Shop, n int) float64 {
 	r.t.Helper()
 	before := r.metric("checkout_reads_total", checkout.FromDatabase)
 	for i := range n {
-		if _, err := shop.Get(r.t.Context(), fmt.Sprintf("unknown-%d", i)); !errors.Is(err, shopdb.ErrNoOrder) {
-			r.t.Fatalf("unknown-%d: %v", i, err)
-		}
+		_, err := shop.Get(r.t.Context(), fmt.Sprintf("unknown-%d", i))
+		must.That(r.t, errors.Is(err, shopdb.ErrNoOrder), "unknown-%d: %v", i, err)
 	}
 	return r.metric("checkout_reads_total", checkout.FromDatabase) - before
 }
@@ -81,9 +81,8 @@ func TestFilter_UnknownIDsCostFewReadsAndNewOnesAreVisibleAtOnce(t *testing.T) {
 		two, _ := r.filtered(r.clients.Redis)
 		r.build(f)
 		r.found("an order from before the filter", two, "older")
-		if n := r.asked(two, unknownIDs); n > unknownIDs/50 {
-			t.Errorf("%d unknown ids cost %v reads", unknownIDs, n)
-		}
+		n := r.asked(two, unknownIDs)
+		expect.That(t, n <= unknownIDs/50, "%d unknown ids cost %v reads", unknownIDs, n)
 		for i := range 100 {
 			id := fmt.Sprintf("new-%d", i)
 			r.same("the wait of a checkout", r.order(one, id), time.Duration(0))
@@ -92,9 +91,7 @@ func TestFilter_UnknownIDsCostFewReadsAndNewOnesAreVisibleAtOnce(t *testing.T) {
 		}
 		// A refused checkout leaves no order. Its id may cost a query.
 		_, err := one.Create(r.t.Context(), checkout.Request{}, checkout.Basket{ID: "refused", Customer: "ann", Points: 10_000, Items: []checkout.Line{{SKU: "ink", Quantity: 1}}})
-		if !errors.Is(err, checkout.ErrFewPoints) {
-			t.Error(err)
-		}
+		expect.That(t, errors.Is(err, checkout.ErrFewPoints), "%v", err)
 		if _, err := two.Get(r.t.Context(), "refused"); !errors.Is(err, shopdb.ErrNoOrder) {
 			t.Error(err)
 		}
@@ -118,9 +115,8 @@ func TestFilter_ALostBitmapIsNotUsedAndIsBuiltAgain(t *testing.T) {
 			r.world.Redis.Del(viewOf + id)
 			r.found("after it was built again", two, id)
 		}
-		if n := r.asked(two, 100); n > 2 {
-			t.Errorf("100 unknown ids cost %v reads", n)
-		}
+		n := r.asked(two, 100)
+		expect.That(t, n <= 2, "100 unknown ids cost %v reads", n)
 	})
 }
 
@@ -183,9 +179,8 @@ func TestFilter_ACheckoutNoticesThatTheFilterHasChanged(t *testing.T) {
 		r.asked(two, 1)
 		_, err := r.world.DB().Exec("UPDATE checkout_id_filter SET phase = 'broken'")
 		r.must(err)
-		if took := r.order(one, "b"); took < time.Second {
-			t.Errorf("the checkout took %v, want at least the lease of a second", took)
-		}
+		took := r.order(one, "b")
+		expect.That(t, took >= time.Second, "the checkout took %v, want at least the lease of a second", took)
 		r.world.Redis.Del(viewOf + "b")
 		r.found("the other process", two, "b")
 	})
@@ -206,9 +201,8 @@ func TestFilter_AFullOneIsReplaced(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute)
 		r.same("generation and phase", r.rows("SELECT generation, phase FROM checkout_id_filter"), []string{"2 ready"})
-		if large := r.rows("SELECT bits FROM checkout_id_filter"); large[0] == small[0] {
-			t.Errorf("%v bits before and after", large)
-		}
+		large := r.rows("SELECT bits FROM checkout_id_filter")
+		expect.That(t, large[0] != small[0], "%v bits before and after", large)
 		for i := range 120 {
 			id := fmt.Sprintf("o-%d", i)
 			r.world.Redis.Del(viewOf + id)
@@ -227,8 +221,7 @@ func TestFilter_WithoutRedisReadsUseTheDatabase(t *testing.T) {
 		shop, _ := r.filtered(client)
 		r.order(shop, "a")
 		r.found("without Redis", shop, "a")
-		if n := r.asked(shop, 10); n != 10 {
-			t.Errorf("10 unknown ids cost %v reads", n)
-		}
+		n := r.asked(shop, 10)
+		expect.That(t, n == 10, "10 unknown ids cost %v reads", n)
 	})
 }

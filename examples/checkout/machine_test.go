@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // TestNext_EveryPair repeats the whole table.
@@ -20,9 +21,8 @@ func TestNext_EveryPair(t *testing.T) {
 		checkout.Closing:   {},
 	} {
 		for i, e := range events {
-			if next, ok := checkout.Next(state, e); next != want[i] || ok != (want[i] != "") {
-				t.Errorf("%s of %s: %q, %v; want %q", e, state, next, ok, want[i])
-			}
+			next, ok := checkout.Next(state, e)
+			expect.That(t, next == want[i] && ok == (want[i] != ""), "%s of %s: %q, %v; want %q", e, state, next, ok, want[i])
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/notices"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // provider is a provider that can be down, and counts calls.
@@ -68,9 +69,7 @@ func TestNotices_EachServiceIsToldOnceAndNoneWaitsForAnother(t *testing.T) {
 		r.read(r.newShop(providers))
 		time.Sleep(time.Minute)
 		r.same("logistics", len(logistics.Sent()), orders)
-		if logistics.calls <= orders {
-			t.Errorf("%d calls, want repeats", logistics.calls)
-		}
+		expect.That(t, logistics.calls > orders, "%d calls, want repeats", logistics.calls)
 		r.same("SMS", len(sms.Sent()), orders)
 		r.same("calls for SMS", sms.calls, orders)
 		r.same("points", r.customer().Points, int64(100))

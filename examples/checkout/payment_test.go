@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // The due time passes while the start of a payment is recorded. A closer may have looked before the commit, so
@@ -15,9 +16,7 @@ func TestShop_TheDueTimeIsCheckedAgainAfterAPaymentIsRecorded(t *testing.T) {
 		r.must(err)
 		for range 2 { // the second request is a repeat
 			p := problem(t, r.want(409, "POST", "/orders/a/payments", "", checkout.HeaderKey, "k"))
-			if p.Order == nil || p.Order.Status != checkout.Closed {
-				t.Errorf("%+v", p)
-			}
+			expect.That(t, p.Order != nil && p.Order.Status == checkout.Closed, "%+v", p)
 		}
 		r.same("recorded payments", len(r.rows("SELECT * FROM checkout_payments")), 1)
 		r.same("receipts", r.rows("SELECT order_id, path FROM receipts"), []string{"a touch"})

@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
@@ -30,6 +29,8 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -84,9 +85,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r.cfg.Partitions = 2
 	r.cfg.Delays.Rules = []orderclose.Rule{{Match: orderclose.Match{Attributes: map[string][]string{"payment_method": {"bank_transfer"}}}, Never: true}}
 	var err error
-	if r.world, err = pipelinetest.Start(pipelinetest.Options{InBubble: true, OnClose: []string{checkout.ReturnCoupons}}); err != nil {
-		t.Fatal(err)
-	}
+	r.world = must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true, OnClose: []string{checkout.ReturnCoupons}}))(t)
 	r.onStop(r.world.Close)
 	connections, err := r.world.Connect("shop")
 	r.must(err)
@@ -94,9 +93,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r.onStop(connections.Close)
 	_, left, err := r.clients.Kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.DB(), producer.SQLite)))
-	if len(left) > 0 {
-		t.Fatal(left)
-	}
+	must.That(t, len(left) == 0, "%v", left)
 	for _, sku := range []string{"ink", "nib"} {
 		r.must(r.orders().PutStock(t.Context(), sku, startStock))
 	}
@@ -131,9 +128,7 @@ func (r *rig) onStop(f func()) { r.stops = append(r.stops, f) }
 
 func (r *rig) must(err error) {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 }
 
 // serve serves the shop to the rig's client over connections in memory.
@@ -147,9 +142,7 @@ func (r *rig) serve() {
 	r.onStop(func() {
 		transport.CloseIdleConnections()
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 	})
 }
 
@@ -196,9 +189,7 @@ func (r *rig) start(roles ...pipeline.Role) (stop func()) {
 	go func() { done <- a.Run(ctx, roles...) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 		c.Close()
 	})
 	r.onStop(stop)
@@ -217,9 +208,7 @@ func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	go func() { done <- shop.ReadEvents(ctx, a, group, r.cfg.Topics.Events) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 		c.Close()
 	})
 	r.onStop(stop)
@@ -248,9 +237,8 @@ type response struct {
 // into decodes the body.
 func (a response) into(t testing.TB, v any) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(a.Body), v); err != nil {
-		t.Fatalf("%d %q: %v", a.Code, a.Body, err)
-	}
+	err := json.Unmarshal([]byte(a.Body), v)
+	must.That(t, err == nil, "%d %q: %v", a.Code, a.Body, err)
 }
 
 // call sends a request; headers are names and values in turns.
@@ -277,9 +265,7 @@ func (r *rig) call(method, path, body string, headers ...string) response {
 func (r *rig) want(code int, method, path, body string, headers ...string) response {
 	r.t.Helper()
 	a := r.call(method, path, body, headers...)
-	if a.Code != code {
-		r.t.Errorf("%s %s %s: %d %s; want %d", method, path, body, a.Code, a.Body, code)
-	}
+	expect.Equal(r.t, a.Code, code, "%s %s %s: %s", method, path, body, a.Body)
 	return a
 }
 
@@ -321,9 +307,8 @@ func (r *rig) callback(payment string) checkout.PaymentResult {
 // pay pays an order.
 func (r *rig) pay(order string) {
 	r.t.Helper()
-	if p := r.callback(r.startPayment(order)); p.Outcome != "paid" || p.Order.Status != checkout.Paid {
-		r.t.Errorf("payment of %s: %+v", order, p)
-	}
+	p := r.callback(r.startPayment(order))
+	expect.That(r.t, p.Outcome == "paid" && p.Order.Status == checkout.Paid, "payment of %s: %+v", order, p)
 }
 
 func (r *rig) do(order string, events ...checkout.Event) {
@@ -340,13 +325,10 @@ func (r *rig) do(order string, events ...checkout.Event) {
 // problem decodes the problem in an answer.
 func problem(t testing.TB, a response) (p checkout.Problem) {
 	t.Helper()
-	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
-		t.Errorf("content type %q of %s", ct, a.Body)
-	}
+	ct := a.Header.Get("Content-Type")
+	expect.That(t, ct == "application/problem+json", "content type %q of %s", ct, a.Body)
 	a.into(t, &p)
-	if p.Status != a.Code || p.Title == "" || p.Detail == "" || p.Hint == "" || p.Type == "" {
-		t.Errorf("an incomplete problem: %+v", p)
-	}
+	expect.That(t, p.Status == a.Code && p.Title != "" && p.Detail != "" && p.Hint != "" && p.Type != "", "an incomplete problem: %+v", p)
 	return p
 }
 
@@ -383,9 +365,7 @@ func (r *rig) dump() map[string][]string {
 
 func (r *rig) same(what string, got, want any) {
 	r.t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	expect.Same(r.t, got, want, "%s", what)
 }
 
 // metric reads a counter, summed over its series that have these values of labels.

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
@@ -59,9 +60,7 @@ func TestShop_EveryPairOfStateAndEvent(t *testing.T) {
 				}
 				for _, header := range [][]string{nil, {checkout.HeaderKey, id}} {
 					p := problem(t, r.want(409, "POST", "/orders/"+id+"/"+path, "", header...))
-					if p.Order == nil || p.Order.Status != state || p.Order.ID != id {
-						t.Errorf("%s: the problem does not show the order: %+v", id, p)
-					}
+					expect.That(t, p.Order != nil && p.Order.Status == state && p.Order.ID == id, "%s: the problem does not show the order: %+v", id, p)
 				}
 				r.same("the database after "+id, r.dump(), before)
 				r.same(id, r.get(id).Status, state)
@@ -82,9 +81,7 @@ func TestShop_AnUnpaidOrderIsClosed(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		var o checkout.Order
 		r.want(201, "POST", "/orders", basket("a", 30)).into(t, &o)
-		if o.Status != checkout.Unpaid || o.SecondsLeft != 300 || o.DueAt.Sub(o.CreatedAt) != 5*time.Minute || o.Version != 1 {
-			t.Errorf("created: %+v", o)
-		}
+		expect.That(t, o.Status == checkout.Unpaid && o.SecondsLeft == 300 && o.DueAt.Sub(o.CreatedAt) == 5*time.Minute && o.Version == 1, "created: %+v", o)
 		time.Sleep(90*time.Second + time.Millisecond)
 		if o := r.get("a"); o.SecondsLeft != 210 || o.Status != checkout.Unpaid {
 			t.Errorf("after a minute and a half: %+v", o)
@@ -124,12 +121,10 @@ func TestShop_AnOrderByBankTransferWaitsForItsMoney(t *testing.T) {
 		r.start(pipeline.AllRoles()...)
 		r.want(201, "POST", "/orders", `{"id":"a","customer":"ann","category":"virtual","payment_method":"bank_transfer","items":[{"sku":"ink","quantity":2}]}`)
 		time.Sleep(40 * time.Minute)
-		if o := r.get("a"); o.Status != checkout.Unpaid || !o.DueAt.IsZero() || o.SecondsLeft != 0 {
-			t.Errorf("after forty minutes: %+v", o)
-		}
-		if page := r.want(200, "GET", "/orders/a/page", "").Body; !strings.Contains(page, "stays open until the money arrives") || strings.Contains(page, "data-seconds") {
-			t.Error(page)
-		}
+		o := r.get("a")
+		expect.That(t, o.Status == checkout.Unpaid && o.DueAt.IsZero() && o.SecondsLeft == 0, "after forty minutes: %+v", o)
+		page := r.want(200, "GET", "/orders/a/page", "").Body
+		expect.That(t, strings.Contains(page, "stays open until the money arrives") && !strings.Contains(page, "data-seconds"), "%v", page)
 		r.pay("a")
 		if v := r.check("a"); v.Paid != 1 || v.Closed() != 0 {
 			t.Errorf("%d paid, %d closed", v.Paid, v.Closed())
@@ -189,9 +184,8 @@ func TestShop_PaymentsRaceTheClose(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				if o := r.get(id); o.Status == checkout.Unpaid {
-					t.Errorf("%s is shown unpaid past due", id)
-				}
+				o := r.get(id)
+				expect.That(t, o.Status != checkout.Unpaid, "%s is shown unpaid past due", id)
 			})
 		}
 		wg.Wait()
@@ -236,9 +230,7 @@ func TestShop_PastDueNoPaymentIsStartedAndACallbackIsAccepted(t *testing.T) {
 		r.create("asked")
 		time.Sleep(time.Until(o.DueAt.Add(time.Minute)))
 		p := problem(t, r.want(409, "POST", "/orders/asked/payments", ""))
-		if p.Order == nil || p.Order.Status != checkout.Closed || !strings.Contains(p.Hint, "new order") {
-			t.Errorf("%+v", p)
-		}
+		expect.That(t, p.Order != nil && p.Order.Status == checkout.Closed && strings.Contains(p.Hint, "new order"), "%+v", p)
 		if p := r.callback(payment); p.Outcome != "paid" || p.Order.Status != checkout.Paid {
 			t.Errorf("callback past due of an unpaid order: %+v", p)
 		}
@@ -275,9 +267,8 @@ func TestShop_ACallbackAfterTheCloseIsRecordedOnce(t *testing.T) {
 		r.get("closed")
 		for range 3 {
 			for id, payment := range late {
-				if p := r.callback(payment); p.Outcome != "refund" || p.Order.ID != id {
-					t.Errorf("%s: %+v", id, p)
-				}
+				p := r.callback(payment)
+				expect.That(t, p.Outcome == "refund" && p.Order.ID == id, "%s: %+v", id, p)
 			}
 		}
 		r.same("late payments", r.rows("SELECT order_id, payment_id FROM late_payments ORDER BY order_id"),
@@ -407,9 +398,7 @@ func TestShop_WithAskFirstAReadOnlyShowsClosing(t *testing.T) {
 			t.Errorf("%+v, asked %d times", o, asked)
 		}
 		p := problem(t, r.want(409, "POST", "/orders/a/payments", ""))
-		if p.Order == nil || p.Order.Status != checkout.Closing || asked == 0 {
-			t.Errorf("%+v, asked %d times", p, asked)
-		}
+		expect.That(t, p.Order != nil && p.Order.Status == checkout.Closing && asked != 0, "%+v, asked %d times", p, asked)
 		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
 	})
 }
@@ -455,9 +444,8 @@ func TestShop_WithoutACloserAReadClosesNothing(t *testing.T) {
 		o := r.create("a")
 		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
 		for _, path := range []string{"/orders/a/payments", "/orders/a/cancel"} {
-			if p := problem(t, r.want(409, "POST", path, "")); p.Order == nil || p.Order.Status != checkout.Closing {
-				t.Errorf("%s: %+v", path, p)
-			}
+			p := problem(t, r.want(409, "POST", path, ""))
+			expect.That(t, p.Order != nil && p.Order.Status == checkout.Closing, "%s: %+v", path, p)
 		}
 		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
 	})
@@ -470,9 +458,8 @@ func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 		r.same("checkout_unscheduled_total", r.metric("checkout_unscheduled_total"), 2.0)
 		r.start(pipeline.Compensator)
 		time.Sleep(time.Until(o.DueAt) + 65*time.Minute)
-		if v := r.check(); v.ByPath["sweep"] != 2 {
-			t.Errorf("closed %v, want two by the sweep", v.ByPath)
-		}
+		v := r.check()
+		expect.That(t, v.ByPath["sweep"] == 2, "closed %v, want two by the sweep", v.ByPath)
 		r.same("status", r.get("a").Status, checkout.Closed)
 	})
 }
@@ -481,10 +468,7 @@ func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 // their orders when Kafka is back.
 func TestShop_WithAnOutboxKafkaMayBeUnreachable(t *testing.T) {
 	outbox := func(o *checkout.Options) {
-		var err error
-		if o.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}); err != nil {
-			t.Fatal(err)
-		}
+		o.Outbox = must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}))(t)
 		o.Producer = awayProducer{o.Producer}
 	}
 	inBubble(t, outbox, func(r *rig) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -61,23 +63,18 @@ func checkRecord(t *testing.T, run func(stdin []byte, args ...string) ([]byte, e
 		Key, Value string
 		Headers    map[string]string
 	}
-	if err = errors.Join(err, json.Unmarshal(out, &r)); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	err = errors.Join(err, json.Unmarshal(out, &r))
+	must.That(t, err == nil, "%v\n%s", err, out)
 	m := wire.Message{Key: []byte(r.Key), Value: []byte(r.Value)}
 	for name, value := range r.Headers {
 		m.Headers = append(m.Headers, wire.Header{Key: name, Value: []byte(value)})
 	}
 	got, err := m.Decode()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if delay := got.Order.Due.Sub(got.Order.CreatedAt); got.Order.ID != "ORD-20260301-000017" || delay != 5*time.Minute || !got.Release.Equal(got.Order.Due) {
-		t.Errorf("%+v: due after %v", got, delay)
-	}
-	if off := time.Since(got.Order.CreatedAt); off < 0 || off > time.Minute {
-		t.Errorf("created %v ago", off)
-	}
+	must.That(t, err == nil, "%v\n%s", err, out)
+	delay := got.Order.Due.Sub(got.Order.CreatedAt)
+	expect.That(t, got.Order.ID == "ORD-20260301-000017" && delay == 5*time.Minute && got.Release.Equal(got.Order.Due), "%+v: due after %v", got, delay)
+	off := time.Since(got.Order.CreatedAt)
+	expect.That(t, off >= 0 && off <= time.Minute, "created %v ago", off)
 }
 
 func checkSignatures(t *testing.T, run func(stdin []byte, args ...string) ([]byte, error)) {
@@ -100,8 +97,7 @@ func checkSignatures(t *testing.T, run func(stdin []byte, args ...string) ([]byt
 		{"no signature", []string{now[0], "v1="}, body, false},
 		{"no time", []string{"now", now[1]}, body, false},
 	} {
-		if _, err := run(c.body, append([]string{"verify", "orderclose-test-secret-one"}, c.args...)...); (err == nil) != c.ok {
-			t.Errorf("%s: accepted %v: %v", c.what, err == nil, err)
-		}
+		_, err := run(c.body, append([]string{"verify", "orderclose-test-secret-one"}, c.args...)...)
+		expect.That(t, (err == nil) == c.ok, "%s: accepted %v: %v", c.what, err == nil, err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
@@ -138,8 +139,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, fmt.Sprintf("clients_%d", rand.Uint32()))
 	must.Do(t, err)
 	t.Cleanup(func() { _ = drop(context.Background()) })
-	s, err := store.Open(store.Options{DSN: dsn})
-	must.Do(t, err)
+	s := must.Get(store.Open(store.Options{DSN: dsn}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	err = s.Migrate(t.Context())
 	for _, statement := range []string{
@@ -151,9 +151,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 		}
 	}
 	cfg, wrong := mysql.ParseDSN(dsn)
-	if err = errors.Join(err, wrong); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, wrong))
 	_, port, _ := net.SplitHostPort(cfg.Addr)
 	return s.DB(), []string{"DB_PORT=" + port, "DB_NAME=" + cfg.DBName, "JDBC_URL=jdbc:" + kind + "://" + cfg.Addr + "/" + cfg.DBName + map[string]string{"mysql": "?sslMode=DISABLED&allowPublicKeyRetrieval=true"}[kind]}
 }
@@ -176,9 +174,8 @@ func insertsAnOrder(t *testing.T, d driver, db *sql.DB, env []string) {
 		DueAt   time.Time `json:"due_at"`
 	}
 	err = json.Unmarshal(payload, &record)
-	if at, wrong := time.Parse(time.RFC3339, due); err != nil || wrong != nil || record.OrderID != id || !record.DueAt.Equal(at) {
-		t.Errorf("%s: due at %s in the row, %v %v", payload, due, err, wrong)
-	}
+	at, wrong := time.Parse(time.RFC3339, due)
+	expect.That(t, err == nil && wrong == nil && record.OrderID == id && record.DueAt.Equal(at), "%s: due at %s in the row, %v %v", payload, due, err, wrong)
 	checkRecords(t, payload, "", "-")
 }
 
@@ -189,9 +186,8 @@ func checkRecords(t *testing.T, stdin []byte, broker string, args ...string) str
 	env := cli.Env{Stdin: bytes.NewReader(stdin), Stdout: &out, Stderr: &out, LookupEnv: func(name string) (string, bool) {
 		return map[string]string{"ORDERCLOSE_KAFKA_BROKERS": broker}[name], name == "ORDERCLOSE_KAFKA_BROKERS"
 	}}
-	if code := cli.Main(t.Context(), env, append([]string{"records", "check", "--config", "../../topics.yaml"}, args...)); code != 0 {
-		t.Errorf("records check: exit code %d\n%s", code, &out)
-	}
+	code := cli.Main(t.Context(), env, append([]string{"records", "check", "--config", "../../topics.yaml"}, args...))
+	expect.That(t, code == 0, "records check: exit code %d\n%s", code, &out)
 	return out.String()
 }
 
@@ -200,9 +196,8 @@ func handlesAnEventOnce(t *testing.T, d driver, db *sql.DB, env []string) {
 	const event = `{"specversion":"1.0","id":"order.closed/o-1","type":"order.closed","data":{"order_id":"o-1"}}`
 	must.Do(t, d.run(t, env, event, "handle"))
 	var work, handled int
-	if err := db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM work), (SELECT COUNT(*) FROM handled_events)").Scan(&work, &handled); err != nil || work != 1 || handled != 1 {
-		t.Errorf("work done %d times, %d handled events, %v", work, handled, err)
-	}
+	err := db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM work), (SELECT COUNT(*) FROM handled_events)").Scan(&work, &handled)
+	expect.That(t, err == nil && work == 1 && handled == 1, "work done %d times, %d handled events, %v", work, handled, err)
 }
 
 // startBroker starts a broker of its own, because the topics of the examples have no prefix. It returns "" without
@@ -243,9 +238,8 @@ func sendsRecords(t *testing.T, d driver, language, broker string) {
 			t.Fatal(err)
 		}
 	}
-	if out := checkRecords(t, nil, broker, "--topic", "delay_5m"); strings.Count(out, ids+"-") != 25 {
-		t.Error(out)
-	}
+	out := checkRecords(t, nil, broker, "--topic", "delay_5m")
+	expect.That(t, strings.Count(out, ids+"-") == 25, "%v", out)
 }
 
 // closesOrders lets a closer send requests to the client, once with a secret that the client does not have.
@@ -279,9 +273,8 @@ func closesOrders(t *testing.T, d driver) {
 				break
 			}
 		}
-		if closed := err == nil && len(outcomes) == 2 && outcomes[1].OrderID == "订单-17" && outcomes[0].Verdict == orderclose.Closed; closed != c.ok {
-			t.Errorf("closed %v: %+v %v", closed, outcomes, err)
-		}
+		closed := err == nil && len(outcomes) == 2 && outcomes[1].OrderID == "订单-17" && outcomes[0].Verdict == orderclose.Closed
+		expect.That(t, closed == c.ok, "closed %v: %+v %v", closed, outcomes, err)
 		_ = closes.Close()
 	}
 }

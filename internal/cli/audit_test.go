@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -74,9 +75,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	var payload string
 	must.Do(t, s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload))
 	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
-	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []wire.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []wire.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}))(t)
 	r.send(r.cfg.Topics.Close, "told", long)
 	r.addDeadLetter("forgotten", "failed", long)
 
@@ -108,31 +107,24 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	}
 
 	out, code = r.runAudit(s, "table", 1, window)
-	if code != 3 || strings.Count(out, "-> ") != 1 || !strings.Contains(out, "and 3 more: --limit 0") {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 3 && strings.Count(out, "-> ") == 1 && strings.Contains(out, "and 3 more: --limit 0"), "exit %d\n%s", code, out)
 	var whole struct {
 		Findings []ops.Finding
 		Summary  ops.AuditSummary
 	}
 	out, code = r.runAudit(s, "json", 2, window)
-	if err := json.Unmarshal([]byte(out), &whole); err != nil || code != 3 || len(whole.Findings) != 2 || whole.Summary.FindingCount != 4 {
-		t.Errorf("exit %d, %v\n%s", code, err, out)
-	}
+	err := json.Unmarshal([]byte(out), &whole)
+	expect.That(t, err == nil && code == 3 && len(whole.Findings) == 2 && whole.Summary.FindingCount == 4, "exit %d, %v\n%s", code, err, out)
 }
 
 func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	r := newRig(t) // no topics
 	window := ops.AuditOptions{From: time.Now().Add(-time.Hour), To: time.Now()}
 	out, code := r.runAudit(r.shop(), "table", 10, window)
-	if code != 6 || !strings.Contains(out, "not checked") || !strings.Contains(out, r.cfg.Topics.Events) {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 6 && strings.Contains(out, "not checked") && strings.Contains(out, r.cfg.Topics.Events), "exit %d\n%s", code, out)
 	r.kafka = nil
 	out, code = r.runAudit(r.shop(), "table", 10, window)
-	if code != 0 || !strings.Contains(out, config.EnvBrokers) {
-		t.Errorf("without Kafka: exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 0 && strings.Contains(out, config.EnvBrokers), "without Kafka: exit %d\n%s", code, out)
 }
 
 func TestAudit_RefusesWrongArguments(t *testing.T) {
@@ -148,9 +140,8 @@ func TestAudit_RefusesWrongArguments(t *testing.T) {
 		{[]string{"audit", "--from", "1h"}, config.EnvDSN},
 		{[]string{"status", "-o", "jsonl"}, "want table or json"},
 	} {
-		if _, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...); code != 2 || !strings.Contains(stderr, c.want) {
-			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-		}
+		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
+		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
 	}
 }
 
@@ -167,8 +158,6 @@ func TestAudit_Table(t *testing.T) {
 	own := &mapping.Mapping{Status: mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(104)}}
 	printAudit(&out, ops.AuditSummary{Statuses: map[string]int{"101": 2, "104": 3, "200": 1}}, 0, own)
 	for _, want := range []string{"101 (unpaid)\t2", "104 (closed)\t3", "200 (counts as paid)\t1"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("without %q: %s", want, out.String())
-		}
+		expect.That(t, strings.Contains(out.String(), want), "without %q: %s", want, out.String())
 	}
 }

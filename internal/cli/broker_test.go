@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -40,16 +41,11 @@ func newRig(t *testing.T) *rig {
 
 func newSerialRig(t *testing.T) *rig {
 	t.Helper()
-	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	must.Do(t, err)
+	broker := must.Get(kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})))(t)
 	t.Cleanup(broker.Close)
 	r := &rig{t: t, broker: broker, brokers: strings.Join(broker.ListenAddrs(), ","), file: topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\n")}
-	if r.cfg, err = config.Load(r.file); err != nil {
-		t.Fatal(err)
-	}
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}); err != nil {
-		t.Fatal(err)
-	}
+	r.cfg = must.Get(config.Load(r.file))(t)
+	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(r.kafka.Close)
 	return r
 }
@@ -64,9 +60,8 @@ func (r *rig) cli(args ...string) (stdout, stderr string, code int) {
 func (r *rig) json(into any, code int, args ...string) (stderr string) {
 	r.t.Helper()
 	out, stderr, got := r.cli(append(args, "-o", "json")...)
-	if err := json.Unmarshal([]byte(out), into); err != nil || got != code {
-		r.t.Fatalf("%v exits with %d, want %d: %v\n%s%s", args, got, code, err, out, stderr)
-	}
+	err := json.Unmarshal([]byte(out), into)
+	must.That(r.t, err == nil && got == code, "%v exits with %d, want %d: %v\n%s%s", args, got, code, err, out, stderr)
 	return stderr
 }
 
@@ -75,42 +70,36 @@ func (r *rig) put(topic string, partition int, appended, due time.Time) {
 	r.t.Helper()
 	client := must.Get(kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner())))(r.t)
 	defer client.Close()
-	if err := client.ProduceSync(r.t.Context(), &kgo.Record{
+	must.Do(r.t, client.ProduceSync(r.t.Context(), &kgo.Record{
 		Topic: topic, Partition: int32(partition), Timestamp: appended, Key: []byte("order-17"), Value: []byte("{}"),
 		Headers: []kgo.RecordHeader{
 			{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)},
 			{Key: wire.HeaderDue, Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
 		},
-	}).FirstErr(); err != nil {
-		r.t.Fatal(err)
-	}
+	}).FirstErr())
 }
 
 func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 	r := newRig(t)
 	var plan ops.TopicsPlan
 	for range 2 {
-		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 7 || plan.Topics != 7 {
-			t.Fatalf("%+v; want a plan to create all 7 topics", plan)
-		}
+		r.json(&plan, 0, "topics", "plan")
+		must.That(t, len(plan.Would) == 7 && plan.Topics == 7, "%+v; want a plan to create all 7 topics", plan)
 	}
 	var applied struct {
 		Fixed []kafka.Finding `json:"fixed"`
 	}
-	if r.json(&applied, 0, "topics", "apply"); len(applied.Fixed) != len(plan.Would) {
-		t.Errorf("apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)
-	}
-	if r.json(&plan, 0, "topics", "plan"); len(plan.Would)+len(plan.Left) != 0 {
-		t.Errorf("after apply: %+v", plan)
-	}
+	r.json(&applied, 0, "topics", "apply")
+	expect.That(t, len(applied.Fixed) == len(plan.Would), "apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)
+	r.json(&plan, 0, "topics", "plan")
+	expect.That(t, len(plan.Would)+len(plan.Left) == 0, "after apply: %+v", plan)
 }
 
 func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	r := newRig(t)
 	var report ops.Status
-	if r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 4 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
-		t.Fatalf("without topics: %+v", report)
-	}
+	r.json(&report, 6, "status")
+	must.That(t, len(report.Topics) == 4 && report.Problems() == 4 && strings.Contains(report.Topics[0].Problem, "topics apply"), "without topics: %+v", report)
 	r.cli("topics", "apply")
 	now := time.Now()
 	r.put("delay_1h", 1, now, now.Add(time.Hour))
@@ -180,16 +169,12 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 		}
 	}
 	p := report.Topics[0].Partitions[0]
-	if p.Committed == nil || *p.Committed != 5 || p.Waiting != 0 || p.Head != nil || p.Overdue != 0 {
-		t.Errorf("all is committed: %+v", p)
-	}
+	expect.That(t, p.Committed != nil && *p.Committed == 5 && p.Waiting == 0 && p.Head == nil && p.Overdue == 0, "all is committed: %+v", p)
 	if p.Owner == nil || p.Owner.ClientID != "orderclose" || p.Owner.Host == "" || report.Topics[0].State != "Stable" || report.Topics[0].Members != 1 {
 		t.Errorf("owner %+v of %+v", p.Owner, report.Topics[0])
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-done)
 }
 
 // serve owns the partitions of a bucket until the test ends. It commits the offset and the
@@ -207,9 +192,7 @@ func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
 	}()
 	r.t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 	})
 }
 
@@ -247,9 +230,7 @@ func TestBroker_StatusWithoutABrokerFailsAtOnce(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
 	for command, want := range map[string]int{"status": 6, "forecast": 1} {
 		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, command, "--config", file)
-		if code != want || out != "" || !strings.Contains(stderr, "127.0.0.1:1") {
-			t.Errorf("%s: exit %d, %q, %q", command, code, out, stderr)
-		}
+		expect.That(t, code == want && out == "" && strings.Contains(stderr, "127.0.0.1:1"), "%s: exit %d, %q, %q", command, code, out, stderr)
 	}
 }
 
@@ -268,9 +249,7 @@ func TestBroker_ForecastCountsRecordsByTheirRelease(t *testing.T) {
 	var f ops.Forecast
 	r.json(&f, 0, "forecast")
 	minute, hour := f.Buckets[0], f.Buckets[1]
-	if minute.Topic != "delay_1m" || minute.Overdue != 0 || minute.Later != 0 || minute.Steps[0].Records != 1 {
-		t.Errorf("delay_1m: %+v", minute)
-	}
+	expect.That(t, minute.Topic == "delay_1m" && minute.Overdue == 0 && minute.Later == 0 && minute.Steps[0].Records == 1, "delay_1m: %+v", minute)
 	// Steps of five minutes: 2 and 3 minutes from now are in the first, 47 in the tenth.
 	if hour.Overdue != 1 || hour.Later != 0 || len(hour.Steps) != 12 || hour.Steps[0].Records != 3 || hour.Steps[9].Records != 1 {
 		t.Errorf("delay_1h: %+v", hour)
@@ -328,9 +307,7 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 				not = append(not, k.Check)
 			}
 		}
-		if got := strings.Join(not, ", "); got != want {
-			t.Errorf("%q: not checked are %s, want %s", mistake, got, want)
-		}
+		expect.Equal(t, strings.Join(not, ", "), want, "%q: not checked", mistake)
 	}
 }
 

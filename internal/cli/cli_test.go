@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -164,9 +164,8 @@ func TestCodeOf_FindsTheCodeInTheChain(t *testing.T) {
 		Partly: fmt.Errorf("half: %w", Exit(Partly, errors.New("x"))), Findings: Exit(Findings, errors.New("x")),
 		Fenced: errors.Join(fmt.Errorf("relay: %w", pipeline.ErrFenced)),
 	} {
-		if got := codeOf(err); got != int(want) {
-			t.Errorf("%v exits with %d, want %d", err, got, want)
-		}
+		got := codeOf(err)
+		expect.That(t, got == int(want), "%v exits with %d, want %d", err, got, want)
 	}
 }
 
@@ -175,9 +174,8 @@ func TestParseTime_AcceptsATimeOrAnAge(t *testing.T) {
 	for s, want := range map[string]time.Time{
 		"2023-11-14T22:13:20Z": now, "90m": now.Add(-90 * time.Minute), "-90m": now.Add(-90 * time.Minute), "2d": now.Add(-48 * time.Hour),
 	} {
-		if got, err := parseTime("--from", s, now); err != nil || !got.Equal(want) {
-			t.Errorf("%s: %v, %v; want %v", s, got, err, want)
-		}
+		got, err := parseTime("--from", s, now)
+		expect.That(t, err == nil && got.Equal(want), "%s: %v, %v; want %v", s, got, err, want)
 	}
 }
 
@@ -188,9 +186,8 @@ func TestProgress_WithoutATerminalPrintsLines(t *testing.T) {
 	p.Show(2, 3, "too soon for a line")
 	p.Show(3, 3, "all")
 	p.End()
-	if want := "done 1/3  \ndone 3/3  all\n"; b.String() != want {
-		t.Errorf("%q, want %q", b.String(), want)
-	}
+	want := "done 1/3  \ndone 3/3  all\n"
+	expect.That(t, b.String() == want, "%q, want %q", b.String(), want)
 }
 
 func TestRun_AllIncludesReleaseIfItIsConfigured(t *testing.T) {
@@ -216,9 +213,7 @@ func golden(t *testing.T, name string, table func(w io.Writer)) {
 		must.Do(t, os.WriteFile(path, []byte(out.String()), 0o644))
 	}
 	want := must.Get(os.ReadFile(path))(t)
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	expect.Same(t, out.String(), string(want), "%s", path)
 }
 
 func TestLogger_NamesTopicsYamlInCommands(t *testing.T) {
@@ -229,9 +224,8 @@ func TestLogger_NamesTopicsYamlInCommands(t *testing.T) {
 		var out strings.Builder
 		c := common{env: Env{Stderr: &out}, config: file}
 		c.logger().Error("run orderclose topics apply", "err", errors.New("see orderclose status"), "n", 3)
-		if got := out.String(); !strings.Contains(got, want) {
-			t.Errorf("%s: %s\nwant %s", file, got, want)
-		}
+		got := out.String()
+		expect.That(t, strings.Contains(got, want), "%s: %s\nwant %s", file, got, want)
 	}
 }
 
@@ -256,9 +250,7 @@ func TestTrigger_PrintsSQLForAClient(t *testing.T) {
 	} {
 		out, errs, code := run(t, nil, append([]string{"trigger", "--config", file}, c.args...)...)
 		for _, want := range c.want {
-			if code != c.code || !strings.Contains(out+errs, want) {
-				t.Errorf("%v: exit %d, want %d and %s in\n%s%s", c.args, code, c.code, want, out, errs)
-			}
+			expect.That(t, code == c.code && strings.Contains(out+errs, want), "%v: exit %d, want %d and %s in\n%s%s", c.args, code, c.code, want, out, errs)
 		}
 	}
 }

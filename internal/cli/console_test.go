@@ -50,9 +50,7 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 		return string(data)
 	}
 	for i := 0; !strings.Contains(ask("GET", "/api/v1/dead-letters", ""), `"complete":true`); i++ {
-		if i > 500 {
-			t.Fatal("the console does not read the dead letters")
-		}
+		must.That(t, i <= 500, "the console does not read the dead letters")
 		time.Sleep(20 * time.Millisecond)
 	}
 	for _, row := range []struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -24,9 +25,7 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wir
 		c(&m)
 	}
 	dead := wire.DeadLetter(m, "closer", cause, "closing it failed")
-	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{dead}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{dead}))(r.t)
 }
 
 // records reads all partitions of a topic.
@@ -34,7 +33,7 @@ func (r *rig) records(topic string) (all []wire.Message) {
 	r.t.Helper()
 	spans := must.Get(r.kafka.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd))(r.t)
 	for _, s := range spans {
-		if err := r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
+		must.Do(r.t, r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
 			for _, record := range records {
 				m, err := record.Message()
 				if err != nil {
@@ -43,9 +42,7 @@ func (r *rig) records(topic string) (all []wire.Message) {
 				all = append(all, m)
 			}
 			return nil
-		}); err != nil {
-			r.t.Fatal(err)
-		}
+		}))
 	}
 	return all
 }
@@ -59,50 +56,38 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	r.addDeadLetter("broken", "bad_value", due, func(m *wire.Message) { m.Value = []byte("\xff{") })
 
 	var list listed
-	if r.json(&list, 0, "dlq", "ls"); len(list.Letters) != 3 || list.Pending["failed"] != 1 || list.Letters[1].Key != "waiting" {
-		t.Fatalf("%+v", list)
-	}
+	r.json(&list, 0, "dlq", "ls")
+	must.That(t, len(list.Letters) == 3 && list.Pending["failed"] == 1 && list.Letters[1].Key == "waiting", "%+v", list)
 	list = listed{}
-	if r.json(&list, 0, "dlq", "ls", "--limit", "2"); len(list.Letters) != 2 || !list.More {
-		t.Errorf("the first two: %+v", list)
-	}
+	r.json(&list, 0, "dlq", "ls", "--limit", "2")
+	expect.That(t, len(list.Letters) == 2 && list.More, "the first two: %+v", list)
 	list = listed{}
-	if r.json(&list, 0, "dlq", "ls", "--order", "due", "--stage", "closer", "--since", "1h"); len(list.Letters) != 1 {
-		t.Errorf("by order: %+v", list)
-	}
+	r.json(&list, 0, "dlq", "ls", "--order", "due", "--stage", "closer", "--since", "1h")
+	expect.That(t, len(list.Letters) == 1, "by order: %+v", list)
 	out, _, code := r.cli("dlq", "show", "0/0")
 	for _, want := range []string{"pending", "failed", "closing it failed", "order-close/0/99", "attempt", `order_id`} {
-		if code != 0 || !strings.Contains(out, want) {
-			t.Errorf("show exits with %d and does not contain %q:\n%s", code, want, out)
-		}
+		expect.That(t, code == 0 && strings.Contains(out, want), "show exits with %d and does not contain %q:\n%s", code, want, out)
 	}
 	var d struct {
 		Base64 []byte `json:"value_base64"`
 		Order  string `json:"order_problem"`
 	}
-	if r.json(&d, 0, "dlq", "show", "0/2"); string(d.Base64) != "\xff{" || d.Order == "" {
-		t.Errorf("%+v", d)
-	}
+	r.json(&d, 0, "dlq", "show", "0/2")
+	expect.That(t, string(d.Base64) == "\xff{" && d.Order != "", "%+v", d)
 	if _, stderr, code := r.cli("dlq", "show", "0/3"); code != 4 || !strings.Contains(stderr, "0/3") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 
 	var plan deadletters.Plan
-	if r.json(&plan, 0, "dlq", "redrive"); plan.Pending != 3 || plan.Refused != 1 || plan.To[r.cfg.Topics.Replay] != 1 || plan.To["delay_1h"] != 1 {
-		t.Errorf("%+v", plan)
-	}
+	r.json(&plan, 0, "dlq", "redrive")
+	expect.That(t, plan.Pending == 3 && plan.Refused == 1 && plan.To[r.cfg.Topics.Replay] == 1 && plan.To["delay_1h"] == 1, "%+v", plan)
 	out, _, _ = r.cli("dlq", "redrive")
-	if !strings.Contains(out, "orderclose --config "+r.file+" dlq redrive --through 0/2 --yes\n") {
-		t.Errorf("the plan does not print the command:\n%s", out)
-	}
-	if len(r.records(r.cfg.Topics.Replay)) != 0 {
-		t.Error("the plan has sent records")
-	}
+	expect.That(t, strings.Contains(out, "orderclose --config "+r.file+" dlq redrive --through 0/2 --yes\n"), "the plan does not print the command:\n%s", out)
+	expect.That(t, len(r.records(r.cfg.Topics.Replay)) == 0, "the plan has sent records")
 	r.addDeadLetter("later", "failed", due) // after the plan
 	var result deadletters.Result
-	if r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes"); result.Done != 2 || result.Refused != 1 {
-		t.Errorf("%+v", result)
-	}
+	r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes")
+	expect.That(t, result.Done == 2 && result.Refused == 1, "%+v", result)
 	replayed, waiting := r.records(r.cfg.Topics.Replay), r.records("delay_1h")
 	if len(replayed) != 1 || len(waiting) != 1 || string(replayed[0].Key) != "due" || string(waiting[0].Key) != "waiting" {
 		t.Fatalf("replayed %+v, waiting %+v", replayed, waiting)
@@ -110,23 +95,18 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	if record, err := replayed[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay || record.Release.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
 		t.Errorf("%+v, %v", record, err)
 	}
-	if r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes"); result.Done != 0 {
-		t.Errorf("a second run: %+v", result)
-	}
-	if r.json(&result, 0, "dlq", "discard", "--cause", "bad_value", "--yes"); result.Done != 1 {
-		t.Errorf("%+v", result)
-	}
+	r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes")
+	expect.That(t, result.Done == 0, "a second run: %+v", result)
+	r.json(&result, 0, "dlq", "discard", "--cause", "bad_value", "--yes")
+	expect.That(t, result.Done == 1, "%+v", result)
 	list = listed{}
-	if r.json(&list, 0, "dlq", "ls"); len(list.Letters) != 1 || list.Letters[0].Key != "later" {
-		t.Errorf("left: %+v", list)
-	}
+	r.json(&list, 0, "dlq", "ls")
+	expect.That(t, len(list.Letters) == 1 && list.Letters[0].Key == "later", "left: %+v", list)
 	list = listed{}
-	if r.json(&list, 0, "dlq", "ls", "--all"); len(list.Letters) != 4 || list.Letters[0].Resolution != wire.Redriven || list.Letters[2].Resolution != wire.Discarded {
-		t.Errorf("all: %+v", list)
-	}
-	if r.json(&result, 4, "dlq", "discard", "0/77", "--yes"); result.Done != 0 {
-		t.Errorf("%+v", result)
-	}
+	r.json(&list, 0, "dlq", "ls", "--all")
+	expect.That(t, len(list.Letters) == 4 && list.Letters[0].Resolution == wire.Redriven && list.Letters[2].Resolution == wire.Discarded, "all: %+v", list)
+	r.json(&result, 4, "dlq", "discard", "0/77", "--yes")
+	expect.That(t, result.Done == 0, "%+v", result)
 }
 
 // The error names the server that does not answer, and not the failed request.
@@ -160,9 +140,8 @@ func TestDLQ_RefusesWrongArguments(t *testing.T) {
 		{[]string{"dlq", "ls", "--since", "soon"}, "--since"},
 		{[]string{"dlq", "ls", "--limit", "-1"}, "--limit"},
 	} {
-		if _, stderr, code := run(t, nil, c.args...); code != 2 || !strings.Contains(stderr, c.want) {
-			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-		}
+		_, stderr, code := run(t, nil, c.args...)
+		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
 	}
 }
 
@@ -198,9 +177,7 @@ func TestDLQ_PlanTable(t *testing.T) {
 
 func TestDLQ_JSONHasPositionsInTheFormOfTheArguments(t *testing.T) {
 	b, err := json.Marshal(sampleLetters()[0])
-	if err != nil || !strings.Contains(string(b), `"at":"0/7"`) {
-		t.Errorf("%s, %v", b, err)
-	}
+	expect.That(t, err == nil && strings.Contains(string(b), `"at":"0/7"`), "%s, %v", b, err)
 	var l deadletters.Letter
 	if err := json.Unmarshal(b, &l); err != nil || l.At != (deadletters.Position{Offset: 7}) {
 		t.Errorf("%+v, %v", l, err)

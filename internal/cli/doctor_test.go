@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -54,9 +55,8 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	}
 	spec := ops.TopicSpecs(r.cfg)[0]
 	spec.Name = "delay_4m"
-	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{spec}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{spec})
+	must.That(t, err == nil, "%v", err)
 	r.put("delay_4m", 0, time.Now(), time.Now().Add(time.Hour)) // there is no such bucket
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "topics found") || !strings.Contains(result.Checks[1].What, "delay_4m") {
@@ -100,9 +100,7 @@ func TestBroker_DoctorSaysWhatTheBrokersCannotDo(t *testing.T) {
 	})
 	out, _, code := r.cli("doctor") // this broker never tells append times
 	for _, want := range []string{"the brokers accept no idempotent appends", "the broker tells no append time"} {
-		if code != 0 || !strings.Contains(out, want) {
-			t.Errorf("exit %d, want %s:\n%s", code, want, out)
-		}
+		expect.That(t, code == 0 && strings.Contains(out, want), "exit %d, want %s:\n%s", code, want, out)
 	}
 }
 
@@ -134,9 +132,7 @@ func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
 
 func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
 	out, _, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
-	if code != 3 || !strings.Contains(out, "127.0.0.1:1") || !strings.Contains(out, "orderclose runbook kafka-is-down") {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1") && strings.Contains(out, "orderclose runbook kafka-is-down"), "exit %d\n%s", code, out)
 }
 
 func TestDoctor_PrintsTheFirstCommandsOfTheSectionThatAFixNames(t *testing.T) {
@@ -151,9 +147,8 @@ func TestDoctor_PrintsTheFirstCommandsOfTheSectionThatAFixNames(t *testing.T) {
 
 func TestDoctor_NamesTheDatabaseThatItAsks(t *testing.T) {
 	env := map[string]string{config.EnvDSN: "shop:secret@tcp(127.0.0.1:1)/shop"}
-	if out, _, code := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n")); code != 3 || !strings.Contains(out, "127.0.0.1:1/shop: ping the database") || strings.Contains(out, "secret") {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	out, _, code := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
+	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1/shop: ping the database") && !strings.Contains(out, "secret"), "exit %d\n%s", code, out)
 }
 
 // With the lock in the database no command reads the variable of Redis, whatever it has.
@@ -186,16 +181,13 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 		return exam{session: s, Facts: facts, verdict: ops.Judge(facts)}.checkDatabase(t.Context())
 	}
 	all := examine()
-	if err := checkupsError(all); err != nil || len(all) != 5 {
-		t.Errorf("%+v; %v", all, err)
-	}
-	if times := s.checkTimes(t.Context(), "times of orders"); !times.OK {
-		t.Errorf("an order that is never due: %+v", times)
-	}
+	err := checkupsError(all)
+	expect.That(t, err == nil && len(all) == 5, "%+v; %v", all, err)
+	times := s.checkTimes(t.Context(), "times of orders")
+	expect.That(t, times.OK, "an order that is never due: %+v", times)
 	must.Get(s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"))(t)
-	if all = examine(); all[1].OK || !strings.Contains(all[1].What, "run orderclose migrate") || all[1].Fix != "orderclose runbook the-schema-differs" {
-		t.Errorf("%+v", all)
-	}
+	all = examine()
+	expect.That(t, !all[1].OK && strings.Contains(all[1].What, "run orderclose migrate") && all[1].Fix == "orderclose runbook the-schema-differs", "%+v", all)
 }
 
 // One order was written in the time of Shanghai into columns of UTC, another only its creation.
@@ -215,9 +207,7 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 }
 
 func TestDoctor_LimitOfClocks(t *testing.T) {
-	if clockCheckup("x", ops.ClockSkewWarning).OK != true || clockCheckup("x", -ops.ClockSkewWarning-1).OK {
-		t.Error("the limit")
-	}
+	expect.That(t, clockCheckup("x", ops.ClockSkewWarning).OK == true && !clockCheckup("x", -ops.ClockSkewWarning-1).OK, "the limit")
 }
 
 func TestDoctor_StockTable(t *testing.T) {
@@ -237,10 +227,7 @@ func TestDoctor_SaysThatEventsComeFromTheServiceThatCloses(t *testing.T) {
 	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"}
 	const want = "ok     events    orders are closed by a service: events come from it"
 	out, _, _ := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\ncloser: {kind: http, http: {url: \"http://shop/close\"}}\n"))
-	if !strings.Contains(out, want) {
-		t.Errorf("%s does not contain %q", out, want)
-	}
-	if out, _, _ = run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n")); strings.Contains(out, "events") {
-		t.Errorf("orders are closed by SQL: %s", out)
-	}
+	expect.That(t, strings.Contains(out, want), "%s does not contain %q", out, want)
+	out, _, _ = run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
+	expect.That(t, !strings.Contains(out, "events"), "orders are closed by SQL: %s", out)
 }

@@ -10,15 +10,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.
 func sampleForecast() ops.Forecast {
 	edges := ops.ForecastEdges(10 * time.Hour)
-	f := ops.Forecast{At: at, Buckets: []ops.BucketForecast{
-		{Topic: "delay_1m", Length: "1m", Overdue: 3},
-		{Topic: "delay_12h", Length: "12h", Later: 40},
-	}}
+	f := ops.Forecast{At: at, Buckets: []ops.BucketForecast{{Topic: "delay_1m", Length: "1m", Overdue: 3}, {Topic: "delay_12h", Length: "12h", Later: 40}}}
 	for i := 1; i < len(edges); i++ {
 		step := ops.ForecastStep{From: at.Add(edges[i-1]), To: at.Add(edges[i])}
 		if i == 1 {
@@ -59,9 +58,8 @@ func TestForecast_FitsIntoTheWidth(t *testing.T) {
 		printForecast(&out, sampleForecast(), on)
 		_, chart, _ := strings.Cut(out.String(), "\n")
 		for line := range strings.Lines(chart) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > on.width {
-				t.Fatalf("%d columns of %d: %q", n, on.width, line)
-			}
+			n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
+			must.That(t, n <= on.width, "%d columns of %d: %q", n, on.width, line)
 		}
 	})
 }
@@ -88,8 +86,6 @@ func TestForecast_TimesAreAsPreciseAsTheSteps(t *testing.T) {
 	} {
 		edges := ops.ForecastEdges(within)
 		steps := []ops.ForecastStep{{From: at, To: at.Add(edges[1])}, {From: at.Add(edges[len(edges)-2]), To: at.Add(edges[len(edges)-1])}}
-		if got := clock(ops.ForecastStepLength(within), steps); got != want {
-			t.Errorf("within %v: %q, want %q", within, got, want)
-		}
+		expect.Equal(t, clock(ops.ForecastStepLength(within), steps), want, "within %v", within)
 	}
 }

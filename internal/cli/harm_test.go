@@ -12,6 +12,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -38,8 +39,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, "oc_"+strings.ToLower(rand.Text()))
 	must.Do(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
-	db, err := sql.Open("mysql", dsn)
-	must.Do(t, err)
+	db := must.Get(sql.Open("mysql", dsn))(t)
 	defer func() { _ = db.Close() }()
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (id BIGINT PRIMARY KEY, state TINYINT NOT NULL, late_ms BIGINT NOT NULL, made DATETIME NOT NULL, KEY due (state, late_ms)) ENGINE = InnoDB"); err != nil {
 		t.Fatal(err)
@@ -49,9 +49,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	refused := func(args ...string) {
 		t.Helper()
 		out, stderr, code := run(t, env, append(args, "--config", file)...)
-		if code != 3 || !strings.Contains(out+stderr, want) {
-			t.Errorf("%v: exit %d\n%s%s\nwant %s", args, code, out, stderr, want)
-		}
+		expect.That(t, code == 3 && strings.Contains(out+stderr, want), "%v: exit %d\n%s%s\nwant %s", args, code, out, stderr, want)
 	}
 	count := func(query string) (n int) {
 		t.Helper()
@@ -60,9 +58,8 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	}
 	refused("migrate")
 	refused("doctor")
-	if made := count("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"); made != 1 {
-		t.Errorf("there are %d tables", made)
-	}
+	made := count("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()")
+	expect.That(t, made == 1, "there are %d tables", made)
 	good := topicsYAML(t, strings.Replace(harmful, "  closed_at: {column: made, type: datetime, zone: UTC, precision: s}\n", "", 1))
 	if _, stderr, code := run(t, env, "migrate", "--config", good); code != 0 || !strings.Contains(stderr, "note: no order has the status 0") {
 		t.Fatalf("exit %d: %s", code, stderr)
@@ -79,9 +76,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	}
 	refused("compensate", "--once")
 	refused("postpone", "--due-before", "now", "--by", "20m", "--plan", filepath.Join(t.TempDir(), "plan.jsonl"))
-	if open := count("SELECT COUNT(*) FROM t WHERE state = 0"); open != 1 {
-		t.Errorf("the order was closed")
-	}
+	expect.Equal(t, count("SELECT COUNT(*) FROM t WHERE state = 0"), 1, "the order was closed")
 }
 
 // litemall are tables with the columns of linlinjava/litemall that a mapping names, as far as its sources publish
@@ -204,8 +199,7 @@ func wrongMappingsOn(t *testing.T, server string) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), dsn, nil, "oc_"+strings.ToLower(rand.Text()))
 	must.Do(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
-	db, err := sql.Open("mysql", dsn)
-	must.Do(t, err)
+	db := must.Get(sql.Open("mysql", dsn))(t)
 	defer func() { _ = db.Close() }()
 	for _, query := range litemall {
 		if _, err := db.ExecContext(t.Context(), query); err != nil {

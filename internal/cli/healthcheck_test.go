@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -47,9 +48,7 @@ func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
 	}
 	status, body = http.StatusServiceUnavailable, "database: connection refused\nwith database db:3306/shop\n"
 	out, _, code := run(t, env, "healthcheck")
-	if code != 3 || out != body {
-		t.Errorf("not ready: exit %d, %q", code, out)
-	}
+	expect.That(t, code == 3 && out == body, "not ready: exit %d, %q", code, out)
 	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 3 || out != `{"ready":false,"waiting":["database: connection refused"],"without":[],"database":"db:3306/shop"}`+"\n" {
 		t.Errorf("not ready: exit %d, %q", code, out)
 	}
@@ -76,24 +75,19 @@ func TestHealthcheck_ReportsBadAnswers(t *testing.T) {
 		"no time":    {"127.0.0.1:9464", "0s", "--timeout", 2},
 	} {
 		_, stderr, code := run(t, map[string]string{config.EnvListen: c.listen}, "healthcheck", "--timeout", c.timeout)
-		if code != c.code || !strings.Contains(stderr, c.want) {
-			t.Errorf("%s: exit %d, %q; want %d and %q", name, code, stderr, c.code, c.want)
-		}
+		expect.That(t, code == c.code && strings.Contains(stderr, c.want), "%s: exit %d, %q; want %d and %q", name, code, stderr, c.code, c.want)
 	}
 }
 
 func TestNotify_ServesUntilItIsStopped(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	listen := l.Addr().String()
 	l.Close()
 	file := filepath.Join(t.TempDir(), "notify.yaml")
 	must.Do(t, os.WriteFile(file, []byte("receivers: {sms: {http: {url: http://127.0.0.1:1, body: '{{ .Text }}'}}}"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	env := Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, LookupEnv: func(name string) (string, bool) {
-		return listen, name == config.EnvListen
-	}}
+	env := Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, LookupEnv: func(name string) (string, bool) { return listen, name == config.EnvListen }}
 	ended := make(chan int, 1)
 	go func() { ended <- Main(ctx, env, []string{"notify", "--notify-config", file}) }()
 	deadline := time.Now().Add(time.Minute)
@@ -102,15 +96,11 @@ func TestNotify_ServesUntilItIsStopped(t *testing.T) {
 		if code == 0 && out == "ready\n" {
 			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("exit %d, %q", code, out)
-		}
+		must.That(t, !time.Now().After(deadline), "exit %d, %q", code, out)
 	}
-	resp, err := http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
-	must.Do(t, err)
-	if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("without a provider it answers %s, want 503", resp.Status)
-	}
+	resp := must.Get(http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`)))(t)
+	resp.Body.Close()
+	expect.That(t, resp.StatusCode == http.StatusServiceUnavailable, "without a provider it answers %s, want 503", resp.Status)
 	stop()
 	if code := <-ended; code != 0 {
 		t.Errorf("exit %d\n%s", code, env.Stderr)
@@ -123,9 +113,7 @@ func TestRun_ExportsTheSpansOfARole(t *testing.T) {
 	var exported, header string
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 		mu.Lock()
 		defer mu.Unlock()
 		exported += string(body)

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -36,9 +37,7 @@ func (r *rig) shop() *store.Store {
 	} {
 		must.Do(r.t, err)
 	}
-	if _, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}))(r.t)
 	return s
 }
 
@@ -47,9 +46,7 @@ func (r *rig) send(topic, id string, due time.Time) {
 	r.t.Helper()
 	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode())(r.t)
 	n := must.Get(r.kafka.Partitions(r.t.Context(), topic))(r.t)
-	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []wire.Message{m}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []wire.Message{m}))(r.t)
 }
 
 func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
@@ -74,13 +71,10 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	}
 	all := strings.Join(what, "\n")
 	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("the timeline does not contain %q:\n%s", want, all)
-		}
+		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
-	if history = s.pipeline().History(t.Context(), "nobody", 1000); codeOf(historyError(history, true)) != int(NotFound) {
-		t.Errorf("%+v", history)
-	}
+	history = s.pipeline().History(t.Context(), "nobody", 1000)
+	expect.That(t, codeOf(historyError(history, true)) == int(NotFound), "%+v", history)
 }
 
 func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
@@ -123,9 +117,8 @@ func TestOrder_RefusesWrongArguments(t *testing.T) {
 		{[]string{"doctor"}, config.EnvDSN},
 		{[]string{"doctor", "--stock"}, config.EnvDSN},
 	} {
-		if _, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...); code != 2 || !strings.Contains(stderr, c.want) {
-			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-		}
+		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
+		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
 	}
 }
 
@@ -145,9 +138,7 @@ func TestOrder_SaysWhyAServerIsMissing(t *testing.T) {
 }
 
 func TestSeveral_OneHasNoPlural(t *testing.T) {
-	if got := plural(0, "line") + plural(1, "line") + plural(int64(2), "line"); got != "0 lines1 line2 lines" {
-		t.Error(got)
-	}
+	expect.Equal(t, plural(0, "line")+plural(1, "line")+plural(int64(2), "line"), "0 lines1 line2 lines", "plural")
 }
 
 func TestOrder_Table(t *testing.T) {
@@ -184,9 +175,7 @@ func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {
 		cfg := config.Default()
 		cfg.Accept = []string{c.accept}
 		what, fix := doubt(c.counts, cfg)
-		if (what == "") != (c.want == "") || !strings.Contains(what, c.want) || (fix == "") != (what == "") {
-			t.Errorf("%+v: %q; %q", c.counts, what, fix)
-		}
+		expect.That(t, (what == "") == (c.want == "") && strings.Contains(what, c.want) && (fix == "") == (what == ""), "%+v: %q; %q", c.counts, what, fix)
 	}
 }
 
@@ -213,9 +202,7 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 			t.Errorf("exit %d, %v; want %d", codeOf(err), err, code)
 		}
 		for _, want := range wants {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("the list lacks %q:\n%s", want, out.String())
-			}
+			expect.That(t, strings.Contains(out.String(), want), "the list lacks %q:\n%s", want, out.String())
 		}
 	}
 	list(false, 0, "no late payment waits for a decision")
@@ -250,9 +237,8 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 	list(false, 0, "no late payment waits")
 	list(true, 0, "refunded ", operator())
 	for _, yes := range []bool{false, true} {
-		if why := resolve(1, store.Reopened, yes, 5); !strings.Contains(why, "refunded by "+operator()) {
-			t.Error(why)
-		}
+		why := resolve(1, store.Reopened, yes, 5)
+		expect.That(t, strings.Contains(why, "refunded by "+operator()), "%v", why)
 		resolve(99, store.Refunded, yes, 4)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestPlanDelay_MergesConsecutiveEqualBuckets(t *testing.T) {
@@ -24,9 +26,7 @@ func TestPlanDelay_MergesConsecutiveEqualBuckets(t *testing.T) {
 		17 * time.Minute: {{Bucket: "5m", Topic: "delay_5m", Times: 3}, {Bucket: "1m", Topic: "delay_1m", Times: 2}},
 		time.Millisecond: {{Bucket: "10s", Topic: "delay_10s", Times: 1}},
 	} {
-		if diff := cmp.Diff(want, ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay).Hops); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", delay, diff)
-		}
+		expect.Same(t, ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay).Hops, want, "%v", delay)
 	}
 }
 
@@ -42,9 +42,8 @@ func TestPlanDelay_CountsEveryHopAndTheCloseTopic(t *testing.T) {
 				t.Fatalf("%v: %s appears twice in a row", delay, h.Topic)
 			}
 		}
-		if walk := len(cfg.Buckets.Walk(delay)); sum != walk || p.Buckets != walk || p.Appends != walk+1 {
-			t.Fatalf("%v: %+v; the walk has %d hops", delay, p, walk)
-		}
+		walk := len(cfg.Buckets.Walk(delay))
+		must.That(t, sum == walk && p.Buckets == walk && p.Appends == walk+1, "%v: %+v; the walk has %d hops", delay, p, walk)
 	})
 }
 
@@ -66,9 +65,8 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s, 1m, 5m, 30m, 2h, 12h]\n")
 	out, stderr, code := run(t, nil, "topics", "plan", "--delay", "30d", "-o", "json", "--config", file)
 	var p ops.DelayPlan
-	if err := json.Unmarshal([]byte(out), &p); err != nil || code != 0 {
-		t.Fatalf("exit %d, %v, %q", code, err, stderr)
-	}
+	err := json.Unmarshal([]byte(out), &p)
+	must.That(t, err == nil && code == 0, "exit %d, %v, %q", code, err, stderr)
 	if want := (ops.DelayPlan{Delay: "30d", Hops: []ops.Hop{{Bucket: "12h", Topic: "delay_12h", Times: 60}}, Close: "order-close", Buckets: 60, Appends: 61}); !cmp.Equal(p, want) {
 		t.Errorf("%+v, want %+v", p, want)
 	}
@@ -81,9 +79,8 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 
 func TestPlan_AppendsAtMostAsDocumented(t *testing.T) {
 	cfg := config.Default()
-	if p := ops.NewTopicsPlan(cfg, 0, nil); p.AppendsAtMost != 82 || cfg.MaxDelay != orderclose.DefaultMaxDelay {
-		t.Errorf("%d appends up to %s, want 82", p.AppendsAtMost, p.MaxDelay)
-	}
+	p := ops.NewTopicsPlan(cfg, 0, nil)
+	expect.That(t, p.AppendsAtMost == 82 && cfg.MaxDelay == orderclose.DefaultMaxDelay, "%d appends up to %s, want 82", p.AppendsAtMost, p.MaxDelay)
 }
 
 func TestDelaysExplain_SaysWhichRuleDecides(t *testing.T) {
@@ -106,9 +103,7 @@ delays:
 	} {
 		args = append([]string{"delays", "explain", "--config", file, "--at", "2030-01-02T03:04:05Z"}, args...)
 		out, stderr, code := run(t, nil, args...)
-		if code != 0 {
-			t.Fatalf("%v: exit %d, %s", args, code, stderr)
-		}
+		must.That(t, code == 0, "%v: exit %d, %s", args, code, stderr)
 		all = append(all, fmt.Sprintf("$ %v\n%s", args[6:], out))
 		var answer ops.DelayAnswer
 		if out, _, code := run(t, nil, append(args, "-o", "json")...); code != 0 || json.Unmarshal([]byte(out), &answer) != nil || answer.Due.IsZero() {

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -25,9 +26,7 @@ func (r *rig) closed(partition int, id, category string) {
 	r.t.Helper()
 	now := time.Now()
 	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, Category: category, CreatedAt: now, Due: now}, Release: now}.Encode())(r.t)
-	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m}))(r.t)
 }
 
 // replayed returns how many records are in the replay topic.
@@ -54,19 +53,16 @@ func TestBroker_AReplayShowsAPlanFirstAndSendsOnceUnlessItIsRestarted(t *testing
 	}
 	args := strings.Fields(command)
 	for run, want := range []struct {
-		args    []string
-		sent    int
-		handled int64
-		all     int64
+		args         []string
+		sent         int
+		handled, all int64
 	}{{nil, 2, 0, 2}, {nil, 0, 2, 2}, {[]string{"--restart"}, 2, 0, 4}, {[]string{"--partition", "1", "--restart"}, 1, 0, 5}} {
 		var result ops.ReplayResult
 		stderr := r.json(&result, 0, append(args, want.args...)...)
 		if result.Sent != want.sent || result.Handled != want.handled || r.replayed() != want.all {
 			t.Errorf("run %d: %+v, %d are in the replay topic; want %+v", run+1, result, r.replayed(), want)
 		}
-		if !strings.Contains(stderr, "orderclose "+strings.Join(args[:len(args)-1], " ")) {
-			t.Errorf("run %d does not say how to continue: %s", run+1, stderr)
-		}
+		expect.That(t, strings.Contains(stderr, "orderclose "+strings.Join(args[:len(args)-1], " ")), "run %d does not say how to continue: %s", run+1, stderr)
 	}
 	if out, _, code := r.cli(args[:len(args)-1]...); code != 0 || !strings.Contains(out, "nothing to send again") || !strings.Contains(out, "--restart") {
 		t.Errorf("a plan after the end: exit %d, %s", code, out)
@@ -87,8 +83,7 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 		t.Helper()
 		f := replayFlags{from: "1h", to: "now", rate: ops.ReplayRate, yes: yes}
 		set(&f)
-		w, err := f.window(time.Now())
-		must.Do(t, err)
+		w := must.Get(f.window(time.Now()))(t)
 		var out bytes.Buffer
 		c := &common{output: "json", quiet: true, env: Env{Stdout: &out, Stderr: io.Discard}}
 		s := &session{Clients: clients.Clients{Kafka: r.kafka, Store: db}, cfg: r.cfg, logger: slog.New(slog.DiscardHandler)}
@@ -100,9 +95,8 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 	}
 	all, err := replay(db, false, func(*replayFlags) {})
 	want := &ops.ReplayPreview{Records: 4, Orders: 3, Verdicts: map[orderclose.Verdict]int64{orderclose.AlreadyClosed: 1, orderclose.NotDue: 1, orderclose.NotFound: 1}}
-	if diff := cmp.Diff(want, all.Preview); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, all.Preview)
+	expect.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
 	virtual := func(f *replayFlags) { f.categories = []string{"virtual"} }
 	if plan, err := replay(db, false, virtual); err != nil || plan.Preview.Records != 2 || plan.Preview.Unselected != 2 {
 		t.Errorf("a category: %+v, %v", plan.Preview, err)

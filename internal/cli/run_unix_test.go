@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // TestRun_ASignalToReloadMayComeAtOnce: without a handler the signal would end this process.
@@ -29,9 +30,7 @@ func TestRun_ASignalToReloadMayComeAtOnce(t *testing.T) {
 			return "", false
 		},
 	}, []string{"run", "--config", "nowhere.yaml"})
-	if code != int(Usage) || !asked {
-		t.Errorf("exit %d, %s", code, err.String())
-	}
+	expect.That(t, code == int(Usage) && asked, "exit %d, %s", code, err.String())
 }
 
 func TestRun_EachLogLineNamesTheProcess(t *testing.T) {
@@ -45,8 +44,6 @@ func TestRun_EachLogLineNamesTheProcess(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	named := regexp.MustCompile(` process=relay@\S+:\d+:0( |$)`)
 	for _, line := range lines {
-		if code != 0 || !named.MatchString(line) {
-			t.Errorf("exit %d, %s", code, line)
-		}
+		expect.That(t, code == 0 && named.MatchString(line), "exit %d, %s", code, line)
 	}
 }

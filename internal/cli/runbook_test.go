@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -34,15 +35,11 @@ func TestRunbook_UsesValidCommands(t *testing.T) {
 				if err == nil && cmd.Name() == "run" {
 					_, err = rolesOf(cmd.Flags().Args(), false)
 				}
-				if err != nil || !cmd.Runnable() || cmd.HasSubCommands() {
-					t.Errorf("section %q: %s: %v", s.Title, line, err)
-				}
+				expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "section %q: %s: %v", s.Title, line, err)
 			}
 		}
 	}
-	if n < 50 {
-		t.Errorf("the runbook has %d commands only", n)
-	}
+	expect.That(t, n >= 50, "the runbook has %d commands only", n)
 }
 
 func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
@@ -61,9 +58,7 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 	} {
 		out, stderr, code := run(t, nil, append([]string{"runbook"}, row.args...)...)
 		for _, want := range row.want {
-			if code != row.code || !strings.Contains(out+stderr, want) {
-				t.Errorf("%v: exit %d, lacks %q:\n%s%s", row.args, code, want, out, stderr)
-			}
+			expect.That(t, code == row.code && strings.Contains(out+stderr, want), "%v: exit %d, lacks %q:\n%s%s", row.args, code, want, out, stderr)
 		}
 	}
 }
@@ -73,9 +68,8 @@ func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 	without := []string{"runbook", "notify", "healthcheck", "version", "completion", "help"}
 	for _, cmd := range newRoot(Env{}).Commands() {
 		plain := "orderclose " + cmd.Name()
-		if printed := ops.WithConfig(plain, "x"); (printed == plain) != slices.Contains(without, cmd.Name()) {
-			t.Errorf("%s is printed as %q", plain, printed)
-		}
+		printed := ops.WithConfig(plain, "x")
+		expect.That(t, (printed == plain) == slices.Contains(without, cmd.Name()), "%s is printed as %q", plain, printed)
 	}
 }
 
@@ -97,9 +91,7 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 		}
 		commands := [][]string{s.Command}
 		if test := s.Healthcheck.Test; len(test) > 0 {
-			if test[0] != "CMD" || test[1] != "orderclose" {
-				t.Errorf("%s: the health check is %v", name, test)
-			}
+			expect.That(t, test[0] == "CMD" && test[1] == "orderclose", "%s: the health check is %v", name, test)
 			commands = append(commands, test[2:])
 		}
 		for _, args := range commands {
@@ -110,14 +102,10 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 			if err == nil {
 				err = cmd.ValidateArgs(cmd.Flags().Args())
 			}
-			if err != nil || !cmd.Runnable() || cmd.HasSubCommands() {
-				t.Errorf("%s: orderclose %v: %v", name, args, err)
-			}
+			expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "%s: orderclose %v: %v", name, args, err)
 			if cmd.Name() == "run" {
 				of, err := rolesOf(cmd.Flags().Args(), false)
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
+				expect.That(t, err == nil, "%s: %v", name, err)
 				for _, r := range of {
 					roles[string(r)] = true
 				}
@@ -125,8 +113,6 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"relay", "closer", "compensator", "outbox", "release"} {
-		if !roles[want] {
-			t.Errorf("no container runs the %s", want)
-		}
+		expect.That(t, roles[want], "no container runs the %s", want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -54,13 +55,9 @@ func TestSend_NamesTheFieldAndLineOfAnInvalidOrder(t *testing.T) {
 		{"\n" + `{"order_id":`, []string{"line 2: not a JSON object of an order: unexpected EOF"}},
 	} {
 		out, stderr, code := runOn(t, c.stdin, env, "send", "-", "--config", file)
-		if code != 2 || out != "" || strings.Contains(stderr, "parsing time") {
-			t.Errorf("%s: exit %d, %q, %q", c.stdin, code, out, stderr)
-		}
+		expect.That(t, code == 2 && out == "" && !strings.Contains(stderr, "parsing time"), "%s: exit %d, %q, %q", c.stdin, code, out, stderr)
 		for _, want := range c.want {
-			if !strings.Contains(stderr, want) {
-				t.Errorf("%s: %q does not contain %q", c.stdin, stderr, want)
-			}
+			expect.That(t, strings.Contains(stderr, want), "%s: %q does not contain %q", c.stdin, stderr, want)
 		}
 	}
 }
@@ -72,15 +69,12 @@ func TestBroker_SendStopsAtTheFirstInvalidLine(t *testing.T) {
 	if code != 6 || strings.Count(out, "\n") != 1 || !strings.Contains(stderr, "line 2: unknown field") || !strings.Contains(stderr, "1 order before it was sent") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
-	if out, stderr, code = r.cli("send", "--id", "c", "--due", "9998-12-31T00:00:00Z"); code != 5 || out != "" || !strings.Contains(stderr, "it is due on 9998-12-31") {
-		t.Errorf("exit %d, %q, %q", code, out, stderr)
-	}
-	if out, stderr, code = r.cli("send", "--id", "c", "--due", "9999-12-31T00:00:00Z"); code != 0 || strings.Join(strings.Fields(out), " ") != "c is never closed not sent" {
-		t.Errorf("exit %d, %q, %q", code, out, stderr)
-	}
-	if out, stderr, code = r.cli("send", "--id", "c"); code != 0 || !strings.HasPrefix(out, "c ") {
-		t.Errorf("exit %d, %q, %q", code, out, stderr)
-	}
+	out, stderr, code = r.cli("send", "--id", "c", "--due", "9998-12-31T00:00:00Z")
+	expect.That(t, code == 5 && out == "" && strings.Contains(stderr, "it is due on 9998-12-31"), "exit %d, %q, %q", code, out, stderr)
+	out, stderr, code = r.cli("send", "--id", "c", "--due", "9999-12-31T00:00:00Z")
+	expect.That(t, code == 0 && strings.Join(strings.Fields(out), " ") == "c is never closed not sent", "exit %d, %q, %q", code, out, stderr)
+	out, stderr, code = r.cli("send", "--id", "c")
+	expect.That(t, code == 0 && strings.HasPrefix(out, "c "), "exit %d, %q, %q", code, out, stderr)
 }
 
 // check runs records check on records, without a server.
@@ -103,18 +97,14 @@ func TestRecordsCheck_AcceptsWhatTheStagesRead(t *testing.T) {
 	}, "\n")
 	out, stderr, code := check(t, stdin, "-o", "json")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if code != 0 || stderr != "" || len(lines) != 5 {
-		t.Fatalf("exit %d, %q, %q", code, out, stderr)
-	}
+	must.That(t, code == 0 && stderr == "" && len(lines) == 5, "exit %d, %q, %q", code, out, stderr)
 	for i, line := range lines {
 		topic := "delay_10s"
 		if i == 4 {
 			topic = "delay_5m"
 		}
 		want := fmt.Sprintf(`{"line":%d,"ok":true,"order_id":"17","due_at":%q,"topic":%q}`, i+1, due.Format(time.RFC3339Nano), topic)
-		if line != want {
-			t.Errorf("got  %s\nwant %s", line, want)
-		}
+		expect.That(t, line == want, "got  %s\nwant %s", line, want)
 	}
 }
 
@@ -173,9 +163,7 @@ func TestRecordsCheck_NamesAllProblemsOfARecord(t *testing.T) {
 	out, _, code := run(t, nil, "records", "check", file, "--config", topicsYAML(t, "buckets: [10s]\n"))
 	want := `FOUND  line 1  no_key: the key must be the order id; bad_version: header v is missing, want "1"; ` +
 		`bad_due: header due is "soon", want unix milliseconds in decimal digits; bad_value: created_at is "yesterday", want text in RFC 3339`
-	if code != 3 || !strings.HasPrefix(out, want) {
-		t.Errorf("exit %d\n%swant %s", code, out, want)
-	}
+	expect.That(t, code == 3 && strings.HasPrefix(out, want), "exit %d\n%swant %s", code, out, want)
 }
 
 func TestRecordsCheck_ReadsTheEndOfATopic(t *testing.T) {
@@ -195,9 +183,7 @@ func TestRecordsCheck_ReadsTheEndOfATopic(t *testing.T) {
 		!strings.HasPrefix(lines[0], "FOUND  0/1  "+missing) || !strings.HasPrefix(lines[1], "FOUND  1/0  "+missing) {
 		t.Fatalf("exit %d\n%s%s", code, out, stderr)
 	}
-	if !strings.Contains(lines[0], "the key belongs to partition 1: ") || strings.Contains(lines[1], "partition") {
-		t.Errorf("%s", out)
-	}
+	expect.That(t, strings.Contains(lines[0], "the key belongs to partition 1: ") && !strings.Contains(lines[1], "partition"), "%s", out)
 }
 
 func TestRecordsCheck_ThePageOfTheFormatShowsItsOutput(t *testing.T) {
@@ -208,9 +194,8 @@ func TestRecordsCheck_ThePageOfTheFormatShowsItsOutput(t *testing.T) {
 		return body
 	}
 	out, _, code := check(t, block("json check"))
-	if want := block("text checked"); code != 3 || out != want {
-		t.Errorf("exit %d\n%swire.md has\n%s", code, out, want)
-	}
+	want := block("text checked")
+	expect.That(t, code == 3 && out == want, "exit %d\n%swire.md has\n%s", code, out, want)
 	if out, _, code := check(t, block("json value")); code != 0 || !strings.HasPrefix(out, "ok  line 1  ORD-20260301-000017") {
 		t.Errorf("the example of a value: exit %d, %s", code, out)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
@@ -62,9 +63,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	go func() { ran <- app.Run(ctx, pipeline.Shadow) }()
 	defer func() {
 		cancel()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-ran)
 	}()
 	var report shadowOutput
 	for deadline := time.Now().Add(30 * time.Second); report.Summary.Verdicts < 5 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -95,9 +94,8 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	specs, err := r.kafka.Topics(t.Context(), r.cfg.Topics.Shadow)
-	if state := specs[r.cfg.Topics.Shadow]; err != nil || state.Partitions != r.cfg.Partitions || state.Config["retention.ms"] != "1209600000" {
-		t.Errorf("the topic is %+v, %v", state, err)
-	}
+	state := specs[r.cfg.Topics.Shadow]
+	expect.That(t, err == nil && state.Partitions == r.cfg.Partitions && state.Config["retention.ms"] == "1209600000", "the topic is %+v, %v", state, err)
 	if findings, err := r.kafka.Check(t.Context(), ops.TopicSpecs(r.cfg)); err != nil || len(findings) > 0 {
 		t.Errorf("the topics drift: %v, %v", findings, err)
 	}
@@ -118,9 +116,8 @@ func TestShadow_RefusesWrongArguments(t *testing.T) {
 		{[]string{"run", "shadow", "relay", "closer"}, "without closer and compensator"},
 		{[]string{"run", "all", "shadow"}, "without closer and compensator"},
 	} {
-		if _, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...); code != 2 || !strings.Contains(stderr, c.want) {
-			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-		}
+		_, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
+		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
 	}
 }
 

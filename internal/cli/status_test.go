@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -55,9 +56,8 @@ func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 	golden(t, "status_verdict", func(w io.Writer) { printVerdict(w, v) })
 	var out strings.Builder
 	c := &common{output: "table", config: "our topics.yaml", env: Env{Stdout: &out}}
-	if err := c.print(nil, func(w io.Writer) { printVerdict(w, v) }); err != nil || !strings.Contains(out.String(), "\n           orderclose --config 'our topics.yaml' ") {
-		t.Errorf("%v\n%s", err, out.String())
-	}
+	err := c.print(nil, func(w io.Writer) { printVerdict(w, v) })
+	expect.That(t, err == nil && strings.Contains(out.String(), "\n           orderclose --config 'our topics.yaml' "), "%v\n%s", err, out.String())
 }
 
 // exit returns the error of a verdict about a status.
@@ -71,9 +71,7 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 		t.Fatalf("%v exits with %d, want 3", err, codeOf(err))
 	}
 	for _, want := range []string{"records overdue: delay_1m/0 at offset 900: 95 s", "orderclose@10.0.0.7", "orderclose runbook records-do-not-leave-a-delay-topic"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not contain %q", err, want)
-		}
+		expect.That(t, strings.Contains(err.Error(), want), "%q does not contain %q", err, want)
 	}
 }
 

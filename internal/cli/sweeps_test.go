@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -62,9 +63,8 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	}
 	r.cli("topics", "apply")
 	var out ops.Sweeps
-	if r.json(&out, 0, "sweeps"); out.Sweeps == nil || len(out.Sweeps) > 0 || out.Causes == nil || out.Losses == nil {
-		t.Errorf("an empty topic: %+v", out)
-	}
+	r.json(&out, 0, "sweeps")
+	expect.That(t, out.Sweeps != nil && len(out.Sweeps) <= 0 && out.Causes != nil && out.Losses != nil, "an empty topic: %+v", out)
 	want := sampleSweeps()
 	for i := range want.Sweeps {
 		m := must.Get(want.Sweeps[len(want.Sweeps)-1-i].Encode())(t)
@@ -83,9 +83,7 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 // append appends messages to the first partition of a topic.
 func (r *rig) append(topic string, messages ...wire.Message) {
 	r.t.Helper()
-	if _, err := r.kafka.Append(r.t.Context(), topic, 0, messages); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), topic, 0, messages))(r.t)
 }
 
 func TestLateness_Table(t *testing.T) {
@@ -102,9 +100,8 @@ func TestLateness_Table(t *testing.T) {
 func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
 	r := newRig(t)
 	var l ops.Lateness
-	if r.json(&l, 6, "lateness"); l.Problems() != 2 {
-		t.Errorf("without topics: %+v", l)
-	}
+	r.json(&l, 6, "lateness")
+	expect.That(t, l.Problems() == 2, "without topics: %+v", l)
 	r.cli("topics", "apply")
 	now := time.Now().Truncate(time.Millisecond)
 	r.put(r.cfg.Topics.Close, 0, now.Add(-2*time.Hour), now.Add(-3*time.Hour)) // too old
@@ -115,15 +112,10 @@ func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
 	l = ops.Lateness{}
 	r.json(&l, 0, "lateness")
 	relay, closer := l.Stages[0], l.Stages[1]
-	if relay.Appended != 2 || relay.Records != 2 || !relay.Complete || relay.P50 != 7 || relay.Max != 9 {
-		t.Errorf("%+v", relay)
-	}
-	if closer.Records != 1 || !closer.Complete || closer.P99 != 4 {
-		t.Errorf("%+v", closer)
-	}
-	if table, _, code := r.cli("lateness", "--within", "30s"); code != 0 || !strings.Contains(table, "0, all") {
-		t.Errorf("exit %d, %s", code, table)
-	}
+	expect.That(t, relay.Appended == 2 && relay.Records == 2 && relay.Complete && relay.P50 == 7 && relay.Max == 9, "%+v", relay)
+	expect.That(t, closer.Records == 1 && closer.Complete && closer.P99 == 4, "%+v", closer)
+	table, _, code := r.cli("lateness", "--within", "30s")
+	expect.That(t, code == 0 && strings.Contains(table, "0, all"), "exit %d, %s", code, table)
 }
 
 func TestCompensate_Table(t *testing.T) {

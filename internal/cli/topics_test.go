@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -34,9 +35,8 @@ func TestTopicsApply_RepeatsWhatAHalfStartedBrokerRefuses(t *testing.T) {
 	var applied struct {
 		Fixed []kafka.Finding `json:"fixed"`
 	}
-	if stderr := r.json(&applied, 0, "topics", "apply"); len(applied.Fixed) != 7 || !strings.Contains(stderr, "topics apply failed, will retry") {
-		t.Errorf("created %v\n%s", applied.Fixed, stderr)
-	}
+	stderr := r.json(&applied, 0, "topics", "apply")
+	expect.That(t, len(applied.Fixed) == 7 && strings.Contains(stderr, "topics apply failed, will retry"), "created %v\n%s", applied.Fixed, stderr)
 }
 
 func TestWait_TheErrorNamesTheLimit(t *testing.T) {

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -54,12 +53,9 @@ outbox: {in_flight: 3}
 			got = append(got, c)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if all := Changes(from, parseText(t, full)); len(all) == len(want) {
-		t.Error("the mapping of orders is not compared")
-	}
+	expect.Same(t, got, want, "changes")
+	all := Changes(from, parseText(t, full))
+	expect.That(t, len(all) != len(want), "the mapping of orders is not compared")
 }
 
 // TestChanges_DetectsEverySetting: changing any field of a configuration, however deep,
@@ -89,9 +85,7 @@ func TestChanges_DetectsEverySetting(t *testing.T) {
 		default:
 			return
 		}
-		if len(Changes(parseText(t, full), c)) == 0 {
-			t.Errorf("the change of %s is not detected", path)
-		}
+		expect.That(t, len(Changes(parseText(t, full), c)) != 0, "the change of %s is not detected", path)
 	}
 	each(reflect.ValueOf(c).Elem(), "Config")
 }
@@ -101,20 +95,16 @@ func TestChanges_ShowsRules(t *testing.T) {
 	const one = "buckets: [10s]\norders: {table: t, id: id, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none, attributes: {pay: pay_type}}\n" +
 		"delays:\n  categories: {a: 5m}\n  rules:\n  - {match: {category: a, attributes: {pay: [x, 3]}}, after: 9m, grace: 1m, remind: [1m, 2m]}\n"
 	from := parseText(t, one+"  - {match: {}, never: true}\n")
-	if all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, never: true}\n")); len(all) > 0 {
-		t.Errorf("only a line moved: %v", all)
-	}
+	all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, never: true}\n"))
+	expect.That(t, len(all) <= 0, "only a line moved: %v", all)
 	got := Changes(from, parseText(t, one+"  - {match: {attributes: {pay: y}}, after: 2m}\n"))
 	want := []Change{{"delays.rules[1]", "every order: never", "pay y: after 2m", true}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, got, want, "changes")
 	if got, want := DescribeRule(from.Delays.Rules[0]), "category a, pay x or 3: after 9m grace 1m remind 2m 1m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if e := Effective(parseText(t, "buckets: [10s]"), from); len(e.Delays.Rules) != 2 {
-		t.Errorf("a reload applies no rules: %+v", e.Delays)
-	}
+	e := Effective(parseText(t, "buckets: [10s]"), from)
+	expect.That(t, len(e.Delays.Rules) == 2, "a reload applies no rules: %+v", e.Delays)
 }
 
 func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
@@ -122,16 +112,10 @@ func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
 	given := parseText(t, "buckets: [10s, 1m]\ntopics: {prefix: new-}\ncloser: {batch: 8}\npartitions: 3\ndelays: {default: 9m}\n")
 	e := Effective(running, given)
 	want := orderclose.Buckets{{Topic: "old-delay_10s", Length: 10 * time.Second}, {Topic: "old-delay_1m", Length: time.Minute}}
-	if diff := cmp.Diff(want, e.Buckets); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if e.Closer.Batch != 7 || e.Topics.Prefix != "old-" || e.Partitions != 3 || e.Delays.Default != 9*time.Minute {
-		t.Errorf("%+v", e)
-	}
+	expect.Same(t, e.Buckets, want, "buckets")
+	expect.That(t, e.Closer.Batch == 7 && e.Topics.Prefix == "old-" && e.Partitions == 3 && e.Delays.Default == 9*time.Minute, "%+v", e)
 	for _, c := range Changes(running, e) {
-		if !c.Live {
-			t.Errorf("%v is not live and was applied", c)
-		}
+		expect.That(t, c.Live, "%v is not live and was applied", c)
 	}
 }
 
@@ -155,9 +139,8 @@ orders:
 func TestDueByRule(t *testing.T) {
 	cfg := must.Get(Parse("topics.yaml", []byte(strings.Replace(byRule, `    - {match: {attributes: {vip: ["yes"]}}, grace: 1m}`+"\n", "", 1))))(t)
 	want := mapping.TimeColumn{Column: "add_time", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds}
-	if m := cfg.Orders; !m.ByRule || m.Due != want || *m.Created != want {
-		t.Errorf("%+v", m)
-	}
+	m := cfg.Orders
+	expect.That(t, m.ByRule && m.Due == want && *m.Created == want, "%+v", m)
 	for _, c := range []struct{ from, to, want string }{
 		{"", "", "topics.yaml:6:28: delays.rules[0].match.attributes: with orders.due.from"},
 		{"from: add_time,", "from: add_time, column: pay_until,", "orders.due.column: from is given too"},
@@ -166,8 +149,7 @@ func TestDueByRule(t *testing.T) {
 		{"  table: t\n", "  table: t_{yyyyMM}\n  shards: {by: month, on: due, zone: UTC}\n", "orders.shards.on: no column says when an order is due"},
 		{"items: none", "closed_at: {column: add_time, type: datetime, zone: UTC, precision: s}\n  items: none", "which destroys when the order was created"},
 	} {
-		if _, err := Parse("topics.yaml", []byte(strings.Replace(byRule, c.from, c.to, 1))); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s to %s: %v\nwant %s", c.from, c.to, err, c.want)
-		}
+		_, err := Parse("topics.yaml", []byte(strings.Replace(byRule, c.from, c.to, 1)))
+		expect.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s to %s: %v\nwant %s", c.from, c.to, err, c.want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -21,9 +22,8 @@ const shipped = "../../topics.yaml"
 
 func TestDefault_EqualsTheShippedFile(t *testing.T) {
 	c := must.Get(config.Load(shipped))(t)
-	if diff := cmp.Diff(config.Default(), c); diff != "" {
-		t.Errorf("Default() and topics.yaml differ (-Default +file):\n%s", diff)
-	}
+	diff := cmp.Diff(config.Default(), c)
+	expect.That(t, diff == "", "Default() and topics.yaml differ (-Default +file):\n%s", diff)
 }
 
 func TestDefault_EqualsTheDocumentation(t *testing.T) {
@@ -55,9 +55,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
 		Tracing: config.Tracing{AfterDelay: config.LinkTrace},
 	}
-	if diff := cmp.Diff(want, config.Default()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, config.Default(), want, "default")
 }
 
 func TestDefault_ReturnsACopyEachTime(t *testing.T) {
@@ -74,9 +72,7 @@ func TestParse_RequiresOnlyBuckets(t *testing.T) {
 	want := config.Default()
 	want.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
 	want.Delays.ByCategory = map[string]time.Duration{} // the file gives no category a delay
-	if diff := cmp.Diff(want, c); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, c, want, "configuration")
 }
 
 func TestParse_ReadsEveryKey(t *testing.T) {
@@ -107,11 +103,8 @@ accept: [long_grace]
 				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 6},
 			},
 		},
-		MaxDelay: 48 * time.Hour,
-		Buckets: orderclose.Buckets{
-			{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond},
-			{Topic: "eu.wait-24h-x", Length: 24 * time.Hour},
-		},
+		MaxDelay:    48 * time.Hour,
+		Buckets:     orderclose.Buckets{{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond}, {Topic: "eu.wait-24h-x", Length: 24 * time.Hour}},
 		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Shadow: "eu.trial", Delay: "eu.wait-{bucket}-x"},
 		Partitions:  3,
 		Replication: 2,
@@ -129,20 +122,14 @@ accept: [long_grace]
 		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
 		Accept:  []string{config.LongGrace},
 	}
-	if diff := cmp.Diff(want, c); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, c, want, "configuration")
 }
 
 func TestParse_ReadsTheKindOfALockAlone(t *testing.T) {
 	want := config.Default().Compensator.Lock
 	want.Kind = config.LockDatabase
-	if got := parse(t, "buckets: [1m]\ncompensator: {lock: database}").Compensator.Lock; got != want {
-		t.Errorf("%+v", got)
-	}
-	if got := parse(t, "buckets: [1m]\ncompensator: {lock: }").Compensator.Lock.Kind; got != config.LockRedis {
-		t.Errorf("an empty section is %q", got)
-	}
+	expect.Equal(t, parse(t, "buckets: [1m]\ncompensator: {lock: database}").Compensator.Lock, want, "lock")
+	expect.Equal(t, parse(t, "buckets: [1m]\ncompensator: {lock: }").Compensator.Lock.Kind, config.LockRedis, "an empty section")
 }
 
 func TestParse_AcceptsAliasesAndEmptySections(t *testing.T) {
@@ -153,16 +140,12 @@ delays:
   categories: # none yet
 topics:
 `)
-	if c.Delays.Default != time.Minute || len(c.Delays.ByCategory) != 0 || c.Topics.Close != "order-close" {
-		t.Errorf("got %+v", c)
-	}
+	expect.That(t, c.Delays.Default == time.Minute && len(c.Delays.ByCategory) == 0 && c.Topics.Close == "order-close", "got %+v", c)
 }
 
 func TestParse_AcceptsDelaysBelowTheSmallestBucketAndWindowsLineEnds(t *testing.T) {
 	c := parse(t, "buckets: [1m]\r\ndelays:\r\n  default: 5s\r\n\r\n")
-	if c.Delays.Default != 5*time.Second {
-		t.Errorf("default delay is %v", c.Delays.Default)
-	}
+	expect.Equal(t, c.Delays.Default, 5*time.Second, "default delay")
 }
 
 func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
@@ -175,9 +158,7 @@ func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 		}
 	}
 	c := parse(t, fmt.Sprintf(file, strings.Join(lifted, ", ")))
-	if !c.Accepts(config.LongGrace) || c.Accepts("far_due") {
-		t.Errorf("it accepts %v", c.Accept)
-	}
+	expect.That(t, c.Accepts(config.LongGrace) && !c.Accepts("far_due"), "it accepts %v", c.Accept)
 	for _, host := range []string{"127.0.0.1:80", "localhost", "[::1]:8080"} {
 		parse(t, "buckets: [1m]\ncloser: {payment: {url: \"http://"+host+"/x\"}}\n")
 	}
@@ -190,26 +171,20 @@ func TestGroups_ContainThePrefixAndTheTopic(t *testing.T) {
 	} {
 		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
 		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup(), c.ShadowGroup()}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("prefix %q (-want +got):\n%s", prefix, diff)
-		}
+		expect.Same(t, got, want, "prefix %q", prefix)
 	}
 }
 
 func TestLoad_NamesTheMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	_, err := config.Load(path)
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
-		t.Errorf("got %v", err)
-	}
+	expect.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), path), "got %v", err)
 }
 
 func parse(t *testing.T, text string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("topics.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("refused:\n%v", err)
-	}
+	must.That(t, err == nil, "refused:\n%v", err)
 	return c
 }
 
@@ -231,9 +206,7 @@ func TestParse_AcceptsDrainingBuckets(t *testing.T) {
 	want := orderclose.Buckets{
 		{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute, Draining: true}, {Topic: "delay_5m", Length: 5 * time.Minute},
 	}
-	if diff := cmp.Diff(want, c.Buckets); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, c.Buckets, want, "buckets")
 }
 
 func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
@@ -261,12 +234,10 @@ func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 			t.Errorf("%q: problems %v, error %v", content, c.Problems, err)
 			continue
 		}
-		if unknown := strings.Contains(content, "orders:") || strings.Contains(content, "odrers:") || content == "buckets: [1m\n"; c.Unknown("orders") != unknown {
-			t.Errorf("%q: the orders' tables are unknown: %v", content, !unknown)
-		}
-		if diff := cmp.Diff(want, topics(c.Config)); diff != "" || c.Orders != nil {
-			t.Errorf("%q (-want +got):\n%s", content, diff)
-		}
+		unknown := strings.Contains(content, "orders:") || strings.Contains(content, "odrers:") || content == "buckets: [1m\n"
+		expect.That(t, c.Unknown("orders") == unknown, "%q: the orders' tables are unknown: %v", content, !unknown)
+		diff := cmp.Diff(want, topics(c.Config))
+		expect.That(t, diff == "" && c.Orders == nil, "%q (-want +got):\n%s", content, diff)
 	}
 }
 
@@ -293,9 +264,8 @@ func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
 				unknown = append(unknown, key)
 			}
 		}
-		if got := strings.Join(unknown, " "); err != nil || len(c.Problems) == 0 || got != want {
-			t.Errorf("%q: unknown are %q, want %q; %v, %v", content, got, want, c.Problems, err)
-		}
+		got := strings.Join(unknown, " ")
+		expect.That(t, err == nil && len(c.Problems) != 0 && got == want, "%q: unknown are %q, want %q; %v, %v", content, got, want, c.Problems, err)
 	}
 }
 
@@ -316,9 +286,8 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_REDIS_URL": "x", "ORDERCLOSE_LISTEN": "x", "ORDERCLOSE_RELEASE_URL": "x",
 		"ORDERCLOSE_HTTP_SECRET": "x", "ORDERCLOSE_DB_DSN_FILE": "no/such"}
 	got, err := config.FromEnviron(env.lookup, config.EnvBrokers)
-	if diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 	for _, name := range []string{config.EnvRedis, config.EnvListen, config.EnvReleaseURL, config.EnvHTTPSecret, config.EnvDSN} {
 		if _, err := config.FromEnviron(env.lookup, config.EnvBrokers, name); err == nil {
 			t.Errorf("a wrong %s is accepted although it is used", name)

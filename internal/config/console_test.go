@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -48,18 +49,16 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 			t.Errorf("%v: %v", row.env, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", row.env, diff)
-		}
+		diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
+		expect.That(t, diff == "", "%v (-want +got):\n%s", row.env, diff)
 	}
 }
 
 func TestConsoleFromEnviron_MissingVariablesMeanTheLoopbackReadOnly(t *testing.T) {
 	for _, env := range []environ{{}, {"ORDERCLOSE_CONSOLE_LISTEN": "", "ORDERCLOSE_CONSOLE_BASE_PATH": "/", "ORDERCLOSE_CONSOLE_ACTIONS": "0", "ORDERCLOSE_CONSOLE_HOSTS": " "}} {
 		got, err := config.ConsoleFromEnviron(env.lookup)
-		if diff := cmp.Diff(config.Console{Listen: "127.0.0.1:9465"}, got); err != nil || diff != "" {
-			t.Errorf("error %v (-want +got):\n%s", err, diff)
-		}
+		diff := cmp.Diff(config.Console{Listen: "127.0.0.1:9465"}, got)
+		expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -136,9 +135,7 @@ func TestConsole_KnowsTheLoopback(t *testing.T) {
 		"127.0.0.1:9465": true, "127.8.8.8:1": true, "[::1]:9465": true, "localhost:0": true, "LOCALHOST:0": true, "[::ffff:127.0.0.1]:1": true,
 		"0.0.0.0:9465": false, ":9465": false, "[::]:9465": false, "10.0.0.1:1": false, "localhost.example:1": false, "127.0.0.1.example:1": false, "": false, "127.0.0.1": false,
 	} {
-		if got := (config.Console{Listen: listen}).OnLoopback(); got != want {
-			t.Errorf("%q is on the loopback: %v", listen, got)
-		}
+		expect.Equal(t, (config.Console{Listen: listen}).OnLoopback(), want, "%q is on the loopback", listen)
 	}
 }
 
@@ -150,13 +147,9 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "console", c)
 	marshaled := must.Get(json.Marshal(c))(t)
 	const want = "listen 0.0.0.0:9465/orderclose, access by ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, 0 proxies, actions false"
-	if fmt.Sprint(c) != want {
-		t.Errorf("printed as %s", c)
-	}
+	expect.Equal(t, fmt.Sprint(c), want, "printed as %s", c)
 	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s", c, &c, c, c), log.String(), string(marshaled)} {
-		if strings.Contains(text, "hunter2") || !strings.Contains(text, "0.0.0.0:9465") {
-			t.Errorf("printed as %s", text)
-		}
+		expect.That(t, !strings.Contains(text, "hunter2") && strings.Contains(text, "0.0.0.0:9465"), "printed as %s", text)
 	}
 }
 
@@ -212,9 +205,7 @@ func TestParseNotify_ReportsEveryProblemWithItsPosition(t *testing.T) {
 			t.Errorf("%q: %v", c.file, err)
 			continue
 		}
-		if diff := cmp.Diff(strings.Join(c.want, "\n"), err.Error()); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", c.file, diff)
-		}
+		expect.Same(t, err.Error(), strings.Join(c.want, "\n"), "%q", c.file)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -43,9 +44,8 @@ func TestFromEnviron_ReadsEveryVariable(t *testing.T) {
 		Listen:   ":9000",
 		Release:  config.Release{URL: "https://stock/release", Token: "pw"},
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 }
 
 func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
@@ -59,16 +59,13 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 		"ORDERCLOSE_LISTEN_FILE is not a variable of this program and has no effect",
 		"ORDERCLOSE_RELEASE_URI is not a variable of this program and has no effect; did you mean ORDERCLOSE_RELEASE_URL?",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, got, want, "warnings")
 	sources := must.Get(filepath.Glob("*.go"))(t)
 	for _, source := range sources {
 		text := must.Get(os.ReadFile(source))(t)
 		for _, found := range regexp.MustCompile(`Env\w+ += "(ORDERCLOSE_\w+)"`).FindAllStringSubmatch(string(text), -1) {
-			if unknown := config.UnknownVariables([]string{found[1] + "=x"}); len(unknown) > 0 {
-				t.Errorf("%s: %v", source, unknown)
-			}
+			unknown := config.UnknownVariables([]string{found[1] + "=x"})
+			expect.That(t, len(unknown) <= 0, "%s: %v", source, unknown)
 		}
 	}
 }
@@ -76,9 +73,8 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
 	got, err := config.FromEnviron(environ{"ORDERCLOSE_DB_DSN": "", "ORDERCLOSE_DB_DSN_FILE": ""}.lookup)
 	want := config.Servers{Listen: "127.0.0.1:9464"}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 }
 
 func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
@@ -91,9 +87,8 @@ func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
 	write(t, env[config.EnvRedis+"_FILE"], "redis://b:2")
 	got, err := config.FromEnviron(env.lookup)
 	want := config.Servers{Brokers: []string{"a:1"}, DSN: "pw with space ", RedisURL: "redis://b:2", Listen: config.DefaultListen}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 }
 
 func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
@@ -107,24 +102,19 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
 		{environ{"ORDERCLOSE_INSTANCE": strings.Repeat("hunter2", 15)},
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
-		{environ{"ORDERCLOSE_DB_DSN": "hunter2", "ORDERCLOSE_DB_DSN_FILE": "x"},
-			"ORDERCLOSE_DB_DSN and ORDERCLOSE_DB_DSN_FILE are both set; unset one"},
+		{environ{"ORDERCLOSE_DB_DSN": "hunter2", "ORDERCLOSE_DB_DSN_FILE": "x"}, "ORDERCLOSE_DB_DSN and ORDERCLOSE_DB_DSN_FILE are both set; unset one"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": "no/such"},
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: no such file or directory; mount the secret there or unset the variable"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": "user:hunter2@tcp(db:3306)/shop"},
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: no such file or directory; mount the secret there or unset the variable"},
-		{environ{"ORDERCLOSE_DB_DSN_FILE": empty},
-			"ORDERCLOSE_DB_DSN_FILE: the file " + empty + " is empty; write the value into it"},
-		{environ{"ORDERCLOSE_RELEASE_URL": "hunter2"},
-			"ORDERCLOSE_RELEASE_URL is not a URL of http or https; write it such as https://stock.internal/release"},
+		{environ{"ORDERCLOSE_DB_DSN_FILE": empty}, "ORDERCLOSE_DB_DSN_FILE: the file " + empty + " is empty; write the value into it"},
+		{environ{"ORDERCLOSE_RELEASE_URL": "hunter2"}, "ORDERCLOSE_RELEASE_URL is not a URL of http or https; write it such as https://stock.internal/release"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1,hunter2"},
 			"ORDERCLOSE_KAFKA_BROKERS: entry 2 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "u:hunter2@a:1"},
 			"ORDERCLOSE_KAFKA_BROKERS: entry 1 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
-		{environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1,"},
-			"ORDERCLOSE_KAFKA_BROKERS: entry 2 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
-		{environ{"ORDERCLOSE_KAFKA_BROKERS": ":9092"},
-			"ORDERCLOSE_KAFKA_BROKERS: entry 1 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
+		{environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1,"}, "ORDERCLOSE_KAFKA_BROKERS: entry 2 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
+		{environ{"ORDERCLOSE_KAFKA_BROKERS": ":9092"}, "ORDERCLOSE_KAFKA_BROKERS: entry 1 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
 		{environ{"ORDERCLOSE_REDIS_URL": "redis://:hunter2%zz@a:1"},
 			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)"},
 		{environ{"ORDERCLOSE_REDIS_URL": "redis://:16#hunter2@a:1"}, // 16 would be a port
@@ -140,8 +130,7 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 		{environ{"ORDERCLOSE_LISTEN": "9464", "ORDERCLOSE_REDIS_URL": "x"},
 			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)\n" +
 				"ORDERCLOSE_LISTEN is not host:port; write it such as 127.0.0.1:9464"},
-		{environ{"ORDERCLOSE_LISTEN": "a:70000"},
-			"ORDERCLOSE_LISTEN is not host:port; write it such as 127.0.0.1:9464"},
+		{environ{"ORDERCLOSE_LISTEN": "a:70000"}, "ORDERCLOSE_LISTEN is not host:port; write it such as 127.0.0.1:9464"},
 	} {
 		got, err := config.FromEnviron(row.env.lookup)
 		if err == nil {
@@ -162,9 +151,7 @@ func TestRequire_NamesEveryMissingVariable(t *testing.T) {
 	err := s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
 	want := `ORDERCLOSE_DB_DSN is not set; export it, such as ORDERCLOSE_DB_DSN="user:password@tcp(127.0.0.1:3306)/shop", or name a file that holds it in ORDERCLOSE_DB_DSN_FILE
 ORDERCLOSE_REDIS_URL is not set; export it, such as ORDERCLOSE_REDIS_URL="redis://127.0.0.1:6379/0", or name a file that holds it in ORDERCLOSE_REDIS_URL_FILE`
-	if !errors.Is(err, config.ErrNotSet) || err.Error() != want {
-		t.Errorf("got\n%v\nwant\n%s", err, want)
-	}
+	expect.That(t, errors.Is(err, config.ErrNotSet) && err.Error() == want, "got\n%v\nwant\n%s", err, want)
 }
 
 func TestServers_PrintWithoutSecrets(t *testing.T) {
@@ -174,9 +161,7 @@ func TestServers_PrintWithoutSecrets(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("start", "servers", &s)
 	marshaled := must.Get(json.Marshal(s))(t)
 	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%+v %#v %s %q", s, s, &s, s), log.String(), string(marshaled)} {
-		if strings.Contains(text, "hunter2") || !strings.Contains(text, "a:1") {
-			t.Errorf("printed as %s", text)
-		}
+		expect.That(t, !strings.Contains(text, "hunter2") && strings.Contains(text, "a:1"), "printed as %s", text)
 	}
 }
 
@@ -235,15 +220,11 @@ func TestFromEnviron_ReadsSeveralSecrets(t *testing.T) {
 		HTTP:    []string{"0123456789abcdef0123", "fedcba98765432100123"},
 		Payment: []string{"the-new-one-at-home", "the-old-one-not-so-new"},
 	}
-	if diff := cmp.Diff(want, got.Secrets); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if shown := fmt.Sprintf("%v %+v %#v %s", got, got, got, got); strings.Contains(shown, "0123456789") || strings.Contains(shown, "the-new-one") {
-		t.Errorf("it shows a secret: %s", shown)
-	}
-	if err := got.Require(config.EnvHTTPSecret, config.EnvPaymentSecret); err != nil {
-		t.Error(err)
-	}
+	diff := cmp.Diff(want, got.Secrets)
+	expect.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
+	shown := fmt.Sprintf("%v %+v %#v %s", got, got, got, got)
+	expect.That(t, !strings.Contains(shown, "0123456789") && !strings.Contains(shown, "the-new-one"), "it shows a secret: %s", shown)
+	expect.NoError(t, got.Require(config.EnvHTTPSecret, config.EnvPaymentSecret))
 	if err := (config.Servers{}).Require(config.EnvHTTPSecret); !errors.Is(err, config.ErrNotSet) {
 		t.Error(err)
 	}

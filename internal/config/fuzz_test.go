@@ -8,6 +8,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // FuzzParse: any file is either refused, with positions that are inside the file, or it
@@ -38,13 +40,10 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		var problems config.Problems
-		if !errors.As(err, &problems) || len(problems) == 0 || c != nil {
-			t.Fatalf("want problems only, got %v, %v", c, err)
-		}
+		must.That(t, errors.As(err, &problems) && len(problems) != 0 && c == nil, "want problems only, got %v, %v", c, err)
 		for _, p := range problems {
-			if lines := 1 + count(data); p.Line < 1 || p.Line > lines || p.Column < 1 || p.What == "" || p.Do == "" {
-				t.Errorf("the problem has no position or no hint: %#v", p)
-			}
+			lines := 1 + count(data)
+			expect.That(t, p.Line >= 1 && p.Line <= lines && p.Column >= 1 && p.What != "" && p.Do != "", "the problem has no position or no hint: %#v", p)
 		}
 	})
 }
@@ -64,18 +63,12 @@ func reliable(t *testing.T, c *config.Config) {
 	names := map[string]bool{c.Topics.Close: true, c.Topics.Replay: true, c.Topics.DeadLetter: true, c.Topics.Events: true, c.Topics.Control: true}
 	for _, b := range c.Buckets {
 		names[b.Topic] = true
-		if b.Length < 1 || b.Length > c.MaxDelay {
-			t.Errorf("bucket %+v, maximum %v", b, c.MaxDelay)
-		}
+		expect.That(t, b.Length >= 1 && b.Length <= c.MaxDelay, "bucket %+v, maximum %v", b, c.MaxDelay)
 	}
 	sorted := slices.IsSortedFunc(c.Buckets, func(a, b orderclose.Bucket) int { return int(a.Length - b.Length) })
-	if len(c.Buckets) == 0 || !sorted || len(names) != len(c.Buckets)+5 {
-		t.Errorf("buckets %+v, topics %+v", c.Buckets, c.Topics)
-	}
+	expect.That(t, len(c.Buckets) != 0 && sorted && len(names) == len(c.Buckets)+5, "buckets %+v, topics %+v", c.Buckets, c.Topics)
 	for _, delay := range c.Delays.ByCategory {
-		if delay <= 0 || delay > c.MaxDelay {
-			t.Errorf("delays %+v, maximum %v", c.Delays, c.MaxDelay)
-		}
+		expect.That(t, delay > 0 && delay <= c.MaxDelay, "delays %+v, maximum %v", c.Delays, c.MaxDelay)
 	}
 	if c.Partitions < 1 || c.Replication < 1 || c.Closer.Batch < 1 || c.Compensator.PageSize < 1 ||
 		c.Delays.Default <= 0 || c.Delays.Default > c.MaxDelay ||

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -66,16 +65,13 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		EventColumns: []string{"buyer", "total"},
 		NotBefore:    time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC),
 	}
-	if diff := cmp.Diff(want, parse(t, mapped).Orders); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, parse(t, mapped).Orders, want, "orders")
 }
 
 func TestOrders_EmptySectionIsTheReferenceSchema(t *testing.T) {
 	for _, file := range []string{"buckets: [1m]\n", "buckets: [1m]\norders:\n"} {
-		if m := parse(t, file).Orders; m != nil {
-			t.Errorf("%q maps %+v", file, m)
-		}
+		m := parse(t, file).Orders
+		expect.That(t, m == nil, "%q maps %+v", file, m)
 	}
 }
 
@@ -112,9 +108,8 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 			t.Errorf("%q for %q: %v", c.to, c.from, err)
 			continue
 		}
-		if lines := strings.Split(err.Error(), "\n"); !slices.Contains(lines, "t:"+c.want) {
-			t.Errorf("%q for %q:\n got %s\nwant t:%s", c.to, c.from, err, c.want)
-		}
+		lines := strings.Split(err.Error(), "\n")
+		expect.That(t, slices.Contains(lines, "t:"+c.want), "%q for %q:\n got %s\nwant t:%s", c.to, c.from, err, c.want)
 	}
 }
 
@@ -153,9 +148,7 @@ func TestOrders_TheShippedExampleIsValid(t *testing.T) {
 	data := must.Get(os.ReadFile(shipped))(t)
 	_, example, found := strings.Cut(string(data), "\n# orders:\n")
 	m := parse(t, "buckets: [1m]\norders:\n"+strings.ReplaceAll("\n"+example, "\n# ", "\n")).Orders
-	if !found || m == nil || len(m.Stock) == 0 || m.Due.Zone != "+08:00" {
-		t.Errorf("the example is read as %+v", m)
-	}
+	expect.That(t, found && m != nil && len(m.Stock) != 0 && m.Due.Zone == "+08:00", "the example is read as %+v", m)
 }
 
 // Keys that take one column or table, or several of them.
@@ -194,9 +187,7 @@ orders:
 				{Table: "p", SKU: mapping.Key{Column: "id"}, Line: "product", Available: "total"}},
 		}
 		change(want)
-		if diff := cmp.Diff(want, parse(t, base+lines+rest).Orders); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", lines, diff)
-		}
+		expect.Same(t, parse(t, base+lines+rest).Orders, want, "%q", lines)
 	}
 	for lines, want := range map[string]string{
 		"  lock: [a, b]\n":                          `t:7:13: orders.lock: is a second lock of the same kind; map one number and one time at most`,
@@ -207,9 +198,7 @@ orders:
 		"  closed_at: [{column: x, type: date}]\n":  `t:7:33: orders.closed_at.type: "date" is not a type of a time`,
 	} {
 		_, err := config.Parse("t", []byte(base+lines+rest))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v\nwant %s", lines, err, want)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%q: got %v\nwant %s", lines, err, want)
 	}
 	for from, want := range map[string]string{
 		"table: p, ":       `orders.stock[1].table: the name is missing`,
@@ -220,8 +209,6 @@ orders:
 	} {
 		to := map[string]string{"table: p": "table: st", "line: product": "line: a b", "available: total": "line: product"}[from]
 		_, err := config.Parse("t", []byte(base+strings.Replace(rest, from, to, 1)))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v\nwant %s", from, err, want)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%q: got %v\nwant %s", from, err, want)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 const (
@@ -306,9 +308,7 @@ var refusals = []struct {
 	{"an indentation that is off", "buckets: [1m]\ndelays:\n  default: 1m\n max: 3d\npartitions: 2\n", []string{
 		"t:4:2: this is not YAML: did not find expected key; " + hintYAML,
 	}},
-	{"a colon left out", "buckets: [1m]\ndelays\n  max: 3d\n", []string{
-		"t:2:1: this is not YAML: could not find expected ':'; " + hintYAML,
-	}},
+	{"a colon left out", "buckets: [1m]\ndelays\n  max: 3d\n", []string{"t:2:1: this is not YAML: could not find expected ':'; " + hintYAML}},
 	{"an alias without a target", "buckets: [1m]\ntopics: {close: *nope}\n", []string{
 		"t:2:1: this is not YAML: unknown anchor 'nope' referenced; " + hintYAML,
 	}},
@@ -326,12 +326,9 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 	for _, row := range refusals {
 		t.Run(row.name, func(t *testing.T) {
 			c, err := config.Parse("t", []byte(row.file))
-			if err == nil {
-				t.Fatalf("accepted as %+v", c)
-			}
-			if diff := cmp.Diff(row.want, strings.Split(err.Error(), "\n")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.That(t, err != nil, "accepted as %+v", c)
+			diff := cmp.Diff(row.want, strings.Split(err.Error(), "\n"))
+			expect.That(t, diff == "", "(-want +got):\n%s", diff)
 		})
 	}
 }
@@ -339,27 +336,19 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 func TestParse_ErrorUnwrapsToProblems(t *testing.T) {
 	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, mixed: both}\n"))
 	var all config.Problems
-	if !errors.As(err, &all) || len(all) != 2 {
-		t.Fatalf("want two problems, got %v", err)
-	}
+	must.That(t, errors.As(err, &all) && len(all) == 2, "want two problems, got %v", err)
 	var one config.Problem
-	if !errors.As(err, &one) {
-		t.Fatal("errors.As finds no Problem")
-	}
+	must.That(t, errors.As(err, &one), "errors.As finds no Problem")
 	want := config.Problem{File: "t", Line: 2, Column: 15, Path: "delays.max",
 		What: "10m is shorter than delays.default, 30m", Do: "raise it or set delays.default"}
-	if diff := cmp.Diff(want, one); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, one, want, "problem")
 }
 
 func TestParse_RefusesALargeBrokenFileQuickly(t *testing.T) {
 	file := "buckets: [1m]\ndelays:\n  categories:\n" + strings.Repeat("    a: 1m\n", 20_000) + "closer: [\n"
 	_, err := config.Parse("t", []byte(file))
 	var p config.Problem
-	if !errors.As(err, &p) || !strings.HasPrefix(p.What, "this is not YAML") || p.Line < 20_000 {
-		t.Errorf("got %v", err)
-	}
+	expect.That(t, errors.As(err, &p) && strings.HasPrefix(p.What, "this is not YAML") && p.Line >= 20_000, "got %v", err)
 }
 
 func TestParseDuration_AcceptsGoNotationAndDays(t *testing.T) {
@@ -375,9 +364,8 @@ func TestParseDuration_AcceptsGoNotationAndDays(t *testing.T) {
 		"2562047h":  2562047 * time.Hour,
 		"1000000us": time.Second,
 	} {
-		if got, err := config.ParseDuration(text); err != nil || got != want {
-			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
-		}
+		got, err := config.ParseDuration(text)
+		expect.That(t, err == nil && got == want, "%q: got %v, %v; want %v", text, got, err, want)
 	}
 }
 
@@ -404,9 +392,8 @@ func TestParseDuration_RefusesOtherText(t *testing.T) {
 		"1500us":      `"1500us" is not a whole number of milliseconds`,
 		"1d1ns":       `"1d1ns" is not a whole number of milliseconds`,
 	} {
-		if got, err := config.ParseDuration(text); err == nil || err.Error() != want {
-			t.Errorf("%q:\n got %v, %v\nwant %s", text, got, err, want)
-		}
+		got, err := config.ParseDuration(text)
+		expect.That(t, err != nil && err.Error() == want, "%q:\n got %v, %v\nwant %s", text, got, err, want)
 	}
 }
 
@@ -415,8 +402,7 @@ func TestParseDuration_ReadsTheOutputOfFormatDuration(t *testing.T) {
 		unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}).Draw(t, "unit")
 		d := time.Duration(rapid.Int64Range(1, 100_000).Draw(t, "n")) * unit
 		text := config.FormatDuration(d)
-		if got, err := config.ParseDuration(text); err != nil || got != d {
-			t.Fatalf("%v is written %q and read as %v, %v", d, text, got, err)
-		}
+		got, err := config.ParseDuration(text)
+		must.That(t, err == nil && got == d, "%v is written %q and read as %v, %v", d, text, got, err)
 	})
 }

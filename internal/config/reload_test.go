@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -38,18 +39,15 @@ func newRig(t *testing.T, content string) *rig {
 
 func (r *rig) write(content string) {
 	r.t.Helper()
-	if err := os.WriteFile(r.path, []byte(content), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, os.WriteFile(r.path, []byte(content), 0o600))
 }
 
 // check makes the Reloader check the file. taken is the expected number of applied
 // configurations since the start, and ok whether the last check was accepted.
 func (r *rig) check(when string, taken int, ok bool) {
 	r.t.Helper()
-	if _, err := r.Reloader.check(r.t.Context(), false); (err == nil) != ok {
-		r.t.Errorf("%s: %v", when, err)
-	}
+	_, err := r.Reloader.check(r.t.Context(), false)
+	expect.That(r.t, (err == nil) == ok, "%s: %v", when, err)
 	if len(r.taken) != taken || r.reported[len(r.reported)-1] != ok {
 		r.t.Errorf("%s: applied %d times, want %d; reported %v, want %v", when, len(r.taken), taken, r.reported, ok)
 	}
@@ -63,9 +61,7 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	r.check("changed", 1, true)
 	reported := len(r.reported)
 	r.check("the same content", 1, true)
-	if len(r.reported) != reported {
-		t.Error("the same content was checked again")
-	}
+	expect.Equal(t, len(r.reported), reported, "the same content was checked again")
 	r.write("buckets: [10s, 1m, 5m]\ndelays: {default: 0s}\n")
 	r.check("half of it is wrong", 1, false)
 	r.check("and still is", 1, false)

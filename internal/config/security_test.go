@@ -22,6 +22,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -75,9 +76,7 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 			t.Errorf("%v: %v", row.env, err)
 			continue
 		}
-		if got := s.Kafka.String(); got != row.want {
-			t.Errorf("%v is %s, want %s", row.env, got, row.want)
-		}
+		expect.Equal(t, s.Kafka.String(), row.want, "%v", row.env)
 		if s.Kafka.TLS != nil && (s.Kafka.TLS.RootCAs != nil) != row.ca {
 			t.Errorf("%v: the CA is wrong", row.env)
 		}
@@ -92,9 +91,8 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 		} else if s.Kafka.SASL != nil && row.want != "not encrypted, SASL AWS_MSK_IAM" && s.Kafka.SASL.Password != "hunter2" {
 			t.Errorf("%v: the password is wrong", row.env)
 		}
-		if text := fmt.Sprintf("%v %+v %#v", s, &s, s); strings.Contains(text, "hunter2") {
-			t.Errorf("printed as %s", text)
-		}
+		text := fmt.Sprintf("%v %+v %#v", s, &s, s)
+		expect.That(t, !strings.Contains(text, "hunter2"), "printed as %s", text)
 	}
 }
 
@@ -188,13 +186,9 @@ func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	first := shown(t, s.Kafka)
 	makePair(t, dir, "relay")
 	second := shown(t, s.Kafka)
-	if second == first {
-		t.Error("the old certificate is presented")
-	}
+	expect.That(t, second != first, "the old certificate is presented")
 	write(t, key, "half of a k")
-	if shown(t, s.Kafka) != second {
-		t.Error("while the files are being replaced, the last matching pair is not presented")
-	}
+	expect.Equal(t, shown(t, s.Kafka), second, "while the files are being replaced, the last matching pair is not presented")
 }
 
 // shown returns the certificate that a broker sees.
@@ -230,9 +224,7 @@ func TestFromEnviron_ReadsTheTLSFilesOfDatabaseAndRedis(t *testing.T) {
 				continue
 			}
 			c := server.of(s)
-			if (c != nil) != row.tls {
-				t.Errorf("%v: TLS is %v", row.env, c)
-			}
+			expect.That(t, (c != nil) == row.tls, "%v: TLS is %v", row.env, c)
 			if c != nil && ((c.RootCAs != nil) != row.ca || (c.GetClientCertificate != nil) != row.present || c.InsecureSkipVerify || c.MinVersion != tls.VersionTLS12) {
 				t.Errorf("%v: wrong configuration %+v", row.env, c)
 			}
@@ -257,7 +249,5 @@ func TestFromEnviron_ReadsTheTLSFilesOfDatabaseAndRedis(t *testing.T) {
 // A command that uses one server does not read the files of the others.
 func TestFromEnviron_ReadsOnlyTheFilesOfTheNamedServers(t *testing.T) {
 	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_DB_TLS_CA_FILE": "no/such", "ORDERCLOSE_REDIS_TLS_CA_FILE": "no/such"}
-	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(config.FromEnviron(env.lookup, config.EnvBrokers)))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -39,37 +40,27 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 		headers += fmt.Sprintf("%s: %s\n", h.Key, h.Value)
 	}
 	for name, want := range map[string]string{"text key": string(m.Key) + "\n", "json value": string(m.Value) + "\n", "text headers": headers} {
-		if diff := cmp.Diff(want, block(t, doc, name)); diff != "" {
-			t.Errorf("%s (-code +wire.md):\n%s", name, diff)
-		}
+		diff := cmp.Diff(want, block(t, doc, name))
+		expect.That(t, diff == "", "%s (-code +wire.md):\n%s", name, diff)
 	}
 	for _, length := range []string{fmt.Sprintf("Key, %d bytes", len(m.Key)), fmt.Sprintf("Value, %d bytes", len(m.Value))} {
-		if !strings.Contains(doc, length) {
-			t.Errorf("wire.md does not contain %q", length)
-		}
+		expect.That(t, strings.Contains(doc, length), "wire.md does not contain %q", length)
 	}
 }
 
 func TestWire_TheExampleIsDecodedAndRoutedAsDocumented(t *testing.T) {
 	doc := wireTables(t)
-	m := wire.Message{
-		Key:   []byte(strings.TrimSpace(block(t, doc, "text key"))),
-		Value: []byte(strings.TrimSpace(block(t, doc, "json value"))),
-	}
+	m := wire.Message{Key: []byte(strings.TrimSpace(block(t, doc, "text key"))), Value: []byte(strings.TrimSpace(block(t, doc, "json value")))}
 	for line := range strings.Lines(block(t, doc, "text headers")) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		m.Headers = append(m.Headers, wire.Header{Key: key, Value: []byte(value)})
 	}
 	r := must.Get(m.Decode())(t)
-	if !r.Release.Equal(r.Order.Due) {
-		t.Errorf("header due is %v and due_at %v", r.Release, r.Order.Due)
-	}
+	expect.That(t, r.Release.Equal(r.Order.Due), "header due is %v and due_at %v", r.Release, r.Order.Due)
 	c := config.Default()
 	topic := c.Buckets.Pick(r.Order.Due.Sub(r.Order.CreatedAt.Add(30 * time.Second))).Topic
 	want := fmt.Sprintf("goes to partition %d of %d of\n`%s`", int(murmur2(m.Key)&0x7fffffff)%c.Partitions, c.Partitions, topic)
-	if !strings.Contains(doc, want) {
-		t.Errorf("wire.md does not contain %q", want)
-	}
+	expect.That(t, strings.Contains(doc, want), "wire.md does not contain %q", want)
 }
 
 func TestWire_ListsTheDefaultBuckets(t *testing.T) {
@@ -82,9 +73,8 @@ func TestWire_ListsTheDefaultBuckets(t *testing.T) {
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", b.Topic, orderclose.ShortDuration(b.Length),
 			orderclose.ShortDuration(b.Tolerance()), orderclose.ShortDuration(from)))
 	}
-	if diff := cmp.Diff(want, rows(t, wireTables(t), "| topic |")); diff != "" {
-		t.Errorf("(-code +wire.md):\n%s", diff)
-	}
+	diff := cmp.Diff(want, rows(t, wireTables(t), "| topic |"))
+	expect.That(t, diff == "", "(-code +wire.md):\n%s", diff)
 }
 
 func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
@@ -92,9 +82,7 @@ func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
 		key := strings.Trim(strings.Split(row, "|")[1], " `")
 		h := murmur2([]byte(key))
 		want := fmt.Sprintf("| `%s` | `%08x` | %d | %d |", key, h, int32(h), (h&0x7fffffff)%12)
-		if row != want {
-			t.Errorf("got  %s\nwant %s", row, want)
-		}
+		expect.That(t, row == want, "got  %s\nwant %s", row, want)
 	}
 }
 
@@ -114,23 +102,18 @@ func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 		wire.HeaderCause, wire.HeaderDetail, wire.HeaderStage,
 		wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset,
 	}
-	if diff := cmp.Diff(want, headers); diff != "" {
-		t.Errorf("headers (-code +wire.md):\n%s", diff)
-	}
+	diff := cmp.Diff(want, headers)
+	expect.That(t, diff == "", "headers (-code +wire.md):\n%s", diff)
 	causes := strings.Join(words("| `cause` | what"), " ")
 	for _, err := range wire.Reasons() {
-		if !strings.Contains(causes, err.Error()) {
-			t.Errorf("wire.md does not list the cause %v", err)
-		}
+		expect.That(t, strings.Contains(causes, err.Error()), "wire.md does not list the cause %v", err)
 	}
 	for _, limit := range []string{
 		fmt.Sprintf("at most %d KB of it", wire.MaxDeadKey>>10), fmt.Sprintf("most %d KB", wire.MaxDeadValue>>10),
 		fmt.Sprintf("%d KB each", wire.MaxDeadHeader>>10), fmt.Sprintf("1 to %d bytes", orderclose.MaxIDBytes),
 		"at most " + strconv.Itoa(int(orderclose.MaxTolerance/time.Second)) + " s",
 	} {
-		if !strings.Contains(doc, limit) {
-			t.Errorf("wire.md does not contain %q", limit)
-		}
+		expect.That(t, strings.Contains(doc, limit), "wire.md does not contain %q", limit)
 	}
 }
 
@@ -141,9 +124,7 @@ func TestMurmur2_EqualsJavas(t *testing.T) {
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
 	} {
-		if got := int32(murmur2([]byte(key))); got != want {
-			t.Errorf("%q: %d, want %d", key, got, want)
-		}
+		expect.Equal(t, int32(murmur2([]byte(key))), want, "%q", key)
 	}
 }
 
@@ -179,9 +160,8 @@ func TestWire_TheEventEqualsTheEncodedEvent(t *testing.T) {
 		OrderID: id, Category: "virtual", Due: due, ClosedAt: due.Add(2 * time.Millisecond), Path: orderclose.PathPipeline, Version: 2,
 		Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: wire.ReleaseKey(id, "ink", "close")}},
 	}.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json event")); err != nil || diff != "" {
-		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
-	}
+	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json event"))
+	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
 }
 
 func TestWire_TheEventOfALatePaymentEqualsTheEncodedEvent(t *testing.T) {
@@ -189,9 +169,8 @@ func TestWire_TheEventOfALatePaymentEqualsTheEncodedEvent(t *testing.T) {
 		OrderID: "ORD-20260301-000017", PaymentID: "pi_3Nabc", Amount: 1250, Currency: "EUR", Source: "callback",
 		FoundAt: time.Date(2026, 3, 1, 12, 5, 3, 250_000_000, time.UTC),
 	}.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late")); err != nil || diff != "" {
-		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
-	}
+	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late"))
+	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("a reader of closes gets %v", err)
 	}
@@ -217,9 +196,8 @@ func TestWire_TheVerdictOfAShadowRunEqualsTheCode(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	v := wire.ShadowVerdict{OrderID: "ORD-20260301-000017", Verdict: orderclose.Closed, Due: at, At: at.Add(3 * time.Millisecond), Path: orderclose.PathPipeline}
 	m := v.Encode()
-	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json shadow")); diff != "" || string(m.Key) != v.OrderID {
-		t.Errorf("key %s (-code +wire.md):\n%s", m.Key, diff)
-	}
+	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json shadow"))
+	expect.That(t, diff == "" && string(m.Key) == v.OrderID, "key %s (-code +wire.md):\n%s", m.Key, diff)
 }
 
 func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
@@ -229,25 +207,21 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "compensator@shop-1:17:9464", Why: wire.SweepPeriod, PeriodMillis: 3_600_000,
 		Found: 2, Closed: 1, AlreadyPaid: 1, Causes: map[string]int{"relay_behind": 1}, OldestDue: due,
 	}.Encode()
-	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep")); err != nil || diff != "" || string(m.Key) != "sweep" {
-		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
-	}
+	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep"))
+	expect.That(t, err == nil && diff == "" && string(m.Key) == "sweep", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 }
 
 func TestWire_TheRecordOfAProcessEqualsTheCode(t *testing.T) {
 	m, err := wire.Process{Name: "compensator@shop-1:17:9464", Version: "v1.2.0", EverySeconds: 60, Delays: map[string]int64{"": 1_800_000, "virtual": 300_000}, File: "3f0a9c21d4"}.Encode()
-	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json process")); err != nil || diff != "" || string(m.Key) != "process" {
-		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
-	}
+	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json process"))
+	expect.That(t, err == nil && diff == "" && string(m.Key) == "process", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 }
 
 // block returns the content of the fenced block that begins with ```name.
 func block(t *testing.T, doc, name string) string {
 	t.Helper()
 	m := regexp.MustCompile("(?s)```" + name + "\n(.*?)```").FindStringSubmatch(doc)
-	if m == nil {
-		t.Fatalf("wire.md has no block %q", name)
-	}
+	must.That(t, m != nil, "wire.md has no block %q", name)
 	return m[1]
 }
 
@@ -263,8 +237,6 @@ func rows(t *testing.T, doc, header string) (rows []string) {
 			rows = append(rows, line)
 		}
 	}
-	if !found || len(rows) == 0 {
-		t.Fatalf("wire.md has no table %q", header)
-	}
+	must.That(t, found && len(rows) != 0, "wire.md has no table %q", header)
 	return rows
 }

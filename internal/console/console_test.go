@@ -24,6 +24,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -48,23 +49,15 @@ type rig struct {
 func newRig(t *testing.T, change ...func(*Options)) *rig {
 	t.Helper()
 	t.Parallel()
-	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	must.Do(t, err)
+	broker := must.Get(kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})))(t)
 	t.Cleanup(broker.Close)
 	r := &rig{t: t, broker: broker}
-	if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")); err != nil {
-		t.Fatal(err)
-	}
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}); err != nil {
-		t.Fatal(err)
-	}
+	r.cfg = must.Get(config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")))(t)
+	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(r.kafka.Close)
-	if _, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg)); err != nil {
-		t.Fatal(err)
-	}
-	if r.store, err = sqlite.Open(sqlite.Memory, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
+	must.That(t, err == nil, "%v", err)
+	r.store = must.Get(sqlite.Open(sqlite.Memory, nil))(t)
 	t.Cleanup(func() { _ = r.store.Close() })
 	must.Do(t, r.store.Migrate(t.Context()))
 	o := Options{
@@ -77,9 +70,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	for _, f := range change {
 		f(&o)
 	}
-	if r.c, err = New(o); err != nil {
-		t.Fatal(err)
-	}
+	r.c = must.Get(New(o))(t)
 	server := httptest.NewServer(r.c.Handler())
 	t.Cleanup(func() {
 		r.c.Close()
@@ -116,9 +107,7 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 func (r *rig) open(path string) string {
 	r.t.Helper()
 	res, body := r.do(http.MethodGet, path, "en", nil)
-	if res.StatusCode != http.StatusOK {
-		r.t.Fatalf("%s: %s\n%s", path, res.Status, body)
-	}
+	must.That(r.t, res.StatusCode == http.StatusOK, "%s: %s\n%s", path, res.Status, body)
 	return body
 }
 
@@ -132,9 +121,8 @@ func (r *rig) json(method, path, body string, into any) int {
 	}
 	res := must.Get(http.DefaultClient.Do(req))(r.t)
 	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
-		r.t.Fatalf("%s %s: %v", method, path, err)
-	}
+	err := json.NewDecoder(res.Body).Decode(into)
+	must.That(r.t, err == nil, "%s %s: %v", method, path, err)
 	return res.StatusCode
 }
 
@@ -144,9 +132,7 @@ func (r *rig) addOrder(id, topic string, due time.Time) {
 	o := orderclose.Order{ID: id, Category: "ticket", CreatedAt: due.Add(-time.Hour), Due: due}
 	must.Do(r.t, scenario.OrdersOf(r.store).CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}))
 	m := must.Get(wire.Record{Order: o, Release: due}.Encode())(r.t)
-	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), 2), []wire.Message{m}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), 2), []wire.Message{m}))(r.t)
 }
 
 func (r *rig) putStock(sku string) {
@@ -157,9 +143,7 @@ func (r *rig) putStock(sku string) {
 func contains(t *testing.T, body string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
-		if !strings.Contains(body, want) {
-			t.Errorf("the page lacks %q:\n%s", want, body)
-		}
+		expect.That(t, strings.Contains(body, want), "the page lacks %q:\n%s", want, body)
 	}
 }
 
@@ -177,9 +161,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
 	contains(t, page, `<html lang="zh">`, "订单关闭已经或即将延迟")
-	if got := res.Header.Get("Content-Language"); got != "zh" {
-		t.Errorf("Content-Language %q", got)
-	}
+	expect.Equal(t, res.Header.Get("Content-Language"), "zh", "Content-Language")
 	var status statusAnswer
 	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.ActNow || status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
 		t.Errorf("%d: %+v", code, status)
@@ -197,9 +179,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	}
 	r.c.asks.Overdue.Forget()
 	page := r.open("/")
-	if strings.Index(page, `id="overdue"`) > strings.Index(page, `id="problems"`) {
-		t.Error("the number of overdue orders stands below the problems")
-	}
+	expect.That(t, strings.Index(page, `id="overdue"`) <= strings.Index(page, `id="problems"`), "the number of overdue orders stands below the problems")
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	must.Do(t, r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"))
@@ -207,9 +187,8 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	r.c.asks.Pauses.Forget()
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
 	var status statusAnswer
-	if r.json(http.MethodGet, "/api/v1/status", "", &status); status.Overdue.Value == nil || status.Overdue.Value.Orders != 2 || status.Overdue.Value.Paused != 12 {
-		t.Errorf("%+v", status.Overdue)
-	}
+	r.json(http.MethodGet, "/api/v1/status", "", &status)
+	expect.That(t, status.Overdue.Value != nil && status.Overdue.Value.Orders == 2 && status.Overdue.Value.Paused == 12, "%+v", status.Overdue)
 }
 
 func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
@@ -236,21 +215,14 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}))(t)
 	res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"closed"}})
 	contains(t, page, "handed to the closer", "closed by pipeline", "2 of ink came back", `id="timeline"`)
-	if res.StatusCode != http.StatusOK {
-		t.Error(res.Status)
-	}
+	expect.Equal(t, res.StatusCode, http.StatusOK, "status")
 	res, page = r.do(http.MethodPost, "/order", "en", url.Values{"id": {"nobody"}})
 	contains(t, page, "This order was found nowhere", "order-close/")
-	if res.StatusCode != http.StatusNotFound {
-		t.Error(res.Status)
-	}
+	expect.Equal(t, res.StatusCode, http.StatusNotFound, "status")
 	var h ops.History
-	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"closed"}`, &h); code != http.StatusOK || h.Database.Receipt == nil || len(h.Timeline) < 4 {
-		t.Errorf("%d: %+v", code, h)
-	}
-	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h); code != http.StatusNotFound {
-		t.Error(code)
-	}
+	code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"closed"}`, &h)
+	expect.That(t, code == http.StatusOK && h.Database.Receipt != nil && len(h.Timeline) >= 4, "%d: %+v", code, h)
+	expect.Equal(t, r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h), http.StatusNotFound, "status of an unknown order")
 }
 
 // The page of an order says which rule matches now, and whether the row was written by it.
@@ -259,10 +231,7 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 	r.putStock("ink")
 	r.addOrder("o", "order-close", time.Now().Add(30*time.Minute))
 	show := func(rules string) string {
-		var err error
-		if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays:\n  categories: {ticket: 7m}\n"+rules)); err != nil {
-			t.Fatal(err)
-		}
+		r.cfg = must.Get(config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays:\n  categories: {ticket: 7m}\n"+rules)))(t)
 		_, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"o"}})
 		return page
 	}
@@ -272,17 +241,15 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 	contains(t, show("  rules:\n  - {match: {}, never: true}\n"), "If the order was written now, it would never be closed.")
 	must.Get(r.store.DB().Exec("UPDATE orders SET expire_at = ?", orderclose.NeverDue.UnixMilli()))(t)
 	page = show("  rules:\n  - {match: {}, never: true}\n")
-	if contains(t, page, "<dd>never</dd>", "unpaid, and never closed"); strings.Contains(page, "order-differs") {
-		t.Error("the row is what the rule gives, and the page says that they differ")
-	}
+	contains(t, page, "<dd>never</dd>", "unpaid, and never closed")
+	expect.That(t, !strings.Contains(page, "order-differs"), "the row is what the rule gives, and the page says that they differ")
 
 	show("  rules:\n  - {match: {category: ticket}, after: 3m}\n  - {match: {}, never: true}\n")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"ticket"}})
 	contains(t, page, "after 3m", "<li>delay_1m × 3</li>", "<code>delays.rules[0]</code>", `<ol id="rules"`, "every order: never")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
-	if contains(t, page, "is never closed, and has no record"); strings.Contains(page, "<li>order-close</li>") {
-		t.Error("an order without a record has a way")
-	}
+	contains(t, page, "is never closed, and has no record")
+	expect.That(t, !strings.Contains(page, "<li>order-close</li>"), "an order without a record has a way")
 }
 
 func TestPages_ShowHostileTextHarmless(t *testing.T) {
@@ -293,9 +260,7 @@ func TestPages_ShowHostileTextHarmless(t *testing.T) {
 			t.Errorf("%.40q: %s, %d bytes\n%.3000s", id, res.Status, len(page), page)
 		}
 		_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {id}})
-		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") {
-			t.Errorf("%.40q:\n%.3000s", id, page)
-		}
+		expect.That(t, !strings.Contains(page, "<script>alert") && !strings.Contains(page, "<img"), "%.40q:\n%.3000s", id, page)
 	}
 	if res, _ := r.do(http.MethodPost, "/order", "en", url.Values{"id": {strings.Repeat("x", 2<<20)}}); res.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large form: %s", res.Status)
@@ -309,12 +274,9 @@ func TestDelays_CalculatesTheWayOfAnOrder(t *testing.T) {
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
 	contains(t, page, "so the default holds", "after 30m")
 	var way delayRoute
-	if code := r.json(http.MethodPost, "/api/v1/delays", `{"category":"ticket"}`, &way); code != http.StatusOK || way.Due.Sub(way.Made) != 7*time.Minute || way.Path.Appends != 8 {
-		t.Errorf("%d: %+v", code, way)
-	}
-	if code := r.json(http.MethodPost, "/api/v1/delays", `{"categories":1}`, &struct{}{}); code != http.StatusBadRequest {
-		t.Errorf("an unknown field: %d", code)
-	}
+	code := r.json(http.MethodPost, "/api/v1/delays", `{"category":"ticket"}`, &way)
+	expect.That(t, code == http.StatusOK && way.Due.Sub(way.Made) == 7*time.Minute && way.Path.Appends == 8, "%d: %+v", code, way)
+	expect.Equal(t, r.json(http.MethodPost, "/api/v1/delays", `{"categories":1}`, &struct{}{}), http.StatusBadRequest, "an unknown field")
 }
 
 func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
@@ -347,9 +309,8 @@ func TestBasePath_IsInEveryLink(t *testing.T) {
 	for _, path := range []string{"/", "/order", "/delays"} {
 		page := r.open(path)
 		for _, attribute := range []string{`href="/`, `src="/`, `action="/`, `data-live="/`} {
-			if rest := strings.ReplaceAll(page, attribute+"tools/orderclose/", ""); strings.Contains(rest, attribute) {
-				t.Errorf("%s has %s without the base path:\n%s", path, attribute, page)
-			}
+			rest := strings.ReplaceAll(page, attribute+"tools/orderclose/", "")
+			expect.That(t, !strings.Contains(rest, attribute), "%s has %s without the base path:\n%s", path, attribute, page)
 		}
 	}
 	res, _ := r.do(http.MethodPost, "/language", "en", url.Values{"lang": {"zh"}, "path": {"/delays"}})
@@ -365,13 +326,11 @@ func TestBasePath_IsInEveryLink(t *testing.T) {
 
 func TestNotFound(t *testing.T) {
 	r := newRig(t)
-	if res, page := r.do(http.MethodGet, "/nothing", "en", nil); res.StatusCode != http.StatusNotFound || !strings.Contains(page, "no such page") {
-		t.Errorf("%s\n%s", res.Status, page)
-	}
+	res, page := r.do(http.MethodGet, "/nothing", "en", nil)
+	expect.That(t, res.StatusCode == http.StatusNotFound && strings.Contains(page, "no such page"), "%s\n%s", res.Status, page)
 	var e struct{ Error string }
-	if code := r.json(http.MethodGet, "/api/v1/nothing", "", &e); code != http.StatusNotFound || e.Error == "" {
-		t.Errorf("%d %+v", code, e)
-	}
+	code := r.json(http.MethodGet, "/api/v1/nothing", "", &e)
+	expect.That(t, code == http.StatusNotFound && e.Error != "", "%d %+v", code, e)
 }
 
 // A form that cannot be read is refused whole, in place of being read as far as it goes.
@@ -383,9 +342,7 @@ func TestConsole_RefusesABrokenForm(t *testing.T) {
 		req.Header.Set("X-User", r.user)
 		res := must.Get(http.DefaultClient.Do(req))(t)
 		res.Body.Close()
-		if res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s answers %s", path, res.Status)
-		}
+		expect.Equal(t, res.StatusCode, http.StatusBadRequest, "%s answers %s", path, res.Status)
 	}
 }
 
@@ -414,9 +371,7 @@ func TestSweeps_ListOnlyLossesOfRecordsThatWaited(t *testing.T) {
 	}
 	page := r.open("/sweeps")
 	contains(t, page, "<td>delay_1h/0</td><td class=\"n\">1,413</td>", `<p id="no-loss">`)
-	if strings.Contains(page, "first start</td>") {
-		t.Error("the page lists a notice without a loss")
-	}
+	expect.That(t, !strings.Contains(page, "first start</td>"), "the page lists a notice without a loss")
 }
 
 func TestDelays_ShowWhenTheyChanged(t *testing.T) {
@@ -434,9 +389,8 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>", `<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
 	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="urgent"`)
 	var sweeps answer[ops.Sweeps]
-	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps); code != http.StatusOK || len(sweeps.Value.Delays) != 1 || sweeps.Value.Delays[0].To != "7m" {
-		t.Errorf("%d: %+v", code, sweeps)
-	}
+	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps)
+	expect.That(t, code == http.StatusOK && len(sweeps.Value.Delays) == 1 && sweeps.Value.Delays[0].To == "7m", "%d: %+v", code, sweeps)
 }
 
 func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {

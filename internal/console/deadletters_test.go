@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -41,22 +42,16 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 	r.indexed(120)
 	page := r.open("/dead-letters")
 	contains(t, page, `data-cause="failed"`, `<td class="n">60</td>`, `<tr data-at="0/119">`, `<a id="older" rel="next" href="?after=0%2F70">`, `<form id="plan-redrive"`)
-	if n := strings.Count(page, "<tr data-at="); n != 50 {
-		t.Errorf("the page lists %d", n)
-	}
+	expect.Equal(t, strings.Count(page, "<tr data-at="), 50, "dead letters on the page")
 	page = r.open("/dead-letters?cause=failed&after=0/118")
 	contains(t, page, `<tr data-at="0/116">`, `<option value="failed" selected>`)
-	if strings.Contains(page, `data-at="0/117"`) {
-		t.Error("a dead letter of another cause is listed")
-	}
+	expect.That(t, !strings.Contains(page, `data-at="0/117"`), "a dead letter of another cause is listed")
 	contains(t, r.open("/dead-letters?topic=order-close"), `data-at="0/119"`)
 	contains(t, r.open("/dead-letters?topic=nothing"), `id="no-letters"`)
 	contains(t, r.open("/dead-letters?since=2100-01-01T00:00"), `id="no-letters"`)
 	_, page = r.do(http.MethodPost, "/dead-letters", "en", url.Values{"order": {"order-7"}, "all": {"1"}})
 	contains(t, page, `data-at="0/7"`)
-	if n := strings.Count(page, "<tr data-at="); n != 1 {
-		t.Errorf("%d dead letters of one order", n)
-	}
+	expect.Equal(t, strings.Count(page, "<tr data-at="), 1, "dead letters of one order")
 	for _, bad := range []string{"?after=x", "?since=soon"} {
 		if res, _ := r.do(http.MethodGet, "/dead-letters"+bad, "en", nil); res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %s", bad, res.Status)
@@ -106,17 +101,15 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	r.addOrder("a<b>", "order-close", time.Now().Add(-time.Minute))
 	must.Get(r.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a<b>"}}))(t)
 	tx := must.Get(r.store.DB().BeginTx(t.Context(), nil))(t)
-	if _, err := r.store.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"}); err != nil || tx.Commit() != nil {
-		t.Fatal(err)
-	}
+	_, err := r.store.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"})
+	must.That(t, err == nil && tx.Commit() == nil, "%v", err)
 	r.c.late.Forget()
 	r.c.asks.Late.Forget()
 	contains(t, r.open("/payments"), `<tr data-late="1">`, "a&lt;b&gt;", "pi_&lt;1&gt;", "1250 EUR", "the provider&#39;s callback", `value="refunded"`, `value="reopened"`)
 	contains(t, r.open("/"), `data-kind="payments_late"`, "orderclose payments late")
 	var listed answer[[]store.LatePayment]
-	if code := r.json(http.MethodGet, "/api/v1/payments", "", &listed); code != http.StatusOK || len(*listed.Value) != 1 || (*listed.Value)[0].Amount != 1250 {
-		t.Errorf("%d %+v", code, listed)
-	}
+	code := r.json(http.MethodGet, "/api/v1/payments", "", &listed)
+	expect.That(t, code == http.StatusOK && len(*listed.Value) == 1 && (*listed.Value)[0].Amount == 1250, "%d %+v", code, listed)
 
 	path, page := r.plan(url.Values{"kind": {"refunded"}, "late": {"1"}})
 	contains(t, page, `data-state="planned"`, "pi_&lt;1&gt;", `id="effect"`)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -43,15 +44,10 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 10 || rates.Lines[1].Last != 5 || rates.Most != 10 || rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {
 		t.Errorf("%+v", all)
 	}
-	if late := all[2].Lines[1]; late.Last != 1.5 || late.Points != "0,50 333,50 667,50 " {
-		t.Errorf("the lateness was measured in the second minute, and holds for two: %+v", late)
-	}
-	if all[1].Lines[0].Last != 1907 || all[2].Lines[0].Points != "0,100 333,67 667,33 1000,0 " {
-		t.Errorf("%+v", all)
-	}
-	if trends(samples[:1]) != nil {
-		t.Error("one sample has no rate")
-	}
+	late := all[2].Lines[1]
+	expect.That(t, late.Last == 1.5 && late.Points == "0,50 333,50 667,50 ", "the lateness was measured in the second minute, and holds for two: %+v", late)
+	expect.That(t, all[1].Lines[0].Last == 1907 && all[2].Lines[0].Points == "0,100 333,67 667,33 1000,0 ", "%+v", all)
+	expect.That(t, trends(samples[:1]) == nil, "one sample has no rate")
 }
 
 // While a page is open a status comes each ten seconds: the newest is shown at once, and one a minute is kept.
@@ -71,9 +67,7 @@ func TestHistory_IsBounded(t *testing.T) {
 	h.add(unread, ops.Lateness{}, topics)
 	unread.Topics[0] = ops.TopicStatus{Topic: "delay_1m", Problem: "no such topic"}
 	h.add(unread, ops.Lateness{}, topics)
-	if h.samples()[maxSamples-1].At != samples[maxSamples-1].At {
-		t.Error("what could not be read counts as 0")
-	}
+	expect.Equal(t, h.samples()[maxSamples-1].At, samples[maxSamples-1].At, "what could not be read counts as 0")
 }
 
 func TestNow_ShowsTheLastHours(t *testing.T) {
@@ -87,9 +81,8 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 	page := r.open("/")
 	contains(t, page, `id="history"`, "New/s: 20", "Handled/s: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
 	var all []sample
-	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 2 || fmt.Sprintf("%.0f", *all[0].Created) != "20" {
-		t.Errorf("%d %+v", code, all)
-	}
+	code := r.json(http.MethodGet, "/api/v1/history", "", &all)
+	expect.That(t, code == http.StatusOK && len(all) == 2 && fmt.Sprintf("%.0f", *all[0].Created) == "20", "%d %+v", code, all)
 }
 
 // A Prometheus has the newest three minutes, of one line not the last. The other lines have no value.
@@ -123,9 +116,8 @@ func TestHistory_OfAPrometheus(t *testing.T) {
 		t.Errorf("the queries are %q", asked)
 	}
 	answer = http.StatusUnprocessableEntity
-	if _, err := fromPrometheus(t.Context(), server.URL, topics, time.Now()); err == nil || !strings.Contains(err.Error(), "422 too many samples") {
-		t.Error(err)
-	}
+	_, err := fromPrometheus(t.Context(), server.URL, topics, time.Now())
+	expect.That(t, err != nil && strings.Contains(err.Error(), "422 too many samples"), "%v", err)
 	r.c.past.Forget()
 	r.c.trend.mu.Lock()
 	r.c.trend.kept = append([]reading{{at: time.Now().Add(-time.Minute)}}, r.c.trend.kept...)

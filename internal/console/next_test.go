@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var linkTo = regexp.MustCompile(` · <a href="(/[^"#]*)(?:#([^"]*))?">`)
@@ -38,9 +39,7 @@ func TestNow_ADatabaseThatIsNotConfiguredIsNoProblem(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Store = nil })
 	page := r.open("/")
 	contains(t, page, `data-state="well"`, "The database is not configured here")
-	if strings.Contains(page, "has not answered") {
-		t.Errorf("the page says that a server does not answer:\n%s", page)
-	}
+	expect.That(t, !strings.Contains(page, "has not answered"), "the page says that a server does not answer:\n%s", page)
 	contains(t, r.open("/delays"), "is not configured here")
 }
 
@@ -51,9 +50,7 @@ func TestOrder_ThatWasNotSearchedEverywhereMayExist(t *testing.T) {
 	_ = r.store.Close()
 	_, page = r.do(http.MethodPost, "/order", "en", url.Values{"id": {"nowhere"}})
 	contains(t, page, "not everything could be searched")
-	if strings.Contains(page, "found nowhere") {
-		t.Error("the page says that the order does not exist")
-	}
+	expect.That(t, !strings.Contains(page, "found nowhere"), "the page says that the order does not exist")
 }
 
 func TestErrors_OnlyAMissingPageIsNotFound(t *testing.T) {
@@ -80,14 +77,10 @@ func TestLetters_AreDiscardedByAFilterOnly(t *testing.T) {
 	}
 	page := r.open("/dead-letters")
 	contains(t, page, `id="plan-redrive"`, "<button>Send 1 dead letters again</button>", "filter them first")
-	if strings.Contains(page, `id="plan-discard"`) {
-		t.Error("a button discards all dead letters")
-	}
+	expect.That(t, !strings.Contains(page, `id="plan-discard"`), "a button discards all dead letters")
 	page = r.open("/dead-letters?cause=failed&all=1")
 	contains(t, page, `id="plan-redrive"`, "<button>Discard 1 dead letters</button>")
-	if strings.Index(page, `id="plan-discard"`) > strings.Index(page, `<table id="letters"`) {
-		t.Error("the buttons are below the list")
-	}
+	expect.That(t, strings.Index(page, `id="plan-discard"`) <= strings.Index(page, `<table id="letters"`), "the buttons are below the list")
 	if page := r.open("/dead-letters?cause=other"); strings.Contains(page, `id="plan-discard"`) {
 		t.Error("a button discards nothing")
 	}
@@ -96,22 +89,13 @@ func TestLetters_AreDiscardedByAFilterOnly(t *testing.T) {
 func TestTimes_OldValuesHaveAnAge(t *testing.T) {
 	p := page{Lang: "en"}
 	now := time.Now()
-	if got := p.TimeAndAge(now.Add(-time.Second)); got != p.Time(now.Add(-time.Second)) {
-		t.Error(got)
-	}
-	if got := p.TimeAndAge(now.Add(-time.Hour)); !strings.HasSuffix(got, " (1h ago)") {
-		t.Error(got)
-	}
+	expect.Equal(t, p.TimeAndAge(now.Add(-time.Second)), p.Time(now.Add(-time.Second)), "time and age")
+	got := p.TimeAndAge(now.Add(-time.Hour))
+	expect.That(t, strings.HasSuffix(got, " (1h ago)"), "%v", got)
 	later := now.Add(time.Minute)
-	if got := p.In(later, now); got != "in 1m" {
-		t.Error(got)
-	}
-	if got := p.In(now, later); got != "" {
-		t.Error(got)
-	}
-	if p.Unset(nil) || !p.Unset(ops.ErrNoKafka) || !p.Unset(ops.ErrNoDatabase) {
-		t.Error("a server that is configured counts as one that is not")
-	}
+	expect.Equal(t, p.In(later, now), "in 1m", "a time ahead")
+	expect.Equal(t, p.In(now, later), "", "a time that has passed")
+	expect.That(t, !p.Unset(nil) && p.Unset(ops.ErrNoKafka) && p.Unset(ops.ErrNoDatabase), "a server that is configured counts as one that is not")
 }
 
 // in sends a request of a reader who has chosen a zone.
@@ -146,18 +130,14 @@ func TestZone_FormatsEachMomentAndHasTheOffsetOnce(t *testing.T) {
 		"UTC": "2026-07-01 12:00:00", "Asia/Shanghai": "2026-07-01 20:00:00", "": "2026-07-01 12:00:00",
 		"Local": "2026-07-01 12:00:00", "../../etc/passwd": "2026-07-01 12:00:00", "Nowhere/City": "2026-07-01 12:00:00",
 	} {
-		if got := (page{Zone: zoneNamed(name)}).Time(summer); got != want {
-			t.Errorf("%q: %s, want %s", name, got, want)
-		}
+		expect.Equal(t, (page{Zone: zoneNamed(name)}).Time(summer), want, "%q", name)
 	}
 	berlin, winter := page{Zone: zoneNamed("Europe/Berlin")}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	if both := berlin.Time(summer) + berlin.Time(winter); strings.Count(both, "UTC+0") != 1 {
-		t.Errorf("%s: a moment of the other half of the year has its offset, and one of this half has none", both)
-	}
+	both := berlin.Time(summer) + berlin.Time(winter)
+	expect.That(t, strings.Count(both, "UTC+0") == 1, "%s: a moment of the other half of the year has its offset, and one of this half has none", both)
 	now := time.Now().UTC()
-	if got := (page{}).Short(now) + (page{}).Short(now.AddDate(0, 0, -2)); got != now.Format("15:04:05")+now.AddDate(0, 0, -2).Format("01-02 15:04:05") {
-		t.Error(got)
-	}
+	got := (page{}).Short(now) + (page{}).Short(now.AddDate(0, 0, -2))
+	expect.That(t, got == now.Format("15:04:05")+now.AddDate(0, 0, -2).Format("01-02 15:04:05"), "%v", got)
 }
 
 // The zone holds for what the console shows, and for what is typed.
@@ -188,9 +168,7 @@ func TestZone_IsChosenByACookie(t *testing.T) {
 func TestForms_ThatAreRefusedKeepWhatWasTyped(t *testing.T) {
 	r := newRig(t)
 	res, page := r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"11/22/2026, 01:41:00 PM"}, "to": {"2026-11-22 14:00"}, "order": {"o-17"}, "category": {`<i>`}})
-	if res.StatusCode != http.StatusBadRequest {
-		t.Error(res.Status)
-	}
+	expect.Equal(t, res.StatusCode, http.StatusBadRequest, "status")
 	contains(t, page, `id="refused"`, "from is &#34;11/22/2026, 01:41:00 PM&#34;, want a moment such as", `value="11/22/2026, 01:41:00 PM"`, `value="2026-11-22T14:00:00Z"`, `value="o-17"`, `value="&lt;i&gt;"`, `<main id="main" data-page="replay"`)
 	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"2026-11-22 14:00"}, "to": {"2026-11-22 13:00"}})
 	contains(t, page, "from is not before to", `value="2026-11-22T13:00:00Z"`)

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -27,18 +28,14 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time) {
 	r.t.Helper()
 	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due}.Encode())(r.t)
 	m.Topic = r.cfg.Topics.Close
-	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, "closer", cause, "closing it failed")}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, "closer", cause, "closing it failed")}))(r.t)
 }
 
 // plan makes a plan by the form, waits until it has been made, and returns its path and its page.
 func (r *rig) plan(form url.Values) (path, page string) {
 	r.t.Helper()
 	res, body := r.do(http.MethodPost, "/plans", "en", form)
-	if res.StatusCode != http.StatusSeeOther {
-		r.t.Fatalf("%v: %s\n%s", form, res.Status, body)
-	}
+	must.That(r.t, res.StatusCode == http.StatusSeeOther, "%v: %s\n%s", form, res.Status, body)
 	return res.Header.Get("Location"), r.settled(res.Header.Get("Location"))
 }
 
@@ -58,9 +55,8 @@ func (r *rig) settled(path string) string {
 
 func (r *rig) confirm(path string) string {
 	r.t.Helper()
-	if res, body := r.do(http.MethodPost, path+"/confirm", "en", url.Values{}); res.StatusCode != http.StatusSeeOther {
-		r.t.Fatalf("%s\n%s", res.Status, body)
-	}
+	res, body := r.do(http.MethodPost, path+"/confirm", "en", url.Values{})
+	must.That(r.t, res.StatusCode == http.StatusSeeOther, "%s\n%s", res.Status, body)
 	return r.settled(path)
 }
 
@@ -143,13 +139,10 @@ func TestPlans_TheSecondOfTwoSaysThatAnotherWasFirst(t *testing.T) {
 	contains(t, r.confirm(second), `<dd id="done">0</dd>`, `id="by-others"`, "1 of the planned dead letters were handled by another action")
 	page = r.open("/plans")
 	contains(t, page, "<bdi>ann</bdi>", "<bdi>eve</bdi>", `Cause: <bdi>failed</bdi>`, "it is done")
-	if strings.Index(page, "<bdi>eve</bdi></td>") > strings.Index(page, "<bdi>ann</bdi></td>") {
-		t.Error("the list does not begin with the newest")
-	}
+	expect.That(t, strings.Index(page, "<bdi>eve</bdi></td>") <= strings.Index(page, "<bdi>ann</bdi></td>"), "the list does not begin with the newest")
 	var all []plan
-	if code := r.json(http.MethodGet, "/api/v1/plans", "", &all); code != http.StatusOK || len(all) != 2 || all[1].Handled != 1 || all[0].Planned != 1 || all[0].Ended.IsZero() {
-		t.Errorf("%d %+v", code, all)
-	}
+	code := r.json(http.MethodGet, "/api/v1/plans", "", &all)
+	expect.That(t, code == http.StatusOK && len(all) == 2 && all[1].Handled == 1 && all[0].Planned == 1 && !all[0].Ended.IsZero(), "%d %+v", code, all)
 }
 
 func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
@@ -166,9 +159,7 @@ func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
 	contains(t, r.open("/sweeps"), `<form id="plan-sweep"`)
 	path, page := r.plan(url.Values{"kind": {"sweep"}})
 	contains(t, page, `data-state="planned"`, "<dt>Overdue and unpaid</dt><dd>2</dd>")
-	if swept != 0 {
-		t.Error("the plan has swept")
-	}
+	expect.Equal(t, swept, 0, "the plan has swept")
 	contains(t, r.confirm(path), `data-state="failed"`, "1 failed", "&lt;b&gt;", "never published")
 }
 
@@ -186,9 +177,7 @@ func TestPlans_CanBeConfirmedOnceInTimeByTheirMaker(t *testing.T) {
 		return prepared{summary: 1, run: func(context.Context, progress) (any, int64, error) { return 2, 0, nil }}, nil
 	}
 	p, err := s.add("sweep", ann, nil, ready)
-	if err != nil || p.State != planning {
-		t.Fatal(p, err)
-	}
+	must.That(t, err == nil && p.State == planning, "%v %v", p, err)
 	s.running.Wait()
 	if _, err := s.confirm(p.ID, access.Identity{Name: "bob"}); !errors.Is(err, errNotYourPlan) {
 		t.Error(err)
@@ -197,24 +186,18 @@ func TestPlans_CanBeConfirmedOnceInTimeByTheirMaker(t *testing.T) {
 	if _, err := s.confirm(p.ID, ann); !errors.Is(err, errPlanExpired) {
 		t.Error(err)
 	}
-	if p, _ = s.get(p.ID); p.State != expired {
-		t.Error(p.State)
-	}
+	p, _ = s.get(p.ID)
+	expect.That(t, p.State == expired, "%v", p.State)
 	now = now.Add(-time.Second)
-	if _, err := s.confirm(p.ID, ann); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(s.confirm(p.ID, ann)))
 	s.running.Wait()
-	if p, _ = s.get(p.ID); p.State != done || p.Result != 2 {
-		t.Errorf("%+v", p)
-	}
+	p, _ = s.get(p.ID)
+	expect.That(t, p.State == done && p.Result == 2, "%+v", p)
 	if _, err := s.confirm(p.ID, ann); !errors.Is(err, errNotPlanned) {
 		t.Error(err)
 	}
 	now = now.Add(keepPlans)
-	if _, err := s.add("sweep", ann, nil, ready); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, expect.Err(s.add("sweep", ann, nil, ready)))
 	if _, err := s.get(p.ID); !errors.Is(err, errNoPlan) {
 		t.Error(err)
 	}
@@ -257,9 +240,8 @@ func TestPlans_PauseAndResume(t *testing.T) {
 	contains(t, page, `data-state="failed"`, "tickte: neither topics.yaml")
 	for _, form := range []url.Values{{"path": {"all"}, "for": {"25h"}, "reason": {"x"}}, {"path": {"x"}, "for": {"1m"}, "reason": {"x"}}, {"path": {"all"}, "for": {"1m"}}} {
 		form.Set("kind", "pause")
-		if res, _ := r.do(http.MethodPost, "/plans", "en", form); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%v: %s", form, res.Status)
-		}
+		res, _ := r.do(http.MethodPost, "/plans", "en", form)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%v: %s", form, res.Status)
 	}
 }
 
@@ -274,9 +256,8 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 		}
 	}
 	for _, action := range []string{"/plans", path + "/confirm"} {
-		if res, _ := r.do(http.MethodPost, action, "en", redrive); res.StatusCode != http.StatusForbidden {
-			t.Errorf("%s: %s", action, res.Status)
-		}
+		res, _ := r.do(http.MethodPost, action, "en", redrive)
+		expect.That(t, res.StatusCode == http.StatusForbidden, "%s: %s", action, res.Status)
 	}
 	var e errorAnswer
 	if code := r.json(http.MethodPost, "/api/v1/plans", `{"kind":"redrive"}`, &e); code != http.StatusForbidden || e.Error == "" {
@@ -302,9 +283,8 @@ func TestSweeps_ShowsEachSweepAndLoss(t *testing.T) {
 	contains(t, page, "host/17", "Has no record: never published, or lost 2", "the database is away", "&lt;b&gt;", "in the last 7 days, by cause: 3", "No loss of records")
 	contains(t, r.open("/"), `data-kind="sweep_failed"`, "the database is away")
 	var s answer[ops.Sweeps]
-	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s); code != http.StatusOK || len(s.Value.Sweeps) != 2 || s.Value.Causes["absent"] != 2 {
-		t.Errorf("%d %+v", code, s)
-	}
+	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s)
+	expect.That(t, code == http.StatusOK && len(s.Value.Sweeps) == 2 && s.Value.Causes["absent"] == 2, "%d %+v", code, s)
 }
 
 // many returns different values of a field.
@@ -325,15 +305,12 @@ func TestPlans_HaveAFewValuesOfEachField(t *testing.T) {
 		"a control character": {"kind": {"pause"}, "path": {"all"}, "for": {"1m"}, "reason": {"x\x1b[31m"}},
 		"bytes":               {"kind": {"resume"}, "path": {"all"}, "category": {"\xff"}},
 	} {
-		if res, body := r.do(http.MethodPost, "/plans", "en", fields); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %s\n%s", name, res.Status, body)
-		}
+		res, body := r.do(http.MethodPost, "/plans", "en", fields)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%s: %s\n%s", name, res.Status, body)
 	}
 	_, page := r.plan(url.Values{"kind": {"redrive"}, "at": many(maxValues)})
 	contains(t, page, "<bdi>0/19</bdi> and 980 more")
-	if n := len(given(many(100_000))); n != 100_000 {
-		t.Error(n)
-	}
+	expect.Equal(t, len(given(many(100_000))), 100_000, "number of given")
 }
 
 // The log says who began what, also if the process is killed before the action ends.
@@ -342,9 +319,7 @@ func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
 	r.addDeadLetter("a", "failed", time.Now().Add(-time.Minute))
 	path, _ := r.plan(url.Values{"kind": {"discard"}, "cause": {"failed"}, "stage": {""}, "at": {"0/0"}, "since": {"2020-01-01T00:00:00Z"}})
-	if strings.Contains(log.String(), "console action") {
-		t.Error("a plan is no action")
-	}
+	expect.That(t, !strings.Contains(log.String(), "console action"), "a plan is no action")
 	r.confirm(path)
 	r.c.Close()
 	var results []string
@@ -353,9 +328,8 @@ func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
 			Msg, Who, Action, Plan, Selected, Result string
 			Planned, Handled                         int
 		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
+		err := json.Unmarshal([]byte(line), &l)
+		must.That(t, err == nil, "%v: %s", err, line)
 		if l.Msg != "console action" {
 			continue
 		}
@@ -364,9 +338,7 @@ func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	if strings.Join(results, " ") != "running 0/1 done 1/1" {
-		t.Errorf("%q", results)
-	}
+	expect.Equal(t, strings.Join(results, " "), "running 0/1 done 1/1", "%q", results)
 }
 
 func TestLocalPath_LeadsToThisConsole(t *testing.T) {
@@ -374,8 +346,6 @@ func TestLocalPath_LeadsToThisConsole(t *testing.T) {
 		"/": "/", "/delays": "/delays", "/dead-letters/0/1": "/dead-letters/0/1", "": "/", "x": "/", "//other.example": "/", "/\\other.example": "/",
 		"/\t/other.example": "/", "/\n/other.example": "/", "https://other.example": "/", "/a?b": "/", "/../x": "/x", "/a/..//other.example": "/other.example",
 	} {
-		if got := localPath(p); got != want {
-			t.Errorf("%q leads to %q, want %q", p, got, want)
-		}
+		expect.Equal(t, localPath(p), want, "%q leads to", p)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var (
@@ -29,71 +30,51 @@ func TestRunbook_LinksLeadSomewhere(t *testing.T) {
 		anchors[m[1]] = true
 	}
 	for _, s := range runbook.Sections() {
-		if !anchors[s.Anchor] {
-			t.Errorf("the page has no anchor %q", s.Anchor)
-		}
+		expect.That(t, anchors[s.Anchor], "the page has no anchor %q", s.Anchor)
 	}
 	n := 0
 	for _, m := range hrefs.FindAllStringSubmatch(page, -1) {
 		to, file := m[1], ""
 		switch {
 		case strings.HasPrefix(to, "#"):
-			if !anchors[to[1:]] {
-				t.Errorf("a link to %s leads nowhere", to)
-			}
+			expect.That(t, anchors[to[1:]], "a link to %s leads nowhere", to)
 			n++
 		case strings.HasPrefix(to, "https://"):
 			file, _, _ = strings.Cut(strings.TrimPrefix(to, strings.TrimSuffix(documents, "docs/")), "#")
-			if _, err := os.Stat(filepath.Join("../..", filepath.FromSlash(file))); err != nil {
-				t.Errorf("%s: %v", to, err)
-			}
+			_, err := os.Stat(filepath.Join("../..", filepath.FromSlash(file)))
+			expect.That(t, err == nil, "%s: %v", to, err)
 			n++
 		case !strings.HasPrefix(to, "/"):
 			t.Errorf("a link to %q", to)
 		}
 	}
-	if n < 100 {
-		t.Errorf("%d links only", n)
-	}
+	expect.That(t, n >= 100, "%d links only", n)
 	contains(t, r.open("/"), `<a href="/runbook">`)
 	res, _ := r.do(http.MethodGet, "/runbook", "zh", nil)
-	if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
-		t.Errorf("Content-Security-Policy %q", csp)
-	}
+	csp := res.Header.Get("Content-Security-Policy")
+	expect.That(t, strings.Contains(csp, "default-src 'none'") && !strings.Contains(csp, "unsafe"), "Content-Security-Policy %q", csp)
 }
 
 func TestRunbook_EscapesWhatTheDocumentHas(t *testing.T) {
 	html := string(toHTML("## A <b>\n\n<script>x</script> `<i>` [a](javascript:alert(1)) [b]()\n\n| <u> |\n| --- |\n| `<u>` |\n\n```sh\necho \"<s>\"\n```\n"))
 	for _, refused := range []string{"<script", "<b>", "<i>", "<u>", "<s>", "javascript:"} {
-		if strings.Contains(html, refused) {
-			t.Errorf("the page has %q:\n%s", refused, html)
-		}
+		expect.That(t, !strings.Contains(html, refused), "the page has %q:\n%s", refused, html)
 	}
 }
 
 func TestRunbook_MayBeElsewhere(t *testing.T) {
 	c := &Console{}
-	if got := (page{c: c}).Runbook("x"); got != "/runbook#x" {
-		t.Error(got)
-	}
+	expect.Equal(t, (page{c: c}).Runbook("x"), "/runbook#x", "link to a section")
 	c.o.Settings.BasePath, c.o.TopicsFile = "/ops", "/etc/our topics.yaml"
 	p := page{c: c}
-	if got := p.Runbook("x") + " " + p.Runbook(""); got != "/ops/runbook#x /ops/runbook" {
-		t.Error(got)
-	}
+	expect.Equal(t, p.Runbook("x")+" "+p.Runbook(""), "/ops/runbook#x /ops/runbook", "runbook")
 	if got, want := p.Commands("the-closer-is-behind"), "orderclose --config '/etc/our topics.yaml' doctor\n"; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := p.Commands("none"); got != "" {
-		t.Error(got)
-	}
+	expect.Equal(t, p.Commands("none"), "", "commands")
 	for _, section := range ops.RunbookSections() {
-		if p.Commands(section) == "" {
-			t.Errorf("the section %s has no commands", section)
-		}
+		expect.That(t, p.Commands(section) != "", "the section %s has no commands", section)
 	}
 	c.o.Settings.Runbook = "https://wiki.example/runbook"
-	if got := p.Runbook("x"); got != "https://wiki.example/runbook#x" {
-		t.Error(got)
-	}
+	expect.Equal(t, p.Runbook("x"), "https://wiki.example/runbook#x", "runbook")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -110,16 +111,12 @@ func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
 			t.Errorf("nothing uses %q", key)
 		}
 		for _, l := range languages {
-			if byLanguage[l] == "" {
-				t.Errorf("%q lacks %s", key, l)
-			}
+			expect.That(t, byLanguage[l] != "", "%q lacks %s", key, l)
 			if a, b := verb.FindAllString(byLanguage[l], -1), verb.FindAllString(byLanguage["en"], -1); strings.Join(a, "") != strings.Join(b, "") {
 				t.Errorf("%q has %v in %s, and %v in en", key, a, l, b)
 			}
 		}
-		if len(byLanguage) != len(languages) {
-			t.Errorf("%q has languages that the console does not speak: %v", key, byLanguage)
-		}
+		expect.Equal(t, len(byLanguage), len(languages), "%q has languages that the console does not speak: %v", key, byLanguage)
 	}
 }
 
@@ -138,13 +135,9 @@ func TestPhrases_AreThoseOfOps(t *testing.T) {
 		}
 	}
 	for format := range phrases() {
-		if !used[format] {
-			t.Errorf("internal/ops does not say %q", format)
-		}
+		expect.That(t, used[format], "internal/ops does not say %q", format)
 	}
-	if len(used) < 20 {
-		t.Errorf("found only %v", used)
-	}
+	expect.That(t, len(used) >= 20, "found only %v", used)
 }
 
 func TestLanguage_IsThatOfTheBrowserUnlessOneIsChosen(t *testing.T) {
@@ -152,9 +145,7 @@ func TestLanguage_IsThatOfTheBrowserUnlessOneIsChosen(t *testing.T) {
 		{"", "", "en"}, {"", "zh-CN,zh;q=0.9,en;q=0.8", "zh"}, {"", "en-GB,zh;q=0.5", "en"}, {"", "zh-TW", "zh"}, {"", "fr,de;q=0.5", "en"},
 		{"", "fr,zh;q=0.5", "zh"}, {"en", "zh", "en"}, {"zh", "en", "zh"}, {"xx", "zh", "zh"}, {"", "q=;;,*", "en"},
 	} {
-		if got := languageOf(row.chosen, row.accepted); got != row.want {
-			t.Errorf("chosen %q, accepted %q: %s, want %s", row.chosen, row.accepted, got, row.want)
-		}
+		expect.Equal(t, languageOf(row.chosen, row.accepted), row.want, "chosen %q, accepted %q", row.chosen, row.accepted)
 	}
 }
 
@@ -163,9 +154,8 @@ func TestClean_ShowsWhatWouldHideOrReorderText(t *testing.T) {
 		"order-17": "order-17", "订单": "订单", `a"b'c\d<e>`: `a"b'c\d<e>`, "a\u202eb": `a\u202eb`, "a\x00\n": `a\x00\n`, "a\u200bb": `a\u200bb`, "\xff": "\ufffd", "a b": "a b",
 		strings.Repeat("x", 400): strings.Repeat("x", 300) + "…",
 	} {
-		if got := clean(in, 300); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		got := clean(in, 300)
+		expect.That(t, got == want, "%q: %q, want %q", in, got, want)
 	}
 }
 
@@ -181,11 +171,8 @@ func TestRunbook_HasEachSectionThatAPageLinksTo(t *testing.T) {
 		}
 	}
 	for _, anchor := range linked {
-		if _, ok := runbook.At(anchor); !ok {
-			t.Errorf("docs/runbook.md has no section %q", anchor)
-		}
+		_, ok := runbook.At(anchor)
+		expect.That(t, ok, "docs/runbook.md has no section %q", anchor)
 	}
-	if len(linked) < 15 {
-		t.Errorf("found only %v", linked)
-	}
+	expect.That(t, len(linked) >= 15, "found only %v", linked)
 }

@@ -14,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,9 +56,7 @@ func TestWindow_Limit(t *testing.T) {
 		{"with more than that slow", mixedMore, 600 * ms},
 		{"of the last 1000 only", forgotten, 150 * ms},
 	} {
-		if got := row.window.Limit(); got != row.want {
-			t.Errorf("the limit %s is %v, want %v", row.name, got, row.want)
-		}
+		expect.Equal(t, row.window.Limit(), row.want, "the limit %s", row.name)
 	}
 }
 
@@ -89,9 +89,7 @@ func TestWindow_LimitStaysWithinItsBounds(t *testing.T) {
 					within++
 				}
 			}
-			if within*100 < len(last)*99 {
-				t.Fatalf("%d of %d calls took at most %v, the p99", within, len(last), p99)
-			}
+			must.That(t, within*100 >= len(last)*99, "%d of %d calls took at most %v, the p99", within, len(last), p99)
 		}
 	})
 }
@@ -176,9 +174,7 @@ func TestEndpoint_OnlyUnavailabilityOpensTheBreaker(t *testing.T) {
 		for range 2 * failuresToOpen {
 			e.Do(t.Context(), func(context.Context) error { return row.err })
 		}
-		if open := errors.Is(e.Do(t.Context(), fine), ErrBreakerOpen); open != row.want {
-			t.Errorf("%s: open is %v", row.name, open)
-		}
+		expect.Equal(t, errors.Is(e.Do(t.Context(), fine), ErrBreakerOpen), row.want, "%s: open", row.name)
 	}
 }
 
@@ -215,9 +211,7 @@ func TestEndpoint_RespectsRetryAfter(t *testing.T) {
 				t.Error(err)
 			}
 			time.Sleep(time.Millisecond)
-			if err := e.Do(t.Context(), fine); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, e.Do(t.Context(), fine))
 		}
 	})
 }
@@ -244,9 +238,7 @@ func TestEndpoint_AnOpenBreakerReportsTheLastFailure(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if !metrics.since.Equal(begin) {
-			t.Errorf("calls fail since %v, want %v", metrics.since, begin)
-		}
+		expect.That(t, metrics.since.Equal(begin), "calls fail since %v, want %v", metrics.since, begin)
 		answer = fmt.Errorf("%w: it answered 404", orderclose.ErrUnavailable)
 		for range failuresToOpen {
 			_ = call()

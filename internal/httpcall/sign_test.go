@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -24,23 +25,16 @@ func TestSign_MatchesTheDocumentation(t *testing.T) {
 	doc := string(data)
 	_, rest, _ := strings.Cut(doc, "```json request\n")
 	body, _, ok := strings.Cut(rest, "\n```")
-	if !ok || len(body) != 213 {
-		t.Fatalf("the example request has %d bytes", len(body))
-	}
+	must.That(t, ok && len(body) == 213, "the example request has %d bytes", len(body))
 	rows := regexp.MustCompile("\\| `(orderclose-test-secret-\\w+)` \\| `(v1=[0-9a-f]{64})` \\|").FindAllStringSubmatch(doc, -1)
-	if len(rows) != 6 {
-		t.Fatalf("%d test vectors", len(rows))
-	}
+	must.That(t, len(rows) == 6, "%d test vectors", len(rows))
 	rows = rows[:2] // the others, of questions to the payment provider, are those of TestHTTP_MatchesTheDocumentation
 	at := time.Unix(1772366700, 0)
 	for _, row := range rows {
-		if timestamp, signature := Sign([]string{row[1]}, at, []byte(body)); timestamp != "1772366700" || signature != row[2] {
-			t.Errorf("by %s: %s %s, documented is %s", row[1], timestamp, signature, row[2])
-		}
+		timestamp, signature := Sign([]string{row[1]}, at, []byte(body))
+		expect.That(t, timestamp == "1772366700" && signature == row[2], "by %s: %s %s, documented is %s", row[1], timestamp, signature, row[2])
 	}
-	if !strings.Contains(doc, HeaderTimestamp+": 1772366700\n"+HeaderSignature+": "+rows[0][2]+"\n") {
-		t.Error("the headers of the example differ")
-	}
+	expect.That(t, strings.Contains(doc, HeaderTimestamp+": 1772366700\n"+HeaderSignature+": "+rows[0][2]+"\n"), "the headers of the example differ")
 }
 
 func TestVerify(t *testing.T) {
@@ -88,9 +82,8 @@ func TestVerify(t *testing.T) {
 		if row.change != nil {
 			row.change(h)
 		}
-		if err := Verify(row.secrets, h, []byte(row.body), now); !errors.Is(err, row.want) {
-			t.Errorf("a request %s: %v, want %v", row.name, err, row.want)
-		}
+		err := Verify(row.secrets, h, []byte(row.body), now)
+		expect.That(t, errors.Is(err, row.want), "a request %s: %v, want %v", row.name, err, row.want)
 	}
 }
 
@@ -132,9 +125,7 @@ func TestReceive_ReportsInvalidRequests(t *testing.T) {
 		{"POST", "{}", true, 200}, {"GET", "{}", true, 405}, {"POST", "{}", false, 401}, {"POST", "{", true, 400},
 		{"POST", strings.Repeat(" ", MaxRequest+1), true, 413},
 	} {
-		if got := send(row.method, row.body, row.sign); got != row.want {
-			t.Errorf("%s %.10q signed %v: %d, want %d", row.method, row.body, row.sign, got, row.want)
-		}
+		expect.Equal(t, send(row.method, row.body, row.sign), row.want, "%s %.10q signed %v", row.method, row.body, row.sign)
 	}
 }
 
@@ -143,9 +134,7 @@ func TestStatusError_Fault(t *testing.T) {
 		301: true, 307: true, 401: true, 403: true, 404: true, 405: true, 408: true, 429: true, 501: true, 502: true, 503: true, 504: true, 599: true,
 		400: false, 409: false, 413: false, 418: false, 422: false, 500: false,
 	} {
-		if got := errors.Is(&StatusError{Status: status}, orderclose.ErrUnavailable); got != want {
-			t.Errorf("%d: the service is at fault: %v, want %v", status, got, want)
-		}
+		expect.Equal(t, errors.Is(&StatusError{Status: status}, orderclose.ErrUnavailable), want, "%d: the service is at fault", status)
 	}
 }
 
@@ -155,9 +144,7 @@ func TestRetryAfter(t *testing.T) {
 		"": 0, "0": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "99999999999": 0, "999999": 24 * time.Hour,
 		"Sun, 01 Mar 2026 12:00:30 GMT": 30 * time.Second, "Sun, 01 Mar 2026 11:00:30 GMT": 0,
 	} {
-		if got := RetryAfter(value, now); got != want {
-			t.Errorf("%q is %v, want %v", value, got, want)
-		}
+		expect.Equal(t, RetryAfter(value, now), want, "%q", value)
 	}
 }
 
@@ -167,9 +154,8 @@ func TestNewClient_RejectsInvalidOptions(t *testing.T) {
 		{URL: "", Secrets: good}, {URL: "shop/close", Secrets: good}, {URL: "ftp://shop/", Secrets: good}, {URL: "http://", Secrets: good},
 		{URL: "http://u:p@shop/", Secrets: good}, {URL: "http://shop/#x", Secrets: good}, {URL: "http://shop/"}, {URL: "http://shop/", Secrets: []string{"short"}},
 	} {
-		if _, err := NewClient(o); err == nil || strings.Contains(err.Error(), "short") {
-			t.Errorf("%+v: %v", o, err)
-		}
+		_, err := NewClient(o)
+		expect.That(t, err != nil && !strings.Contains(err.Error(), "short"), "%+v: %v", o, err)
 	}
 }
 
@@ -190,9 +176,8 @@ func TestRefuseBrowsers_OnlyIfTheyWouldChangeSomething(t *testing.T) {
 			r.Header.Set(c.header, c.value)
 		}
 		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, r); w.Code != c.want {
-			t.Errorf("%+v: %d", c, w.Code)
-		}
+		h.ServeHTTP(w, r)
+		expect.That(t, w.Code == c.want, "%+v: %d", c, w.Code)
 	}
 }
 
@@ -218,9 +203,8 @@ func TestReply_PassesOnHowLongToWait(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		Reply(w, "answer", row.err)
-		if got := w.Header().Get("Retry-After"); w.Code != row.status || got != row.after {
-			t.Errorf("%v: status %d, Retry-After %q; want %d, %q", row.err, w.Code, got, row.status, row.after)
-		}
+		got := w.Header().Get("Retry-After")
+		expect.That(t, w.Code == row.status && got == row.after, "%v: status %d, Retry-After %q; want %d, %q", row.err, w.Code, got, row.status, row.after)
 	}
 }
 
@@ -237,9 +221,8 @@ func TestReceive_ASlowBodyDoesNotOccupyTheConnection(t *testing.T) {
 		must.Get(io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nslow"))(t)
 		began := time.Now()
 		client.SetReadDeadline(began.Add(time.Minute))
-		if _, err := io.Copy(io.Discard, client); err != nil || time.Since(began) > readTimeout+time.Second {
-			t.Errorf("the connection ends after %v with %v", time.Since(began), err)
-		}
+		_, err := io.Copy(io.Discard, client)
+		expect.That(t, err == nil && time.Since(began) <= readTimeout+time.Second, "the connection ends after %v with %v", time.Since(began), err)
 		client.Close()
 		server.Close()
 		<-served

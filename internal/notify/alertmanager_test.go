@@ -56,10 +56,9 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 	d.say("")
 	const page, ticket = "No relay serves any partition", "A producer picks wrong buckets"
 	for _, want := range []struct {
-		name  string
-		texts func() string
-		page  bool
-		both  bool
+		name       string
+		texts      func() string
+		page, both bool
 	}{
 		{"call", call.all, true, false}, {"sms", sms.all, true, false},
 		{"mail", mail.all, false, false},
@@ -89,9 +88,7 @@ func lookAlertmanager(t *testing.T) string {
 			return path
 		}
 	}
-	if os.Getenv("REQUIRE_REAL") == "1" {
-		t.Fatal("no Alertmanager: run deploy/native/install.sh amtool")
-	}
+	must.That(t, os.Getenv("REQUIRE_REAL") != "1", "no Alertmanager: run deploy/native/install.sh amtool")
 	t.Skip("no Alertmanager")
 	return ""
 }
@@ -128,9 +125,8 @@ func post(t *testing.T, url, body string) {
 	t.Helper()
 	resp := must.Get(http.Post(url, "application/json", strings.NewReader(body)))(t)
 	defer resp.Body.Close()
-	if answer, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s %s", url, resp.Status, answer)
-	}
+	answer, _ := io.ReadAll(resp.Body)
+	must.That(t, resp.StatusCode == http.StatusOK, "%s: %s %s", url, resp.Status, answer)
 }
 
 func eventually(t *testing.T, what string, done func() bool) {
@@ -151,9 +147,7 @@ func edit(t *testing.T, name string, oldNew ...string) string {
 	t.Helper()
 	data := must.Get(os.ReadFile("../../deploy/alerts/" + name))(t)
 	for i := 0; i < len(oldNew); i += 2 {
-		if !bytes.Contains(data, []byte(oldNew[i])) {
-			t.Fatalf("%s has no %q", name, oldNew[i])
-		}
+		must.That(t, bytes.Contains(data, []byte(oldNew[i])), "%s has no %q", name, oldNew[i])
 		data = bytes.ReplaceAll(data, []byte(oldNew[i]), []byte(oldNew[i+1]))
 	}
 	return string(data)

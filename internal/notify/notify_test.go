@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -28,14 +29,9 @@ type rig struct {
 
 func newRig(t *testing.T, yaml string) *rig {
 	t.Helper()
-	c, err := config.ParseNotify("notify.yaml", []byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(config.ParseNotify("notify.yaml", []byte(yaml)))(t)
 	r := &rig{}
-	if r.n, err = notify.New(notify.Options{Config: c, Logger: slog.New(slog.NewTextHandler(&r.logs, nil))}); err != nil {
-		t.Fatal(err)
-	}
+	r.n = must.Get(notify.New(notify.Options{Config: c, Logger: slog.New(slog.NewTextHandler(&r.logs, nil))}))(t)
 	return r
 }
 
@@ -85,17 +81,11 @@ func TestNotify_SendsSignedMessagesToDingTalk(t *testing.T) {
 		t.Fatalf("%d %s", status, answer)
 	}
 	m, _ := d.last()
-	if m.Markdown.Title != "[FIRING:2] OrdercloseNoRelay" {
-		t.Errorf("title %q", m.Markdown.Title)
-	}
+	expect.Equal(t, m.Markdown.Title, "[FIRING:2] OrdercloseNoRelay", "title")
 	for _, want := range []string{"**Alert number 0**", "Start a relay.", "(https://wiki.example/runbook#relay)", "Alert number 1", "@13800000000"} {
-		if !strings.Contains(m.Markdown.Text, want) {
-			t.Errorf("the text has no %q:\n%s", want, m.Markdown.Text)
-		}
+		expect.That(t, strings.Contains(m.Markdown.Text, want), "the text has no %q:\n%s", want, m.Markdown.Text)
 	}
-	if len(m.At.AtMobiles) != 1 {
-		t.Errorf("mentions %+v", m.At)
-	}
+	expect.Equal(t, len(m.At.AtMobiles), 1, "mentions %+v", m.At)
 	if status, _ := r.post("team", alerts("resolved", 1)); status != 200 {
 		t.Error("a resolved alert is not sent")
 	}
@@ -124,13 +114,10 @@ func TestNotify_TellsAlertmanagerWhetherARetryHelps(t *testing.T) {
 		d.say(c.answer)
 		r := newRig(t, team(t, c.address, c.secret))
 		status, answer := r.post("team", alerts("firing", 1))
-		if status != c.status || !strings.Contains(answer, c.want) {
-			t.Errorf("%s: %d %q; want %d and %q", c.name, status, answer, c.status, c.want)
-		}
+		expect.That(t, status == c.status && strings.Contains(answer, c.want), "%s: %d %q; want %d and %q", c.name, status, answer, c.status, c.want)
 		for _, secret := range []string{robotToken, robotSecret} {
-			if all := answer + r.logs.String(); strings.Contains(all, secret) {
-				t.Errorf("%s: the secret %s is in %s", c.name, secret, all)
-			}
+			all := answer + r.logs.String()
+			expect.That(t, !strings.Contains(all, secret), "%s: the secret %s is in %s", c.name, secret, all)
 		}
 		result := map[int]string{200: "sent", 422: "refused", 503: "failed"}[c.status]
 		if _, m := r.get("/metrics"); !strings.Contains(m, fmt.Sprintf("orderclose_notifications_total{receiver=\"team\",result=%q} 1", result)) {
@@ -170,9 +157,8 @@ func TestNotify_SendsAtMost20MessagesAMinuteToARobot(t *testing.T) {
 			refused++
 		}
 	}
-	if _, n := d.last(); n+refused != 30 || n > 20 || n == 0 || len(d.times) != n {
-		t.Errorf("%d sent of %d requests, %d refused", n, len(d.times), refused)
-	}
+	_, n := d.last()
+	expect.That(t, n+refused == 30 && n <= 20 && n != 0 && len(d.times) == n, "%d sent of %d requests, %d refused", n, len(d.times), refused)
 }
 
 func TestNotify_LongMessagesNameTheRest(t *testing.T) {
@@ -184,12 +170,9 @@ func TestNotify_LongMessagesNameTheRest(t *testing.T) {
 	m, _ := d.last()
 	var shown, rest int
 	shown = strings.Count(m.Markdown.Text, "Alert number")
-	if _, err := fmt.Sscanf(m.Markdown.Text[strings.LastIndex(m.Markdown.Text, "… and"):], "… and %d more", &rest); err != nil || shown+rest != 500 || shown < 10 {
-		t.Errorf("%d shown, %d more, %v", shown, rest, err)
-	}
-	if !strings.HasPrefix(m.Markdown.Title, "[FIRING:500]") {
-		t.Errorf("title %q", m.Markdown.Title)
-	}
+	_, err := fmt.Sscanf(m.Markdown.Text[strings.LastIndex(m.Markdown.Text, "… and"):], "… and %d more", &rest)
+	expect.That(t, err == nil && shown+rest == 500 && shown >= 10, "%d shown, %d more, %v", shown, rest, err)
+	expect.That(t, strings.HasPrefix(m.Markdown.Title, "[FIRING:500]"), "title %q", m.Markdown.Title)
 	truncated := strings.Replace(alerts("firing", 3), `"version":"4"`, `"version":"4","truncatedAlerts":7`, 1)
 	if status, answer := r.post("team", truncated); status != 200 {
 		t.Fatalf("%d %s", status, answer)
@@ -247,9 +230,7 @@ func TestNotify_SendsAnyRequestByTemplates(t *testing.T) {
       limit: 60
 `, p.URL, secretFile(t, "sms-password")))
 	status, answer := r.post("sms", alerts("firing", 3))
-	if status != 200 {
-		t.Fatalf("%d %s", status, answer)
-	}
+	must.That(t, status == 200, "%d %s", status, answer)
 	if p.request.Method != "PUT" || p.request.URL.RawQuery != "user=shop" || p.request.Header.Get("Authorization") != "Bearer sms-password" {
 		t.Errorf("%s %s %v", p.request.Method, p.request.URL, p.request.Header)
 	}
@@ -266,12 +247,9 @@ func TestNotify_SendsAnyRequestByTemplates(t *testing.T) {
 	} {
 		p.status, p.answer = c.status, c.answer
 		status, answer := r.post("sms", alerts("firing", 1))
-		if status != c.want {
-			t.Errorf("%d %s: answered %d %s, want %d", c.status, c.answer, status, answer, c.want)
-		}
-		if all := answer + r.logs.String(); strings.Contains(all, "sms-password") {
-			t.Errorf("the secret is in %s", all)
-		}
+		expect.That(t, status == c.want, "%d %s: answered %d %s, want %d", c.status, c.answer, status, answer, c.want)
+		all := answer + r.logs.String()
+		expect.That(t, !strings.Contains(all, "sms-password"), "the secret is in %s", all)
 	}
 }
 
@@ -328,8 +306,7 @@ func TestNotify_SendsNothingForABrowser(t *testing.T) {
 		req.Header.Set("Content-Type", "text/plain")
 		req.Header.Set(header, value)
 		w := httptest.NewRecorder()
-		if r.n.Handler().ServeHTTP(w, req); w.Code != http.StatusForbidden {
-			t.Errorf("%s: %d %s", header, w.Code, w.Body)
-		}
+		r.n.Handler().ServeHTTP(w, req)
+		expect.That(t, w.Code == http.StatusForbidden, "%s: %d %s", header, w.Code, w.Body)
 	}
 }

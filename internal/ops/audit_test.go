@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -80,9 +81,7 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 		found++
 		return nil
 	}})
-	if err != nil || sum.Orders != n || sum.FindingCount != n/10 || sum.Findings[NoReceipt] != found {
-		t.Fatalf("%+v, %v", sum, err)
-	}
+	must.That(t, err == nil && sum.Orders == n && sum.FindingCount == n/10 && sum.Findings[NoReceipt] == found, "%+v, %v", sum, err)
 	if early, late := objects[n/10], objects[n/10*9]; late > early+5000 {
 		t.Errorf("%d objects after %d orders, %d after %d", early, n/10, late, n/10*9)
 	}
@@ -92,9 +91,7 @@ func TestRun_EndsWithTheErrorOfFound(t *testing.T) {
 	full := errors.New("the disk is full")
 	db := manyOrders{n: 5000, each: func(int) {}}
 	_, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), OnFinding: func(Finding) error { return full }})
-	if !errors.Is(err, full) {
-		t.Error(err)
-	}
+	expect.That(t, errors.Is(err, full), "%v", err)
 }
 
 func TestHashes_KeepEightBytesOfEach(t *testing.T) {
@@ -103,9 +100,7 @@ func TestHashes_KeepEightBytesOfEach(t *testing.T) {
 		h.add(fmt.Sprint(i % 5000))
 	}
 	h.seal()
-	if len(h.all) != 5000 || !h.has("4999") || h.has("5000") {
-		t.Errorf("%d are kept", len(h.all))
-	}
+	expect.That(t, len(h.all) == 5000 && h.has("4999") && !h.has("5000"), "%d are kept", len(h.all))
 }
 
 func TestSummary_CountsEventsThatAreNotJudged(t *testing.T) {
@@ -116,9 +111,8 @@ func TestSummary_CountsEventsThatAreNotJudged(t *testing.T) {
 	s.count(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due }), false, true)
 	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), factsWith(nil), true, true)
 	got := fmt.Sprint(s.Orders, s.ClosedBy, s.EventsUnjudged, s.OpenWithinBound, s.NoRecord, s.ClosedByOthers)
-	if want := "4 map[pipeline:2] 1 1 2 1"; !strings.Contains(got, want) {
-		t.Errorf("%s, want %s", got, want)
-	}
+	want := "4 map[pipeline:2] 1 1 2 1"
+	expect.That(t, strings.Contains(got, want), "%s, want %s", got, want)
 }
 
 func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
@@ -129,9 +123,7 @@ func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
 	for _, change := range []func(r *store.AuditRow){nil, func(r *store.AuditRow) { r.Late, r.Receipt.ClosedAt = 2, due.Add(time.Minute) }, func(r *store.AuditRow) { r.Late, r.LateOpen = 2, 1 }} {
 		s.count(row(store.AuditClosed, change), late, true, true)
 	}
-	if got := fmt.Sprint(s.LatePayments, s.LateUnresolved, s.NotRechecked); got != "2 1 2" {
-		t.Errorf("%s late payments, unresolved ones and orders without a recheck, want 2 1 2", got)
-	}
+	expect.Equal(t, fmt.Sprint(s.LatePayments, s.LateUnresolved, s.NotRechecked), "2 1 2", "late payments, unresolved ones and orders without a recheck")
 }
 
 var due = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -211,30 +203,23 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		var kinds []string
 		for _, f := range judge(c.r, c.f) {
 			kinds = append(kinds, string(f.Kind))
-			if f.Order != "o" || f.What == "" || f.Fix == "" {
-				t.Errorf("%s: %+v", what, f)
-			}
+			expect.That(t, f.Order == "o" && f.What != "" && f.Fix != "", "%s: %+v", what, f)
 		}
 		slices.Sort(kinds)
-		if got := strings.Join(kinds, " "); got != c.want {
-			t.Errorf("%s: %q, want %q", what, got, c.want)
-		}
+		expect.Equal(t, strings.Join(kinds, " "), c.want, "%s", what)
 	}
 }
 
 func TestJudge_AStatusThatTheMappingDoesNotNameIsReported(t *testing.T) {
 	r := row(store.AuditPaid, func(r *store.AuditRow) { r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second)} })
 	r.Part.Status, r.Part.Unlisted = "REFUNDED", true
-	if f := judge(r, factsWith(nil)); len(f) == 0 || !strings.Contains(f[0].What, "REFUNDED, which orders.status does not name") {
-		t.Errorf("%+v", f)
-	}
+	f := judge(r, factsWith(nil))
+	expect.That(t, len(f) != 0 && strings.Contains(f[0].What, "REFUNDED, which orders.status does not name"), "%+v", f)
 }
 
 func TestJudge_AnOpenOrderIsReportedWithItsDeadLetter(t *testing.T) {
 	f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.letter = "0/17" }))
-	if len(f) != 1 || !strings.Contains(f[0].What, "dead letter 0/17") {
-		t.Errorf("%+v", f)
-	}
+	expect.That(t, len(f) == 1 && strings.Contains(f[0].What, "dead letter 0/17"), "%+v", f)
 }
 
 func TestJudge_AnOpenOrderMayWaitForThePaymentProvider(t *testing.T) {
@@ -243,9 +228,7 @@ func TestJudge_AnOpenOrderMayWaitForThePaymentProvider(t *testing.T) {
 		true:  "orderclose order o shows why; orderclose compensate --once asks the payment provider, and closes it unless the provider says paid or has no answer",
 	} {
 		f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.pays = pays }))
-		if len(f) != 1 || f[0].Fix != want {
-			t.Errorf("%+v", f)
-		}
+		expect.That(t, len(f) == 1 && f[0].Fix == want, "%+v", f)
 	}
 }
 

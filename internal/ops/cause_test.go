@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -137,9 +138,8 @@ func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
 			if backwards {
 				page = 9 - page
 			}
-			if n := countCauses(inv.Explain(t.Context(), orders[page*100:][:100])); n[compensator.RelayBehind] != 100 {
-				t.Fatalf("page %d: %v", page, n)
-			}
+			n := countCauses(inv.Explain(t.Context(), orders[page*100:][:100]))
+			must.That(t, n[compensator.RelayBehind] == 100, "page %d: %v", page, n)
 		}
 		if log.read > 1100 { // where two reads meet, a fetch returns some records again
 			t.Errorf("%d records were read, of 1000 that there are; backwards %v", log.read, backwards)
@@ -174,9 +174,7 @@ func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
 		"the outbox": {Investigator{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
 	} {
 		for _, m := range begin(t, c.o).Explain(t.Context(), orders) {
-			if m.Cause != compensator.Unknown || !strings.Contains(m.Where, c.want) {
-				t.Errorf("%s: %+v", what, m)
-			}
+			expect.That(t, m.Cause == compensator.Unknown && strings.Contains(m.Where, c.want), "%s: %+v", what, m)
 		}
 	}
 }
@@ -205,9 +203,8 @@ func TestExplain_WithoutTimeLeftReturnsWhatIsKnown(t *testing.T) {
 	inv := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
 	inv.Explain(t.Context(), orders[:100])
 	inv.(*investigation).left = 0
-	if n := countCauses(inv.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
-		t.Errorf("%v", n)
-	}
+	n := countCauses(inv.Explain(t.Context(), orders[100:]))
+	expect.That(t, n[compensator.RelayBehind] == 100, "%v", n)
 }
 
 // TestExplain_ACheckoutWhoseClockIsAhead hides no waiting record, even where the limit does
@@ -231,9 +228,8 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 	}
 	log, _ := backlog(1000)
 	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // in the right zone, on the wrong day
-	if m := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
-		t.Errorf("a day ahead: %+v", m)
-	}
+	m := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o})
+	expect.That(t, m[0].Cause == compensator.RelayBehind, "a day ahead: %+v", m)
 }
 
 // A record that was acknowledged before the order was due, such as that of a postponed order, says nothing.
@@ -247,18 +243,14 @@ func TestInvestigator_SaysWhatWasAcknowledgedWithoutAClose(t *testing.T) {
 	// One record in each of the two partitions is below the commit.
 	acked, early := put("a", due), put("f", due.Add(-30*time.Minute))
 	waits := put("c", due)
-	if kafka.PartitionOf([]byte("a"), 2) == kafka.PartitionOf([]byte("f"), 2) {
-		t.Fatal("choose other ids")
-	}
+	must.That(t, kafka.PartitionOf([]byte("a"), 2) != kafka.PartitionOf([]byte("f"), 2), "choose other ids")
 	for limit, want := range map[int64]map[string]compensator.Cause{
 		1000: {"a": compensator.Acknowledged, "f": compensator.Absent, "c": compensator.CloserBehind, "d": compensator.Absent},
 		1:    {"a": compensator.Absent, "f": compensator.Absent, "c": compensator.CloserBehind, "d": compensator.Absent},
 	} {
 		misses := begin(t, Investigator{Log: l, MaxRecords: limit, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{acked, early, waits, {ID: "d", CreatedAt: now, Due: due}})
 		for _, m := range misses {
-			if m.Cause != want[m.Order.ID] {
-				t.Errorf("limit %d: %s is %s (%s), want %s", limit, m.Order.ID, m.Cause, m.Where, want[m.Order.ID])
-			}
+			expect.That(t, m.Cause == want[m.Order.ID], "limit %d: %s is %s (%s), want %s", limit, m.Order.ID, m.Cause, m.Where, want[m.Order.ID])
 			if m.Cause == compensator.Acknowledged && (m.Where != fmt.Sprintf("close/%d@0", kafka.PartitionOf([]byte("a"), 2)) || m.Fix != "orderclose order a") {
 				t.Errorf("%+v", m)
 			}
@@ -317,21 +309,16 @@ func TestDecide_HoldsForAnyEvidence(t *testing.T) {
 			notRead: rapid.SampledFrom([]string{"", "spent"}).Draw(t, "unseen"),
 		}
 		why, _ := decide(e, now)
-		if !slices.Contains(compensator.Causes(), why) {
-			t.Fatalf("%q is no cause", why)
-		}
-		if found := e.row > 0 || len(e.matches) > 0; found == (why == compensator.Absent || why == compensator.Unknown) {
-			t.Fatalf("%+v: %s", e, why)
-		}
+		must.That(t, slices.Contains(compensator.Causes(), why), "%q is no cause", why)
+		found := e.row > 0 || len(e.matches) > 0
+		must.That(t, found != (why == compensator.Absent || why == compensator.Unknown), "%+v: %s", e, why)
 		other := e
 		other.matches = slices.Clone(e.matches)
 		slices.Reverse(other.matches)
-		if again, _ := decide(other, now); again != why {
-			t.Fatalf("%+v: %s, and in another order %s", e, why, again)
-		}
-		if fix := fixOne(compensator.Miss{Cause: why}); fix == "" || FixCommand(why) == "" {
-			t.Fatalf("nothing fixes %s", why)
-		}
+		again, _ := decide(other, now)
+		must.That(t, again == why, "%+v: %s, and in another order %s", e, why, again)
+		fix := fixOne(compensator.Miss{Cause: why})
+		must.That(t, fix != "" && FixCommand(why) != "", "nothing fixes %s", why)
 	})
 }
 
@@ -340,8 +327,6 @@ func TestFixOne_CanBePastedIntoAShell(t *testing.T) {
 		"order-17": "orderclose order order-17", "a b": "orderclose order 'a b'",
 		"it's; rm": `orderclose order 'it'\''s; rm'`, "-x": "orderclose order '-x'",
 	} {
-		if got := fixOne(compensator.Miss{Order: orderclose.Order{ID: id}, Cause: compensator.Retrying}); got != want {
-			t.Errorf("%q: %s, want %s", id, got, want)
-		}
+		expect.Equal(t, fixOne(compensator.Miss{Order: orderclose.Order{ID: id}, Cause: compensator.Retrying}), want, "%q", id)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -100,9 +101,7 @@ func mustRead(t *testing.T, c *Control) string {
 
 func wantControl(t *testing.T, what, got, want string) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s: %q, want %q", what, got, want)
-	}
+	expect.Equal(t, got, want, "%s", what)
 }
 
 func TestControl_ReadsEachRecordOnce(t *testing.T) {
@@ -125,9 +124,7 @@ func TestControl_ReadsEachRecordOnce(t *testing.T) {
 		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
 		log.put(t, pause("three", time.Hour), pause("resumed", 0))
 		wantControl(t, "after a resume", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
-		if log.read != int(log.end) {
-			t.Errorf("it read %d records of %d", log.read, log.end)
-		}
+		expect.That(t, log.read == int(log.end), "it read %d records of %d", log.read, log.end)
 	})
 }
 
@@ -253,9 +250,7 @@ func TestControl_AReadDoesNotWaitForAnotherForLongerThanItsContext(t *testing.T)
 			t.Errorf("it returns %v", err)
 		}
 		close(log.hang)
-		if err := <-first; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-first)
 		wantControl(t, "after that", mustRead(t, c), "sweeps, losses, pauses")
 	})
 }

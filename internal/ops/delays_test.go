@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -45,12 +46,9 @@ file-5 "virtual" 1s-30m
 file-3 "virtual" 5m-1s
 file-2 "virtual" 30m-5m
 `
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if all := delayChanges(nil); len(all) > 0 {
-		t.Errorf("%+v", all)
-	}
+	expect.Same(t, got, want, "changes")
+	all := delayChanges(nil)
+	expect.That(t, len(all) <= 0, "%+v", all)
 }
 
 func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
@@ -84,18 +82,14 @@ func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
 	} {
 		v := Judge(Facts{Now: row.now, Sweeps: knownAs(NewSweeps(ControlState{Delays: row.records}, 0))})
 		if row.severity == "" {
-			if len(v.Problems) > 0 {
-				t.Errorf("%s: %+v", what, v.Problems)
-			}
+			expect.That(t, len(v.Problems) == 0, "%s: %+v", what, v.Problems)
 			continue
 		}
 		if len(v.Problems) != 1 || v.Problems[0].Kind != DelayFell || v.Problems[0].Severity != row.severity || !strings.Contains(v.Problems[0].Detail, row.detail) {
 			t.Errorf("%s: %+v, want %s %q", what, v.Problems, row.severity, row.detail)
 			continue
 		}
-		if v.Problems[0].Process != "compensator@shop:17" || v.Problems[0].Since.IsZero() {
-			t.Errorf("%s: %+v", what, v.Problems[0])
-		}
+		expect.That(t, v.Problems[0].Process == "compensator@shop:17" && !v.Problems[0].Since.IsZero(), "%s: %+v", what, v.Problems[0])
 	}
 }
 
@@ -117,9 +111,8 @@ func TestControl_HasTheDelaysThatAreNews(t *testing.T) {
 				for _, d := range s.Delays {
 					got = append(got, fmt.Sprintf("%s %v after %v", d.Name, d.Delay(""), d.Announced.Sub(begin)))
 				}
-				if diff := cmp.Diff(all, got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", what, diff)
-				}
+				diff := cmp.Diff(all, got)
+				expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 			}
 		}
 		says("a", time.Hour)
@@ -170,9 +163,7 @@ func TestExplainOrder_ComparesTheRowWithTheRules(t *testing.T) {
 		"its rule is never":         {row("", made.Add(time.Hour), bank), "delays.rules[0]", true},
 	} {
 		got := ExplainOrder(d, c.row)
-		if got.Rule != c.rule || got.Differs != c.differs {
-			t.Errorf("%s: %+v, want %+v", what, got, c)
-		}
+		expect.That(t, got.Rule == c.rule && got.Differs == c.differs, "%s: %+v, want %+v", what, got, c)
 	}
 	if got := ExplainOrder(d, store.OrderRow{Due: made}); got != nil {
 		t.Errorf("it is not known when the order was created: %+v", got)

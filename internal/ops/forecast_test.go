@@ -11,6 +11,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -20,13 +22,10 @@ func TestEdges_CoverThePeriodInFewSteps(t *testing.T) {
 		within := time.Duration(rapid.Int64Range(1, int64(400*day)).Draw(t, "within"))
 		edges := ForecastEdges(within)
 		steps := len(edges) - 1
-		if steps < 1 || steps > MaxForecastSteps {
-			t.Fatalf("within %v: %d steps", within, steps)
-		}
+		must.That(t, steps >= 1 && steps <= MaxForecastSteps, "within %v: %d steps", within, steps)
 		last := edges[steps]
-		if step := ForecastStepLength(within); edges[0] != 0 || last < within || last-within >= step {
-			t.Fatalf("within %v: from %v to %v in steps of %v", within, edges[0], edges[steps], step)
-		}
+		step := ForecastStepLength(within)
+		must.That(t, edges[0] == 0 && last >= within && last-within < step, "within %v: from %v to %v in steps of %v", within, edges[0], edges[steps], step)
 	})
 }
 
@@ -35,17 +34,13 @@ func TestStepLength_IsRound(t *testing.T) {
 		24 * time.Hour: time.Hour, 12 * time.Hour: 30 * time.Minute, time.Hour: 5 * time.Minute, 5 * time.Second: time.Second,
 		25 * time.Hour: 2 * time.Hour, 30 * day: 2 * day,
 	} {
-		if got := ForecastStepLength(within); got != want {
-			t.Errorf("within %v: steps of %v, want %v", within, got, want)
-		}
+		expect.Equal(t, ForecastStepLength(within), want, "steps within %v", within)
 	}
 }
 
 func TestWithin_IsADayOrTheLengthOfTheLargestBucket(t *testing.T) {
 	for largest, want := range map[time.Duration]time.Duration{12 * time.Hour: 12 * time.Hour, 48 * time.Hour: 24 * time.Hour} {
-		if got := ForecastWithin(orderclose.Buckets{{Length: time.Second}, {Length: largest}}); got != want {
-			t.Errorf("largest bucket %v: %v, want %v", largest, got, want)
-		}
+		expect.Equal(t, ForecastWithin(orderclose.Buckets{{Length: time.Second}, {Length: largest}}), want, "largest bucket %v", largest)
 	}
 }
 
@@ -62,9 +57,7 @@ func TestCount_CountsEveryWaitingRecordOnce(t *testing.T) {
 				t.Fatalf("%+v: less than nothing", c)
 			}
 		}
-		if all != end-first || len(c.Steps) != len(offsets)-1 {
-			t.Fatalf("%+v: %d of %d", c, all, end-first)
-		}
+		must.That(t, all == end-first && len(c.Steps) == len(offsets)-1, "%+v: %d of %d", c, all, end-first)
 	})
 }
 
@@ -132,9 +125,7 @@ func TestMake_CountsARecordAtItsLatestRelease(t *testing.T) {
 			t.Fatalf("%d later, want %d", b.Later, want)
 		}
 		for _, asked := range log.asked {
-			if !asked.Before(noon) {
-				t.Fatalf("asked for %v, which is not in the past", asked)
-			}
+			must.That(t, asked.Before(noon), "asked for %v, which is not in the past", asked)
 		}
 	})
 }

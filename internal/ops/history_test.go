@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -67,9 +68,8 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"10:00.000 database: late payment 3 refunded by li",
 		"11:00.000 database: late payment 4 found by recheck: -",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || s.Now.String() != "closed by pipeline, 2m0s after it was due" || !s.Known() {
-		t.Errorf("%q (-want +got):\n%s", s.Now, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "" && s.Now.String() == "closed by pipeline, 2m0s after it was due" && s.Known(), "%q (-want +got):\n%s", s.Now, diff)
 }
 
 func TestNew_SaysWhereTheOrderIs(t *testing.T) {
@@ -187,9 +187,7 @@ func TestRecordSearch_ReadsWhatItsCommentSays(t *testing.T) {
 		for _, s := range spans {
 			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End-1))
 		}
-		if g := strings.Join(got, " "); g != want {
-			t.Errorf("limit %d: read %q, want %q", limit, g, want)
-		}
+		expect.Equal(t, strings.Join(got, " "), want, "limit %d: read", limit)
 	}
 }
 
@@ -197,9 +195,7 @@ func TestWaits_DecodesTheCommit(t *testing.T) {
 	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 12, End: 14}})
 	p := searchedPartition{commit: kafka.Commit{Offset: 10, Metadata: acked}, end: 20}
 	for offset, want := range map[int64]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false} {
-		if p.waits(offset) == want {
-			t.Errorf("%d: want %v", offset, want)
-		}
+		expect.That(t, p.waits(offset) != want, "%d: want %v", offset, want)
 	}
 	for commit, offset := range map[int64]int64{30: 5, -1: 0} {
 		if p := (searchedPartition{commit: kafka.Commit{Offset: commit}, end: 20}); !p.waits(offset) {
@@ -215,9 +211,7 @@ func (badLog) Partitions(context.Context, string) (int, error) { return 0, error
 
 func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
 	topics := SearchTopics(t.Context(), badLog{}, []HistoryTopic{{Topic: "x"}, {Topic: "y"}}, "a", SearchLimit{Records: 10})
-	if len(topics) != 2 || topics[1].Topic != "y" || topics[1].Problem != "away" {
-		t.Errorf("%+v", topics)
-	}
+	expect.That(t, len(topics) == 2 && topics[1].Topic == "y" && topics[1].Problem == "away", "%+v", topics)
 }
 
 // longLog is one partition with a record for each second since made. The group has
@@ -277,9 +271,7 @@ func TestTimeline_TheTimeOfAnOpenOrderIsNoClose(t *testing.T) {
 		for _, e := range timeline(db, nil) {
 			said = said || e.What.String() == "closed, without a receipt"
 		}
-		if said != want {
-			t.Errorf("an order that is %q: %v", meaning, said)
-		}
+		expect.Equal(t, said, want, "an order that is %q", meaning)
 	}
 }
 
@@ -288,9 +280,7 @@ func TestRecord_SaysSinceWhenThePaymentIsPending(t *testing.T) {
 	must.Do(t, err)
 	var r Record
 	r.travels(&HistoryTopic{Kind: KindBucket, Length: time.Minute}, m)
-	if !r.PendingSince.Equal(after(time.Second)) {
-		t.Errorf("%+v", r)
-	}
+	expect.That(t, r.PendingSince.Equal(after(time.Second)), "%+v", r)
 }
 
 // countedLog counts the offsets that were read.
@@ -326,17 +316,11 @@ func TestSearch_ReadsOnlyTheDeadLettersThatTheIndexKnows(t *testing.T) {
 			log.records = append(log.records, m.Raw())
 		}
 		index := func(partition int, order string) ([]int64, int64, bool) {
-			if partition != 0 || order != "o100" {
-				t.Errorf("asked about %s in partition %d", order, partition)
-			}
+			expect.That(t, partition == 0 && order == "o100", "asked about %s in partition %d", order, partition)
 			return []int64{100, 600}, c.next, c.known
 		}
 		p := SearchTopics(t.Context(), log, []HistoryTopic{{Topic: "dead", Kind: KindDeadLetters}}, "o100", SearchLimit{Records: 10_000, Letters: index})[0]
-		if p.Problem != "" || len(p.Records) != 2 || p.Records[0].Dead == nil || p.Records[1].Settles == nil || p.Skipped != 0 {
-			t.Errorf("%s: %+v", name, p)
-		}
-		if len(log.read) != c.read || p.Looked != int64(c.read) {
-			t.Errorf("%s: read %d records, counted %d; want %d", name, len(log.read), p.Looked, c.read)
-		}
+		expect.That(t, p.Problem == "" && len(p.Records) == 2 && p.Records[0].Dead != nil && p.Records[1].Settles != nil && p.Skipped == 0, "%s: %+v", name, p)
+		expect.That(t, len(log.read) == c.read && p.Looked == int64(c.read), "%s: read %d records, counted %d; want %d", name, len(log.read), p.Looked, c.read)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -94,9 +95,7 @@ func TestReadLateness_CountsTheRecordsOfEachStage(t *testing.T) {
 		{Stage: "relay", Topic: "close", Appended: 204, Records: 201, Complete: true, P50: 100, P99: 198, Max: 200, Early: 1},
 		{Stage: "closer", Topic: "events", Appended: 5, Records: 1, Complete: true, P50: 5, P99: 5, Max: 5},
 	}}
-	if diff := cmp.Diff(want, l); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, l, want, "lateness")
 }
 
 // The lateness grows through the window. A sample that is not spread evenly has another median.
@@ -159,9 +158,7 @@ func TestSampleRanges_AreFewAndCoverASmallWindow(t *testing.T) {
 			}
 			covered, last = covered+r.Len(), r
 		}
-		if len(ranges) > latenessFetches || all != (covered == total) {
-			t.Fatalf("%d ranges, %d offsets of %d, all %v", len(ranges), covered, total, all)
-		}
+		must.That(t, len(ranges) <= latenessFetches && all == (covered == total), "%d ranges, %d offsets of %d, all %v", len(ranges), covered, total, all)
 		if few := total <= latenessRange && len(spans) <= latenessFetches; few && !all {
 			t.Fatalf("a small window of %d records is not covered", total)
 		}
@@ -187,8 +184,6 @@ func TestReadRanges_ReadsOnWhileFetchesAreLeft(t *testing.T) {
 func TestPercentile_IsTheNearestRank(t *testing.T) {
 	sorted := []int64{15, 20, 35, 40, 50}
 	for p, want := range map[int]int64{5: 15, 30: 20, 40: 20, 50: 35, 99: 50, 100: 50} {
-		if got := percentile(sorted, p); got != want {
-			t.Errorf("the %dth percentile is %d, want %d", p, got, want)
-		}
+		expect.Equal(t, percentile(sorted, p), want, "the %dth percentile", p)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -180,9 +181,7 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		c.facts.Now = noon
 		v := Judge(c.facts)
 		i := slices.IndexFunc(v.Problems, func(p Problem) bool { return p.Kind == c.kind })
-		if i < 0 || !v.Problems[i].Since.Equal(c.want) {
-			t.Errorf("%s since %v: %+v", c.kind, c.want, v.Problems)
-		}
+		expect.That(t, i >= 0 && v.Problems[i].Since.Equal(c.want), "%s since %v: %+v", c.kind, c.want, v.Problems)
 	}
 }
 
@@ -210,9 +209,8 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
 		got, _ := sumOverdue(orders, c.pauses, listed)
-		if diff := cmp.Diff(c.want, got); diff != "" || !strings.Contains(got.String(), c.text) {
-			t.Errorf("%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
-		}
+		diff := cmp.Diff(c.want, got)
+		expect.That(t, diff == "" && strings.Contains(got.String(), c.text), "%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 	}
 	if text := (OverdueOrders{More: true, Paused: 7}).String(); !strings.HasPrefix(text, "at least 0, and 7") {
 		t.Error(text)
@@ -223,18 +221,15 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 	for without, want := range map[bool]State{true: Well, false: Unknown} {
 		_, err := Pipeline{WithoutKafka: without}.Status(t.Context())
-		if v := Judge(Facts{Status: Answer[Status]{Err: err}}); v.State != want {
-			t.Errorf("without Kafka by intent: %v: %+v, want %s", without, v, want)
-		}
+		v := Judge(Facts{Status: Answer[Status]{Err: err}})
+		expect.That(t, v.State == want, "without Kafka by intent: %v: %+v, want %s", without, v, want)
 	}
 }
 
 // At most 1,000 orders are counted, so old dead letters must not explain all of them.
 func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
 	for _, letters := range []int{0, 950, 5000} {
-		if got := (OverdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}).Severity(letters); got != Urgent {
-			t.Errorf("beside %d dead letters: %q", letters, got)
-		}
+		expect.Equal(t, (OverdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}).Severity(letters), Urgent, "beside %d dead letters", letters)
 	}
 }
 
@@ -248,9 +243,8 @@ func TestJudge_AReplayDoesNotHideFreshOrders(t *testing.T) {
 		topics []TopicStatus
 		want   State
 	}{"both": {[]TopicStatus{fresh, replayed}, ActNow}, "the other order": {[]TopicStatus{replayed, fresh}, ActNow}, "a replay": {[]TopicStatus{replayed}, LookToday}} {
-		if v := Judge(Facts{Now: noon, Status: knownAs(Status{At: noon, Topics: c.topics})}); v.State != c.want {
-			t.Errorf("%s: %s, want %s", name, v.State, c.want)
-		}
+		v := Judge(Facts{Now: noon, Status: knownAs(Status{At: noon, Topics: c.topics})})
+		expect.That(t, v.State == c.want, "%s: %s, want %s", name, v.State, c.want)
 	}
 }
 
@@ -263,13 +257,9 @@ func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 		"columns that orderclose did not create":                                    "columns that orderclose did not create",
 		"orderclose notify, orderclose version, stop":                               "orderclose notify, orderclose version, stop",
 	} {
-		if got := WithConfig(in, file); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		expect.Equal(t, WithConfig(in, file), want, "%q", in)
 	}
-	if got := WithConfig("orderclose status", ""); got != "orderclose status" {
-		t.Error(got)
-	}
+	expect.Equal(t, WithConfig("orderclose status", ""), "orderclose status", "with config")
 }
 
 func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
@@ -282,9 +272,8 @@ func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
 		var b bytes.Buffer
 		var got row
 		must.Do(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
-		if want := (row{WithConfig(in.Fix, file), in.Reason}); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
+		want := (row{WithConfig(in.Fix, file), in.Reason})
+		expect.That(t, got == want, "%+v, want %+v", got, want)
 	}
 }
 
@@ -299,9 +288,8 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 	ended := ago("relay@h:3:9464", time.Minute)
 	ended.Ended = true
 	for what, c := range map[string]struct {
-		announced []Process
-		members   []string
-		want      []string
+		announced     []Process
+		members, want []string
 	}{
 		"nobody":                   {nil, nil, nil},
 		"a member":                 {[]Process{ago("closer@h:1:9464", time.Minute)}, []string{"closer@h:1:9464", "closer@h:1:9464"}, []string{"closer@h:1:9464 present"}},
@@ -326,13 +314,10 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 			case p.State == Gone && p.EverySeconds == 0:
 				want = time.Time{} // it has announced itself once, when it started
 			}
-			if !p.Seen.Equal(want) {
-				t.Errorf("%s: %s was seen at %v, want %v", what, p.Name, p.Seen, want)
-			}
+			expect.That(t, p.Seen.Equal(want), "%s: %s was seen at %v, want %v", what, p.Name, p.Seen, want)
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 	}
 }
 

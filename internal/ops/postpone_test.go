@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -100,9 +101,8 @@ func TestPostpone_APlanIsCarriedOutOnceInspiteOfAnInterruption(t *testing.T) {
 	if diff := cmp.Diff(want, sum); err != nil || diff != "" {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
 	}
-	if lines := strings.Count(file.String(), "\n"); lines != 442 || d.calls > 0 {
-		t.Errorf("%d lines, want the plan, 440 orders and their number; %d changes", lines, d.calls)
-	}
+	lines := strings.Count(file.String(), "\n")
+	expect.That(t, lines == 442 && d.calls <= 0, "%d lines, want the plan, 440 orders and their number; %d changes", lines, d.calls)
 	d.fail = errors.New("no connection")
 	d.due["o-0001"], d.due["o-0002"] = d.now, d.now // moved since
 	delete(d.due, "o-0004")
@@ -181,9 +181,8 @@ func TestPostpone_SelectsByCreation(t *testing.T) {
 		p.Categories, p.CreatedFrom, p.CreatedBefore = nil, c.from, c.before
 		var file bytes.Buffer
 		sum, err := PlanPostpone(t.Context(), d, p, month, &file)
-		if n := int64(len(c.want)); err != nil || sum.Orders != n || sum.OtherCreation != 4-n {
-			t.Errorf("%s: %+v, %v", what, sum, err)
-		}
+		n := int64(len(c.want))
+		expect.That(t, err == nil && sum.Orders == n && sum.OtherCreation == 4-n, "%s: %+v, %v", what, sum, err)
 		var ids []string
 		read, _, err := readPostponePlan(&file, func(PostponePlan) error { return nil }, func(o orderclose.Order) error {
 			ids = append(ids, o.ID)

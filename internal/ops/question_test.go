@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // waitFirst is how long the tests wait for the first answer.
@@ -47,9 +49,7 @@ func TestQuestion_IsAskedOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 		time.Sleep(time.Second)
 		k := get()
 		since := k.Since
-		if k.Value != 2 || k.Err == nil || since.IsZero() {
-			t.Errorf("%+v, want the old value with the error", k)
-		}
+		expect.That(t, k.Value == 2 && k.Err != nil && !since.IsZero(), "%+v, want the old value with the error", k)
 		time.Sleep(10 * time.Second)
 		get()
 		time.Sleep(time.Second)
@@ -116,9 +116,8 @@ func TestQuestion_AnAnswerThatIsWellLastsLonger(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			overdue, failure = step.overdue, step.failure
-			if q.Get(t.Context()); asked != step.asked {
-				t.Errorf("%+v: asked %d times", step, asked)
-			}
+			q.Get(t.Context())
+			expect.That(t, asked == step.asked, "%+v: asked %d times", step, asked)
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -145,17 +146,11 @@ func replay(t *testing.T, log *replayedLog, w ReplayWindow, o ReplayOptions) (Re
 func TestReplay_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 	log := newLog(t)
 	plan, err := NewReplayPlan(t.Context(), log, window)
-	if err != nil || plan.Records != 5 {
-		t.Fatalf("%+v, %v", plan, err)
-	}
+	must.That(t, err == nil && plan.Records == 5, "%+v, %v", plan, err)
 	var progress []int64
 	result, err := Replay(t.Context(), log, plan, ReplayOptions{Progress: func(done int64) { progress = append(progress, done) }})
-	if err != nil || result.Sent != 3 || result.Skipped != 2 {
-		t.Errorf("%+v, %v; want 3 sent and 2 skipped", result, err)
-	}
-	if diff := cmp.Diff([]int64{2, 4, 5}, progress); diff != "" {
-		t.Errorf("progress (-want +got):\n%s", diff)
-	}
+	expect.That(t, err == nil && result.Sent == 3 && result.Skipped == 2, "%+v, %v; want 3 sent and 2 skipped", result, err)
+	expect.Same(t, progress, []int64{2, 4, 5}, "progress")
 	keys := map[int]string{}
 	for p, messages := range log.sent {
 		for _, m := range messages {
@@ -165,9 +160,7 @@ func TestReplay_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[int]string{0: "b", 1: "ac"}, keys); diff != "" {
-		t.Errorf("by partition (-want +got):\n%s", diff)
-	}
+	expect.Same(t, keys, map[int]string{0: "b", 1: "ac"}, "by partition")
 }
 
 func TestReplay_ContinuesAfterAnInterruptionAndSendsNothingAfterTheEnd(t *testing.T) {
@@ -176,9 +169,7 @@ func TestReplay_ContinuesAfterAnInterruptionAndSendsNothingAfterTheEnd(t *testin
 	var sent []int
 	for _, want := range []error{log.fail, nil, nil} {
 		result, err := replay(t, log, window, ReplayOptions{Rate: 10}) // one record at a time
-		if !errors.Is(err, want) || result.NotKept != "" {
-			t.Fatalf("%+v, %v; want %v", result, err, want)
-		}
+		must.That(t, errors.Is(err, want) && result.NotKept == "", "%+v, %v; want %v", result, err, want)
 		sent = append(sent, result.Sent)
 	}
 	if diff := cmp.Diff([]int{1, 2, 0}, sent); diff != "" || log.keys() != "abc" {
@@ -223,9 +214,7 @@ func TestReplay_ThatMayNotKeepItsProgressSaysSoAndSends(t *testing.T) {
 	log := newLog(t)
 	log.refuse = &kafka.AccessError{What: "user ann lacks the ACL Read on Group replay-17"}
 	result, err := replay(t, log, window, ReplayOptions{})
-	if err != nil || result.Sent != 3 || !strings.Contains(result.NotKept, "lacks the ACL Read on Group") {
-		t.Errorf("%+v, %v", result, err)
-	}
+	expect.That(t, err == nil && result.Sent == 3 && strings.Contains(result.NotKept, "lacks the ACL Read on Group"), "%+v, %v", result, err)
 	log.refuse = errors.New("no coordinator")
 	if _, err := NewReplayPlan(t.Context(), log, window); !errors.Is(err, log.refuse) {
 		t.Errorf("%v: it may have sent a part before", err)
@@ -275,8 +264,7 @@ func (d *ordersOfCategory) PreviewClose(_ context.Context, _ orderclose.Path, re
 
 func TestReplay_SelectsOrdersCategoriesAndPartitions(t *testing.T) {
 	log := newLog(t)
-	m, err := wire.Record{Order: orderclose.Order{ID: "e", Category: "virtual", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
-	must.Do(t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: "e", Category: "virtual", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode())(t)
 	log.append(m)
 	database := &ordersOfCategory{categories: map[string]string{"a": "virtual", "b": "physical", "e": "physical"}} // not c
 	for _, c := range []struct {
@@ -298,9 +286,7 @@ func TestReplay_SelectsOrdersCategoriesAndPartitions(t *testing.T) {
 			t.Errorf("%s: sent %s, %+v, %v; want %s, %d not selected, %v missing", c.what, log.keys(), r, err, c.sent, c.unselected, c.missing)
 		}
 	}
-	if slices.Contains(database.asked, "e") {
-		t.Errorf("the database was asked about %v: the record of e has a category", database.asked)
-	}
+	expect.That(t, !slices.Contains(database.asked, "e"), "the database was asked about %v: the record of e has a category", database.asked)
 	if _, err := NewReplayPlan(t.Context(), log, ReplayWindow{From: window.From, To: window.To, OnlyPartitions: []int{1}}); !errors.Is(err, ErrNoSuchPartition) {
 		t.Errorf("partition 1 of 1: %v", err)
 	}
@@ -339,9 +325,8 @@ func TestPreviewReplay_CountsEachOrderOnceAndChangesNothing(t *testing.T) {
 	if diff := cmp.Diff([]int64{2, 4, 6}, progress); diff != "" || log.appends > 0 || len(log.kept) > 0 {
 		t.Errorf("%d appends, kept %v, progress (-want +got):\n%s", log.appends, maps.Clone(log.kept), diff)
 	}
-	if got, err = PreviewReplay(t.Context(), log, plan, nil, nil); err != nil || got.Orders != 3 || got.Verdicts != nil {
-		t.Errorf("without a database: %+v, %v", got, err)
-	}
+	got, err = PreviewReplay(t.Context(), log, plan, nil, nil)
+	expect.That(t, err == nil && got.Orders == 3 && got.Verdicts == nil, "without a database: %+v, %v", got, err)
 	database.err = errors.New("no connection")
 	got, err = PreviewReplay(t.Context(), log, plan, database, nil)
 	want.Verdicts, want.NotRead = map[orderclose.Verdict]int64{}, "no connection"
@@ -353,13 +338,11 @@ func TestPreviewReplay_CountsEachOrderOnceAndChangesNothing(t *testing.T) {
 func TestReplay_ReturnsTheProgressWithAnError(t *testing.T) {
 	log := newLog(t)
 	log.fail = errors.New("no broker")
-	if result, err := replay(t, log, window, ReplayOptions{}); !errors.Is(err, log.fail) || result.Sent != 1 {
-		t.Errorf("%+v, %v", result, err)
-	}
+	result, err := replay(t, log, window, ReplayOptions{})
+	expect.That(t, errors.Is(err, log.fail) && result.Sent == 1, "%+v, %v", result, err)
 }
 
 func TestNewReplayPlan_RefusesAnEmptyWindow(t *testing.T) {
-	if _, err := NewReplayPlan(t.Context(), &replayedLog{}, ReplayWindow{From: time.UnixMilli(2), To: time.UnixMilli(2)}); err == nil {
-		t.Error("no error")
-	}
+	_, err := NewReplayPlan(t.Context(), &replayedLog{}, ReplayWindow{From: time.UnixMilli(2), To: time.UnixMilli(2)})
+	expect.That(t, err != nil, "no error")
 }

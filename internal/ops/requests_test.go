@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -65,9 +66,7 @@ func TestRequests(t *testing.T) {
 			map[string]int{"OffsetFetch": 2, "ListOffsets": 2 + len(edges) - 1}},
 		{"what was appended", func() int {
 			_, err := countAppended(t.Context(), log, "order-close", now, 24*time.Hour, 48)
-			if err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, err)
 			return 0
 		}, map[string]int{"ListOffsets": 2 + 48}},
 		{"a lateness", func() int {
@@ -75,18 +74,15 @@ func TestRequests(t *testing.T) {
 		}, // of each topic: one time, the end, and the records of each partition
 			map[string]int{"ListOffsets": 4, "Fetch": 2 * partitions}},
 		{"the window of a replay", func() int {
-			if _, err := log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour))); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, expect.Err(log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour)))))
 			return 0
 		}, map[string]int{"ListOffsets": 3}},
 	} {
 		clear(got)
 		problems := c.ask()
 		mu.Lock()
-		if diff := cmp.Diff(c.want, got); diff != "" || problems != 0 {
-			t.Errorf("%s has %d problems, and asks (-want +got):\n%s", c.what, problems, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		expect.That(t, diff == "" && problems == 0, "%s has %d problems, and asks (-want +got):\n%s", c.what, problems, diff)
 		mu.Unlock()
 	}
 }

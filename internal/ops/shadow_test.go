@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -53,9 +54,8 @@ func TestJudgeShadow(t *testing.T) {
 		"excluded":                           {open, store.AuditExcluded, verdict(orderclose.Excluded, 0), time.Hour, "neither  "},
 	} {
 		d := judgeShadow(c.row, store.AuditPart{Status: string(c.state), State: c.state}, c.verdict, shadowFacts{due.Add(c.now), tolerance})
-		if got := fmt.Sprintf("%s %s %s", d.Class, d.Path, d.What); got != c.want {
-			t.Errorf("%s:\ngot  %s\nwant %s", what, got, c.want)
-		}
+		got := fmt.Sprintf("%s %s %s", d.Class, d.Path, d.What)
+		expect.That(t, got == c.want, "%s:\ngot  %s\nwant %s", what, got, c.want)
 	}
 }
 
@@ -76,16 +76,14 @@ func TestShadowVerdicts_TheFirstFinalVerdictOfAnOrderCounts(t *testing.T) {
 		s.add(wire.ShadowVerdict{OrderID: v.id, Verdict: v.verdict, At: due.Add(time.Duration(i) * time.Second)})
 	}
 	s.seal()
-	if size := unsafe.Sizeof(s.all[0]); len(s.all) != 4 || size != 24 {
-		t.Errorf("%d verdicts of %d bytes are kept, want one of 24 bytes for each order", len(s.all), size)
-	}
+	size := unsafe.Sizeof(s.all[0])
+	expect.That(t, len(s.all) == 4 && size == 24, "%d verdicts of %d bytes are kept, want one of 24 bytes for each order", len(s.all), size)
 	for id, want := range map[string]shadowVerdict{
 		"a": {orderclose.Closed, due.Add(3 * time.Second)}, "b": {orderclose.AlreadyPaid, due.Add(time.Second)},
 		"c": {orderclose.NotFound, due.Add(7 * time.Second)}, "d": {"unknown", due.Add(8 * time.Second)}, "e": {},
 	} {
-		if got := s.of(id); got != want {
-			t.Errorf("%s: %s at %v, want %s at %v", id, got.verdict, got.at, want.verdict, want.at)
-		}
+		got := s.of(id)
+		expect.That(t, got == want, "%s: %s at %v, want %s at %v", id, got.verdict, got.at, want.verdict, want.at)
 	}
 }
 
@@ -158,9 +156,7 @@ func TestReportShadow_ComparesEachOrderOfTheWindowOnce(t *testing.T) {
 		Store: s, Log: s, Topic: "shadow", From: from, To: to, Tolerance: time.Minute,
 		OnDifference: func(d ShadowDifference) error { seen[d.Order] = true; return nil },
 		Progress: func(done, total int64, _ string) {
-			if done < steps || total != 300 {
-				t.Errorf("step %d of %d after %d", done, total, steps)
-			}
+			expect.That(t, done >= steps && total == 300, "step %d of %d after %d", done, total, steps)
 			steps = done
 		},
 	})
@@ -171,12 +167,9 @@ func TestReportShadow_ComparesEachOrderOfTheWindowOnce(t *testing.T) {
 		Different: theirs + 1, OnlyWe: map[string]int{"WAIT_PAY": 1}, OnlyThey: map[string]int{"no_record": theirs},
 		TimesCompared: true, Untimed: 1, Verdicts: orders - theirs + 1, First: due.Add(time.Millisecond), Last: to, Unreadable: 2, TookMillis: sum.TookMillis,
 	}
-	if diff := cmp.Diff(want, sum); diff != "" || err != nil || steps != 300 {
-		t.Errorf("%v, step %d (-want +got):\n%s", err, steps, diff)
-	}
-	if len(seen) != theirs+1 || !seen["forgotten"] || !seen["o-00000"] || !seen["o-01000"] {
-		t.Errorf("%d differences: %v", len(seen), seen)
-	}
+	diff := cmp.Diff(want, sum)
+	expect.That(t, diff == "" && err == nil && steps == 300, "%v, step %d (-want +got):\n%s", err, steps, diff)
+	expect.That(t, len(seen) == theirs+1 && seen["forgotten"] && seen["o-00000"] && seen["o-01000"], "%d differences: %v", len(seen), seen)
 	if s.window[0] >= kafka.MomentOf(from) || s.window[1] != kafka.LogEnd { // a verdict may come late
 		t.Errorf("verdicts were read from %v to %v", s.window[0], s.window[1])
 	}
@@ -188,7 +181,5 @@ func TestReportShadow_EndsWithTheErrorOfOnDifference(t *testing.T) {
 	_, err := ReportShadow(t.Context(), ShadowOptions{
 		Store: s, Log: s, From: due, To: due.Add(time.Minute), Tolerance: time.Minute, OnDifference: func(ShadowDifference) error { return full },
 	})
-	if !errors.Is(err, full) {
-		t.Error(err)
-	}
+	expect.That(t, errors.Is(err, full), "%v", err)
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -27,12 +29,10 @@ func TestLeaves_OfABucketIsTheReleaseForAnyHeader(t *testing.T) {
 		appended := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "appended"))
 		due := rapid.Int64().Draw(t, "due")
 		got := leaves(b.Length, message(strconv.FormatInt(due, 10), appended))
-		if want := b.Release(time.UnixMilli(due), appended); !got.Equal(want) {
-			t.Fatalf("%v, want %v", got, want)
-		}
-		if unreadable := leaves(b.Length, message("soon", appended)); !unreadable.Equal(appended.Add(b.Length)) {
-			t.Fatalf("unreadable: %v, want the bucket's end", unreadable)
-		}
+		want := b.Release(time.UnixMilli(due), appended)
+		must.That(t, got.Equal(want), "%v, want %v", got, want)
+		unreadable := leaves(b.Length, message("soon", appended))
+		must.That(t, unreadable.Equal(appended.Add(b.Length)), "unreadable: %v, want the bucket's end", unreadable)
 	})
 }
 
@@ -43,9 +43,8 @@ func TestLeaves_OfTheCloseTopicIsNeverBeforeTheAppend(t *testing.T) {
 		"1600000000000": appended,                      // a replay
 		"soon":          appended,
 	} {
-		if got := leaves(0, message(due, appended)); !got.Equal(want) {
-			t.Errorf("due %s: %v, want %v", due, got, want)
-		}
+		got := leaves(0, message(due, appended))
+		expect.That(t, got.Equal(want), "due %s: %v, want %v", due, got, want)
 	}
 }
 
@@ -53,9 +52,8 @@ func TestPrintable_CanAlwaysBePrinted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64().Draw(t, "ms")
 		got := printable(time.UnixMilli(ms))
-		if _, err := got.MarshalJSON(); err != nil {
-			t.Fatalf("%d: %v", ms, err)
-		}
+		_, err := got.MarshalJSON()
+		must.That(t, err == nil, "%d: %v", ms, err)
 		if ms >= 0 && ms < 4e12 && got.UnixMilli() != ms {
 			t.Fatalf("%d became %v", ms, got)
 		}
@@ -71,16 +69,13 @@ func TestMissingOffsets_ReportsALogWithoutTheCommittedOffset(t *testing.T) {
 		{4, 5, 9, "1 offsets are gone"}, {10, 5, 9, "deleted and recreated"},
 	} {
 		got := missingOffsets(kafka.Commit{Offset: c.commit}, c.start, c.end)
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%+v: %q", c, got)
-		}
+		expect.That(t, (got == "") == (c.want == "") && strings.Contains(got, c.want), "%+v: %q", c, got)
 	}
 }
 
 func TestMissingOffsets_ReportsACommitOfAnOldLog(t *testing.T) {
-	if got := missingOffsets(kafka.Commit{Offset: 7, FromDeletedLog: true}, 5, 9); !strings.Contains(got, "recreated") {
-		t.Errorf("%q", got)
-	}
+	got := missingOffsets(kafka.Commit{Offset: 7, FromDeletedLog: true}, 5, 9)
+	expect.That(t, strings.Contains(got, "recreated"), "%q", got)
 }
 
 func TestNext_NamesTheLikelyCause(t *testing.T) {
@@ -96,9 +91,8 @@ func TestNext_NamesTheLikelyCause(t *testing.T) {
 		{Behind{Topic: TopicStatus{close: true}}, "orderclose run closer"},
 		{Behind{Topic: TopicStatus{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and the partition has no owner"},
 	} {
-		if got := c.o.Next(); !strings.Contains(got, c.want) || !strings.Contains(got, "orderclose runbook "+c.o.runbook()) {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		got := c.o.Next()
+		expect.That(t, strings.Contains(got, c.want) && strings.Contains(got, "orderclose runbook "+c.o.runbook()), "%q, want %q", got, c.want)
 	}
 }
 
@@ -114,9 +108,7 @@ func TestWorst_FindsOnlyPartitionsBeyondTheLimit(t *testing.T) {
 			}
 		}
 		worst, found := r.Worst(OverdueLimit)
-		if found != (beyond > 0) || worst.Count != beyond || worst.Partition.Overdue != most {
-			t.Fatalf("%v: %v %+v", seconds, found, worst)
-		}
+		must.That(t, found == (beyond > 0) && worst.Count == beyond && worst.Partition.Overdue == most, "%v: %v %+v", seconds, found, worst)
 	})
 }
 
@@ -179,9 +171,7 @@ func TestFollow_SaysWhichProcessesAreFrozen(t *testing.T) {
 	} {
 		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{close: c.close, Partitions: c.after}}, Processes: []Process{{Process: wire.Process{Name: "a@h:1"}, State: Present}, {Process: wire.Process{Name: "b@h:2"}, State: Present}}}
 		r.Follow(Status{At: noon, Topics: []TopicStatus{{close: c.close, Partitions: c.before}}})
-		if r.Processes[0].State != c.want || r.Processes[1].State != Present {
-			t.Errorf("%s: %+v, want %s", what, r.Processes, c.want)
-		}
+		expect.That(t, r.Processes[0].State == c.want && r.Processes[1].State == Present, "%s: %+v, want %s", what, r.Processes, c.want)
 	}
 }
 
@@ -189,8 +179,6 @@ func TestWorst_PrefersWhatDoesNotCatchUp(t *testing.T) {
 	all := []PartitionStatus{{Partition: 0, Overdue: 90, CatchUp: 5}, {Partition: 1, Overdue: 40}, {Partition: 2, Overdue: 50}, {Partition: 3, Overdue: 99, CatchUp: 5}, {Partition: 4, Overdue: 45}}
 	for n, want := range []int{0, 0, 1, 2, 2, 2} {
 		worst, found := Status{Topics: []TopicStatus{{Partitions: all[:n]}}}.Worst(OverdueLimit)
-		if found != (n > 0) || worst.Partition.Partition != want || worst.Count != n {
-			t.Errorf("of %d: %+v", n, worst)
-		}
+		expect.That(t, found == (n > 0) && worst.Partition.Partition == want && worst.Count == n, "of %d: %+v", n, worst)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -113,9 +114,7 @@ func TestInspect_TheWindowCountsRecordsAppendedLongEnoughAgo(t *testing.T) {
 			bucket := ReadStatus(t.Context(), log, []TopicGroup{c.target}, func() time.Time { return log.now }).Topics[0]
 			got := []int64{bucket.Partitions[0].Window, bucket.Partitions[1].Window, bucket.Partitions[3].Window, bucket.Window}
 			// In partition 0, offset 1 was acked out of order, and so were 5 and 6. The last has no owner.
-			if diff := cmp.Diff([]int64{c.first, c.second, c.third, c.first + c.second + c.third}, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", c.name, diff)
-			}
+			expect.Same(t, got, []int64{c.first, c.second, c.third, c.first + c.second + c.third}, "%s", c.name)
 		}
 	})
 }
@@ -137,9 +136,7 @@ func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
 		if p := bucket.Partitions[1]; p.Owner == nil || p.Committed != nil {
 			t.Errorf("partition 1, without a commit: %+v", p)
 		}
-		if bucket.Partitions[3].Owner != nil {
-			t.Error("partition 3 has an owner")
-		}
+		expect.That(t, bucket.Partitions[3].Owner == nil, "partition 3 has an owner")
 		if !strings.Contains(r.Topics[1].Problem, "no such topic") || r.Problems() != 3 {
 			t.Errorf("%d problems; of the missing topic %q", r.Problems(), r.Topics[1].Problem)
 		}
@@ -231,9 +228,7 @@ func TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue(t *testing.T) {
 			if worst, found := r.Worst(OverdueLimit); found != c.want || found && worst.Record().Offset < c.from {
 				t.Errorf("%s: worst %+v, %v", name, worst, found)
 			}
-			if log.glances > maxFirstGaps+1+samples {
-				t.Errorf("%s: %d glances", name, log.glances)
-			}
+			expect.That(t, log.glances <= maxFirstGaps+1+samples, "%s: %d glances", name, log.glances)
 		}
 	})
 }
@@ -242,9 +237,8 @@ func TestInspect_ReadsNoMoreIfTheHeadIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &behindLog{partitionsLog: partitionsLog{now: time.Now()}, end: 100, glanceOf: 60}
 		log.at = func(int64) (due, appended time.Time) { return log.now.Add(-time.Hour), log.now.Add(-time.Hour) }
-		if p := log.inspect(); p.Overdue != time.Hour.Seconds() || p.Late != nil || log.glances != 0 {
-			t.Errorf("%+v after %d glances", p, log.glances)
-		}
+		p := log.inspect()
+		expect.That(t, p.Overdue == time.Hour.Seconds() && p.Late == nil && log.glances == 0, "%+v after %d glances", p, log.glances)
 	})
 }
 
@@ -274,25 +268,21 @@ func TestInspect_TheFarthestDueTimeIsOfARecordThatWaits(t *testing.T) {
 				return in(offset), now
 			}}
 			p := log.inspect()
-			if diff := cmp.Diff(c.want, p.FarthestDue); diff != "" || p.Problem != "" {
-				t.Errorf("%s: %s (-want +got):\n%s", name, p.Problem, diff)
-			}
+			diff := cmp.Diff(c.want, p.FarthestDue)
+			expect.That(t, diff == "" && p.Problem == "", "%s: %s (-want +got):\n%s", name, p.Problem, diff)
 			want := 0.0
 			if !c.want.IsZero() {
 				want = c.want.Sub(now).Seconds()
 			}
-			if got := (TopicStatus{Partitions: []PartitionStatus{{}, p}}).FarthestDue(now); got != want {
-				t.Errorf("%s: the topic's is in %v s, want %v", name, got, want)
-			}
+			got := (TopicStatus{Partitions: []PartitionStatus{{}, p}}).FarthestDue(now)
+			expect.That(t, got == want, "%s: the topic's is in %v s, want %v", name, got, want)
 		}
 	})
 }
 
 func TestInspect_TheFarthestDueTimeIsOnlyAheadOfNow(t *testing.T) {
 	due := time.Now()
-	if s := (TopicStatus{Partitions: []PartitionStatus{{FarthestDue: due}}}).FarthestDue(due.Add(time.Second)); s != 0 {
-		t.Errorf("%v s, want 0", s)
-	}
+	expect.Equal(t, (TopicStatus{Partitions: []PartitionStatus{{FarthestDue: due}}}).FarthestDue(due.Add(time.Second)), 0, "seconds until the farthest due time")
 }
 
 func TestLeastOffset_IsTheSmallestPossible(t *testing.T) {
@@ -304,8 +294,6 @@ func TestLeastOffset_IsTheSmallestPossible(t *testing.T) {
 		{100, 110, 105, 0}, {100, 110, 110, 0}, {100, 110, 99, 0},
 		{100, 110, 400, 290 * time.Millisecond}, {100, 110, 50, -49 * time.Millisecond},
 	} {
-		if got := leastOffset(ms(c.sent), ms(c.answered), ms(c.at)); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
+		expect.Equal(t, leastOffset(ms(c.sent), ms(c.answered), ms(c.at)), c.want, "%+v", c)
 	}
 }

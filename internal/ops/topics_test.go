@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -24,9 +25,7 @@ import (
 func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 	c := config.Default()
 	for _, s := range TopicSpecs(c) {
-		if s.BrokerTime != (s.Name != c.Topics.DeadLetter) {
-			t.Errorf("%s: stamped by the brokers: %v", s.Name, s.BrokerTime)
-		}
+		expect.Equal(t, s.BrokerTime, s.Name != c.Topics.DeadLetter, "%s: stamped by the brokers", s.Name)
 	}
 }
 
@@ -60,9 +59,8 @@ func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 		serves(group)
 		all := WaitingTopics(ctx, k, cfg)
 		i := slices.IndexFunc(all, func(g TopicGroup) bool { return g.Topic == cfg.Topics.Close })
-		if got := all[i]; got.Group != group || got.Shadow != (group == cfg.ShadowGroup()) {
-			t.Errorf("with members of %s: %+v", group, got)
-		}
+		got := all[i]
+		expect.That(t, got.Group == group && got.Shadow == (group == cfg.ShadowGroup()), "with members of %s: %+v", group, got)
 	}
 }
 
@@ -87,9 +85,7 @@ func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
 		ResourceType: sk.ResourceTypeTopic, ResourceName: topic,
 		Configs: []sk.IncrementalAlterConfigsRequestConfig{{Name: "cleanup.policy", Value: "compact", ConfigOperation: sk.ConfigOperationSet}},
 	}}})
-	if err != nil || res.Resources[0].Error != nil {
-		t.Fatal(err, res)
-	}
+	must.That(t, err == nil && res.Resources[0].Error == nil, "%v %v", err, res)
 	return k
 }
 
@@ -132,17 +128,13 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 			t.Errorf("the finding says %q", f.Fix)
 		}
 	}
-	if n := len(ofTopic(left, "customers")); n != 3 {
-		t.Errorf("%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
-	}
-	states, err := k.Topics(t.Context(), "customers", "delay_10s")
-	must.Do(t, err)
+	n := len(ofTopic(left, "customers"))
+	expect.That(t, n == 3, "%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
+	states := must.Get(k.Topics(t.Context(), "customers", "delay_10s"))(t)
 	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
 		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])
 	}
-	if !states["delay_10s"].Exists {
-		t.Error("the other topics were not created")
-	}
+	expect.That(t, states["delay_10s"].Exists, "the other topics were not created")
 
 	specs := TopicSpecs(c)
 	for i := range specs {
@@ -170,9 +162,8 @@ func TestApply_ChangesTopicsThatAreOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := compactedTopic(t, "events")
 			prepare(k)
-			if _, left, err := k.Apply(t.Context(), TopicSpecs(eventsIn(t, "events"))); err != nil || len(left) > 0 {
-				t.Errorf("left %v, %v", left, err)
-			}
+			_, left, err := k.Apply(t.Context(), TopicSpecs(eventsIn(t, "events")))
+			expect.That(t, err == nil && len(left) <= 0, "left %v, %v", left, err)
 		})
 	}
 }

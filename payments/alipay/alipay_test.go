@@ -30,6 +30,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/alipay"
@@ -248,9 +249,7 @@ func TestAPI_AnswersByTheStatusOfTheTrade(t *testing.T) {
 					t.Errorf("Cancel: %q, %v, want %q", got, err, row.cancel)
 				}
 			}
-			if s.status[number] != row.after {
-				t.Errorf("its status is %q after the cancel", s.status[number])
-			}
+			expect.That(t, s.status[number] == row.after, "its status is %q after the cancel", s.status[number])
 		})
 	}
 }
@@ -302,9 +301,8 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 			}
 			return before == ""
 		}
-		if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), expired); got != payment.Paid || err != nil {
-			t.Errorf("%q: %q, %v", before, got, err)
-		}
+		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), expired)
+		expect.That(t, got == payment.Paid && err == nil, "%q: %q, %v", before, got, err)
 	}
 }
 
@@ -312,12 +310,10 @@ func TestAPI_AnOpenTradeIsOneCall(t *testing.T) {
 	s := start(t)
 	s.status[number] = "WAIT_BUYER_PAY"
 	must.Get(s.api(t, alipay.Options{}).Cancel(t.Context(), open))(t)
-	if diff := cmp.Diff([]string{"alipay.trade.close"}, s.calls); diff != "" || s.hosts[0] != "openapi.alipay.com" {
-		t.Errorf("calls at %s (-want +got):\n%s", s.hosts[0], diff)
-	}
-	if _, err := s.api(t, alipay.Options{Sandbox: true}).Ask(t.Context(), open); err != nil || s.hosts[1] != "openapi-sandbox.dl.alipaydev.com" {
-		t.Errorf("the sandbox is at %s, %v", s.hosts[1], err)
-	}
+	diff := cmp.Diff([]string{"alipay.trade.close"}, s.calls)
+	expect.That(t, diff == "" && s.hosts[0] == "openapi.alipay.com", "calls at %s (-want +got):\n%s", s.hosts[0], diff)
+	_, err := s.api(t, alipay.Options{Sandbox: true}).Ask(t.Context(), open)
+	expect.That(t, err == nil && s.hosts[1] == "openapi-sandbox.dl.alipaydev.com", "the sandbox is at %s, %v", s.hosts[1], err)
 }
 
 // Alipay refuses to close a trade that is still open: so it can be paid.
@@ -400,9 +396,8 @@ func TestAPI_ASlashMayBeEscaped(t *testing.T) {
 			s.write(w, "alipay_trade_query_response", content, sign(alipayKey, strings.Replace(content, `a\/b`, signedText, 1)))
 			return true
 		}
-		if got, err := s.api(t, alipay.Options{}).Ask(t.Context(), open); got != payment.Paid || err != nil {
-			t.Errorf("%s: %q, %v", signedText, got, err)
-		}
+		got, err := s.api(t, alipay.Options{}).Ask(t.Context(), open)
+		expect.That(t, got == payment.Paid && err == nil, "%s: %q, %v", signedText, got, err)
 	}
 }
 
@@ -481,9 +476,7 @@ func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 
 func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
 	s := start(t)
-	apitest.CallerGone(t, s.api(t, alipay.Options{}), open, func(wait func()) {
-		s.before = func(http.ResponseWriter, string) bool { wait(); return true }
-	})
+	apitest.CallerGone(t, s.api(t, alipay.Options{}), open, func(wait func()) { s.before = func(http.ResponseWriter, string) bool { wait(); return true } })
 }
 
 // certificate returns a certificate of key in PEM, of the issuer that signs those of apps, and its name at Alipay.
@@ -548,8 +541,7 @@ func TestNew_SaysWhatIsWrong(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		if _, err := alipay.New(o); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v", err)
-		}
+		_, err := alipay.New(o)
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%v", err)
 	}
 }

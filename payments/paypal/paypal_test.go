@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
@@ -179,13 +180,9 @@ func TestAPI_TokensAreKeptAndReplaced(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	if s.tokens != 1 {
-		t.Errorf("%d tokens for 20 calls", s.tokens)
-	}
+	expect.Equal(t, s.tokens, 1, "tokens for 20 calls")
 	for _, host := range s.hosts {
-		if host != "api.sandbox.paypal.com" {
-			t.Errorf("the sandbox is at %s", host)
-		}
+		expect.Equal(t, host, "api.sandbox.paypal.com", "the sandbox is at")
 	}
 	s.mu.Lock()
 	s.valid = "another"
@@ -203,13 +200,9 @@ func TestAPI_TokensAreKeptAndReplaced(t *testing.T) {
 	s.expire = 100
 	api = s.api(t, paypal.Options{})
 	for range 2 {
-		if _, err := api.Cancel(t.Context(), id); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, expect.Err(api.Cancel(t.Context(), id)))
 	}
-	if s.tokens != 2 || s.hosts[0] != "api.paypal.com" {
-		t.Errorf("%d tokens that end within two minutes, from %s", s.tokens, s.hosts[0])
-	}
+	expect.That(t, s.tokens == 2 && s.hosts[0] == "api.paypal.com", "%d tokens that end within two minutes, from %s", s.tokens, s.hosts[0])
 }
 
 func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {
@@ -223,12 +216,11 @@ func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct {
-		before      func(http.ResponseWriter, *http.Request) bool
-		secret      string
-		empty       bool
-		unavailable bool
-		after       time.Duration
-		says        string
+		before             func(http.ResponseWriter, *http.Request) bool
+		secret             string
+		empty, unavailable bool
+		after              time.Duration
+		says               string
 	}{
 		"rate limit":   {before: answer(429, "7"), unavailable: true, after: 7 * time.Second, says: "the message"},
 		"server error": {before: answer(500, ""), unavailable: true, says: "90957fca61718"},
@@ -262,9 +254,8 @@ func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {
 func TestAPI_OwnsPayPalOrders(t *testing.T) {
 	api := start(t).api(t, paypal.Options{})
 	apitest.Owns(t, api, map[string]bool{id: true, "cs_test_1": false, "pi_1": false, "": false, "../../v1/x": false})
-	if _, err := paypal.New(paypal.Options{ClientID: "x"}); err == nil {
-		t.Error("New without a secret returned no error")
-	}
+	_, err := paypal.New(paypal.Options{ClientID: "x"})
+	expect.That(t, err != nil, "New without a secret returned no error")
 }
 
 // The closer waits for three seconds, so the provider says within the limit of a question that it does not know.

@@ -13,10 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/stripe"
@@ -54,10 +53,7 @@ func (s *standIn) api(o stripe.Options) *stripe.API {
 	if o.Key == "" {
 		o.Key = key
 	}
-	api, err := stripe.New(o)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	api := must.Get(stripe.New(o))(s.t)
 	return api
 }
 
@@ -217,9 +213,7 @@ func TestAPI_AnswersByTheStateOfThePayment(t *testing.T) {
 				if after == "" {
 					after = was
 				}
-				if is != after {
-					t.Errorf("its status is %v after the cancel, want %s", is, after)
-				}
+				expect.That(t, is == after, "its status is %v after the cancel, want %s", is, after)
 			})
 		}
 	}
@@ -238,9 +232,8 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 		return false
 	}
 	for _, reference := range []string{"cs_1", "pi_2"} {
-		if got, err := s.api(stripe.Options{}).Cancel(t.Context(), reference); got != payment.Paid || err != nil {
-			t.Errorf("%s: %q, %v", reference, got, err)
-		}
+		got, err := s.api(stripe.Options{}).Cancel(t.Context(), reference)
+		expect.That(t, got == payment.Paid && err == nil, "%s: %q, %v", reference, got, err)
 	}
 }
 
@@ -248,9 +241,7 @@ func TestAPI_AnOpenSessionIsOneCall(t *testing.T) {
 	s := start(t)
 	s.session("cs_1", "open", "unpaid", "")
 	must.Get(s.api(stripe.Options{}).Cancel(t.Context(), "cs_1"))(t)
-	if diff := cmp.Diff([]string{"POST /v1/checkout/sessions/cs_1/expire"}, s.requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	expect.Same(t, s.requests, []string{"POST /v1/checkout/sessions/cs_1/expire"}, "requests")
 }
 
 func TestAPI_ARefundedPaymentHasEnded(t *testing.T) {
@@ -275,9 +266,8 @@ func TestAPI_ASessionThatCanBeRecoveredHasNotEnded(t *testing.T) {
 	}
 	api := s.api(stripe.Options{})
 	for id, want := range map[string]payment.Answer{"cs_1": payment.Unknown, "cs_2": payment.Cancelled} {
-		if got, err := api.Cancel(t.Context(), id); got != want || err != nil {
-			t.Errorf("%s: %q, %v, want %q", id, got, err, want)
-		}
+		got, err := api.Cancel(t.Context(), id)
+		expect.That(t, got == want && err == nil, "%s: %q, %v, want %q", id, got, err, want)
 	}
 }
 
@@ -285,9 +275,8 @@ func TestAPI_ASessionThatIsOnlySetUpIsNotPaid(t *testing.T) {
 	s := start(t)
 	s.session("cs_1", "complete", "no_payment_required", "")
 	s.sessions["cs_1"]["mode"] = "setup"
-	if got, err := s.api(stripe.Options{}).Cancel(t.Context(), "cs_1"); got != payment.Unknown || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
+	got, err := s.api(stripe.Options{}).Cancel(t.Context(), "cs_1")
+	expect.That(t, got == payment.Unknown && err == nil, "%q, %v", got, err)
 }
 
 // The reference of an intent that belongs to a session is a mistake of the shop.
@@ -359,13 +348,10 @@ func TestAPI_ARetryHasTheSameIdempotencyKeyAndALaterCancelAnother(t *testing.T) 
 	}
 	api := s.api(stripe.Options{})
 	for range 2 {
-		if got, err := api.Cancel(t.Context(), "pi_1"); got != payment.Cancelled || err != nil {
-			t.Fatalf("%q, %v", got, err)
-		}
+		got, err := api.Cancel(t.Context(), "pi_1")
+		must.That(t, got == payment.Cancelled && err == nil, "%q, %v", got, err)
 	}
-	if len(s.keys) != 3 || s.keys[0] == "" || s.keys[0] != s.keys[1] || s.keys[1] == s.keys[2] {
-		t.Errorf("idempotency keys %q", s.keys)
-	}
+	expect.That(t, len(s.keys) == 3 && s.keys[0] != "" && s.keys[0] == s.keys[1] && s.keys[1] != s.keys[2], "idempotency keys %q", s.keys)
 }
 
 func TestAPI_NamesTheConnectedAccount(t *testing.T) {
@@ -377,17 +363,14 @@ func TestAPI_NamesTheConnectedAccount(t *testing.T) {
 		return false
 	}
 	must.Get(s.api(stripe.Options{Account: "acct_1"}).Cancel(t.Context(), "cs_1"))(t)
-	if diff := cmp.Diff([]string{"acct_1", "acct_1"}, accounts); diff != "" {
-		t.Errorf("accounts (-want +got):\n%s", diff)
-	}
+	expect.Same(t, accounts, []string{"acct_1", "acct_1"}, "accounts")
 }
 
 func TestAPI_OwnsSessionsAndIntents(t *testing.T) {
 	api := start(t).api(stripe.Options{})
 	apitest.Owns(t, api, map[string]bool{"cs_test_1": true, "pi_1": true, "5O190127TN364715T": false, "": false, "ch_1": false})
-	if _, err := stripe.New(stripe.Options{}); err == nil {
-		t.Error("New without a key returned no error")
-	}
+	_, err := stripe.New(stripe.Options{})
+	expect.That(t, err != nil, "New without a key returned no error")
 }
 
 // The closer waits for three seconds, so the provider says within the limit of a question that it does not know.

@@ -21,10 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
@@ -238,16 +237,12 @@ func TestAPI_AnswersByTheStateOfTheOrder(t *testing.T) {
 			}
 			got, err := api.Ask(t.Context(), row.reference)
 			check("Ask", got, err, row.ask)
-			if s.state[number] != row.state {
-				t.Errorf("its state is %q after Ask", s.state[number])
-			}
+			expect.That(t, s.state[number] == row.state, "its state is %q after Ask", s.state[number])
 			for range 2 { // a repeated cancel has the same answer
 				got, err = api.Cancel(t.Context(), row.reference)
 				check("Cancel", got, err, row.cancel)
 			}
-			if s.state[number] != row.after {
-				t.Errorf("its state is %q after Cancel", s.state[number])
-			}
+			expect.That(t, s.state[number] == row.after, "its state is %q after Cancel", s.state[number])
 		})
 	}
 }
@@ -269,9 +264,8 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 			}
 			return before == ""
 		}
-		if got, err := s.api(t, nil).Cancel(t.Context(), expired); got != payment.Paid || err != nil {
-			t.Errorf("%q: %q, %v", before, got, err)
-		}
+		got, err := s.api(t, nil).Cancel(t.Context(), expired)
+		expect.That(t, got == payment.Paid && err == nil, "%q: %q, %v", before, got, err)
 	}
 }
 
@@ -279,9 +273,7 @@ func TestAPI_AnOpenOrderIsOneCall(t *testing.T) {
 	s := start(t)
 	s.state[number] = "NOTPAY"
 	must.Get(s.api(t, nil).Cancel(t.Context(), open))(t)
-	if diff := cmp.Diff([]string{"POST /v3/pay/transactions/out-trade-no/ORDER%7C17%2Aa/close"}, s.calls); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	expect.Same(t, s.calls, []string{"POST /v3/pay/transactions/out-trade-no/ORDER%7C17%2Aa/close"}, "calls")
 }
 
 // An order must have existed for some minutes before it can be closed. Until then it can be paid.
@@ -379,9 +371,8 @@ func TestAPI_OnlyNoContentIsAClose(t *testing.T) {
 			}
 			return r.Method == http.MethodPost
 		}
-		if got, err := s.api(t, nil).Cancel(t.Context(), open); got != payment.Unknown || err == nil {
-			t.Errorf("%d: %q, %v", status, got, err)
-		}
+		got, err := s.api(t, nil).Cancel(t.Context(), open)
+		expect.That(t, got == payment.Unknown && err != nil, "%d: %q, %v", status, got, err)
 	}
 }
 
@@ -453,9 +444,7 @@ func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 
 func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
 	s := start(t)
-	apitest.CallerGone(t, s.api(t, nil), open, func(wait func()) {
-		s.before = func(http.ResponseWriter, *http.Request) bool { wait(); return true }
-	})
+	apitest.CallerGone(t, s.api(t, nil), open, func(wait func()) { s.before = func(http.ResponseWriter, *http.Request) bool { wait(); return true } })
 }
 
 func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {
@@ -472,8 +461,7 @@ func TestNew_SaysWhatIsWrong(t *testing.T) {
 	} {
 		o := options()
 		change(&o)
-		if _, err := wechatpay.New(o); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %s", err, says)
-		}
+		_, err := wechatpay.New(o)
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%v, want %s", err, says)
 	}
 }

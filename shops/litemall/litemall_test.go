@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // If nothing else happens, litemall's own task is exact.
@@ -26,9 +27,7 @@ func TestOwnTask_APaymentAfterTheTimeoutHasNoStock(t *testing.T) {
 	each(t, func(l *litemall) {
 		l.submit(1)
 		l.timeout(1, nothing, false)
-		if !l.payNotify(1, nothing) {
-			t.Error("the callback refuses the payment")
-		}
+		expect.That(t, l.payNotify(1, nothing), "the callback refuses the payment")
 		l.expect(1, state{paid, stock, couponUsable})
 		l.refund(1)
 		l.expect(1, state{refunded, stock + 2, couponUsable})
@@ -40,9 +39,7 @@ func TestOwnTask_APaymentAfterTheTimeoutHasNoStock(t *testing.T) {
 func TestOwnTask_APrepayMakesItForgetTheOrder(t *testing.T) {
 	each(t, func(l *litemall) {
 		l.submit(1)
-		if l.timeout(1, func() { l.prepay(1, nothing) }, false) {
-			t.Error("the task closes the order")
-		}
+		expect.That(t, !l.timeout(1, func() { l.prepay(1, nothing) }, false), "the task closes the order")
 		l.expect(1, state{unpaid, stock - 2, couponUsed})
 		l.restart()
 		l.expect(1, state{timedOut, stock, couponUsable})
@@ -83,14 +80,11 @@ func TestClose_WinsAgainstWhatWasReadBefore(t *testing.T) {
 				l.prepay(id+1, nothing)
 				l.now = "NOW()"
 			}
-			if flow(id+1, func() { l.sweep(1) }) {
-				t.Errorf("flow %d overwrites the close", id)
-			}
+			expect.That(t, !flow(id+1, func() { l.sweep(1) }), "flow %d overwrites the close", id)
 			l.expect(id+1, state{timedOut, stock, couponUsable})
 		}
-		if n := l.Int("SELECT COUNT(*) FROM litemall_order WHERE end_time IS NULL OR update_time NOT BETWEEN end_time AND end_time + INTERVAL 1 SECOND"); n > 0 {
-			t.Errorf("%d closed orders have no end_time", n)
-		}
+		n := l.Int("SELECT COUNT(*) FROM litemall_order WHERE end_time IS NULL OR update_time NOT BETWEEN end_time AND end_time + INTERVAL 1 SECOND")
+		expect.That(t, n <= 0, "%d closed orders have no end_time", n)
 	})
 }
 
@@ -112,9 +106,7 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 		l.sweep(1)
 		l.expect(3, state{timedOut, stock, couponUsable})
 		for id, want := range map[string]orderclose.Verdict{"1": orderclose.AlreadyPaid, "2": orderclose.AlreadyClosed, "3": orderclose.AlreadyClosed} {
-			if got := l.Close(id)[0]; got != want {
-				t.Errorf("order %s: %s, want %s", id, got, want)
-			}
+			expect.Equal(t, l.Close(id)[0], want, "order %s", id)
 		}
 	})
 }
@@ -137,14 +129,12 @@ func TestClose_APaymentAfterACloseNeedsTheFix(t *testing.T) {
 			}
 			l.submit(id)
 			l.sweep(1)
-			if taken := l.payNotify(id, nothing); taken == l.fixed {
-				t.Errorf("fixed: %v, the callback takes the payment: %v", l.fixed, taken)
-			}
+			taken := l.payNotify(id, nothing)
+			expect.That(t, taken != l.fixed, "fixed: %v, the callback takes the payment: %v", l.fixed, taken)
 		}
 		l.expect(2, state{timedOut, stock, couponUsable})
-		if n := l.Int("SELECT COUNT(*) FROM litemall_order o JOIN receipts r ON r.order_id = CAST(o.id AS CHAR) WHERE o.order_status = 201"); n != 1 {
-			t.Errorf("%d paid orders have a receipt of a close", n)
-		}
+		n := l.Int("SELECT COUNT(*) FROM litemall_order o JOIN receipts r ON r.order_id = CAST(o.id AS CHAR) WHERE o.order_status = 201")
+		expect.That(t, n == 1, "%d paid orders have a receipt of a close", n)
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // If nothing else happens, mall's cancel is exact.
@@ -30,17 +32,11 @@ func TestOwnTimeout_ClosesAPaidOrder(t *testing.T) {
 				m.generateOrder(1, 1)
 				m.generateOrder(3, 2)
 				m.Exec("UPDATE oms_order SET create_time = NOW() WHERE id = 3")
-				if !cancel(m, func() { m.paySuccess(1) }) {
-					t.Error("the cancel fails")
-				}
+				expect.That(t, cancel(m, func() { m.paySuccess(1) }), "the cancel fails")
 				m.expect(1, 1, state{closed, stock - 2, 0, points, 1})
 				m.expect(3, 2, state{unpaid, stock - 2, 0, points - 10, 0})
-				if m.Int("SELECT COUNT(*) FROM oms_order WHERE id = 1 AND payment_time IS NOT NULL") != 1 {
-					t.Error("the payment has no time")
-				}
-				if m.paySuccess(3) {
-					t.Error("the other order can still be paid")
-				}
+				expect.Equal(t, m.Int("SELECT COUNT(*) FROM oms_order WHERE id = 1 AND payment_time IS NOT NULL"), 1, "the payment has no time")
+				expect.That(t, !m.paySuccess(3), "the other order can still be paid")
 			})
 		})
 	}
@@ -63,9 +59,7 @@ func TestOwnTimeout_LosesPoints(t *testing.T) {
 		m.generateOrder(1, 1)
 		m.generateOrder(3, 1)
 		m.cancelOrder(1, func() { m.cancelOrder(3, nothing) })
-		if n := m.Int("SELECT integration FROM ums_member WHERE id = 1"); n != points-10 {
-			t.Errorf("%d points", n)
-		}
+		expect.Equal(t, m.Int("SELECT integration FROM ums_member WHERE id = 1"), points-10, "points")
 	})
 }
 
@@ -75,17 +69,11 @@ func TestClose_IsNotRepeatedByACancel(t *testing.T) {
 		m.generateOrder(1, 1)
 		m.generateOrder(3, 2)
 		m.Exec("UPDATE oms_order SET create_time = NOW() WHERE id = 3")
-		if m.cancelOrder(1, func() { m.sweep(1) }) {
-			t.Error("the cancel overwrites the close")
-		}
+		expect.That(t, !m.cancelOrder(1, func() { m.sweep(1) }), "the cancel overwrites the close")
 		m.expect(1, 1, state{closed, stock, 2, points, 1})
 		m.expect(3, 2, state{unpaid, stock, 2, points - 10, 0})
-		if m.paySuccess(1) {
-			t.Error("a closed order is paid")
-		}
-		if m.cancelOrder(3, func() { m.paySuccess(3) }) {
-			t.Error("the cancel overwrites the payment")
-		}
+		expect.That(t, !m.paySuccess(1), "a closed order is paid")
+		expect.That(t, !m.cancelOrder(3, func() { m.paySuccess(3) }), "the cancel overwrites the payment")
 		m.expect(3, 2, state{paid, stock - 2, 0, points - 10, 0})
 	})
 }
@@ -140,9 +128,7 @@ func TestClose_InACrowd(t *testing.T) {
 		if count(unpaid) != 0 || count(paid) != done["paid"] || count(closed) != done["cancelled"]+swept {
 			t.Errorf("%v and %d closes are expected", done, swept)
 		}
-		if m.Int("SELECT COUNT(*) FROM oms_order WHERE status = 4 AND payment_time IS NOT NULL") != 0 {
-			t.Error("a paid order is closed")
-		}
+		expect.Equal(t, m.Int("SELECT COUNT(*) FROM oms_order WHERE status = 4 AND payment_time IS NOT NULL"), 0, "a paid order is closed")
 		m.exact()
 	})
 }

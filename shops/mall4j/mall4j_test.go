@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // If nothing else happens, mall4j's task is exact.
@@ -55,17 +57,11 @@ func TestClose_IsNotRepeated(t *testing.T) {
 			func(n int) bool { m.sweep(1); return m.paySuccess(n) },
 		} {
 			m.submit(n + 1)
-			if flow(n + 1) {
-				t.Errorf("flow %d changes the closed order", n)
-			}
+			expect.That(t, !flow(n+1), "flow %d changes the closed order", n)
 			m.expect(n+1, state{closed, stock, 3 * stock})
 		}
-		if m.Exec("UPDATE tz_order SET delete_status = 2 WHERE order_number = ?", number(1)) != 1 {
-			t.Error("a closed order cannot be deleted")
-		}
-		if n := m.Int("SELECT COUNT(*) FROM tz_order_settlement WHERE pay_status = 1"); n != 0 {
-			t.Errorf("%d settlements are paid", n)
-		}
+		expect.Equal(t, m.Exec("UPDATE tz_order SET delete_status = 2 WHERE order_number = ?", number(1)), 1, "a closed order cannot be deleted")
+		expect.Equal(t, m.Int("SELECT COUNT(*) FROM tz_order_settlement WHERE pay_status = 1"), 0, "settlements are paid")
 	})
 }
 

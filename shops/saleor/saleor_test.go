@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // If nothing else happens, Saleor's task is exact.
@@ -61,9 +63,8 @@ func TestOwnTask_CountsDaysAsHours(t *testing.T) {
 			s.Exec("UPDATE order_order SET status = 'unconfirmed', created_at = now() - $1::interval", age)
 			s.expireOrders(nothing)
 			var got string
-			if s.Read([]any{&got}, "SELECT status FROM order_order"); got != want {
-				t.Errorf("after %s: %s, want %s", age, got, want)
-			}
+			s.Read([]any{&got}, "SELECT status FROM order_order")
+			expect.That(t, got == want, "after %s: %s, want %s", age, got, want)
 		}
 	})
 }
@@ -86,9 +87,7 @@ func TestClose_FollowsSaleorsRule(t *testing.T) {
 		s.sweep(1)
 		s.expect(2, state{"unconfirmed", "none", 4, 2, 2})
 		s.expect(3, state{"expired", "none", 4, 0, 2})
-		if n := s.Int("SELECT COUNT(*) FROM order_orderevent WHERE type = 'expired' AND order_id = $1", id(3)); n != 1 {
-			t.Errorf("%d events", n)
-		}
+		expect.Equal(t, s.Int("SELECT COUNT(*) FROM order_orderevent WHERE type = 'expired' AND order_id = $1", id(3)), 1, "events")
 		s.charge(1)
 		s.sweep(0)
 		s.expect(1, state{"unconfirmed", "full", 4, 2, 2})
@@ -137,9 +136,7 @@ func TestClose_InACrowd(t *testing.T) {
 		if n := count("status IN ('unconfirmed', 'unfulfilled') AND charge_status = 'full'"); n != done["paid"] || count("charge_status = 'full'") != n {
 			t.Errorf("%d paid orders are open, of %d", n, done["paid"])
 		}
-		if n := count("status IN ('expired', 'canceled') AND charge_status = 'none'"); n != 100-done["paid"] {
-			t.Errorf("%d orders are closed, want %d", n, 100-done["paid"])
-		}
+		expect.Equal(t, count("status IN ('expired', 'canceled') AND charge_status = 'none'"), 100-done["paid"], "orders are closed")
 		if n := s.Int(`SELECT COUNT(*) FROM warehouse_stock s WHERE quantity_allocated <> (SELECT COALESCE(SUM(l.quantity), 0) FROM warehouse_allocation a
 			JOIN order_orderline l ON l.id = a.order_line_id JOIN order_order o ON o.id = l.order_id WHERE a.stock_id = s.id AND o.charge_status = 'full')`); n != 0 {
 			t.Errorf("%d stocks are wrong", n)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -83,9 +84,8 @@ func TestVendure_TwoPaymentsLoseAnAllocation(t *testing.T) {
 		v.arrange(1)
 		v.arrange(2)
 		v.addPayment(1, nothing, func() { v.addPayment(2, nothing, nothing) })
-		if n := v.Int(`SELECT "stockAllocated" FROM stock_level`); n != 2 || v.state(1)+v.state(2) != "PaymentSettledPaymentSettled" {
-			t.Errorf("%d are allocated for two paid orders of 2", n)
-		}
+		n := v.Int(`SELECT "stockAllocated" FROM stock_level`)
+		expect.That(t, n == 2 && v.state(1)+v.state(2) == "PaymentSettledPaymentSettled", "%d are allocated for two paid orders of 2", n)
 	})
 }
 
@@ -95,9 +95,7 @@ func TestVendure_APaymentOverwritesACancel(t *testing.T) {
 	each(t, func(v vendure) {
 		v.arrange(1)
 		v.addPayment(1, func() { v.Exec(`UPDATE "order" SET state = 'Cancelled', active = false WHERE id = 1`) }, nothing)
-		if v.state(1) != "PaymentSettled" {
-			t.Errorf("the order is %s", v.state(1))
-		}
+		expect.Equal(t, v.state(1), "PaymentSettled", "the order")
 	})
 }
 
@@ -114,13 +112,9 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 		}
 		v.arrange(1)
 		v.arrange(2)
-		if v.addPayment(1, sweep(2), nothing) {
-			t.Error("a closed order is paid")
-		}
+		expect.That(t, !v.addPayment(1, sweep(2), nothing), "a closed order is paid")
 		v.arrange(3)
-		if v.addItems(3, sweep(1)) {
-			t.Error("a closed order is a cart again")
-		}
+		expect.That(t, !v.addItems(3, sweep(1)), "a closed order is a cart again")
 		v.arrange(4)
 		v.addPayment(4, nothing, nothing)
 		v.arrange(5)
@@ -128,13 +122,9 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 		v.Exec(`UPDATE "order" SET state = 'ArrangingPayment' WHERE id = 5`)
 		sweep(0)()
 		for id, want := range []string{"Cancelled", "Cancelled", "Cancelled", "PaymentSettled", "ArrangingPayment"} {
-			if got := v.state(id + 1); got != want {
-				t.Errorf("order %d is %s, want %s", id+1, got, want)
-			}
+			expect.Equal(t, v.state(id+1), want, "order %d", id+1)
 		}
-		if n := v.Int("SELECT COUNT(*) FROM payment"); n != 1 {
-			t.Errorf("%d payments", n)
-		}
+		expect.Equal(t, v.Int("SELECT COUNT(*) FROM payment"), 1, "payments")
 		if n := v.Int(`SELECT COUNT(*) FROM "order" o JOIN history_entry h ON h."orderId" = o.id WHERE o.state = 'Cancelled' AND NOT active`); n != 3 {
 			t.Errorf("%d closed orders have a history and are no cart", n)
 		}
@@ -159,8 +149,7 @@ func TestClose_InACrowd(t *testing.T) {
 		if count("state = 'PaymentSettled'") != paid || count("state = 'Cancelled'") != closed || paid+closed != 100 {
 			t.Errorf("%d paid and %d closes are expected", paid, closed)
 		}
-		if n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`); n != 0 {
-			t.Errorf("%d orders differ from their payments", n)
-		}
+		n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`)
+		expect.That(t, n == 0, "%d orders differ from their payments", n)
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var (
@@ -21,14 +23,10 @@ func TestOwnJob_IsExact(t *testing.T) {
 		y.cancelOrderBySystem(nothing)
 		y.expect(1, cancelled)
 		y.createOrder(2)
-		if y.cancelOrderBySystem(func() { y.cancelOrderByMember(2, nothing) }) != 0 {
-			t.Error("the job cancels a cancelled order")
-		}
+		expect.Equal(t, y.cancelOrderBySystem(func() { y.cancelOrderByMember(2, nothing) }), 0, "the job cancels a cancelled order")
 		y.expect(2, cancelled)
 		y.createOrder(3)
-		if y.cancelOrderBySystem(func() { y.updateOrderPaid(3, nothing) }) != 0 {
-			t.Error("the job cancels a paid order")
-		}
+		expect.Equal(t, y.cancelOrderBySystem(func() { y.updateOrderPaid(3, nothing) }), 0, "the job cancels a paid order")
 		y.expect(3, state{undelivered, used, stock - 2, 2, 3*stock - 3, 3})
 	})
 }
@@ -39,9 +37,7 @@ func TestOwnJob_APaymentAfterItIsLost(t *testing.T) {
 	each(t, func(y yudao) {
 		y.createOrder(1)
 		y.cancelOrderBySystem(nothing)
-		if y.updateOrderPaid(1, nothing) {
-			t.Error("a cancelled order is paid")
-		}
+		expect.That(t, !y.updateOrderPaid(1, nothing), "a cancelled order is paid")
 		y.expect(1, cancelled)
 	})
 }
@@ -55,14 +51,11 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 			func(int) bool { return y.cancelOrderBySystem(func() { y.sweep(1) }) > 0 },
 		} {
 			y.createOrder(id + 1)
-			if flow(id + 1) {
-				t.Errorf("flow %d changes the closed order", id)
-			}
+			expect.That(t, !flow(id+1), "flow %d changes the closed order", id)
 			y.expect(id+1, cancelled)
 		}
-		if n := y.Int("SELECT COUNT(*) FROM trade_order WHERE cancel_type = 10 AND cancel_time BETWEEN NOW() - INTERVAL 1 MINUTE AND NOW()"); n != 3 {
-			t.Errorf("%d orders were closed by time-out", n)
-		}
+		n := y.Int("SELECT COUNT(*) FROM trade_order WHERE cancel_type = 10 AND cancel_time BETWEEN NOW() - INTERVAL 1 MINUTE AND NOW()")
+		expect.That(t, n == 3, "%d orders were closed by time-out", n)
 		y.createOrder(4)
 		y.updateOrderPaid(4, nothing)
 		y.createOrder(5)

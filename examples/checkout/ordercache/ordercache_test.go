@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,9 +34,7 @@ func version(c *Cache, id string) int64 {
 
 func want(t *testing.T, what string, got, want int64) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s: version %d, want %d", what, got, want)
-	}
+	expect.Equal(t, got, want, "%s: version", what)
 }
 
 func TestCache_AStaleFillNeverReplacesANewerVersion(t *testing.T) {
@@ -62,9 +61,7 @@ func TestCache_AStaleFillNeverReplacesANewerVersion(t *testing.T) {
 
 	c.Begin("a").End(shopdb.View{}, false)
 	want(t, "after a failed read", version(c, "a"), 4)
-	if len(c.filling) != 0 {
-		t.Errorf("%d reads are kept after their end", len(c.filling))
-	}
+	expect.Equal(t, len(c.filling), 0, "reads are kept after their end")
 }
 
 // Any mix of reads and changes: no view is shown that is older than a change that was announced before
@@ -118,9 +115,7 @@ func TestCache_AnEntryLastsForItsTTLAndTheOldestMakesRoom(t *testing.T) {
 			fill(c, at(id, 1))
 		}
 		want(t, "the least recently used", version(c, "b"), 0)
-		if c.Len() != 2 {
-			t.Errorf("%d orders, want 2", c.Len())
-		}
+		expect.Equal(t, c.Len(), 2, "orders")
 	})
 }
 

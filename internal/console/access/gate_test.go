@@ -10,19 +10,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestGate_AcceptsTheHostsOfTheSettingsOnly(t *testing.T) {
 	for _, row := range []struct {
-		listen   string
-		hosts    []string
-		accepted []string
-		refused  []string
+		listen                   string
+		hosts, accepted, refused []string
 	}{
 		{"127.0.0.1:9465", nil,
 			[]string{"127.0.0.1:9465", "127.0.0.1", "localhost:9465", "localhost", "LocalHost:8080", "localhost.:1", "[::1]:9465", "[::1]", "[0:0::1]:2", "[::ffff:127.0.0.1]:9465"},
@@ -76,9 +73,7 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 			} {
 				resp := r.do(u.request(action))
 				if u.role == access.Operator {
-					if resp.StatusCode != 200 || !strings.HasSuffix(r.reached, "action") {
-						t.Errorf("%s answers %s", action.path, resp.Status)
-					}
+					expect.That(t, resp.StatusCode == 200 && strings.HasSuffix(r.reached, "action"), "%s answers %s", action.path, resp.Status)
 					continue
 				}
 				if resp.StatusCode != 403 || r.reached != "" || !strings.Contains(r.log.String(), "reason="+string(wanted)) {
@@ -105,9 +100,7 @@ func TestGate_WithoutActionsNobodyStartsOne(t *testing.T) {
 	r := newRig(t, func(r *rig, s *config.Console) { withPasswords(r, s); s.Actions = false })
 	u := ann()
 	r.do(u.request(request{}))
-	if r.identity.MayAct || r.identity.Role != access.Operator {
-		t.Errorf("the identity is %+v", r.identity)
-	}
+	expect.That(t, !r.identity.MayAct && r.identity.Role == access.Operator, "the identity is %+v", r.identity)
 	resp := r.do(u.request(request{method: "POST", path: "/plans", form: url.Values{}}))
 	if text := body(t, resp); resp.StatusCode != 403 || r.reached != "" || text != "the console is read-only; ORDERCLOSE_CONSOLE_ACTIONS=1 allows actions\n" {
 		t.Errorf("answers %s %s", resp.Status, text)
@@ -117,9 +110,8 @@ func TestGate_WithoutActionsNobodyStartsOne(t *testing.T) {
 func TestGate_AnActionOutsideOfWrapIsRefused(t *testing.T) {
 	r := newRig(t, withPasswords)
 	r.handler = r.gate.Action(r.handle("action"))
-	if resp := r.do(request{method: "POST", path: "/plans", header: map[string]string{"Authorization": basic("ann", "secret of ann")}}); resp.StatusCode != 403 || r.reached != "" {
-		t.Errorf("answers %s", resp.Status)
-	}
+	resp := r.do(request{method: "POST", path: "/plans", header: map[string]string{"Authorization": basic("ann", "secret of ann")}})
+	expect.That(t, resp.StatusCode == 403 && r.reached == "", "answers %s", resp.Status)
 }
 
 // Requests without identity reach nothing but public paths.
@@ -202,9 +194,7 @@ func TestGate_EveryResponseHasTheHeadersOfSafety(t *testing.T) {
 	} {
 		resp := r.do(q)
 		for name, value := range want {
-			if got := resp.Header.Get(name); got != value {
-				t.Errorf("%s %s of %q from %q answers %s with %s: %s, want %s", q.method, q.path, q.host, q.from, resp.Status, name, got, value)
-			}
+			expect.Equal(t, resp.Header.Get(name), value, "%s %s of %q from %q answers %s with %s", q.method, q.path, q.host, q.from, resp.Status, name)
 		}
 	}
 }
@@ -225,9 +215,7 @@ func TestGate_StrictTransportSecurityNeedsTLSAndAName(t *testing.T) {
 		{request{host: "[::1]:9465", tls: true}, ""},
 		{request{host: "127.0.0.1", tls: true}, ""},
 	} {
-		if got := r.do(row.q).Header.Get("Strict-Transport-Security"); got != row.want {
-			t.Errorf("%+v: got %q, want %q", row.q, got, row.want)
-		}
+		expect.Equal(t, r.do(row.q).Header.Get("Strict-Transport-Security"), row.want, "%+v", row.q)
 	}
 }
 
@@ -265,9 +253,7 @@ func TestGate_OffTheLoopbackRequestsNeedTLS(t *testing.T) {
 			header["X-Forwarded-Proto"] = row.forwarded
 		}
 		resp := r.do(request{host: "console.example", from: row.from, tls: row.tls, header: header})
-		if resp.StatusCode != row.status || (r.reached != "") != (row.status == 200) {
-			t.Errorf("%+v answers %s", row, resp.Status)
-		}
+		expect.That(t, resp.StatusCode == row.status && (r.reached != "") == (row.status == 200), "%+v answers %s", row, resp.Status)
 	}
 }
 
@@ -275,9 +261,7 @@ func TestGate_IdentityHasTheAddressOfTheConnection(t *testing.T) {
 	r := newRig(t, withPasswords)
 	r.do(request{from: "127.0.0.5:1", header: map[string]string{"Authorization": basic("ann", "secret of ann"), "X-Forwarded-For": "203.0.113.9", "X-Real-Ip": "203.0.113.9"}})
 	want := access.Identity{Name: "ann", Role: access.Operator, Address: netip.MustParseAddr("127.0.0.5"), MayAct: true}
-	if r.identity != want {
-		t.Errorf("got %+v, want %+v", r.identity, want)
-	}
+	expect.Equal(t, r.identity, want, "identity")
 }
 
 func TestGate_WorksBelowABasePath(t *testing.T) {
@@ -291,13 +275,11 @@ func TestGate_WorksBelowABasePath(t *testing.T) {
 			t.Errorf("%s answers %s, reached %q", path, resp.Status, r.reached)
 		}
 	}
-	if r.do(ann().request(request{path: "/shop/orderclose/dead-letters"})); r.reached != "page" {
-		t.Error("the user does not open the page")
-	}
+	r.do(ann().request(request{path: "/shop/orderclose/dead-letters"}))
+	expect.That(t, r.reached == "page", "the user does not open the page")
 	resp := r.do(vic().request(request{method: "POST", path: "/shop/orderclose/api/v1/actions", body: "{}", header: map[string]string{"Content-Type": "application/json"}}))
-	if text := body(t, resp); resp.StatusCode != 403 || text != "you are a viewer; actions need an operator\n" {
-		t.Errorf("an action of the API answers %s %s", resp.Status, text)
-	}
+	text := body(t, resp)
+	expect.That(t, resp.StatusCode == 403 && text == "you are a viewer; actions need an operator\n", "an action of the API answers %s %s", resp.Status, text)
 }
 
 func TestGate_TheConsoleWritesRefusals(t *testing.T) {
@@ -311,17 +293,14 @@ func TestGate_TheConsoleWritesRefusals(t *testing.T) {
 	r.do(request{host: "evil.example", path: "/api/v1/status"})
 	text := "the console does not serve this host name; list it in ORDERCLOSE_CONSOLE_HOSTS"
 	want := []access.Refusal{{Status: 421, Reason: "wrong_host", Text: text}, {Status: 421, Reason: "wrong_host", Text: text, API: true}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, got, want, "refusals")
 }
 
 func TestReasons_AreComplete(t *testing.T) {
 	reasons := access.Reasons()
 	slices.Sort(reasons)
-	if unique := slices.Compact(slices.Clone(reasons)); len(unique) != 17 || len(unique) != len(reasons) {
-		t.Errorf("got %v", reasons)
-	}
+	unique := slices.Compact(slices.Clone(reasons))
+	expect.That(t, len(unique) == 17 && len(unique) == len(reasons), "got %v", reasons)
 }
 
 func TestNew_RefusesUnsafeSettings(t *testing.T) {
@@ -352,9 +331,7 @@ func TestNew_RefusesUnsafeSettings(t *testing.T) {
 			"ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE names a file that cannot be read: no such file or directory; mount the file there or unset the variable"},
 	} {
 		_, err := access.New(access.Options{Settings: row.s})
-		if diff := cmp.Diff(row.want, fmt.Sprint(err)); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", row.s, diff)
-		}
+		expect.Same(t, fmt.Sprint(err), row.want, "%v", row.s)
 	}
 	both := r.write("both.yml", "basic_auth_users: {ann: "+hash("x")+"}\ntls_server_config: {cert_file: server.crt, key_file: server.key}\n")
 	for _, s := range []config.Console{
@@ -371,12 +348,10 @@ func TestNew_RefusesUnsafeSettings(t *testing.T) {
 // A console without identity serves the machine itself, whatever it listens on.
 func TestGate_WithoutIdentityOnlyTheLoopbackIsServed(t *testing.T) {
 	r := newRig(t, anonymous)
-	if resp := r.do(request{from: "10.0.0.1:1", tls: true}); resp.StatusCode != 403 || r.reached != "" {
-		t.Errorf("answers %s", resp.Status)
-	}
-	if r.do(request{}); r.reached != "page" {
-		t.Error("the loopback is not served")
-	}
+	resp := r.do(request{from: "10.0.0.1:1", tls: true})
+	expect.That(t, resp.StatusCode == 403 && r.reached == "", "answers %s", resp.Status)
+	r.do(request{})
+	expect.That(t, r.reached == "page", "the loopback is not served")
 }
 
 func body(t *testing.T, resp *http.Response) string {

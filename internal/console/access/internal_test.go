@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func FuzzHostOf(f *testing.F) {
@@ -33,31 +35,20 @@ func TestThrottle_CountsNetworksOfIPv6AndIsBounded(t *testing.T) {
 			th.begin(at("fd00::1"))
 			th.begin(at("fd00::ffff:2"))
 		}
-		if th.begin(at("fd00::3")) {
-			t.Error("a client with many addresses is not limited")
-		}
-		if !th.begin(at("fd00:0:0:1::1")) || !th.begin(at("10.0.0.1")) || !th.begin(netip.Addr{}) {
-			t.Error("another network is limited")
-		}
+		expect.That(t, !th.begin(at("fd00::3")), "a client with many addresses is not limited")
+		expect.That(t, th.begin(at("fd00:0:0:1::1")) && th.begin(at("10.0.0.1")) && th.begin(netip.Addr{}), "another network is limited")
 		next := at("10.1.0.0")
 		for range 2 * maxAddresses {
 			th.begin(next)
 			next = next.Next()
 		}
-		if len(th.failures) > maxAddresses+1 {
-			t.Errorf("%d addresses are kept", len(th.failures))
-		}
-		if th.begin(next) {
-			t.Error("addresses that are not kept are not limited together")
-		}
+		expect.That(t, len(th.failures) <= maxAddresses+1, "%d addresses are kept", len(th.failures))
+		expect.That(t, !th.begin(next), "addresses that are not kept are not limited together")
 		time.Sleep(time.Minute)
-		if !th.begin(next) || len(th.failures) > 2 {
-			t.Errorf("after a minute %d addresses are kept", len(th.failures))
-		}
+		expect.That(t, th.begin(next) && len(th.failures) <= 2, "after a minute %d addresses are kept", len(th.failures))
 		th.succeed(next)
-		if _, kept := th.failures[th.key(next)]; kept {
-			t.Error("an address without failures is kept")
-		}
+		_, kept := th.failures[th.key(next)]
+		expect.That(t, !kept, "an address without failures is kept")
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -62,9 +63,7 @@ func TestPasswords_AcceptTheUsersOfTheFile(t *testing.T) {
 		{"ann", "pass:word", ""}, {"李", "密码", ""}, {"ann", "pass:word", ""}, {"ann", "pass", "wrong_login"}, {"ann", "", "wrong_login"}, {"", "", "wrong_login"}, {"Ann", "pass:word", "wrong_login"},
 		{"ben", "pass:word", "wrong_login"}, {"李", "pass:word", "wrong_login"}, {"ann", "密码", "wrong_login"}, {"ann\x00pass", ":word", "wrong_login"},
 	} {
-		if got := ask(p, row.name, row.password); got != row.want {
-			t.Errorf("%q with %q is refused with %q, want %q", row.name, row.password, got, row.want)
-		}
+		expect.Equal(t, ask(p, row.name, row.password), row.want, "%q with %q is refused with", row.name, row.password)
 	}
 }
 
@@ -74,26 +73,16 @@ func TestPasswords_AreCheckedOnceUntilTheFileChanges(t *testing.T) {
 		p, path := newTestPasswords(t, "ann: "+bcryptOf(t, "hunter2"))
 		busy := func() { p.slot <- struct{}{} } // no password can be checked by bcrypt
 		free := func() { <-p.slot }
-		if ask(p, "ann", "hunter2") != "" {
-			t.Fatal("the password is refused")
-		}
+		must.That(t, ask(p, "ann", "hunter2") == "", "the password is refused")
 		busy()
 		time.Sleep(time.Hour)
-		if got := ask(p, "ann", "hunter2"); got != "" {
-			t.Errorf("the password is checked again: %s", got)
-		}
-		if got := ask(p, "ann", "hunter3"); got != "busy" {
-			t.Errorf("another password is not checked: %q", got)
-		}
+		expect.Equal(t, ask(p, "ann", "hunter2"), "", "the password is checked again")
+		expect.Equal(t, ask(p, "ann", "hunter3"), "busy", "another password is not checked")
 		free()
 		writeUsers(t, path, "ann: "+bcryptOf(t, "hunter3"))
 		time.Sleep(2 * rereadInterval)
-		if got := ask(p, "ann", "hunter2"); got != "wrong_login" {
-			t.Errorf("the old password is accepted after a change of the file: %q", got)
-		}
-		if got := ask(p, "ann", "hunter3"); got != "" {
-			t.Errorf("the new password is refused with %s", got)
-		}
+		expect.Equal(t, ask(p, "ann", "hunter2"), "wrong_login", "the old password is accepted after a change of the file")
+		expect.Equal(t, ask(p, "ann", "hunter3"), "", "the new password is refused with")
 	})
 }
 
@@ -111,15 +100,11 @@ func TestPasswords_ParallelRequestsShareACheck(t *testing.T) {
 		<-p.slot
 		wait.Wait()
 		for i, got := range answers {
-			if got != "" {
-				t.Errorf("request %d is refused with %s", i, got)
-			}
+			expect.Equal(t, got, "", "request %d is refused with", i)
 		}
 		file := p.file.get()
 		file.users = map[string]string{"ann": "$2y$99$" + strings.Repeat("x", 53)} // bcrypt refuses each password
-		if got := ask(p, "ann", "hunter2"); got != "" {
-			t.Errorf("after %d requests the password is checked again: %s", len(answers), got)
-		}
+		expect.Equal(t, ask(p, "ann", "hunter2"), "", "after %d requests the password is checked again", len(answers))
 	})
 }
 
@@ -146,13 +131,9 @@ func TestPasswords_OtherRequestsShareNothing(t *testing.T) {
 		<-p.slot
 		wait.Wait()
 		for name, got := range wrong {
-			if *got != "wrong_login" {
-				t.Errorf("%q is refused with %q", name, *got)
-			}
+			expect.Equal(t, *got, "wrong_login", "%q is refused with", name)
 		}
-		if right != "" {
-			t.Errorf("the valid password is refused with %s", right)
-		}
+		expect.Equal(t, right, "", "the valid password is refused with")
 	})
 }
 
@@ -188,8 +169,7 @@ func TestPasswords_AGuessThatMustWaitIsNotChecked(t *testing.T) {
 		}
 		p.slot <- struct{}{}
 		began := time.Now()
-		if got := ask(p, "ann", "hunter2"); got != "too_many_logins" || time.Since(began) != 0 {
-			t.Errorf("answers %q after %v", got, time.Since(began))
-		}
+		got := ask(p, "ann", "hunter2")
+		expect.That(t, got == "too_many_logins" && time.Since(began) == 0, "answers %q after %v", got, time.Since(began))
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestProxy_IsBelievedFromListedAddressesOnly(t *testing.T) {
@@ -60,18 +61,15 @@ func TestProxy_GivesTheRole(t *testing.T) {
 		h.Host, h.RemoteAddr = "127.0.0.1", "10.0.0.7:1"
 		h.Header["X-Forwarded-User"], h.Header["X-Role"] = []string{"ann"}, row.roles
 		r.handler.ServeHTTP(httptest.NewRecorder(), h)
-		if r.identity.Role != row.want || r.identity.Name != "ann" {
-			t.Errorf("%q gives %+v, want %s", row.roles, r.identity, row.want)
-		}
+		expect.That(t, r.identity.Role == row.want && r.identity.Name == "ann", "%q gives %+v, want %s", row.roles, r.identity, row.want)
 	}
 }
 
 // A client that sends the header of the role gets no role by it if the settings have a list.
 func TestProxy_TheListOfOperatorsIgnoresHeaders(t *testing.T) {
 	r := newRig(t, withProxy)
-	if r.do(request{from: "10.0.0.7:1", header: map[string]string{"X-Forwarded-User": "vic", "X-Role": "operator", "": "operator"}}); r.identity.Role != access.Viewer {
-		t.Errorf("the identity is %+v", r.identity)
-	}
+	r.do(request{from: "10.0.0.7:1", header: map[string]string{"X-Forwarded-User": "vic", "X-Role": "operator", "": "operator"}})
+	expect.That(t, r.identity.Role == access.Viewer, "the identity is %+v", r.identity)
 }
 
 // http.CrossOriginProtection is the one answer to requests that pages of other sites cause.
@@ -189,8 +187,6 @@ func TestThrottle_AnAddressThatGuessesMustWait(t *testing.T) {
 		if resp := r.do(guess(32)); resp.StatusCode != 429 {
 			t.Errorf("a second guess in that second answers %s", resp.Status)
 		}
-		if lines := strings.Count(r.log.String(), `level=WARN msg="console login failed" address=127.0.0.1`); lines != 31 {
-			t.Errorf("%d lines tell of failed logins, want 31", lines)
-		}
+		expect.Equal(t, strings.Count(r.log.String(), `level=WARN msg="console login failed" address=127.0.0.1`), 31, "lines tell of failed logins")
 	})
 }

@@ -224,8 +224,7 @@ func users() map[string]func(t *testing.T) (*rig, user) {
 // returns the pair.
 func (r *rig) pair(name string, ca *tls.Certificate) *tls.Certificate {
 	r.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must.Do(r.t, err)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(r.t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, Organization: []string{"Shop, Inc."}}, DNSNames: []string{"example.com"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), BasicConstraintsValid: true, IsCA: ca == nil,
@@ -233,15 +232,11 @@ func (r *rig) pair(name string, ca *tls.Certificate) *tls.Certificate {
 	}
 	parent, signer := template, any(key)
 	if ca != nil {
-		if parent, err = x509.ParseCertificate(ca.Certificate[0]); err != nil {
-			r.t.Fatal(err)
-		}
+		parent = must.Get(x509.ParseCertificate(ca.Certificate[0]))(r.t)
 		signer = ca.PrivateKey
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	must.Do(r.t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	must.Do(r.t, err)
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))(r.t)
+	secret := must.Get(x509.MarshalPKCS8PrivateKey(key))(r.t)
 	r.write(name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	r.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}

@@ -17,10 +17,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -39,9 +38,7 @@ func raw(t *testing.T, server *httptest.Server, text string) int {
 	defer conn.Close()
 	must.Get(io.WriteString(conn, text))(t)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatalf("%q: %v", text, err)
-	}
+	must.That(t, err == nil, "%q: %v", text, err)
 	defer resp.Body.Close()
 	return resp.StatusCode
 }
@@ -82,9 +79,7 @@ func TestServer_RefusesAHugeFormOfNobody(t *testing.T) {
 		head + "Content-Length: 1000000000\r\n\r\nlang=" + strings.Repeat("x", 20<<10),
 		head + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" + strings.Repeat("x", 0x5000) + "\r\n",
 	} {
-		if status := raw(t, server, text); status != 413 {
-			t.Errorf("answers %d", status)
-		}
+		expect.Equal(t, raw(t, server, text), 413, "status")
 	}
 }
 
@@ -116,9 +111,7 @@ func TestServer_ASlowBodyIsNotWaitedFor(t *testing.T) {
 			h.Header.Set("Sec-Fetch-Site", row.site)
 			d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 			r.handler.ServeHTTP(d, h)
-			if diff := cmp.Diff(row.want, d.set); diff != "" {
-				t.Errorf("%s from %q: deadlines (-want +got):\n%s", row.method, row.site, diff)
-			}
+			expect.Same(t, d.set, row.want, "%s from %q: deadlines", row.method, row.site)
 		}
 	})
 }
@@ -137,9 +130,7 @@ func TestServer_EventsAreFlushed(t *testing.T) {
 	defer resp.Body.Close()
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	close(end)
-	if err != nil || line != "data: 1\n" {
-		t.Errorf("got %q, %v", line, err)
-	}
+	expect.That(t, err == nil && line == "data: 1\n", "got %q, %v", line, err)
 }
 
 // A stream of events does not outlive its user for long: the browser must ask again.
@@ -151,9 +142,7 @@ func TestGate_AStreamOfEventsEnds(t *testing.T) {
 		for _, accept := range []string{"text/event-stream", "*/*", ""} { // whatever the client says
 			began := time.Now()
 			r.do(u.request(request{path: "/live", header: map[string]string{"Accept": accept}}))
-			if lasted := time.Since(began); lasted != 5*time.Minute {
-				t.Errorf("Accept: %q: the stream lasts %v", accept, lasted)
-			}
+			expect.Equal(t, time.Since(began), 5*time.Minute, "Accept: %q: the stream lasts", accept)
 		}
 	})
 }
@@ -165,14 +154,11 @@ func TestAudit_WritesOneLine(t *testing.T) {
 		Action: "redrive", Plan: "7", Selected: "cause=" + strings.Repeat("x", 600), Planned: 13, Handled: 12, Result: "12 redriven\n",
 	})
 	var got map[string]any
-	if err := json.Unmarshal(log.Bytes(), &got); err != nil || strings.Count(log.String(), "\n") != 1 {
-		t.Fatalf("%v: %s", err, log.String())
-	}
+	err := json.Unmarshal(log.Bytes(), &got)
+	must.That(t, err == nil && strings.Count(log.String(), "\n") == 1, "%v: %s", err, log.String())
 	delete(got, "time")
 	want := map[string]any{"level": "INFO", "msg": "console action", "who": "ann\nlevel=ERROR", "role": "operator", "address": "10.0.0.7", "action": "redrive", "plan": "7", "selected": "cause=" + strings.Repeat("x", 494) + "…", "planned": 13.0, "handled": 12.0, "result": "12 redriven\n"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, got, want, "log line")
 }
 
 func TestLog_HasRequestsWithoutQueryAndBody(t *testing.T) {
@@ -187,9 +173,7 @@ func TestLog_HasRequestsWithoutQueryAndBody(t *testing.T) {
 		`level=DEBUG msg="console request" method=POST path=/order status=200 duration=`,
 		`path="/x\nlevel=ERRORyyyy`,
 	} {
-		if !strings.Contains(log, want) {
-			t.Errorf("the log has no line %s:\n%s", want, log)
-		}
+		expect.That(t, strings.Contains(log, want), "the log has no line %s:\n%s", want, log)
 	}
 	if strings.Contains(log, "4711") || strings.Contains(log, strings.Repeat("y", 201)) || strings.Contains(log, "\nlevel=ERROR") {
 		t.Errorf("the log has a query, a body or a long path:\n%s", log)
@@ -243,21 +227,15 @@ func TestSecrets_AreShownNowhere(t *testing.T) {
 			see(ann().request(request{}))
 			settings := config.Console{Listen: "127.0.0.1:9465", WebConfigFile: path}
 			_, err := access.New(access.Options{Settings: settings})
-			if err == nil {
-				t.Errorf("%q is accepted", text)
-			}
+			expect.That(t, err != nil, "%q is accepted", text)
 			s.find(t, "an error of New", fmt.Sprintf("%v %v %#v", err, settings, settings))
 		}
 		s.find(t, "the log", r.log.String())
-		if !strings.Contains(r.log.String(), "level=ERROR") {
-			t.Error("the log does not report the broken files")
-		}
+		expect.That(t, strings.Contains(r.log.String(), "level=ERROR"), "the log does not report the broken files")
 		for name, secret := range s {
 			settings := config.Console{Listen: "127.0.0.1:9465", WebConfigFile: secret}
 			_, err := access.New(access.Options{Settings: settings})
-			if err == nil {
-				t.Errorf("%s is a file", name)
-			}
+			expect.That(t, err != nil, "%s is a file", name)
 			s.find(t, "an error of New", fmt.Sprintf("%v %v %#v", err, settings, settings))
 		}
 	})

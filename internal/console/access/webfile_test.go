@@ -15,10 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -70,9 +69,7 @@ func TestWebFile_ErrorsNameTheLineAndQuoteNothing(t *testing.T) {
 		r := &rig{t: t, dir: t.TempDir()}
 		r.pair("server", nil)
 		_, err := access.New(access.Options{Settings: config.Console{Listen: "127.0.0.1:9465", WebConfigFile: r.write("web.yml", text)}})
-		if diff := cmp.Diff(webVariable+": "+want, fmt.Sprint(err)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
-		}
+		expect.Same(t, fmt.Sprint(err), webVariable+": "+want, "%q", text)
 	}
 }
 
@@ -107,13 +104,9 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 			}
 			r.write("web.yml", text)
 		}
-		if status(ben) != 401 || status(ann()) != 200 {
-			t.Error("the file is not used")
-		}
+		expect.That(t, status(ben) == 401 && status(ann()) == 200, "the file is not used")
 		users("ben")
-		if status(ben) != 200 || status(ann()) != 401 {
-			t.Error("the changed file is not used")
-		}
+		expect.That(t, status(ben) == 200 && status(ann()) == 401, "the changed file is not used")
 		for _, text := range []string{
 			"basic_auth_users: {ann: " + hash("secret of ann") + ", cem: x}",
 			"",                     // as while somebody writes the file: it must not let everybody in
@@ -122,23 +115,15 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 		} {
 			r.write("web.yml", text)
 			for range 3 {
-				if status(ben) != 200 || status(ann()) != 401 || status(user{}) != 401 {
-					t.Errorf("after %.20q the last valid file is not used", text)
-				}
+				expect.That(t, status(ben) == 200 && status(ann()) == 401 && status(user{}) == 401, "after %.20q the last valid file is not used", text)
 			}
 		}
 		must.Do(t, os.Remove(r.dir+"/web.yml"))
-		if status(ben) != 200 {
-			t.Error("the last valid file is not used")
-		}
+		expect.Equal(t, status(ben), 200, "the last valid file is not used")
 		users("ben", "cem")
-		if status(ben) != 200 {
-			t.Error("the repaired file is not used")
-		}
+		expect.Equal(t, status(ben), 200, "the repaired file is not used")
 		users("ann")
-		if status(ben) != 401 || status(ann()) != 200 {
-			t.Error("the changed file is not used")
-		}
+		expect.That(t, status(ben) == 401 && status(ann()) == 200, "the changed file is not used")
 		var got []string
 		for entry := range strings.Lines(r.log.String()) {
 			if _, text, ok := strings.Cut(entry, `msg="users `); ok {
@@ -162,9 +147,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 				got[i] = got[i][:at+len(ended)]
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the log (-want +got):\n%s", diff)
-		}
+		expect.Same(t, got, want, "the log")
 	})
 }
 
@@ -196,8 +179,7 @@ func askTLS(t *testing.T, address, path string, cert *tls.Certificate, authoriza
 		// As Certificates a client sends only what the server asks for.
 		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
-	req, err := http.NewRequest("GET", "https://example.com"+path, nil)
-	must.Do(t, err)
+	req := must.Get(http.NewRequest("GET", "https://example.com"+path, nil))(t)
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}
@@ -243,25 +225,18 @@ func TestWebFile_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	served := func() []byte {
 		t.Helper()
 		resp, cert, err := askTLS(t, address, "/", nil, "")
-		if err != nil || resp.StatusCode != 200 || resp.ProtoMajor != 1 {
-			t.Fatalf("%v, %+v", err, resp)
-		}
+		must.That(t, err == nil && resp.StatusCode == 200 && resp.ProtoMajor == 1, "%v, %+v", err, resp)
 		return cert
 	}
 	first := served()
 	next := r.pair("server", nil).Certificate[0]
 	time.Sleep(1100 * time.Millisecond)
-	if got := served(); bytes.Equal(got, first) || !bytes.Equal(got, next) {
-		t.Error("the old certificate is served")
-	}
+	got := served()
+	expect.That(t, !bytes.Equal(got, first) && bytes.Equal(got, next), "the old certificate is served")
 	r.write("server.key", "half of a k")
 	time.Sleep(1100 * time.Millisecond)
-	if !bytes.Equal(served(), next) {
-		t.Error("while the files are being replaced, the last matching pair is not served")
-	}
-	if !strings.Contains(r.log.String(), "rejected, keeping the previous ones") {
-		t.Errorf("the log does not report the files:\n%s", r.log)
-	}
+	expect.That(t, bytes.Equal(served(), next), "while the files are being replaced, the last matching pair is not served")
+	expect.That(t, strings.Contains(r.log.String(), "rejected, keeping the previous ones"), "the log does not report the files:\n%s", r.log)
 }
 
 // TLS, users and client certificates do not begin or end while the console runs.
@@ -277,9 +252,8 @@ func TestWebFile_TheKindOfAccessStays(t *testing.T) {
 		} {
 			r.write("web.yml", text)
 			time.Sleep(2 * time.Second)
-			if r.do(request{}); r.reached == "" || r.gate.TLS() != nil {
-				t.Error("the loopback is not served any more")
-			}
+			r.do(request{})
+			expect.That(t, r.reached != "" && r.gate.TLS() == nil, "the loopback is not served any more")
 		}
 		if !strings.Contains(r.log.String(), "can be changed, but not begun or ended, while the console runs; restart it") {
 			t.Errorf("the log does not say why:\n%s", r.log)
@@ -310,9 +284,7 @@ func TestCertificates_NameTheUser(t *testing.T) {
 		r.reached, r.identity = "", access.Identity{}
 		resp, _, err := askTLS(t, address, "/", row.cert, basic("ann", "x"))
 		if row.status == 0 {
-			if err == nil || r.reached != "" {
-				t.Errorf("a certificate of another CA is accepted: %v, %+v", resp, r.identity)
-			}
+			expect.That(t, err != nil && r.reached == "", "a certificate of another CA is accepted: %v, %+v", resp, r.identity)
 			continue
 		}
 		if err != nil || resp.StatusCode != row.status || r.identity.Name != row.name || r.identity.Role != row.role || resp.Header.Get("WWW-Authenticate") != "" {
@@ -324,13 +296,11 @@ func TestCertificates_NameTheUser(t *testing.T) {
 // A certificate that was not verified names nobody.
 func TestCertificates_MustBeVerified(t *testing.T) {
 	r := newRig(t, withCertificates)
-	if resp := r.do(request{tls: true}); resp.StatusCode != 403 || r.reached != "" {
-		t.Errorf("answers %s to %+v", resp.Status, r.identity)
-	}
+	resp := r.do(request{tls: true})
+	expect.That(t, resp.StatusCode == 403 && r.reached == "", "answers %s to %+v", resp.Status, r.identity)
 	for _, kind := range []string{"RequestClientCert", "RequireAnyClientCert"} { // these do not verify
 		s := config.Console{Listen: "0.0.0.0:9465", WebConfigFile: r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_ca_file: server.crt, client_auth_type: "+kind+"}\n")}
-		if _, err := access.New(access.Options{Settings: s}); err == nil || !strings.Contains(err.Error(), "everybody could open the console") {
-			t.Errorf("%s is an identity: %v", kind, err)
-		}
+		_, err := access.New(access.Options{Settings: s})
+		expect.That(t, err != nil && strings.Contains(err.Error(), "everybody could open the console"), "%s is an identity: %v", kind, err)
 	}
 }

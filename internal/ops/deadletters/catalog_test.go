@@ -17,6 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -184,14 +185,10 @@ func checkState(t *rapid.T, s CatalogState, letters []Letter, x *Index) {
 		inHours += h.Pending
 	}
 	for cause, n := range x.Pending() {
-		if s.Pending[cause] != n {
-			t.Fatalf("%d of %q are pending, want %d", s.Pending[cause], cause, n)
-		}
+		must.That(t, s.Pending[cause] == n, "%d of %q are pending, want %d", s.Pending[cause], cause, n)
 	}
 	for source, n := range s.BySource {
-		if bySource[source] != n {
-			t.Fatalf("%d of %q are pending, want %d", n, source, bySource[source])
-		}
+		must.That(t, bySource[source] == n, "%d of %q are pending, want %d", n, source, bySource[source])
 	}
 	if inHours != pending || !s.Oldest.Equal(oldest) || !s.Complete || s.Read != s.Total {
 		t.Fatalf("%d in hours, want %d; oldest %v, want %v; %s", inHours, pending, s.Oldest, oldest, brief(s))
@@ -214,9 +211,8 @@ func TestCatalog_CountsPendingDeadLettersByHour(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		c.fed(t)
-		if s = c.State(); s.Before != 2 || by(chartHours-1) != 1 {
-			t.Errorf("an hour later: %d before, %v", s.Before, s.ByHour)
-		}
+		s = c.State()
+		expect.That(t, s.Before == 2 && by(chartHours-1) == 1, "an hour later: %d before, %v", s.Before, s.ByHour)
 	})
 }
 
@@ -241,13 +237,10 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 	}
 	positions := c.all(Query{Limit: maxPage, All: true})
 	for i, at := range positions {
-		if want := n - 1 - i; at != (Position{want % 2, int64(want / 2)}) {
-			t.Fatalf("%v is at index %d, newest first", at, i)
-		}
+		want := n - 1 - i
+		must.That(t, at == (Position{want % 2, int64(want / 2)}), "%v is at index %d, newest first", at, i)
 	}
-	if len(positions) != n {
-		t.Fatalf("%d positions", len(positions))
-	}
+	must.That(t, len(positions) == n, "%d positions", len(positions))
 	for i := 0; i < n; i += 9_973 {
 		log.little = 0
 		l, err := c.List(t.Context(), Query{All: true, After: &positions[i]})
@@ -255,9 +248,7 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 			t.Fatalf("after %v: %d letters, %d gone, %v; %d records were read", positions[i], len(l.Letters), l.Gone, err, log.little)
 		}
 		for j, letter := range l.Letters {
-			if letter.Key != fmt.Sprint("order-", n-2-i-j) {
-				t.Fatalf("letter %d after %v is %s", j, positions[i], letter.Key)
-			}
+			must.That(t, letter.Key == fmt.Sprint("order-", n-2-i-j), "letter %d after %v is %s", j, positions[i], letter.Key)
 		}
 	}
 	log.little = 0
@@ -281,17 +272,11 @@ func TestCatalog_ShowsHowALetterWasResolvedSince(t *testing.T) {
 	c := log.catalog(0).fed(t)
 	log.resolve(at, wire.Discarded)
 	log.resolve(at, wire.Redriven) // the first one counts
-	if got := c.keys(t, Query{}); got != "b a" {
-		t.Errorf("before it is read: %q", got)
-	}
+	expect.Equal(t, c.keys(t, Query{}), "b a", "before it is read")
 	c.fed(t)
-	if got := c.keys(t, Query{}); got != "b" {
-		t.Errorf("pending: %q", got)
-	}
+	expect.Equal(t, c.keys(t, Query{}), "b", "pending")
 	l := must.Get(c.Letters(t.Context(), []Position{at, {0, 1}, {0, 2}}))(t)
-	if len(l.Letters) != 2 || l.Letters[0].Resolution != wire.Discarded || l.Letters[1].Resolution != "" || l.Gone != 1 {
-		t.Errorf("%+v", l)
-	}
+	expect.That(t, len(l.Letters) == 2 && l.Letters[0].Resolution == wire.Discarded && l.Letters[1].Resolution == "" && l.Gone == 1, "%+v", l)
 }
 
 func TestCatalog_LeavesOutWhatRetentionDeleted(t *testing.T) {
@@ -314,9 +299,7 @@ func TestCatalog_LeavesOutWhatRetentionDeleted(t *testing.T) {
 		{0, 2}: "",            // older than what retention left
 		{1, 5}: "9 8 7 6 5 4", // nothing of its partition is left
 	} {
-		if got := c.keys(t, Query{After: &after}); got != want {
-			t.Errorf("after %v: %q, want %q", after, got, want)
-		}
+		expect.Equal(t, c.keys(t, Query{After: &after}), want, "after %v", after)
 	}
 	log.retain(0, 10)
 	c.fed(t)
@@ -334,9 +317,7 @@ func TestCatalog_StartsAgainForARecreatedTopic(t *testing.T) {
 	log.recreate(2)
 	log.addDeadLetter(t, 0, "new", "not_found", now)
 	l := must.Get(c.List(t.Context(), Query{}))(t)
-	if len(l.Letters) != 0 || l.Gone != 2 {
-		t.Errorf("before it is noticed: %+v", l)
-	}
+	expect.That(t, len(l.Letters) == 0 && l.Gone == 2, "before it is noticed: %+v", l)
 	c.fed(t)
 	if got := c.keys(t, Query{}); got != "new" || fmt.Sprint(c.State().Pending) != "map[failed:0 not_found:1]" || c.State().Letters != 1 {
 		t.Errorf("%q, %s", got, brief(c.State()))
@@ -350,9 +331,8 @@ func TestCatalog_ARecordThatIsNotTheOneIndexedIsGone(t *testing.T) {
 	for what, at := range map[string]time.Time{"b": now, "a": now.Add(time.Millisecond)} {
 		log.recreate(0)
 		log.addLetter(0, what, "failed", "closer", "order-close", at)
-		if l := must.Get(c.List(t.Context(), Query{}))(t); len(l.Letters) != 0 || l.Gone != 1 {
-			t.Errorf("%s at %v: %+v", what, at, l)
-		}
+		l := must.Get(c.List(t.Context(), Query{}))(t)
+		expect.That(t, len(l.Letters) == 0 && l.Gone == 1, "%s at %v: %+v", what, at, l)
 	}
 }
 
@@ -364,12 +344,10 @@ func TestCatalog_ASearchShowsNoOtherOrderWithTheSameHash(t *testing.T) {
 	c.index.hash = func(string) uint64 { return 7 }
 	c.fed(t)
 	collide := Query{Order: "b"}
-	if n := len(c.Page(collide).Positions); n != 2 {
-		t.Fatalf("%d positions have the hash", n)
-	}
-	if got := c.keys(t, collide); got != "b" {
-		t.Errorf("found %q", got)
-	}
+	n := len(c.Page(collide).Positions)
+	must.That(t, n == 2, "%d positions have the hash", n)
+	got := c.keys(t, collide)
+	expect.That(t, got == "b", "found %q", got)
 }
 
 func TestCatalog_TheOldestLeaveBeyondTheBound(t *testing.T) {
@@ -387,9 +365,7 @@ func TestCatalog_TheOldestLeaveBeyondTheBound(t *testing.T) {
 	if s.Letters != 100 || s.Left != 50 || s.Pending["failed"] != 100 || len(positions) != 100 || positions[99] != (Position{0, 25}) || !s.Oldest.Equal(now.Add(50*time.Second)) {
 		t.Errorf("%d pages, the last is %v: %s", len(positions), positions[99], brief(s))
 	}
-	if n := fmt.Sprint(watched(s).Pending, s.Pending); n != "map[failed:100 other:50] map[failed:100]" {
-		t.Errorf("a watch reports %s", n)
-	}
+	expect.Equal(t, fmt.Sprint(watched(s).Pending, s.Pending), "map[failed:100 other:50] map[failed:100]", "a watch reports")
 	log.retain(0, 10)
 	log.retain(1, 25)
 	c.fed(t)
@@ -424,23 +400,18 @@ func TestCatalog_PassesHostileContentThroughUnchanged(t *testing.T) {
 	for _, names := range []map[string]int{s.Pending, s.BySource} {
 		for name, n := range names {
 			total += n
-			if len(name) > maxName || strings.Contains(name, "\xff") {
-				t.Errorf("a name of %d bytes: %.20q", len(name), name)
-			}
+			expect.That(t, len(name) <= maxName && !strings.Contains(name, "\xff"), "a name of %d bytes: %.20q", len(name), name)
 		}
 	}
-	if total != 2*1003 {
-		t.Errorf("%d letters are counted by cause and by source", total)
-	}
+	expect.Equal(t, total, 2*1003, "letters are counted by cause and by source")
 	for i, key := range hostile {
 		l := must.Get(c.List(t.Context(), Query{Order: key, Limit: maxPage}))(t)
 		if n := len(l.Letters); n != 200 || l.Letters[n-1].Key != key || l.Letters[n-1].Cause != fmt.Sprint("cause ", i) {
 			t.Errorf("%.20q: %d letters", key, len(l.Letters))
 		}
 	}
-	if got := c.all(Query{Cause: Other, Stage: Other, Limit: maxPage}); !slices.Equal(got[len(got)-2:], []Position{{0, 1}, {0, 0}}) {
-		t.Errorf("counted as other: %v", got)
-	}
+	got := c.all(Query{Cause: Other, Stage: Other, Limit: maxPage})
+	expect.That(t, slices.Equal(got[len(got)-2:], []Position{{0, 1}, {0, 0}}), "counted as other: %v", got)
 	l := must.Get(c.Letters(t.Context(), []Position{{0, 0}, {0, 1}, {0, 2}}))(t)
 	if len(l.Letters) != 3 || l.Letters[0].Cause != long || l.Letters[1].Cause != "\xff\xfe" || l.Letters[2].Cause != "" {
 		t.Errorf("%d letters", len(l.Letters))
@@ -458,9 +429,7 @@ func TestCatalog_AListingHasABoundInBytes(t *testing.T) {
 	var keys []string
 	for q := (Query{}); ; {
 		l := must.Get(c.List(t.Context(), q))(t)
-		if len(l.Letters) == 0 || len(l.Letters) > maxListing>>20 {
-			t.Fatalf("%d letters of a megabyte", len(l.Letters))
-		}
+		must.That(t, len(l.Letters) != 0 && len(l.Letters) <= maxListing>>20, "%d letters of a megabyte", len(l.Letters))
 		for _, letter := range l.Letters {
 			keys = append(keys, letter.Key)
 		}
@@ -469,13 +438,9 @@ func TestCatalog_AListingHasABoundInBytes(t *testing.T) {
 		}
 	}
 	for i, key := range keys {
-		if key != fmt.Sprint(n-1-i) {
-			t.Fatalf("page by page: %v", keys)
-		}
+		must.That(t, key == fmt.Sprint(n-1-i), "page by page: %v", keys)
 	}
-	if len(keys) != n {
-		t.Errorf("%d letters", len(keys))
-	}
+	expect.Equal(t, len(keys), n, "letters")
 	huge := wire.Message{Key: []byte("huge"), Value: make([]byte, maxListing+1)}
 	log.put(deadTopic, 0, huge.Raw(), now.Add(time.Hour))
 	c.fed(t)
@@ -525,9 +490,7 @@ func TestCatalog_SaysSinceWhenKafkaDoesNotAnswer(t *testing.T) {
 		if s = after(nil); s.Problem != "" || !s.FailingSince.IsZero() || !s.At.After(since) {
 			t.Errorf("%s", brief(s))
 		}
-		if got := c.keys(t, Query{}); got != "b a" {
-			t.Errorf("%q", got)
-		}
+		expect.Equal(t, c.keys(t, Query{}), "b a", "keys")
 	})
 }
 
@@ -603,9 +566,7 @@ func TestCatalog_ALetterTakesAtMost64Bytes(t *testing.T) {
 	each := float64(heap()-before) / n
 	runtime.KeepAlive(c)
 	t.Logf("%.1f bytes for each of %d dead letters", each, n)
-	if each > 64 {
-		t.Errorf("%.1f bytes for each dead letter, want at most 64", each)
-	}
+	expect.That(t, each <= 64, "%.1f bytes for each dead letter, want at most 64", each)
 }
 
 // BenchmarkCatalog_AMillion measures pages of a million dead letters, and counting them.

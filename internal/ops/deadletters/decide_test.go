@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -28,9 +29,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		"due too late": {now.Add(wire.MaxDelayLimit + time.Hour), ""},
 	} {
 		topic, m, refusal := rules.decide(letterOf(dead(t, "a", "failed", c.due)), now)
-		if topic != c.want || (refusal == "") == (c.want == "") {
-			t.Errorf("%s: %q, %q; want %q", what, topic, refusal, c.want)
-		}
+		expect.That(t, topic == c.want && (refusal == "") != (c.want == ""), "%s: %q, %q; want %q", what, topic, refusal, c.want)
 		if c.want == "" {
 			continue
 		}
@@ -39,9 +38,8 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 			Order:   orderclose.Order{ID: "a", Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: c.due, Attributes: map[string]any{"shop": "eu"}},
 			Release: c.due, Traceparent: "00-ab-cd-01", Lane: wire.LaneReplay,
 		}
-		if diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal))
+		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 		for _, h := range m.Headers {
 			if strings.HasPrefix(h.Key, "source-") || h.Key == "detail" || h.Key == "stage" || h.Key == "cause" {
 				t.Errorf("%s: it has a header %s", what, h.Key)
@@ -75,9 +73,7 @@ func TestDecide_RefusesIncompleteRecords(t *testing.T) {
 		"event, many":   {"refused", wire.Message{Topic: "events", Key: []byte("a"), Headers: make([]wire.Header, 40)}, "only the first 32"},
 	} {
 		topic, _, refusal := rules.decide(letterOf(wire.DeadLetter(c.m, "closer", c.cause, "")), now)
-		if topic != "" || !strings.Contains(refusal, c.want) {
-			t.Errorf("%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
-		}
+		expect.That(t, topic == "" && strings.Contains(refusal, c.want), "%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
 	}
 }
 
@@ -87,9 +83,8 @@ func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
 		topic, got, refusal := rules.decide(letterOf(wire.DeadLetter(m, "release", "failed", "no")), now)
 		m.Topic, m.Partition, m.Offset = "", 0, 0
-		if diff := cmp.Diff(m, got); topic != "events" || refusal != "" || diff != "" {
-			t.Errorf("of %s to %q, %q\n%s", source, topic, refusal, diff)
-		}
+		diff := cmp.Diff(m, got)
+		expect.That(t, topic == "events" && refusal == "" && diff == "", "of %s to %q, %q\n%s", source, topic, refusal, diff)
 	}
 }
 

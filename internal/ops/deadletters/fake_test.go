@@ -219,9 +219,7 @@ func redrive(f Filter) Options {
 func (f *fakeLog) pending(t *testing.T) string {
 	t.Helper()
 	_, x, err := f.topic().List(t.Context(), Filter{}, false, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	counts := x.Pending()
 	for cause, n := range counts {
 		if n == 0 {

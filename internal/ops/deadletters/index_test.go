@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -73,9 +74,7 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 					}
 				}
 				for cause, n := range x.Pending() {
-					if counts[cause] != n {
-						t.Fatalf("%d of %q are pending, want %d", n, cause, counts[cause])
-					}
+					must.That(t, counts[cause] == n, "%d of %q are pending, want %d", n, cause, counts[cause])
 				}
 			},
 		})
@@ -88,9 +87,8 @@ func TestIndex_CountsInvalidCausesAsOther(t *testing.T) {
 	for i, cause := range []string{"failed", "\xff\xfe", strings.Repeat("x", maxName), strings.Repeat("x", maxName+1)} {
 		x.add(Letter{At: Position{0, int64(i)}, Cause: cause})
 	}
-	if p := x.Pending(); p["failed"] != 1 || p[Other] != 2 || len(p) != 3 {
-		t.Errorf("%d causes, %d dead letters as other; want 3, and 2", len(p), p[Other])
-	}
+	p := x.Pending()
+	expect.That(t, p["failed"] == 1 && p[Other] == 2 && len(p) == 3, "%d causes, %d dead letters as other; want 3, and 2", len(p), p[Other])
 }
 
 // They counted as pending, so the log names their number, as that of the others.
@@ -101,9 +99,8 @@ func TestIndex_RetentionDeletesWhatLeftBecauseOfTheBound(t *testing.T) {
 	}
 	x.partitions[0].leave()
 	x.partitions[0].leave()
-	if changed, lost := x.forget(0, 3); !changed || lost != 3 {
-		t.Errorf("changed %v, %d lost; want the 2 that left and one more", changed, lost)
-	}
+	changed, lost := x.forget(0, 3)
+	expect.That(t, changed && lost == 3, "changed %v, %d lost; want the 2 that left and one more", changed, lost)
 }
 
 func TestCatalog_KnowsWhereTheRecordsOfAnOrderAre(t *testing.T) {
@@ -162,13 +159,10 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 	}
 	create("a", "b", "c", "d")
 	c := NewCatalog(client, deadTopic, slog.New(slog.DiscardHandler)).fed(t)
-	if got := c.keys(t, Query{}); got != "d c b a" {
-		t.Errorf("%q", got)
-	}
+	expect.Equal(t, c.keys(t, Query{}), "d c b a", "keys")
 	deleteRecords(t, broker.ListenAddrs(), 1)
-	if l := must.Get(c.List(t.Context(), Query{}))(t); len(l.Letters) != 3 || l.Gone != 1 {
-		t.Errorf("deleted: %d letters, %d gone", len(l.Letters), l.Gone)
-	}
+	l := must.Get(c.List(t.Context(), Query{}))(t)
+	expect.That(t, len(l.Letters) == 3 && l.Gone == 1, "deleted: %d letters, %d gone", len(l.Letters), l.Gone)
 	if got := c.fed(t).keys(t, Query{}); got != "d c b" || c.State().Letters != 3 {
 		t.Errorf("deleted: %q, %s", got, brief(c.State()))
 	}
@@ -194,7 +188,5 @@ func deleteRecords(t *testing.T, brokers []string, below int64) {
 	req := kmsg.NewDeleteRecordsRequest()
 	req.Topics = append(req.Topics, topic)
 	res, err := req.RequestWith(context.Background(), client)
-	if err != nil || res.Topics[0].Partitions[0].ErrorCode != 0 {
-		t.Fatal(res, err)
-	}
+	must.That(t, err == nil && res.Topics[0].Partitions[0].ErrorCode == 0, "%v %v", res, err)
 }

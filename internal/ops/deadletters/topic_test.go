@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -53,9 +54,8 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		for _, l := range letters {
 			keys = append(keys, l.Key)
 		}
-		if got := strings.Join(keys, " "); err != nil || got != c.want {
-			t.Errorf("%s: %q, %v; want %q", what, got, err, c.want)
-		}
+		got := strings.Join(keys, " ")
+		expect.That(t, err == nil && got == c.want, "%s: %q, %v; want %q", what, got, err, c.want)
 	}
 	l := must.Get(log.topic().Find(t.Context(), b))(t)
 	if l == nil || l.Resolution != wire.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
@@ -79,21 +79,16 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	}
 
 	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
-	if diff := cmp.Diff(plan, result.Plan); diff != "" || result.Done != 10 {
-		t.Errorf("done %d (-plan +done):\n%s", result.Done, diff)
-	}
-	if log.waits > 0 {
-		t.Errorf("%d fetches waited beyond the snapshot", log.waits)
-	}
+	diff := cmp.Diff(plan, result.Plan)
+	expect.That(t, diff == "" && result.Done == 10, "done %d (-plan +done):\n%s", result.Done, diff)
+	expect.That(t, log.waits <= 0, "%d fetches waited beyond the snapshot", log.waits)
 	if sent := len(log.keys(replayTopic)) + len(log.keys("delay_1h")); sent != 10 || log.pending(t) != "map[corrupt:1]" {
 		t.Errorf("sent %d, pending %v", sent, log.pending(t))
 	}
 
 	log.appends = 0
 	result = must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
-	if result.Done != 0 || result.Refused != 1 || log.appends != 0 {
-		t.Errorf("a second run: %+v after %d appends", result, log.appends)
-	}
+	expect.That(t, result.Done == 0 && result.Refused == 1 && log.appends == 0, "a second run: %+v after %d appends", result, log.appends)
 	discard := Options{Filter: Filter{Cause: "corrupt"}, How: wire.Discarded}
 	if result = must.Get(log.topic().Run(t.Context(), discard, nil))(t); result.Done != 1 || log.pending(t) != "map[]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
@@ -117,12 +112,9 @@ func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	at := log.addDeadLetter(t, 0, "a", "failed", now)
 	o := redrive(Filter{Positions: []Position{at, {1, 5}}})
 	result := must.Get(log.topic().Run(t.Context(), o, nil))(t)
-	if result.Done != 1 || !cmp.Equal(result.Missing, []Position{{1, 5}}) || result.Settled != nil {
-		t.Errorf("%+v", result)
-	}
-	if result = must.Get(log.topic().Run(t.Context(), o, nil))(t); result.Done != 0 || !cmp.Equal(result.Settled, []Position{at}) {
-		t.Errorf("again: %+v", result)
-	}
+	expect.That(t, result.Done == 1 && cmp.Equal(result.Missing, []Position{{1, 5}}) && result.Settled == nil, "%+v", result)
+	result = must.Get(log.topic().Run(t.Context(), o, nil))(t)
+	expect.That(t, result.Done == 0 && cmp.Equal(result.Settled, []Position{at}), "again: %+v", result)
 }
 
 // If a redrive is killed between the records and their resolutions, the resolutions are not appended.
@@ -187,9 +179,8 @@ func TestRedrive_RepeatsALookUpWithoutAnAnswer(t *testing.T) {
 		log.addDeadLetter(t, 0, "a", "failed", now)
 		topic := log.topic()
 		topic.Log = log
-		if result, err := topic.Run(t.Context(), redrive(Filter{}), nil); err != nil || result.Done != 1 || log.asked != 3 {
-			t.Errorf("%+v, %v, after %d look-ups", result, err, log.asked)
-		}
+		result, err := topic.Run(t.Context(), redrive(Filter{}), nil)
+		expect.That(t, err == nil && result.Done == 1 && log.asked == 3, "%+v, %v, after %d look-ups", result, err, log.asked)
 	})
 }
 
@@ -219,41 +210,38 @@ func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 			defer close(done)
 			Watch(ctx, log, deadTopic, slog.New(slog.DiscardHandler), func(s State) { seen = s; calls++ })
 		}()
-		expect := func(what, pending string, oldest time.Time) {
+		counts := func(what, pending string, oldest time.Time) {
 			t.Helper()
 			time.Sleep(watchInterval)
 			synctest.Wait()
-			if got := fmt.Sprint(seen.Pending); got != pending || !seen.Oldest.Equal(oldest) {
-				t.Errorf("%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
-			}
+			got := fmt.Sprint(seen.Pending)
+			expect.That(t, got == pending && seen.Oldest.Equal(oldest), "%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
 		}
-		expect("two", "map[failed:1 not_found:1]", now.Add(-time.Hour))
+		counts("two", "map[failed:1 not_found:1]", now.Add(-time.Hour))
 		later := dead(t, "c", "failed", now)
 		log.put(deadTopic, 1, later.Raw(), now)
 		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))(t)
 		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))(t)
-		expect("one settled, one new", "map[failed:1 not_found:0]", now)
+		counts("one settled, one new", "map[failed:1 not_found:0]", now)
 		log.mu.Lock()
 		log.start[1] = 1
 		log.mu.Unlock()
-		expect("retention", "map[failed:0 not_found:0]", time.Time{})
+		counts("retention", "map[failed:0 not_found:0]", time.Time{})
 		log.mu.Lock()
 		log.records[deadTopic] = [2][]wire.RawRecord{}
 		log.start[1] = 0
 		log.mu.Unlock()
 		log.addDeadLetter(t, 0, "again", "failed", now)
-		expect("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
+		counts("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
 		log.mu.Lock()
 		log.records[deadTopic], log.id = [2][]wire.RawRecord{}, [16]byte{1}
 		log.mu.Unlock()
 		for _, id := range []string{"d", "e", "f"} {
 			log.addDeadLetter(t, 0, id, "not_found", now)
 		}
-		expect("recreated, longer", "map[failed:0 not_found:3]", now.Add(-time.Hour))
+		counts("recreated, longer", "map[failed:0 not_found:3]", now.Add(-time.Hour))
 		cancel()
 		<-done
-		if calls != 6 || log.waits != 1 {
-			t.Errorf("reported %d times, want once each %v; %d fetches waited", calls, watchInterval, log.waits)
-		}
+		expect.That(t, calls == 6 && log.waits == 1, "reported %d times, want once each %v; %d fetches waited", calls, watchInterval, log.waits)
 	})
 }

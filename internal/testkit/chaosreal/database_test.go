@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // A statement that is missing would make a fault do nothing.
@@ -22,7 +24,5 @@ func TestDatabases_HaveEveryStatement(t *testing.T) {
 }
 
 func TestPostgres_NumbersArguments(t *testing.T) {
-	if got := postgreSQL.bind("SELECT ? WHERE id = ?"); got != "SELECT $1 WHERE id = $2" {
-		t.Error(got)
-	}
+	expect.Equal(t, postgreSQL.bind("SELECT ? WHERE id = ?"), "SELECT $1 WHERE id = $2", "bind")
 }

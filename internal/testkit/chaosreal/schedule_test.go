@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func allKinds(t *testing.T) []kind {
 	t.Helper()
 	all, missing := kinds(true, func(string) bool { return true })
-	if len(missing) > 0 {
-		t.Fatalf("missing %v", missing)
-	}
+	must.That(t, len(missing) == 0, "missing %v", missing)
 	return all
 }
 
@@ -28,9 +27,7 @@ func TestSchedule_TenMinutesHaveSixtyFaultsOfTwentyFiveKinds(t *testing.T) {
 		for _, e := range all {
 			kinds[e.Kind] = true
 		}
-		if len(all) < 60 || len(kinds) < 25 {
-			t.Errorf("seed %d: %d faults of %d kinds", seed, len(all), len(kinds))
-		}
+		expect.That(t, len(all) >= 60 && len(kinds) >= 25, "seed %d: %d faults of %d kinds", seed, len(all), len(kinds))
 	}
 }
 
@@ -38,31 +35,21 @@ func TestSchedule_TenMinutesHaveSixtyFaultsOfTwentyFiveKinds(t *testing.T) {
 // records.
 func TestSchedule_PoorMachinesAndRoundsWithoutLossesHaveEnoughKinds(t *testing.T) {
 	all, missing := kinds(false, func(string) bool { return false })
-	if len(missing) == 0 {
-		t.Error("no kind needs anything")
-	}
+	expect.That(t, len(missing) != 0, "no kind needs anything")
 	for _, k := range all {
-		if k.loses || k.needs != "" {
-			t.Errorf("%s loses records or needs %q", k.name, k.needs)
-		}
+		expect.That(t, !k.loses && k.needs == "", "%s loses records or needs %q", k.name, k.needs)
 	}
 	used := map[string]bool{}
 	for _, e := range drawSchedule(1, all, 10*time.Minute, defaultPerMinute) {
 		used[e.Kind] = true
 	}
-	if len(used) < 25 {
-		t.Errorf("%d kinds", len(used))
-	}
+	expect.That(t, len(used) >= 25, "%d kinds", len(used))
 }
 
 func TestSchedule_IsThatOfItsSeed(t *testing.T) {
 	draw := func(seed uint64) []event { return drawSchedule(seed, allKinds(t), 10*time.Minute, 6) }
-	if !reflect.DeepEqual(draw(7), draw(7)) {
-		t.Error("the same seed draws different faults")
-	}
-	if reflect.DeepEqual(draw(7), draw(8)) {
-		t.Error("different seeds draw the same faults")
-	}
+	expect.That(t, reflect.DeepEqual(draw(7), draw(7)), "the same seed draws different faults")
+	expect.That(t, !reflect.DeepEqual(draw(7), draw(8)), "different seeds draw the same faults")
 }
 
 func TestSchedule_KeepsItsTimesAndVisitsAKindAgainAfterAllOthers(t *testing.T) {
@@ -76,9 +63,7 @@ func TestSchedule_KeepsItsTimesAndVisitsAKindAgainAfterAllOthers(t *testing.T) {
 	last := time.Duration(0)
 	for n, e := range drawSchedule(3, all, over, 12) {
 		k := bounds[e.Kind]
-		if e.At < max(warmUp, last) || e.At > over-coolDown || e.For < k.least || e.For > k.most {
-			t.Errorf("%+v after %v", e, last)
-		}
+		expect.That(t, e.At >= max(warmUp, last) && e.At <= over-coolDown && e.For >= k.least && e.For <= k.most, "%+v after %v", e, last)
 		last = e.At
 		if counts[e.Kind]++; counts[e.Kind] > n/len(all)+1 {
 			t.Errorf("%s comes the %d-th time as fault %d", e.Kind, counts[e.Kind], n)
@@ -89,14 +74,10 @@ func TestSchedule_KeepsItsTimesAndVisitsAKindAgainAfterAllOthers(t *testing.T) {
 func TestKinds_AreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, k := range allKinds(t) {
-		if names[k.name] || k.name == "" || k.does == "" || k.on == "" || k.play == nil || k.least <= 0 || k.most < k.least {
-			t.Errorf("%+v", k)
-		}
+		expect.That(t, !names[k.name] && k.name != "" && k.does != "" && k.on != "" && k.play != nil && k.least > 0 && k.most >= k.least, "%+v", k)
 		names[k.name] = true
 	}
-	if len(names) < 60 {
-		t.Errorf("%d kinds", len(names))
-	}
+	expect.That(t, len(names) >= 60, "%d kinds", len(names))
 }
 
 func TestKinds_AreThoseOfTheDocuments(t *testing.T) {
@@ -106,8 +87,6 @@ func TestKinds_AreThoseOfTheDocuments(t *testing.T) {
 		for _, role := range roles {
 			row = strings.Replace(row, "-"+role+"` | one process", "-STAGE` | one process", 1)
 		}
-		if !strings.Contains(string(text), row) {
-			t.Errorf("docs/reliability.md does not have the row %s", row)
-		}
+		expect.That(t, strings.Contains(string(text), row), "docs/reliability.md does not have the row %s", row)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -36,33 +37,22 @@ func aRound() *round {
 
 func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
 	sum := summarize(settings{seed: 4, minutes: 2, database: postgreSQL, variant: variant{secured: true, mapped: true}}, []*round{aRound(), aRound()}, []string{"full-disk-broker"})
-	if sum.Orders != 1200 || sum.TotalFaults != 4 || sum.Faults["kill-relay"] != 2 || sum.Exits != 2 || sum.PerSecond != 110 {
-		t.Errorf("%+v", sum)
-	}
-	if sum.Variant != "TLS and SASL, mapped tables" {
-		t.Errorf("variant %q", sum.Variant)
-	}
-	if r := sum.RecoverySeconds["kill-relay"]; r != (spread{4, 4}) {
-		t.Errorf("recovery %+v, want 4 s", r)
-	}
-	if r := sum.RecoverySeconds[`<b>"kind"`]; r != (spread{}) {
-		t.Errorf("recovery %+v, want none", r)
-	}
+	expect.That(t, sum.Orders == 1200 && sum.TotalFaults == 4 && sum.Faults["kill-relay"] == 2 && sum.Exits == 2 && sum.PerSecond == 110, "%+v", sum)
+	expect.Equal(t, sum.Variant, "TLS and SASL, mapped tables", "variant")
+	expect.Equal(t, sum.RecoverySeconds["kill-relay"], (spread{4, 4}), "recovery")
+	expect.Equal(t, sum.RecoverySeconds[`<b>"kind"`], (spread{}), "recovery")
 	if sum.Lateness["max"] != 5000 || sum.Lateness["p50"] != 20 || sum.Undisturbed["max"] != 20 {
 		t.Errorf("lateness %v, undisturbed %v", sum.Lateness, sum.Undisturbed)
 	}
-	if err := sum.err(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, sum.err())
 	var fields map[string]any
 	text, err := json.Marshal(sum)
 	if err == nil {
 		err = json.Unmarshal(text, &fields)
 	}
 	for _, name := range []string{"database", "variant", "orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
-		if _, ok := fields[name]; !ok || err != nil {
-			t.Errorf("no %s in %s, %v", name, text, err)
-		}
+		_, ok := fields[name]
+		expect.That(t, ok && err == nil, "no %s in %s, %v", name, text, err)
 	}
 }
 
@@ -83,17 +73,14 @@ func TestSummary_LeavesOutWhatAWrongClockHasMeasured(t *testing.T) {
 	wrong.Late = 31 * time.Second
 	sum := summarize(settings{database: mariadb}, []*round{r}, nil)
 	// Those that were closed between 35 s and 38 s are left out too, although they were right.
-	if sum.Lateness["max"] != 5000 || sum.Lateness["n"] != 600-1-30 {
-		t.Errorf("lateness %v", sum.Lateness)
-	}
+	expect.That(t, sum.Lateness["max"] == 5000 && sum.Lateness["n"] == 600-1-30, "lateness %v", sum.Lateness)
 }
 
 func TestSummary_ABrokenPromiseIsAnError(t *testing.T) {
 	r := aRound()
 	r.verdict.Violations, r.verdict.Early = []string{"1 orders were closed before they were due"}, 1
-	if sum := summarize(settings{database: mariadb}, []*round{r}, nil); sum.err() == nil || sum.Early != 1 {
-		t.Errorf("%+v", sum)
-	}
+	sum := summarize(settings{database: mariadb}, []*round{r}, nil)
+	expect.That(t, sum.err() != nil && sum.Early == 1, "%+v", sum)
 }
 
 func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
@@ -103,13 +90,9 @@ func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
 	must.Do(t, writeReport(path, summarize(settings{seed: 4, database: mariadb}, rounds, []string{"full-disk-broker"}), rounds))
 	text := must.Get(os.ReadFile(path))(t)
 	for _, want := range []string{"kill-relay", "one process by SIGKILL", "&lt;b&gt;&#34;kind&#34;", "&lt;script&gt;", "full-disk-broker", `class="p50" points="`, "<title>kill-relay, 22 s to 25 s</title>"} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("the report does not have %s", want)
-		}
+		expect.That(t, strings.Contains(string(text), want), "the report does not have %s", want)
 	}
-	if found := regexp.MustCompile(`(?i)https?://|src=|href=|@import|url\(|<script|<b>`).FindString(string(text)); found != "" {
-		t.Errorf("the report has %s", found)
-	}
+	expect.Equal(t, regexp.MustCompile(`(?i)https?://|src=|href=|@import|url\(|<script|<b>`).FindString(string(text)), "", "the report")
 }
 
 func TestSettings_AreReadFromTheEnvironment(t *testing.T) {

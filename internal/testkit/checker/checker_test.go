@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var epoch = time.UnixMilli(1_700_000_000_000)
@@ -69,9 +71,7 @@ func evidence() (*tables, *logs, Expect) {
 
 func TestEvaluate_AcceptsACorrectRun(t *testing.T) {
 	v := evaluate(evidence())
-	if !v.OK() || !v.StockOK || v.Early != 0 || v.Open != 0 || v.Closed() != 2 || v.Paid != 2 || v.Cancelled != 1 {
-		t.Errorf("%+v", v)
-	}
+	expect.That(t, v.OK() && v.StockOK && v.Early == 0 && v.Open == 0 && v.Closed() == 2 && v.Paid == 2 && v.Cancelled == 1, "%+v", v)
 }
 
 // TestEvaluate_AcceptsAHopWithEarlierAppendTime after a broker's clock was set back: the hop
@@ -89,9 +89,8 @@ func TestEvaluate_AcceptsAHopWithEarlierAppendTime(t *testing.T) {
 		ok        bool
 	}{"waits": {true, 2, true}, "done": {true, 3, false}, "clocks are right": {false, 2, false}} {
 		e.ClockSkew, l.commits["relay"], l.ends["delay"] = c.apart, map[int32]Commit{0: {Offset: c.committed}}, map[int32]int64{0: 3}
-		if v := evaluate(db, l, e); v.OK() != c.ok {
-			t.Errorf("%s: %v", name, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.OK() == c.ok, "%s: %v", name, v.Violations)
 	}
 }
 
@@ -103,9 +102,8 @@ func TestEvaluate_EventsOfADeletedTopicMayBeMissing(t *testing.T) {
 	closedAt := db.receipts["piped"].closedAt
 	for deleted, want := range map[time.Time]bool{closedAt: false, closedAt.Add(time.Millisecond): true} {
 		e.EventsDeleted = deleted
-		if v := evaluate(db, l, e); v.OK() != want {
-			t.Errorf("closed at %v, the topic deleted at %v: %v", closedAt, deleted, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.OK() == want, "closed at %v, the topic deleted at %v: %v", closedAt, deleted, v.Violations)
 	}
 }
 
@@ -121,9 +119,8 @@ func TestEvaluate_AcceptsALatePaymentWithItsEvent(t *testing.T) {
 		} else {
 			l.records["events"] = append(l.records["events"], latePayment)
 		}
-		if v := evaluate(db, l, e); !v.OK() || v.Events != 1 {
-			t.Errorf("%d events, %v", v.Events, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.OK() && v.Events == 1, "%d events, %v", v.Events, v.Violations)
 	}
 }
 
@@ -142,40 +139,28 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		"forwarded early": {func(_ *tables, l *logs) {
 			l.records["close"][0].appended = l.records["close"][0].due.Add(-time.Millisecond)
 		}, "in the close topic before they were due"},
-		"overdue and open": {func(db *tables, _ *logs) {
-			db.orders["open"] = order{status: unpaid, due: epoch}
-		}, "overdue and open"},
+		"overdue and open": {func(db *tables, _ *logs) { db.orders["open"] = order{status: unpaid, due: epoch} }, "overdue and open"},
 		"paid and closed": {func(db *tables, _ *logs) {
 			o := db.orders["piped"]
 			o.paidAt = epoch
 			db.orders["piped"] = o
 		}, "was paid and is closed"},
-		"a payment is lost": {func(db *tables, _ *logs) {
-			db.orders["paid"] = order{status: cancelled, due: epoch}
-		}, "was paid and has status"},
-		"no receipt": {func(db *tables, _ *logs) { delete(db.receipts, "piped") }, "receipt: false"},
-		"a receipt for a paid order": {func(db *tables, _ *logs) {
-			db.receipts["paid"] = db.receipts["piped"]
-		}, "receipt: true"},
-		"a receipt without order": {func(db *tables, _ *logs) { db.receipts["ghost"] = receipt{} }, "receipt without order"},
+		"a payment is lost":          {func(db *tables, _ *logs) { db.orders["paid"] = order{status: cancelled, due: epoch} }, "was paid and has status"},
+		"no receipt":                 {func(db *tables, _ *logs) { delete(db.receipts, "piped") }, "receipt: false"},
+		"a receipt for a paid order": {func(db *tables, _ *logs) { db.receipts["paid"] = db.receipts["piped"] }, "receipt: true"},
+		"a receipt without order":    {func(db *tables, _ *logs) { db.receipts["ghost"] = receipt{} }, "receipt without order"},
 		"a receipt with wrong lateness": {func(db *tables, _ *logs) {
 			r := db.receipts["swept"]
 			r.lateness = 0
 			db.receipts["swept"] = r
 		}, "does not agree"},
-		"stock returned twice": {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 100, reserved: 0} }, "has 0 reserved, and orders hold 2"},
-		"stock disappeared":    {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 94, reserved: 2} }, "and began with 100"},
-		"a SKU disappeared":    {func(db *tables, _ *logs) { delete(db.stock, "sku") }, "and began with 100"},
-		"a release without ledger": {func(db *tables, _ *logs) {
-			delete(db.ledger["piped"], entry{"sku", "close"})
-		}, "gave back 0"},
-		"shipped without ledger": {func(db *tables, _ *logs) { delete(db.ledger, "shipped") }, "gave back 0"},
-		"a ledger row too many": {func(db *tables, _ *logs) {
-			db.ledger["piped"][entry{"sku", "cancel"}] = 2
-		}, "gave back map"},
-		"a paid order's stock back": {func(db *tables, _ *logs) {
-			db.ledger["paid"] = map[entry]int64{{"sku", "close"}: 2}
-		}, "gave stock back"},
+		"stock returned twice":        {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 100, reserved: 0} }, "has 0 reserved, and orders hold 2"},
+		"stock disappeared":           {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 94, reserved: 2} }, "and began with 100"},
+		"a SKU disappeared":           {func(db *tables, _ *logs) { delete(db.stock, "sku") }, "and began with 100"},
+		"a release without ledger":    {func(db *tables, _ *logs) { delete(db.ledger["piped"], entry{"sku", "close"}) }, "gave back 0"},
+		"shipped without ledger":      {func(db *tables, _ *logs) { delete(db.ledger, "shipped") }, "gave back 0"},
+		"a ledger row too many":       {func(db *tables, _ *logs) { db.ledger["piped"][entry{"sku", "cancel"}] = 2 }, "gave back map"},
+		"a paid order's stock back":   {func(db *tables, _ *logs) { db.ledger["paid"] = map[entry]int64{{"sku", "close"}: 2} }, "gave stock back"},
 		"committed and not forwarded": {func(_ *tables, l *logs) { delete(l.arrived, "piped") }, "went nowhere"},
 		"committed and not closed": {func(db *tables, _ *logs) {
 			db.orders["piped"] = order{status: unpaid, due: epoch.Add(48 * time.Hour)}
@@ -246,9 +231,8 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		db, l, e := evidence()
 		c.breakIt(db, l)
 		v := evaluate(db, l, e)
-		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
-			t.Errorf("%s: want %q among\n%s", name, c.want, all)
-		}
+		all := strings.Join(v.Violations, "\n")
+		expect.That(t, strings.Contains(all, c.want), "%s: want %q among\n%s", name, c.want, all)
 	}
 }
 
@@ -271,9 +255,8 @@ func TestEvaluate_AcceptsAnOrderThatWasMarkedAsPaidAndItsEvents(t *testing.T) {
 		for range 2 {
 			markPaid(l, "shipped", epoch)
 		}
-		if v := evaluate(db, l, e); v.Events != 1 || !v.OK() {
-			t.Errorf("%d events, %v", v.Events, v.Violations)
-		}
+		v := evaluate(db, l, e)
+		expect.That(t, v.Events == 1 && v.OK(), "%d events, %v", v.Events, v.Violations)
 	}
 }
 
@@ -292,18 +275,16 @@ func TestEvaluate_AcceptsAReminderAndItsCopies(t *testing.T) {
 	for range 2 {
 		remind(l, "paid", time.Second, 1)
 	}
-	if v := evaluate(db, l, e); v.Reminders != 1 || v.Events != 1 || !v.OK() {
-		t.Errorf("%d reminders, %d events, %v", v.Reminders, v.Events, v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.Reminders == 1 && v.Events == 1 && v.OK(), "%d reminders, %d events, %v", v.Reminders, v.Events, v.Violations)
 }
 
 func TestEvaluate_AHopIsNotALoss(t *testing.T) {
 	db, l, e := evidence()
 	delete(l.arrived, "piped")
 	l.newest["piped"] = epoch.Add(time.Second) // waits in a delay topic again
-	if v := evaluate(db, l, e); !v.OK() {
-		t.Errorf("%v", v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.OK(), "%v", v.Violations)
 }
 
 func TestEvaluate_CountsDuplicatesButNotSecondPublications(t *testing.T) {
@@ -314,9 +295,8 @@ func TestEvaluate_CountsDuplicatesButNotSecondPublications(t *testing.T) {
 		again.key, again.offset = key, int64(2+offset)
 		l.records["close"] = append(l.records["close"], again)
 	}
-	if v := evaluate(db, l, e); v.Repeated != 3 || !v.OK() {
-		t.Errorf("%d repeated, want piped twice and paid once; %v", v.Repeated, v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.Repeated == 3 && v.OK(), "%d repeated, want piped twice and paid once; %v", v.Repeated, v.Violations)
 }
 
 func TestEvaluate_RequiresAnEmptyOutboxAfterACalmEnd(t *testing.T) {
@@ -333,9 +313,8 @@ func TestEvaluate_RequiresAnEmptyOutboxAfterACalmEnd(t *testing.T) {
 func TestEvaluate_AnEventThatIsADeadLetterIsNotMissing(t *testing.T) {
 	db, l, e := evidence()
 	l.records["events"], l.dead["piped"] = nil, true
-	if v := evaluate(db, l, e); !v.OK() {
-		t.Errorf("%v", v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.OK(), "%v", v.Violations)
 }
 
 // deadLetter returns the headers of a dead letter of the first record of the close topic.
@@ -381,9 +360,7 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 		breakIt func(db *tables, l *logs, e *Expect)
 		want    string
 	}{
-		"committed before the ack": {func(_ *tables, _ *logs, e *Expect) {
-			e.Commits[2].At = due.Add(-time.Millisecond)
-		}, "piped at delay/0/0"},
+		"committed before the ack": {func(_ *tables, _ *logs, e *Expect) { e.Commits[2].At = due.Add(-time.Millisecond) }, "piped at delay/0/0"},
 		"done in the metadata of a commit, before the ack": {func(_ *tables, _ *logs, e *Expect) {
 			e.Commits[1].At = due.Add(-time.Millisecond)
 		}, "paid at delay/0/1"},
@@ -414,9 +391,7 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 			h["source-offset"] = "2"
 			l.records["dead"] = []record{{key: "x", cause: "not_found", headers: h}}
 		}, "where no record ever was"},
-		"a close by a sweep that was not reported": {func(_ *tables, _ *logs, e *Expect) {
-			e.Misses = []Miss{}
-		}, "does not say why"},
+		"a close by a sweep that was not reported": {func(_ *tables, _ *logs, e *Expect) { e.Misses = []Miss{} }, "does not say why"},
 		"a reported miss that the pipeline closed": {func(_ *tables, _ *logs, e *Expect) {
 			e.Misses = []Miss{{"swept", "absent"}, {"piped", "absent"}}
 		}, "which it did not close"},
@@ -434,9 +409,8 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 		db, l, e := observed()
 		c.breakIt(db, l, &e)
 		v := evaluate(db, l, e)
-		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
-			t.Errorf("%s: want %q among\n%s", name, c.want, all)
-		}
+		all := strings.Join(v.Violations, "\n")
+		expect.That(t, strings.Contains(all, c.want), "%s: want %q among\n%s", name, c.want, all)
 	}
 }
 
@@ -449,13 +423,10 @@ func TestDoneAbove_ReadsRunsFromMetadata(t *testing.T) {
 			done = append(done, offset)
 		}
 	}
-	if fmt.Sprint(done) != "[9 11 14 15 16]" {
-		t.Errorf("the done offsets are %v", done)
-	}
+	expect.Equal(t, fmt.Sprint(done), "[9 11 14 15 16]", "the done offsets are %v", done)
 	for _, other := range []string{"", "other metadata", "r1:!", "r1:gA"} {
-		if runs := doneAbove(10, other); len(runs) > 0 {
-			t.Errorf("%q: %v", other, runs)
-		}
+		runs := doneAbove(10, other)
+		expect.That(t, len(runs) <= 0, "%q: %v", other, runs)
 	}
 }
 
@@ -463,7 +434,6 @@ func TestState_DiffDescribesChanges(t *testing.T) {
 	before := State{"order a": "x", "stock s": "1", "ledger a": "y"}
 	after := State{"order a": "z", "stock s": "1", "receipt a": "r"}
 	want := "[ledger a is gone order a was x and is z receipt a is new]"
-	if got := fmt.Sprint(before.Diff(after)); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got := fmt.Sprint(before.Diff(after))
+	expect.That(t, got == want, "got  %s\nwant %s", got, want)
 }

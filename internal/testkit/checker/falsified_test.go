@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -31,9 +32,8 @@ func goodRun(t *testing.T) *run {
 	cfg := config.Default()
 	c := must.Get(s.Connect("test"))(t)
 	defer c.Close()
-	if _, _, err := clients.Of(c).Kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := clients.Of(c).Kafka.Apply(t.Context(), ops.TopicSpecs(cfg))
+	must.That(t, err == nil, "%v", err)
 	delays := map[string]string{}
 	for _, b := range cfg.Buckets {
 		delays[b.Topic] = cfg.RelayGroup(b)
@@ -55,9 +55,8 @@ func goodRun(t *testing.T) *run {
 
 func (r *run) exec(query string, args ...any) {
 	r.t.Helper()
-	if _, err := r.servers.DB().Exec(query, args...); err != nil {
-		r.t.Fatalf("%s: %v", query, err)
-	}
+	_, err := r.servers.DB().Exec(query, args...)
+	must.That(r.t, err == nil, "%s: %v", query, err)
 }
 
 func (r *run) check() *checker.Verdict {
@@ -68,12 +67,8 @@ func (r *run) check() *checker.Verdict {
 
 func TestCheck_AcceptsARunThatKeptEveryPromise(t *testing.T) {
 	v := goodRun(t).check()
-	if len(v.Violations) > 0 || v.Orders != 2 || v.Paid != 1 || v.ByPath["pipeline"] != 1 {
-		t.Errorf("%+v", v)
-	}
-	if len(v.Samples) != 1 || v.Samples[0] != (checker.Sample{Due: due, Late: 40 * time.Millisecond, Path: "pipeline"}) {
-		t.Errorf("samples %+v", v.Samples)
-	}
+	expect.That(t, len(v.Violations) == 0 && v.Orders == 2 && v.Paid == 1 && v.ByPath["pipeline"] == 1, "%+v", v)
+	expect.That(t, len(v.Samples) == 1 && v.Samples[0] == (checker.Sample{Due: due, Late: 40 * time.Millisecond, Path: "pipeline"}), "samples %+v", v.Samples)
 }
 
 func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
@@ -87,9 +82,7 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 			r.exec("UPDATE orders SET closed_at = ? WHERE id = 'a'", early)
 			r.exec("UPDATE receipts SET closed_at = ?, lateness_ms = -1000", early)
 		}, 1, 0, 0, 0, "before they were due"},
-		"stock given back twice": {func(r *run) {
-			r.exec("UPDATE stock SET available = available + 2")
-		}, 0, 0, 1, 0, "began with 10"},
+		"stock given back twice": {func(r *run) { r.exec("UPDATE stock SET available = available + 2") }, 0, 0, 1, 0, "began with 10"},
 		"a release with a second key": {func(r *run) {
 			r.expect.Releases = append(r.expect.Releases, checker.Release{Order: "a", SKU: "x", Key: "another", Quantity: 2})
 		}, 0, 0, 1, 0, "different keys"},
@@ -97,16 +90,12 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 		"a release of a paid order": {func(r *run) {
 			r.expect.Releases = append(r.expect.Releases, checker.Release{Order: "b", SKU: "x", Key: "b/x", Quantity: 3})
 		}, 0, 0, 1, 0, "not closed"},
-		"no release":             {func(r *run) { r.expect.Releases = []checker.Release{} }, 0, 1, 0, 0, "never released"},
-		"an open order":          {func(r *run) { r.open("c") }, 0, 0, 0, 1, "overdue and open"},
-		"an order that was lost": {func(r *run) { r.expect.Created = append(r.expect.Created, "c") }, 0, 1, 0, 0, "not in the database"},
-		"a paid order is closed": {func(r *run) {
-			r.expect.Paid = []string{"a"}
-		}, 0, 0, 1, 0, "was paid and has status"},
-		"a close without a receipt": {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 0, 0, "a receipt: false"},
-		"an order that was added and published nowhere": {func(r *run) {
-			r.expect.Added = []string{"a"}
-		}, 0, 1, 0, 0, "neither there nor in any topic"},
+		"no release":                                    {func(r *run) { r.expect.Releases = []checker.Release{} }, 0, 1, 0, 0, "never released"},
+		"an open order":                                 {func(r *run) { r.open("c") }, 0, 0, 0, 1, "overdue and open"},
+		"an order that was lost":                        {func(r *run) { r.expect.Created = append(r.expect.Created, "c") }, 0, 1, 0, 0, "not in the database"},
+		"a paid order is closed":                        {func(r *run) { r.expect.Paid = []string{"a"} }, 0, 0, 1, 0, "was paid and has status"},
+		"a close without a receipt":                     {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 0, 0, "a receipt: false"},
+		"an order that was added and published nowhere": {func(r *run) { r.expect.Added = []string{"a"} }, 0, 1, 0, 0, "neither there nor in any topic"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodRun(t)
@@ -115,9 +104,8 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 			if v.Early != c.early || v.Lost != c.lost || v.Inconsistent != c.double || v.Open != c.open {
 				t.Errorf("early %d, lost %d, double %d, open %d", v.Early, v.Lost, v.Inconsistent, v.Open)
 			}
-			if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.says) {
-				t.Errorf("no violation says %q:\n%s", c.says, all)
-			}
+			all := strings.Join(v.Violations, "\n")
+			expect.That(t, strings.Contains(all, c.says), "no violation says %q:\n%s", c.says, all)
 		})
 	}
 }
@@ -161,7 +149,6 @@ func TestWitness_ComparesWithTheTimeAfterItsQuery(t *testing.T) {
 	w := &checker.Witness{DB: r.servers.DB(), Clock: "SELECT unixepoch() * 1000", Query: "SELECT expire_at FROM orders WHERE status = 2"} // as if it had begun long ago
 	w.Look(t.Context())
 	v := &checker.Verdict{}
-	if looks := w.AddTo(v); looks != 1 || v.Early != 0 {
-		t.Errorf("after %d looks it says %+v", looks, v)
-	}
+	looks := w.AddTo(v)
+	expect.That(t, looks == 1 && v.Early == 0, "after %d looks it says %+v", looks, v)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // samples returns ten orders a second, whose lateness is that of their second.
@@ -67,15 +68,9 @@ func TestRecovery_EndsWhenLatenessIsNormalForThreeSeconds(t *testing.T) {
 func TestNormal_IsASecondOrTwiceTheCalmLateness(t *testing.T) {
 	from := time.UnixMilli(1_700_000_000_000)
 	calm := samples(from, 100*time.Millisecond, 100*time.Millisecond, 9*time.Second)
-	if d := checker.Normal(calm, from, from.Add(2*time.Second)); d != time.Second {
-		t.Errorf("on an idle machine it is %v", d)
-	}
-	if d := checker.Normal(samples(from, 2*time.Second), from, from.Add(time.Second)); d != 4*time.Second {
-		t.Errorf("on a busy machine it is %v", d)
-	}
-	if d := checker.Normal(nil, from, from); d != time.Second {
-		t.Errorf("of nothing it is %v", d)
-	}
+	expect.Equal(t, checker.Normal(calm, from, from.Add(2*time.Second)), time.Second, "on an idle machine")
+	expect.Equal(t, checker.Normal(samples(from, 2*time.Second), from, from.Add(time.Second)), 4*time.Second, "on a busy machine")
+	expect.Equal(t, checker.Normal(nil, from, from), time.Second, "of nothing")
 }
 
 func sorted(all []checker.Sample) []checker.Sample {
@@ -88,13 +83,9 @@ func sorted(all []checker.Sample) []checker.Sample {
 }
 
 func TestQuantile(t *testing.T) {
-	if checker.Quantile(nil, 0.5) != 0 {
-		t.Error("of nothing")
-	}
+	expect.Equal(t, checker.Quantile(nil, 0.5), 0, "of nothing")
 	all := []time.Duration{5, 1, 4, 2, 3}
 	for q, want := range map[float64]time.Duration{0: 1, 0.5: 3, 0.99: 5, 1: 5} {
-		if got := checker.Quantile(all, q); got != want {
-			t.Errorf("quantile %v is %d, want %d", q, got, want)
-		}
+		expect.Equal(t, checker.Quantile(all, q), want, "quantile %v", q)
 	}
 }

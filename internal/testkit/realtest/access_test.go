@@ -37,9 +37,7 @@ func accessTable(t *testing.T) (parts []string, rows map[string][]row) {
 		}
 		rows[m[1]] = append(rows[m[1]], row{m[1], m[2], m[3], m[4]})
 	}
-	if len(parts) < 5 {
-		t.Fatalf("the table in docs/security.md names the parts %v only", parts)
-	}
+	must.That(t, len(parts) >= 5, "the table in docs/security.md names the parts %v only", parts)
 	return parts, rows
 }
 

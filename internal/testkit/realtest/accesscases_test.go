@@ -73,10 +73,7 @@ func accessCases(t *testing.T, b *broker) []*accessCase {
 			}
 			c.file = filepath.Join(t.TempDir(), "topics.yaml")
 			must.Do(t, os.WriteFile(c.file, fmt.Appendf(nil, accessTopics, c.prefix), 0o600))
-			var err error
-			if c.cfg, err = config.Load(c.file); err != nil {
-				t.Fatal(err)
-			}
+			c.cfg = must.Get(config.Load(c.file))(t)
 			all = append(all, c)
 		}
 	}
@@ -116,9 +113,7 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	}
 	var all []rowCase
 	for _, c := range cases {
-		if play[c.part] == nil {
-			t.Fatalf("docs/security.md has a part %s that nothing here plays", c.part)
-		}
+		must.That(t, play[c.part] != nil, "docs/security.md has a part %s that nothing here plays", c.part)
 		row := rowCase{name: c.String(), play: func(ctx context.Context) error { return play[c.part](ctx, b, admin, c) }}
 		if c.without != nil {
 			row.refusal = c.without.refusal(c.user, c.prefix)

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -54,9 +55,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 				sum = *l.Summary
 			}
 		}
-		if code != wantCode {
-			t.Errorf("it exits with %d, want %d:\n%s", code, wantCode, out)
-		}
+		expect.That(t, code == wantCode, "it exits with %d, want %d:\n%s", code, wantCode, out)
 		return found, sum
 	}
 	want := map[ops.FindingKind][]string{ops.NoEvent: {"replayed-9"}}
@@ -67,9 +66,8 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 	}
 	payload := must.Get(orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode())(t)
 	r.append(r.cfg.Topics.Events, 0, wire.Message{Key: []byte("replayed-9"), Value: payload})
-	if found, sum = run(0); len(found) != 0 || sum.FindingCount != 0 {
-		t.Errorf("%v", found)
-	}
+	found, sum = run(0)
+	expect.That(t, len(found) == 0 && sum.FindingCount == 0, "%v", found)
 
 	for id, change := range map[string]string{
 		"replayed-1": "DELETE FROM receipts WHERE order_id = ?",
@@ -139,16 +137,13 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	want := map[string]string{
 		"relay": "relay_behind", "closer": "closer_behind", "later": "later_release", "retry": "retrying", "dead": "dead_lettered", "absent": "absent",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || len(report.Causes) != len(want) {
-		t.Errorf("%v (-want +got):\n%s", report.Misses, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "" && len(report.Causes) == len(want), "%v (-want +got):\n%s", report.Misses, diff)
 
 	order("unknown")
 	r.rewrite("causes: {time: 2m}", "causes: {records: 0, time: 10s}")
 	out := r.must("compensate", "--once")
-	if !strings.Contains(out, "unknown") || !strings.Contains(out, " order unknown --budget") {
-		t.Errorf("without a budget:\n%s", out)
-	}
+	expect.That(t, strings.Contains(out, "unknown") && strings.Contains(out, " order unknown --budget"), "without a budget:\n%s", out)
 }
 
 // configureCauses sets the limit for looking up causes.

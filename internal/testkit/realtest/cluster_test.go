@@ -11,16 +11,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // client returns a Kafka client that is independent of the product.
 func (r *rig) client() *kadm.Client {
 	r.t.Helper()
-	client, err := kadm.NewOptClient(kgo.SeedBrokers(r.servers.Brokers...))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	client := must.Get(kadm.NewOptClient(kgo.SeedBrokers(r.servers.Brokers...)))(r.t)
 	r.t.Cleanup(client.Close)
 	return client
 }
@@ -99,9 +98,8 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 	c := newCluster(t, &s)
 	t.Run("killed and back", func(t *testing.T) {
 		r := newRig(t, s)
-		if out, code := r.cli("topics", "check"); code != 0 {
-			t.Errorf("topics check exits with %d:\n%s", code, out)
-		}
+		out, code := r.cli("topics", "check")
+		expect.That(t, code == 0, "topics check exits with %d:\n%s", code, out)
 		r.start("relay-1", "relay-2", "closer-1", "closer-2", "outbox")
 		r.eventually(r.owned)
 		r.load(11, 300, 14*time.Second, func() {
@@ -245,9 +243,8 @@ func TestReal_RelaysComeAndGo(t *testing.T) {
 	// does not commit, repeats half of all.
 	repeated := r.check().Repeated - orderly
 	t.Logf("%d records are in the close topic twice after a freeze and a crash; %d were forwarded during the freeze", repeated, meanwhile)
-	if all := r.sent(r.cfg.Topics.Close); int64(repeated) > all/4 {
-		t.Errorf("%d of %d records are in the close topic twice", repeated, all)
-	}
+	all := r.sent(r.cfg.Topics.Close)
+	expect.That(t, int64(repeated) <= all/4, "%d of %d records are in the close topic twice", repeated, all)
 }
 
 // relays returns how many members the group of the first bucket has.

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
@@ -25,9 +26,7 @@ func databaseLock(t *testing.T, dsn, key string) compensator.Lock {
 	// A Redis is named, and nothing connects to it.
 	c := must.Get(clients.Connect(config.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Pool{}, cfg, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(c.Close)
-	if c.Redis != nil {
-		t.Error("it made a client of Redis")
-	}
+	expect.That(t, c.Redis == nil, "it made a client of Redis")
 	lock := must.Get(c.SweepLock(cfg.Compensator.Lock, "", config.Never))(t)
 	return lock
 }
@@ -77,7 +76,5 @@ func losesDatabaseLock(t *testing.T, lose func(s *sweeping)) {
 	}
 	s.lostItsLock()
 	// The server ends the connection that it hears nothing of.
-	if err := (patient{direct}).Hold(t.Context(), nothing); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, (patient{direct}).Hold(t.Context(), nothing))
 }

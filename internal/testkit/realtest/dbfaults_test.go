@@ -13,6 +13,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -101,17 +103,14 @@ func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 		for n, fault := range inRing(databaseFaults[:6], databaseFaults) {
 			t.Run(fault.name, func(t *testing.T) { s.endure(t, uint64(n), fault.begin) })
 		}
-		if v := s.check(); v.ByPath["pipeline"] == 0 {
-			t.Errorf("closed by path %v", v.ByPath)
-		}
+		v := s.check()
+		expect.That(t, v.ByPath["pipeline"] != 0, "closed by path %v", v.ByPath)
 		for what, query := range map[string]string{
 			"orders closed at a later attempt": "SELECT COUNT(*) FROM receipts WHERE attempts <> 0",
 			"closed orders without one event": "SELECT COUNT(*) FROM receipts r" +
 				" WHERE (SELECT COUNT(*) FROM outbox_events e WHERE e.order_id = r.order_id AND e.payload NOT LIKE '%\"order.paid%') <> 1",
 		} {
-			if n := s.count(query); n != 0 {
-				t.Errorf("%d %s", n, what)
-			}
+			expect.Equal(t, s.count(query), 0, "%s", what)
 		}
 	})
 }
@@ -121,15 +120,10 @@ func newFaultyPipeline(t *testing.T, servers config.Servers, own *ownServer) *fa
 	s := &faultyPipeline{rig: newRig(t, servers), server: own}
 	s.disturbed = true
 
-	cfg, err := mysql.ParseDSN(s.servers.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(s.servers.DSN))(t)
 	s.exec("CREATE USER pipeline@'%' IDENTIFIED BY ''")
 	s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + cfg.DBName + "`.* TO pipeline@'%'")
-	if s.proxy, err = testkit.NewProxy(cfg.Addr); err != nil {
-		t.Fatal(err)
-	}
+	s.proxy = must.Get(testkit.NewProxy(cfg.Addr))(t)
 	t.Cleanup(func() { s.proxy.Close() })
 	cfg.User, cfg.ReadTimeout = "pipeline", answerWithin
 	s.dsn = cfg.FormatDSN()
@@ -163,9 +157,8 @@ func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPip
 
 func (s *faultyPipeline) exec(query string, args ...any) {
 	s.t.Helper()
-	if _, err := s.store.DB().Exec(query, args...); err != nil {
-		s.t.Errorf("%s: %v", query, err)
-	}
+	_, err := s.store.DB().Exec(query, args...)
+	expect.That(s.t, err == nil, "%s: %v", query, err)
 }
 
 // repeat calls do repeatedly until end is called.
@@ -229,9 +222,7 @@ func (s *faultyPipeline) tooMany() (end func()) {
 			hogs = append(hogs, db)
 			if err := db.Ping(); err != nil {
 				my, ok := errors.AsType[*mysql.MySQLError](err)
-				if !ok || my.Number != 1040 {
-					s.t.Errorf("too many connections: %v", err)
-				}
+				expect.That(s.t, ok && my.Number == 1040, "too many connections: %v", err)
 				return
 			}
 		}
@@ -273,9 +264,7 @@ func (s *faultyPipeline) sessions() (ids []int64) {
 	defer rows.Close()
 	for rows.Next() {
 		var id int64
-		if err := rows.Scan(&id); err != nil {
-			s.t.Error(err)
-		}
+		expect.NoError(s.t, rows.Scan(&id))
 		ids = append(ids, id)
 	}
 	return ids
@@ -297,9 +286,7 @@ func (s *faultyPipeline) deadlock() (end func()) {
 
 // deadlocks returns the number of deadlocks that the server has seen.
 func (s *faultyPipeline) deadlocks() (n int) {
-	if err := s.store.DB().QueryRow("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
-		s.t.Error(err)
-	}
+	expect.NoError(s.t, s.store.DB().QueryRow("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n))
 	return n
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -29,9 +30,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	due := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: "late", Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
 	m, err := wire.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode() // its last attempt
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its history looks for it
 	r.append(r.cfg.Topics.Close, partition, m, wire.Message{Key: []byte("broken"), Value: []byte("{")})
 	r.start("closer")
@@ -58,22 +57,17 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}))
 	var plan deadletters.Plan
 	r.decode(r.must("dlq", "redrive", "-o", "json"), &plan)
-	if plan.Pending != 2 || plan.Refused != 1 || plan.To[r.cfg.Topics.Replay] != 1 {
-		t.Errorf("%+v", plan)
-	}
+	expect.That(t, plan.Pending == 2 && plan.Refused == 1 && plan.To[r.cfg.Topics.Replay] == 1, "%+v", plan)
 	var result deadletters.Result
 	for run, want := range []int{1, 0} {
 		out, _ := r.cli("dlq", "redrive", "--yes", "-o", "json")
 		result = deadletters.Result{}
 		r.decode(out, &result)
-		if result.Done != want || result.Refused != 1 {
-			t.Errorf("run %d: %+v", run+1, result)
-		}
+		expect.That(t, result.Done == want && result.Refused == 1, "run %d: %+v", run+1, result)
 	}
 	r.must("dlq", "discard", "--order", "broken", "--yes")
-	if r.decode(r.must("dlq", "ls", "-o", "json"), &list); list.Pending["not_found"] != 0 || list.Pending["bad_version"] != 0 {
-		t.Errorf("pending %v", list.Pending)
-	}
+	r.decode(r.must("dlq", "ls", "-o", "json"), &list)
+	expect.That(t, list.Pending["not_found"] == 0 && list.Pending["bad_version"] == 0, "pending %v", list.Pending)
 
 	r.eventually(func() error {
 		told := r.tell("late")
@@ -88,9 +82,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	}
 	all := strings.Join(what, "\n")
 	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again; lane replay", "was redriven", "closed by pipeline", "2 of"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("the timeline does not contain %q:\n%s", want, all)
-		}
+		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
 	r.must("doctor", "--stock")
 }
@@ -119,9 +111,7 @@ func doctorChecksEverythingAndTheStock(t *testing.T, servers config.Servers) {
 	})
 	var report store.StockReport
 	r.decode(r.must("doctor", "--stock", "-o", "json"), &report)
-	if report.Orders != 60 || report.SKUs != skus || report.Receipts == 0 {
-		t.Errorf("%+v", report)
-	}
+	expect.That(t, report.Orders == 60 && report.SKUs == skus && report.Receipts != 0, "%+v", report)
 	must.Get(r.store.DB().ExecContext(t.Context(), "UPDATE stock SET reserved = reserved + 1 WHERE sku_id = ?", scenario.SKU(0)))(t)
 	out, code := r.cli("doctor", "--stock", "-o", "json")
 	if r.decode(out, &report); code != 3 || report.Found != 1 || report.Findings[0].SKU != scenario.SKU(0) && report.Findings[0].Kind != "reserved" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -26,18 +27,12 @@ func publish(t *testing.T, version string) (module, proxy string) {
 	dir := t.TempDir()
 	versions := filepath.Join(dir, filepath.FromSlash(module), "@v")
 	must.Do(t, os.MkdirAll(versions, 0o755))
-	for name, content := range map[string]string{
-		"list": version + "\n", version + ".mod": goMod,
-		version + ".info": `{"Version": "` + version + `"}`,
-	} {
+	for name, content := range map[string]string{"list": version + "\n", version + ".mod": goMod, version + ".info": `{"Version": "` + version + `"}`} {
 		must.Do(t, os.WriteFile(filepath.Join(versions, name), []byte(content), 0o600))
 	}
-	file, err := os.Create(filepath.Join(versions, version+".zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(filepath.Join(versions, version+".zip")))(t)
 	z := zip.NewWriter(file)
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -68,9 +63,7 @@ func publish(t *testing.T, version string) (module, proxy string) {
 	if err == nil {
 		err = file.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return module, "file://" + filepath.ToSlash(dir)
 }
 
@@ -90,27 +83,19 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
 		t.Parallel()
 		dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, "embed_"+strings.ToLower(rand.Text()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer func() {
-			if err := drop(t.Context()); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, drop(t.Context()))
 		}()
 		cmd := exec.Command(program)
 		cmd.Env = append(os.Environ(), config.EnvDSN+"="+dsn)
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		expect.That(t, err == nil, "%v\n%s", err, out)
 		for _, want := range []string{
 			`booking "table 4, friday" is closed`, "order-read was read: closed", "order-unpaid was closed by the pipeline",
 			"the warehouse got back 2", "stock: 98 available, 2 reserved",
 		} {
-			if !strings.Contains(string(out), want) {
-				t.Errorf("no %q in\n%s", want, out)
-			}
+			expect.That(t, strings.Contains(string(out), want), "no %q in\n%s", want, out)
 		}
 	})
 }
@@ -153,17 +138,13 @@ func buildEmbed(t *testing.T) (program string) {
 		inCache := filepath.FromSlash(module)
 		leftovers, _ := filepath.Glob(filepath.Join(cache, "cache/download", inCache, "@v", version+".*"))
 		for _, path := range append(leftovers, filepath.Join(cache, inCache)+"@"+version) {
-			if err := os.RemoveAll(path); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, os.RemoveAll(path))
 		}
 	})
 	proxy += "," + usual
 	command("mod", "edit", "-dropreplace", module, "-droprequire", module)
 	command("get", module+"@"+version)
 	command("build", "-o", "embed", ".")
-	if got := command("list", "-m", module); got != module+" "+version+"\n" {
-		t.Errorf("the program was built with %s", got)
-	}
+	expect.Equal(t, command("list", "-m", module), module+" "+version+"\n", "the program was built with")
 	return filepath.Join(dir, "embed")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -50,9 +51,8 @@ func TestReal_AFailoverToAStandbyThatHasAllLosesNothing(t *testing.T) {
 		})
 		r.settle()
 		r.drain()
-		if v := r.check(); v.Paid == 0 || v.ByPath["pipeline"]+v.ByPath["sweep"] == 0 {
-			t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
-		}
+		v := r.check()
+		expect.That(t, v.Paid != 0 && v.ByPath["pipeline"]+v.ByPath["sweep"] != 0, "%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 	})
 }
 
@@ -72,9 +72,7 @@ func TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen(t *testing.T) {
 		lost = r.count("SELECT COUNT(*) FROM receipts")
 		f.kill(t)
 		kept := 0
-		if err := f.db.QueryRow("SELECT COUNT(*) FROM " + r.database() + ".receipts").Scan(&kept); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, f.db.QueryRow("SELECT COUNT(*) FROM "+r.database()+".receipts").Scan(&kept))
 		lost -= kept
 		f.promote()
 	})
@@ -112,9 +110,8 @@ func (f *replicated) promote() {
 func (f *replicated) run(statements ...string) {
 	f.standby.t.Helper()
 	for _, s := range statements {
-		if _, err := f.db.Exec(s); err != nil {
-			f.standby.t.Errorf("%s: %v", s, err)
-		}
+		_, err := f.db.Exec(s)
+		expect.That(f.standby.t, err == nil, "%s: %v", s, err)
 	}
 }
 
@@ -180,8 +177,6 @@ func (f *replicated) open(t *testing.T, driver string) {
 		t.Cleanup(func() { f.proxy.Close() })
 		f.db, err = sql.Open(driver, f.standby.dsn())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.db.Close() })
 }

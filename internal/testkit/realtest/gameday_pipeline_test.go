@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -54,11 +55,7 @@ var pipelineIncidents = []incident{
 			g.resolves(g.alerts...)
 		},
 	},
-	{
-		name:   "a frozen process",
-		alerts: []string{"OrdercloseProcessDoesNotAnswer"},
-		play:   func(g *game) { g.frozen("closer", g.cfg.Topics.Close) },
-	},
+	{name: "a frozen process", alerts: []string{"OrdercloseProcessDoesNotAnswer"}, play: func(g *game) { g.frozen("closer", g.cfg.Topics.Close) }},
 	{
 		name:   "a frozen relay",
 		alerts: []string{"OrdercloseProcessDoesNotAnswer"},
@@ -103,18 +100,14 @@ var pipelineIncidents = []incident{
 			for i := range broken {
 				broken[i] = wire.Message{Key: []byte("broken"), Value: []byte("{")}
 			}
-			if _, err := g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, 0, broken); err != nil {
-				g.t.Fatal(err)
-			}
+			must.Get(g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, 0, broken))(g.t)
 			unknown := g.unknownOrders(3)
 			g.told(ops.LettersPending)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.act("orderclose dlq discard --cause bad_version --yes", g.alerts...)
 			for _, o := range unknown { // the checkout commits them after all
-				if err := g.shop.Orders.CreateOrder(g.t.Context(), o, nil); err != nil {
-					g.t.Fatal(err)
-				}
+				must.Do(g.t, g.shop.Orders.CreateOrder(g.t.Context(), o, nil))
 			}
 			g.act("orderclose dlq redrive --cause not_found --yes", g.alerts...)
 			g.resolves(g.alerts...)
@@ -257,9 +250,7 @@ func (g *game) unknownOrders(n int) (orders []orderclose.Order) {
 		if err == nil {
 			_, err = g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, kafka.PartitionOf(m.Key, g.cfg.Partitions), []wire.Message{m})
 		}
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, err)
 		orders = append(orders, o)
 	}
 	return orders

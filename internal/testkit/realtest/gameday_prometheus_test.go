@@ -40,9 +40,7 @@ type prometheus struct {
 func startPrometheus(t *testing.T) *prometheus {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Fatal("no Prometheus: run deploy/native/install.sh promtool")
-	}
+	must.That(t, err == nil, "no Prometheus: run deploy/native/install.sh promtool")
 	p := &prometheus{t: t, dir: t.TempDir(), targets: map[string]string{}}
 	p.write("prometheus.yml", `global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
 rule_files: ["*.rules.yml"]
@@ -51,9 +49,7 @@ scrape_configs:
     file_sd_configs: [{files: [targets.json], refresh_interval: 1s}] # file events are not certain
 `)
 	names, err := filepath.Glob("../../../deploy/alerts/*.rules.yml")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no rules: %v", err)
-	}
+	must.That(t, err == nil && len(names) != 0, "no rules: %v", err)
 	for _, name := range names {
 		data := must.Get(os.ReadFile(name))(t)
 		p.write(filepath.Base(name), hurried(t, data))
@@ -102,12 +98,8 @@ func hurry(t *testing.T, n *yaml.Node) {
 func (p *prometheus) write(name, text string) {
 	p.t.Helper()
 	path := filepath.Join(p.dir, name)
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, os.WriteFile(path+".new", []byte(text), 0o600))
+	must.Do(p.t, os.Rename(path+".new", path))
 }
 
 // scrape adds a process to what is scraped. It stays there when it ends, as in production.
@@ -122,10 +114,7 @@ func (p *prometheus) scrape(part, address string) {
 	for part, address := range p.targets {
 		groups = append(groups, map[string]any{"targets": []string{address}, "labels": map[string]string{"part": part}})
 	}
-	data, err := json.Marshal(groups)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(groups))(p.t)
 	p.write("targets.json", string(data))
 }
 

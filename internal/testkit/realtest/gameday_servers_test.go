@@ -110,9 +110,7 @@ var serverIncidents = []incident{
 			g.resolves("OrdercloseLockUnavailable")
 
 			g.servers.RedisURL = direct
-			if err := g.redisClient().Set(g.t.Context(), g.cfg.Compensator.Lock.Key, "by hand", 0).Err(); err != nil {
-				g.t.Fatal(err)
-			}
+			must.Do(g.t, g.redisClient().Set(g.t.Context(), g.cfg.Compensator.Lock.Key, "by hand", 0).Err())
 			g.fires("OrdercloseLockStuck")
 			g.look("OrdercloseLockStuck")
 			g.act("redis-cli DEL lock:scan_unpaid_orders", "OrdercloseLockStuck")
@@ -126,11 +124,7 @@ var serverIncidents = []incident{
 		play: func(g *game) {
 			g.watch()
 			g.begin("relay", "closer", "compensator")
-			limit := func(bytes string) {
-				if err := g.redisClient().ConfigSet(g.t.Context(), "maxmemory", bytes).Err(); err != nil {
-					g.t.Fatal(err)
-				}
-			}
+			limit := func(bytes string) { must.Do(g.t, g.redisClient().ConfigSet(g.t.Context(), "maxmemory", bytes).Err()) }
 			limit("1")
 			g.told(ops.LockRefused)
 			g.since("lock refused")
@@ -182,9 +176,7 @@ var serverIncidents = []incident{
 			for _, b := range g.cfg.Buckets {
 				topics = append(topics, b.Topic)
 			}
-			if err := g.kafka.DeleteTopics(g.t.Context(), append(topics, g.cfg.Topics.Events)...); err != nil {
-				g.t.Fatal(err)
-			}
+			must.Do(g.t, g.kafka.DeleteTopics(g.t.Context(), append(topics, g.cfg.Topics.Events)...))
 			for _, topic := range append(topics, g.cfg.Topics.Events) { // until then a broker accepts records
 				g.until(topic+" is gone", func() bool {
 					there, err := g.kafka.Exists(g.t.Context(), topic)
@@ -205,9 +197,7 @@ var serverIncidents = []incident{
 		play: func(g *game) {
 			g.begin("relay", "closer")
 			g.place("waiting", 20, 5*time.Second)
-			if err := g.kafka.DeleteTopics(g.t.Context(), g.cfg.Topics.Close); err != nil {
-				g.t.Fatal(err)
-			}
+			must.Do(g.t, g.kafka.DeleteTopics(g.t.Context(), g.cfg.Topics.Close))
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.act("orderclose topics apply", g.alerts...)
@@ -306,10 +296,7 @@ func ownSecuredKafka(t *testing.T, s *config.Servers) ownServers {
 // read-only server.
 func (g *game) limitedUser() {
 	g.t.Helper()
-	dsn, err := mysql.ParseDSN(g.servers.DSN)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	dsn := must.Get(mysql.ParseDSN(g.servers.DSN))(g.t)
 	g.exec("CREATE USER pipeline@'%' IDENTIFIED BY ''")
 	g.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + dsn.DBName + "`.* TO pipeline@'%'")
 	dsn.User = "pipeline"

@@ -22,6 +22,8 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // serviceIncidents are those in which a service of the shop, or a provider, fails.
@@ -135,16 +137,13 @@ var serviceIncidents = []incident{
 		alerts:  []string{"OrderclosePaymentProviderDoesNotAnswer"},
 		lasting: []string{"OrderclosePaymentsPending"},
 		play: func(g *game) {
-			answers, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+			answers := must.Get(payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 				all := make([]payment.Answer, len(ids))
 				for i := range all {
 					all[i] = payment.Unpaid
 				}
 				return all, nil
-			}))
-			if err != nil {
-				g.t.Fatal(err)
-			}
+			})))(g.t)
 			proxy, url := g.service(answers)
 			g.configure(fmt.Sprintf("closer: {payment: {url: %q}}\n", url))
 			g.env = append(g.env, config.EnvPaymentSecret+"="+serviceSecret)
@@ -171,11 +170,7 @@ var serviceIncidents = []incident{
 			}))
 			g.t.Cleanup(provider.Close)
 			dir := filepath.Dir(g.file)
-			write := func(name, text string) {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					g.t.Fatal(err)
-				}
-			}
+			write := func(name, text string) { must.Do(g.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
 			write("token", "old")
 			write("notify.yaml", fmt.Sprintf("receivers: {sms: {http: {url: %q, secret_file: token, headers: {Authorization: '{{ .Secret }}'}, body: '{{ .Text }}'}}}", provider.URL))
 			g.launch("notify", "orderclose notify --notify-config notify.yaml")
@@ -206,9 +201,7 @@ func (g *game) mayAct() {
 	if err == nil {
 		err = os.WriteFile(file, fmt.Appendf(nil, "basic_auth_users: {ann: %s}\n", hash), 0o600)
 	}
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, err)
 	g.env = append(g.env, config.EnvConsoleActions+"=1", config.EnvConsoleWebConfig+"="+file, config.EnvConsoleOperators+"=ann")
 }
 
@@ -224,38 +217,25 @@ func (g *game) replayed(from time.Time, n int64) {
 		}
 	}
 	ask := func(method, path, body string) {
-		req, err := http.NewRequestWithContext(g.t.Context(), method, "http://"+g.console+path, strings.NewReader(body))
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(g.t.Context(), method, "http://"+g.console+path, strings.NewReader(body)))(g.t)
 		req.Header.Set("Content-Type", "application/json")
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		res := must.Get(http.DefaultClient.Do(req))(g.t)
 		defer res.Body.Close()
 		data, err := io.ReadAll(res.Body)
 		if err == nil {
 			err = json.Unmarshal(data, &plan)
 		}
-		if err != nil || res.StatusCode >= 300 {
-			g.t.Fatalf("%s %s: %d %s, %v", method, path, res.StatusCode, data, err)
-		}
+		must.That(g.t, err == nil && res.StatusCode < 300, "%s %s: %d %s, %v", method, path, res.StatusCode, data, err)
 	}
-	window, err := json.Marshal(map[string]any{"kind": "replay", "fields": map[string][]string{
-		"from": {from.UTC().Format(time.RFC3339Nano)}, "to": {time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}}})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	window := must.Get(json.Marshal(map[string]any{"kind": "replay", "fields": map[string][]string{
+		"from": {from.UTC().Format(time.RFC3339Nano)}, "to": {time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}}}))(g.t)
 	ask("POST", "/api/v1/plans", string(window))
 	g.until("the replay is planned", func() bool { ask("GET", "/api/v1/plans/"+plan.ID, ""); return plan.State == "planned" })
 	ask("POST", "/api/v1/plans/"+plan.ID+"/confirm", "")
 	g.until("the console says what became of the replay", func() bool {
 		var status struct{ Problems []ops.Problem }
 		_, body := request(g.t, "GET", "http://"+g.console+"/api/v1/status")
-		if err := json.Unmarshal([]byte(body), &status); err != nil {
-			g.t.Error(err)
-		}
+		expect.NoError(g.t, json.Unmarshal([]byte(body), &status))
 		for _, p := range status.Problems {
 			if p.Severity == ops.Urgent && p.Kind != ops.OrdersOverdue {
 				g.t.Errorf("during a replay: %+v", p)

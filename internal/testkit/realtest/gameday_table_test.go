@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -17,9 +18,7 @@ import (
 func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 	var alerts []string
 	names, err := filepath.Glob("../../../deploy/alerts/*.rules.yml")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no rules: %v", err)
-	}
+	must.That(t, err == nil && len(names) != 0, "no rules: %v", err)
 	for _, name := range names {
 		for _, m := range find(t, name, `(?m)^ *- alert: (\w+)$`) {
 			alerts = append(alerts, m[1])
@@ -34,9 +33,7 @@ func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 			played[alert] = append(played[alert], i.name+", without its end")
 		}
 		for _, alert := range slices.Concat(i.alerts, i.lasting) {
-			if !slices.Contains(alerts, alert) {
-				t.Errorf("the incident %q has the unknown alert %s", i.name, alert)
-			}
+			expect.That(t, slices.Contains(alerts, alert), "the incident %q has the unknown alert %s", i.name, alert)
 		}
 	}
 	table := map[string]string{}

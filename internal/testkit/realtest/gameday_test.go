@@ -25,6 +25,8 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -65,14 +67,10 @@ func TestGameDay(t *testing.T) {
 			i.play(g)
 			g.noPage()
 			for _, alert := range slices.Concat(i.alerts, i.lasting) {
-				if !g.fired[alert] {
-					t.Errorf("%s did not fire", alert)
-				}
+				expect.That(t, g.fired[alert], "%s did not fire", alert)
 			}
 			for _, alert := range i.alerts {
-				if !g.ended[alert] {
-					t.Errorf("%s did not end", alert)
-				}
+				expect.That(t, g.ended[alert], "%s did not end", alert)
 			}
 		})
 	}
@@ -126,15 +124,11 @@ func (g *game) programs() {
 	if err == nil {
 		err = os.Symlink(program, filepath.Join(g.bin, "orderclose"))
 	}
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, err)
 	// The runbook's redis-cli asks the Redis of the machine on which it runs.
 	if cli, err := exec.LookPath("redis-cli"); err == nil {
 		script := fmt.Sprintf("#!/bin/sh\nexec %s -u '%s' \"$@\"\n", cli, g.servers.RedisURL)
-		if err := os.WriteFile(filepath.Join(g.bin, "redis-cli"), []byte(script), 0o700); err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, os.WriteFile(filepath.Join(g.bin, "redis-cli"), []byte(script), 0o700))
 	}
 }
 
@@ -237,9 +231,7 @@ func (g *game) fires(alerts ...string) {
 func (g *game) repaired() {
 	g.t.Helper()
 	firing, err := g.prometheus.firing()
-	if err != nil {
-		g.t.Error(err)
-	}
+	expect.NoError(g.t, err)
 	if g.paged == nil {
 		g.paged = map[string]bool{}
 	}
@@ -256,9 +248,7 @@ func (g *game) noPage() {
 	}
 	for began := time.Now(); time.Since(began) < 3*time.Second; <-time.After(time.Second) { // more than one evaluation
 		firing, err := g.prometheus.firing()
-		if err != nil {
-			g.t.Error(err)
-		}
+		expect.NoError(g.t, err)
 		// This alert averages three minutes, and three seconds here, but an outage is not shortened. So it pages here after
 		// each outage. That it does not page with its own durations is a case of deploy/alerts/pipeline.test.yml.
 		delete(firing, "OrdercloseCloseLate")
@@ -299,9 +289,8 @@ func (g *game) resolves(alerts ...string) {
 // has fails the test unless the section of an alert has a command in that part.
 func (g *game) has(alert, part, language, line string) {
 	g.t.Helper()
-	if all := g.sections[alert].Commands(part, language); !slices.Contains(all, line) {
-		g.t.Fatalf("the part %s of the section of %s has the commands %q, and not %q", part, alert, all, line)
-	}
+	all := g.sections[alert].Commands(part, language)
+	must.That(g.t, slices.Contains(all, line), "the part %s of the section of %s has the commands %q, and not %q", part, alert, all, line)
 }
 
 // look runs the commands by which a section says to look. What they find, and so their exit code,
@@ -323,14 +312,11 @@ func (g *game) look(alerts ...string) {
 func (g *game) first(anchor string) {
 	g.t.Helper()
 	section, ok := runbook.At(anchor)
-	if !ok || len(section.First()) == 0 {
-		g.t.Errorf("the runbook has no commands in %s", anchor)
-	}
+	expect.That(g.t, ok && len(section.First()) != 0, "the runbook has no commands in %s", anchor)
 	for _, line := range section.First() {
 		out, code := g.do(line)
-		if g.t.Logf("%s: %s exits with %d", anchor, line, code); code == 2 || code == 127 {
-			g.t.Errorf("%s exits with %d: %s", line, code, out)
-		}
+		g.t.Logf("%s: %s exits with %d", anchor, line, code)
+		expect.That(g.t, code != 2 && code != 127, "%s exits with %d: %s", line, code, out)
 	}
 }
 
@@ -454,9 +440,8 @@ var doctorSays = map[ops.ProblemKind]string{
 
 func (g *game) exec(query string, args ...any) {
 	g.t.Helper()
-	if _, err := g.store.DB().ExecContext(g.t.Context(), query, args...); err != nil {
-		g.t.Errorf("%s: %v", query, err)
-	}
+	_, err := g.store.DB().ExecContext(g.t.Context(), query, args...)
+	expect.That(g.t, err == nil, "%s: %v", query, err)
 }
 
 // place creates n orders of one item that are due in a while, and publishes them. The ids begin with
@@ -517,16 +502,12 @@ func (g *game) park(b orderclose.Bucket, n int, due time.Time) string {
 	id := func(i int) string { return fmt.Sprintf("parked-%s-%d", b.Topic, i) }
 	for i := range n {
 		o := orderclose.Order{ID: id(i), Category: "virtual", CreatedAt: due.Add(-time.Minute).Truncate(time.Millisecond), Due: due.Truncate(time.Millisecond)}
-		if err := g.shop.Orders.CreateOrder(g.t.Context(), o, nil); err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, g.shop.Orders.CreateOrder(g.t.Context(), o, nil))
 		m, err := wire.Record{Order: o, Release: due}.Encode()
 		if err == nil {
 			_, err = g.kafka.Append(g.t.Context(), b.Topic, kafka.PartitionOf(m.Key, g.cfg.Partitions), []wire.Message{m})
 		}
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		must.Do(g.t, err)
 	}
 	return id(0)
 }
@@ -540,19 +521,14 @@ func (g *game) allClosed() {
 		if err == nil && open == 0 {
 			return
 		}
-		if time.Since(began) > endWithin {
-			g.t.Fatalf("%d orders are open, %v", open, err)
-		}
+		must.That(g.t, time.Since(began) <= endWithin, "%d orders are open, %v", open, err)
 	}
 }
 
 // databaseProxy puts a proxy between the database and the processes that are started from here on.
 func (g *game) databaseProxy() *testkit.Proxy {
 	g.t.Helper()
-	dsn, err := mysql.ParseDSN(g.servers.DSN)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	dsn := must.Get(mysql.ParseDSN(g.servers.DSN))(g.t)
 	p := g.proxy(dsn.Addr)
 	dsn.Addr = p.Addr()
 	g.servers.DSN = dsn.FormatDSN()
@@ -562,10 +538,7 @@ func (g *game) databaseProxy() *testkit.Proxy {
 // redisProxy does so for Redis.
 func (g *game) redisProxy() *testkit.Proxy {
 	g.t.Helper()
-	u, err := url.Parse(g.servers.RedisURL)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	u := must.Get(url.Parse(g.servers.RedisURL))(g.t)
 	p := g.proxy(u.Host)
 	u.Host = p.Addr()
 	g.servers.RedisURL = u.String()
@@ -574,10 +547,7 @@ func (g *game) redisProxy() *testkit.Proxy {
 
 func (g *game) proxy(target string) *testkit.Proxy {
 	g.t.Helper()
-	p, err := testkit.NewProxy(target)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	p := must.Get(testkit.NewProxy(target))(g.t)
 	g.t.Cleanup(func() { p.Close() })
 	return p
 }

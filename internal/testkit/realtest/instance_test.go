@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // instanceRig is a rig whose processes are relay and closer in one, each with an instance.
@@ -96,9 +97,7 @@ func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 	r.until("the process owns all partitions", func() bool { return len(r.owners()) == 2 })
 	r.killed(41, "one", "shop-1")
 	for _, m := range r.owners() {
-		if m.ClientID != "closer+relay@shop-1:0" || !strings.HasPrefix(m.ID, "shop-1-") {
-			t.Errorf("an owner is %+v", m)
-		}
+		expect.That(t, m.ClientID == "closer+relay@shop-1:0" && strings.HasPrefix(m.ID, "shop-1-"), "an owner is %+v", m)
 	}
 
 	// A process that was started again, and leads its groups, still assigns partitions that are added.
@@ -116,9 +115,7 @@ func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 	r.signal("one", syscall.SIGTERM)
 	r.until("the other process owns all", func() bool { return len(r.owners()) == 2 })
 	for _, m := range r.owners() {
-		if !strings.HasPrefix(m.ID, "shop-2-") {
-			t.Errorf("an owner is %+v", m)
-		}
+		expect.That(t, strings.HasPrefix(m.ID, "shop-2-"), "an owner is %+v", m)
 	}
 	r.check()
 }
@@ -133,21 +130,17 @@ func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 	r.begin("two", "shop")
 	one, two := r.process("one"), r.process("two")
 	r.until("the first process ends", func() bool { return one.State() != nil })
-	if code := one.State().ExitCode(); code != 8 {
-		t.Errorf("it ended with code %d, want 8", code)
-	}
+	expect.Equal(t, one.State().ExitCode(), 8, "it ended with code")
 	if text := r.logs.String(); strings.Count(text, "another process has the same instance, so this one ends") != 1 ||
 		!strings.Contains(text, "other_process=\"closer+relay@shop:0 at ") {
 		t.Error("the log does not name the other process, once")
 	}
 	r.load(51, 100, 3*time.Second, func() {})
 	r.settle()
-	if n := two.Exits(); n > 0 || two.PID() == 0 {
-		t.Errorf("the second process ended too, %d times", n)
-	}
-	if members := r.owners(); len(members) != 2 {
-		t.Errorf("the owners are %+v", members)
-	}
+	n := two.Exits()
+	expect.That(t, n <= 0 && two.PID() != 0, "the second process ended too, %d times", n)
+	members := r.owners()
+	expect.That(t, len(members) == 2, "the owners are %+v", members)
 
 	// Both are killed and started at the same moment: one of the two works.
 	r.signal("two", syscall.SIGKILL)

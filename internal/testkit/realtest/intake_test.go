@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -65,9 +66,7 @@ func killingAnIntakeLeavesNoGap(t *testing.T, s config.Servers) {
 		}
 	}
 	r.until("all unpaid orders are closed", func() bool { return r.count("SELECT COUNT(*) FROM orders WHERE status = 2") == count*2/3 })
-	if n := r.count("SELECT COUNT(*) FROM orders WHERE status = 1"); n != count/3 {
-		t.Errorf("%d orders are paid", n)
-	}
+	expect.Equal(t, r.count("SELECT COUNT(*) FROM orders WHERE status = 1"), count/3, "orders are paid")
 	if n := r.count("SELECT COUNT(*) FROM receipts WHERE path <> 'pipeline' OR closed_at < due"); n != 0 {
 		t.Errorf("%d orders were closed too early, or not by the pipeline", n)
 	}
@@ -89,7 +88,5 @@ func killingAnIntakeLeavesNoGap(t *testing.T, s config.Servers) {
 		}
 		return err
 	})
-	if n := r.sent(r.cfg.Topics.Close) - before; n != 1 {
-		t.Errorf("%d rows of a snapshot with one unpaid order were scheduled", n)
-	}
+	expect.Equal(t, r.sent(r.cfg.Topics.Close)-before, 1, "rows of a snapshot with one unpaid order were scheduled")
 }

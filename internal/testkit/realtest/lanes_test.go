@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -18,9 +19,7 @@ import (
 // exec changes the database directly, as an operator does with other tools.
 func (r *rig) exec(query string, args ...any) {
 	r.t.Helper()
-	if _, err := r.store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.store.DB().ExecContext(r.t.Context(), query, args...))(r.t)
 }
 
 // overdue creates orders that were due a minute ago, each with a line, and appends
@@ -37,17 +36,12 @@ func (r *rig) overdue(orders int) {
 			id := fmt.Sprintf("replayed-%d", i)
 			fmt.Fprintf(&rows, ",('%s','',0,'%s','%s',1)", id, created.Format("2006-01-02 15:04:05.000"), due.Format("2006-01-02 15:04:05.000"))
 			fmt.Fprintf(&lines, ",('%s',1,'%s',1)", id, scenario.SKU(i%skus))
-			m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode()
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode())(r.t)
 			messages = append(messages, m.Resend())
 		}
 		r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES " + rows.String()[1:])
 		r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES " + lines.String()[1:])
-		if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.Replay, first/chunk%r.cfg.Partitions, messages); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.Replay, first/chunk%r.cfg.Partitions, messages))(r.t)
 	}
 	r.exec("UPDATE stock SET available = available - ?, reserved = reserved + ?", orders/skus, orders/skus)
 }
@@ -107,18 +101,15 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), far, nil))
 	must.Do(t, r.shop.Publish(t.Context(), far))
 	move(far, -time.Hour)
-	if answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != shopdb.AnswerCancelled {
-		t.Fatal(answer, err)
-	}
+	answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID)
+	must.That(t, err == nil && answer == shopdb.AnswerCancelled, "%v %v", answer, err)
 	r.eventually(func() error { return atLeast("orders closed by the pipeline", r.closed(), 2) })
 	r.start("compensator")
 	r.settle()
-	if v := r.check(); v.Closed() != 3 || v.Cancelled != 1 {
-		t.Errorf("closed %v, %d cancelled", v.ByPath, v.Cancelled)
-	}
+	v := r.check()
+	expect.That(t, v.Closed() == 3 && v.Cancelled == 1, "closed %v, %d cancelled", v.ByPath, v.Cancelled)
 	for id, want := range map[string]string{"later": "pipeline", "earlier": "pipeline", "far": "sweep"} {
-		if got := strings.Join(r.texts("SELECT path FROM receipts WHERE order_id = ?", id), " "); got != want {
-			t.Errorf("order %s was closed by %q; want the %s", id, got, want)
-		}
+		got := strings.Join(r.texts("SELECT path FROM receipts WHERE order_id = ?", id), " ")
+		expect.That(t, got == want, "order %s was closed by %q; want the %s", id, got, want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -63,15 +64,12 @@ func everyKindOfLoss(t *testing.T, s config.Servers) {
 			}
 			partitions := lose(r, bucket.Topic, r.cfg.RelayGroup(bucket), r.ends(bucket.Topic))
 			r.start("relay")
-			r.eventually(func() error {
-				return differs(slices.Concat([]int{0, 1, 2, 3}, partitions), r.losses(bucket.Topic))
-			})
+			r.eventually(func() error { return differs(slices.Concat([]int{0, 1, 2, 3}, partitions), r.losses(bucket.Topic)) })
 			r.settle()
 			// Orders that are overdue by more than the grace are closed by a sweep,
 			// the others by records that are scheduled again.
-			if v := r.check(); v.Closed() != 12 {
-				t.Errorf("closed %v, want all 12", v.ByPath)
-			}
+			v := r.check()
+			expect.That(t, v.Closed() == 12, "closed %v, want all 12", v.ByPath)
 		})
 	}
 }
@@ -177,9 +175,7 @@ func (r *rig) deleteRecords(topic string, offsets []int64) {
 		starts.AddOffset(topic, int32(p), offset, -1)
 	}
 	deleted, err := r.client().DeleteRecords(r.t.Context(), starts)
-	if err := errors.Join(err, deleted.Error()); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, errors.Join(err, deleted.Error()))
 }
 
 // recreate deletes a topic, and with it its commits, and creates it again.
@@ -206,7 +202,5 @@ func (r *rig) commit(group, topic string, offset int64) {
 	for p := range r.cfg.Partitions {
 		offsets.AddOffset(topic, int32(p), offset, -1)
 	}
-	if err := r.client().CommitAllOffsets(r.t.Context(), group, offsets); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.client().CommitAllOffsets(r.t.Context(), group, offsets))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -70,16 +71,14 @@ func example(t *testing.T) (ddl, mapping string) {
 
 func (o *ownTables) exec(query string, args ...any) {
 	o.t.Helper()
-	if _, err := o.db.ExecContext(o.t.Context(), query, args...); err != nil {
-		o.t.Fatalf("%s: %v", query, err)
-	}
+	_, err := o.db.ExecContext(o.t.Context(), query, args...)
+	must.That(o.t, err == nil, "%s: %v", query, err)
 }
 
 func (o *ownTables) count(query string, args ...any) (n int) {
 	o.t.Helper()
-	if err := o.db.QueryRowContext(o.t.Context(), query, args...).Scan(&n); err != nil {
-		o.t.Fatalf("%s: %v", query, err)
-	}
+	err := o.db.QueryRowContext(o.t.Context(), query, args...).Scan(&n)
+	must.That(o.t, err == nil, "%s: %v", query, err)
 	return n
 }
 
@@ -94,10 +93,7 @@ func (o *ownTables) checkout(from, to, seconds int) string {
 		o.exec("INSERT INTO t_order_line (order_id, goods_id, num) VALUES (?, 7, 2)", id)
 		o.exec("UPDATE t_goods_stock SET free = free - 2, held = held + 2 WHERE goods_id = 7 AND free >= 2")
 		due := time.Unix(int64(o.count("SELECT UNIX_TIMESTAMP(pay_deadline) FROM t_order WHERE id = ?", id)), 0)
-		b, err := json.Marshal(map[string]any{"order_id": fmt.Sprint(id), "category": "virtual", "due_at": due.UTC()})
-		if err != nil {
-			o.t.Fatal(err)
-		}
+		b := must.Get(json.Marshal(map[string]any{"order_id": fmt.Sprint(id), "category": "virtual", "due_at": due.UTC()}))(o.t)
 		lines.Write(append(b, '\n'))
 	}
 	return lines.String()
@@ -124,9 +120,8 @@ func TestReal_AShopsOwnTables(t *testing.T) {
 
 func shopsOwnTables(o *ownTables) {
 	t := o.t
-	if zone := o.count("SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(), NOW())"); zone != 8 {
-		t.Fatalf("the shop's session is %d hours ahead of UTC, want 8", zone)
-	}
+	zone := o.count("SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(), NOW())")
+	must.That(t, zone == 8, "the shop's session is %d hours ahead of UTC, want 8", zone)
 	o.exec("INSERT INTO t_goods_stock VALUES (7, 1000, 0)")
 	o.start("relay", "closer", "compensator")
 	o.firstStart()
@@ -151,9 +146,7 @@ func shopsOwnTables(o *ownTables) {
 		"stock that is not back":                  "SELECT ABS(free - 980) + ABS(held - 20) FROM t_goods_stock",
 		"orders with a receipt":                   "SELECT COUNT(*) - 30 FROM receipts",
 	} {
-		if n := o.count(query); n != 0 {
-			t.Errorf("%s: off by %d", what, n)
-		}
+		expect.Equal(t, o.count(query), 0, "%s: off by", what)
 	}
 	// Tables that do not match are reported before any change is made.
 	o.exec("ALTER TABLE t_order DROP KEY idx_state_deadline")

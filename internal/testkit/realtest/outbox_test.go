@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -29,14 +30,10 @@ func (r *rig) closeMany(orders, batch int) {
 			for i := range batch {
 				due := time.Now().Add(-time.Second).Truncate(time.Millisecond)
 				o := orderclose.Order{ID: fmt.Sprintf("many-%05d", first+i), CreatedAt: due, Due: due}
-				if err := r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
-					r.t.Error(err)
-				}
+				expect.NoError(r.t, r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}))
 				requests = append(requests, orderclose.CloseRequest{OrderID: o.ID})
 			}
-			if _, err := r.store.CloseOrders(r.t.Context(), orderclose.PathTouch, requests); err != nil {
-				r.t.Error(err)
-			}
+			expect.NoError(r.t, expect.Err(r.store.CloseOrders(r.t.Context(), orderclose.PathTouch, requests)))
 		})
 	}
 	closing.Wait()
@@ -91,9 +88,7 @@ func killingADispatcherLosesNothing(t *testing.T, servers config.Servers) {
 	if n := len(r.shop.Added()); n < 100 || len(r.shop.RolledBack()) == 0 {
 		t.Errorf("%d orders were added, %d rolled back", n, len(r.shop.RolledBack()))
 	}
-	if v.ByPath["sweep"] != 0 || v.Closed() < many || v.Events != v.Closed() {
-		t.Errorf("closed by path %v, %d events", v.ByPath, v.Events)
-	}
+	expect.That(t, v.ByPath["sweep"] == 0 && v.Closed() >= many && v.Events == v.Closed(), "closed by path %v, %d events", v.ByPath, v.Events)
 	t.Logf("%d records of %d events", r.sent(r.cfg.Topics.Events), v.Events)
 }
 
@@ -159,8 +154,6 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 	defer mu.Unlock()
 	t.Logf("%d repeats", repeats)
 	for _, p := range seen {
-		if p.Quantity != 1 {
-			t.Errorf("%+v", p)
-		}
+		expect.Equal(t, p.Quantity, 1, "%+v", p)
 	}
 }

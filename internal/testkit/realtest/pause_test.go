@@ -11,6 +11,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -32,9 +34,7 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 			r.must("pause", "--for", "30m", "--reason", "a test")
 			r.play(5, 60, time.Second)
 			scenario.At(t.Context(), r.shop.LastDue().Add(r.cfg.Compensator.Grace+time.Second)) // a longer time would find no more
-			if n := r.count("SELECT COUNT(*) FROM receipts"); n != 0 {
-				t.Errorf("%d orders were closed during the pause", n)
-			}
+			expect.Equal(t, r.count("SELECT COUNT(*) FROM receipts"), 0, "orders were closed during the pause")
 			out, code := r.cli("status")
 			if want := "paused: closes by pipeline of all orders until "; !strings.Contains(out, want) || !strings.Contains(out, "a test") {
 				t.Errorf("status exits with %d and prints %s; want %q and the reason", code, out, want)
@@ -42,9 +42,7 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 			r.must("resume")
 			r.settle()
 			r.check()
-			if n := r.count("SELECT COALESCE(SUM(attempts), 0) FROM receipts"); n != 0 {
-				t.Errorf("%d attempts were used up", n)
-			}
+			expect.Equal(t, r.count("SELECT COALESCE(SUM(attempts), 0) FROM receipts"), 0, "attempts were used up")
 		})
 	}
 }
@@ -55,9 +53,7 @@ func (r *rig) closeByService() {
 	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		return r.store.CloseOrders(ctx, path, requests)
 	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	service := httptest.NewServer(closes)
 	r.t.Cleanup(service.Close)
 	r.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", service.URL+"/close"))

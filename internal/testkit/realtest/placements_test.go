@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
@@ -113,9 +114,7 @@ func placementOf(t *testing.T) placement {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
 	s, listed := placements[name]
-	if !listed {
-		t.Fatalf("placements does not say where %s runs", name)
-	}
+	must.That(t, listed, "placements does not say where %s runs", name)
 	if s.target == "" && s.in == nowhere {
 		ring.OnlyAll(t, s.alone)
 	}
@@ -214,9 +213,7 @@ func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 	on, all := map[string]int{}, 0
 	for name, s := range placements {
 		listed = append(listed, name)
-		if s.alone == "" || len(s.on) == 0 {
-			t.Errorf("the placement of %s is not complete: %+v", name, s)
-		}
+		expect.That(t, s.alone != "" && len(s.on) != 0, "the placement of %s is not complete: %+v", name, s)
 		if s.in == nowhere {
 			continue
 		}
@@ -227,15 +224,11 @@ func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 	}
 	slices.Sort(written)
 	slices.Sort(listed)
-	if !slices.Equal(written, listed) {
-		t.Errorf("the tests are\n%v\nand placements has\n%v", written, listed)
-	}
+	expect.That(t, slices.Equal(written, listed), "the tests are\n%v\nand placements has\n%v", written, listed)
 	exists := declaredTests(t)
 	for name, s := range placements {
 		for _, other := range regexp.MustCompile(`Test\w+`).FindAllString(s.alone, -1) {
-			if !exists[other] {
-				t.Errorf("%s: there is no test %s", name, other)
-			}
+			expect.That(t, exists[other], "%s: there is no test %s", name, other)
 		}
 	}
 	for _, d := range databases {

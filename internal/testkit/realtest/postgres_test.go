@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -31,9 +32,7 @@ func (s *ownServer) write(name string, content []byte) {
 		owner := info.Sys().(*syscall.Stat_t)
 		err = os.Chown(filepath.Join(data, name), int(owner.Uid), int(owner.Gid))
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 }
 
 // openStore opens a store on a database server.
@@ -122,9 +121,7 @@ func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 	if err == nil {
 		_, _, err = scenario.CreateDatabase(t.Context(), other.dsn(), nil, "shop")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	db := openStore(t, store.Options{DSN: dsn})
 	must.Do(t, db.Migrate(t.Context()))
 	s.stop()
@@ -149,9 +146,7 @@ func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 	// are made, which may reach another server.
 	must.Get(db.DB().ExecContext(t.Context(), "SET default_transaction_read_only = on"))(t)
 	_, err = db.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
-	if !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "25006") {
-		t.Errorf("a read-only session: %v", err)
-	}
+	expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && strings.Contains(err.Error(), "25006"), "a read-only session: %v", err)
 	if err := db.Writable(t.Context()); err != nil {
 		t.Errorf("a new connection: %v", err)
 	}

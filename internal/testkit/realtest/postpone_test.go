@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -45,13 +46,10 @@ func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
 		}
 		must.Do(t, json.Unmarshal([]byte(line), &l))
 		for _, due := range r.texts("SELECT CONCAT(due) FROM receipts WHERE order_id = ? AND closed_at >= due", l.ID) {
-			if want := l.Due.Add(3 * time.Second).UTC().Format("2006-01-02 15:04:05.000"); due != want {
-				t.Errorf("order %s was closed as due at %s, want %s", l.ID, due, want)
-			}
+			want := l.Due.Add(3 * time.Second).UTC().Format("2006-01-02 15:04:05.000")
+			expect.That(t, due == want, "order %s was closed as due at %s, want %s", l.ID, due, want)
 			closed++
 		}
 	}
-	if closed == 0 {
-		t.Error("no postponed order was closed")
-	}
+	expect.That(t, closed != 0, "no postponed order was closed")
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -74,9 +75,7 @@ func privilegeTable(t *testing.T) (parts []string, rows map[string][]privilege) 
 		}
 		rows[m[1]] = append(rows[m[1]], privilege{m[1], m[2], m[3], m[4]})
 	}
-	if len(parts) < 5 {
-		t.Fatalf("the table in docs/security.md names the parts %v only", parts)
-	}
+	must.That(t, len(parts) >= 5, "the table in docs/security.md names the parts %v only", parts)
 	return parts, rows
 }
 
@@ -134,9 +133,7 @@ func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 		}
 		for _, part := range parts {
 			own := needed(rows[part])
-			if play[part] == nil {
-				t.Fatalf("docs/security.md has a part %s that nothing here plays", part)
-			}
+			must.That(t, play[part] != nil, "docs/security.md has a part %s that nothing here plays", part)
 			var shared []privilege
 			if part == "compensator" || part == "rule" { // closes orders too
 				shared = needed(rows["closer"])

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -44,9 +45,7 @@ func (r *rig) newOpenings(p *racedProvider) *openings {
 	}
 	table := strings.ReplaceAll("CREATE TABLE order_payments (id {id} PRIMARY KEY, order_id {id} NOT NULL, reference VARCHAR(255) NULL)", "{id}", id)
 	for _, statement := range []string{table, "CREATE INDEX order_payments_order ON order_payments (order_id)"} {
-		if _, err := r.store.DB().ExecContext(r.t.Context(), statement); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Get(r.store.DB().ExecContext(r.t.Context(), statement))(r.t)
 	}
 	p.rows = s.rows
 	return s

@@ -21,6 +21,8 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -61,9 +63,7 @@ func racePayments(t *testing.T, servers config.Servers) {
 			steps[i].Fate = scenario.Unpaid
 		}
 	}
-	if err := r.shop.Run(t.Context(), time.Now(), steps); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, r.shop.Run(t.Context(), time.Now(), steps))
 	shop.customers.Wait()
 	r.settle()
 	read()
@@ -71,9 +71,7 @@ func racePayments(t *testing.T, servers config.Servers) {
 	p.calm.Store(true)
 	r.until("all closed orders were asked about again", func() bool {
 		until, _, err := r.store.Rechecked(t.Context(), r.cfg.Topics.Close, raceRecheck[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return r.count("SELECT COUNT(*) FROM receipts WHERE closed_at >= ?", until) == 0
 	})
 	stop()
@@ -90,24 +88,19 @@ func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
 	cfg.Compensator.Grace = time.Second
 	cfg.Closer.Payment.Recheck, cfg.Closer.Payment.RecheckRate = raceRecheck, 1000
 	cfg.Delays.Rules = []orderclose.Rule{{Remind: []time.Duration{raceRemind}}}
-	app, err := pipeline.New(pipeline.Options{
+	app := must.Get(pipeline.New(pipeline.Options{
 		Config: &cfg, Secrets: pipeline.Secrets{Payment: []string{serviceSecret}},
 		Servers:    pipeline.Servers{Brokers: r.servers.Brokers, DSN: r.servers.DSN, RedisURL: r.servers.RedisURL},
 		Registerer: rounds.registry(),
 		Logger:     slog.New(slog.NewTextHandler(r.logs, nil)),
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- app.Run(ctx, pipeline.Compensator) }()
 	go rounds.watch(ctx)
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, <-done)
 		app.Close()
 	})
 	r.t.Cleanup(stop)
@@ -117,10 +110,7 @@ func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
 // paymentService serves a provider over HTTP.
 func (r *rig) paymentService(p payment.Provider) *httptest.Server {
 	r.t.Helper()
-	h, err := payment.Handler([]string{serviceSecret}, p)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	h := must.Get(payment.Handler([]string{serviceSecret}, p))(r.t)
 	server := httptest.NewServer(h)
 	r.t.Cleanup(server.Close)
 	return server
@@ -176,9 +166,7 @@ func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
 			})
 		})
 	case lastMoment:
-		s.customers.Go(func() {
-			customer(at, func() (string, bool) { return s.openings.open(o, opening) })
-		})
+		s.customers.Go(func() { customer(at, func() (string, bool) { return s.openings.open(o, opening) }) })
 	case pays:
 		s.customers.Go(func() {
 			customer(at, func() (string, bool) { return s.provider.begin(o.ID, page{inTime: true, known: true}), true })
@@ -218,15 +206,9 @@ func (s *racingShop) callback(order, id string) {
 // read reads orders around their due time, and closes those that are due as a shop does that closes on read.
 func (s *racingShop) read(ctx context.Context, url string) (readers *sync.WaitGroup) {
 	s.t.Helper()
-	service, err := payment.NewHTTP(payment.HTTPOptions{URL: url, Secrets: []string{serviceSecret}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	service := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: url, Secrets: []string{serviceSecret}}))(s.t)
 	s.t.Cleanup(func() { service.Close() })
-	checked, err := payment.New(payment.Options{Store: s.store, Provider: service.Canceler(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	checked := must.Get(payment.New(payment.Options{Store: s.store, Provider: service.Canceler(), Logger: slog.New(slog.DiscardHandler)}))(s.t)
 	readers = &sync.WaitGroup{}
 	for range 2 {
 		readers.Go(func() {
@@ -259,23 +241,15 @@ func (s *racingShop) judge(orders int) {
 	s.t.Helper()
 	// A row without a payment's id is perhaps the same money as a row with one.
 	late := map[string]int{}
-	rows, err := s.store.DB().QueryContext(s.t.Context(), "SELECT order_id, COUNT(NULLIF(payment_id, '')) FROM late_payments GROUP BY order_id")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	rows := must.Get(s.store.DB().QueryContext(s.t.Context(), "SELECT order_id, COUNT(NULLIF(payment_id, '')) FROM late_payments GROUP BY order_id"))(s.t)
 	defer rows.Close()
 	for rows.Next() {
 		var id string
 		var withID int
-		if err := rows.Scan(&id, &withID); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, rows.Scan(&id, &withID))
 		late[id] = max(withID, 1)
 	}
-	statuses, err := s.store.DB().QueryContext(s.t.Context(), "SELECT id, status FROM orders")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	statuses := must.Get(s.store.DB().QueryContext(s.t.Context(), "SELECT id, status FROM orders"))(s.t)
 	defer statuses.Close()
 	p := s.provider
 	p.mu.Lock()
@@ -284,9 +258,7 @@ func (s *racingShop) judge(orders int) {
 	for statuses.Next() {
 		var id string
 		var status store.Status
-		if err := statuses.Scan(&id, &status); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, statuses.Scan(&id, &status))
 		o := p.order(id)
 		wrong := func(what string) {
 			n["WRONG: "+what]++
@@ -314,9 +286,7 @@ func (s *racingShop) judge(orders int) {
 			n["closed, and the shop opened a page after the due time that can still be paid"]++
 		}
 	}
-	if err := errors.Join(rows.Err(), statuses.Err()); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, errors.Join(rows.Err(), statuses.Err()))
 	n["late payments found by a callback"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'callback'")
 	n["late payments found by a recheck"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'recheck'")
 	for _, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep, orderclose.PathTouch} {

@@ -8,6 +8,8 @@ import (
 
 	clientmetrics "github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -59,22 +61,15 @@ func (r *remindRounds) watch(ctx context.Context) {
 // on a busy machine, and no other round reads its due time.
 func (s *racingShop) judgeReminders(rounds *remindRounds) {
 	s.t.Helper()
-	rows, err := s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM order_reminders")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	rows := must.Get(s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM order_reminders"))(s.t)
 	defer rows.Close()
 	reminders := map[string]int{}
 	for rows.Next() {
 		var id string
-		if err := rows.Scan(&id); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, rows.Scan(&id))
 		reminders[id]++
 	}
-	if err := rows.Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, rows.Err())
 	must := 0
 	for _, o := range s.all {
 		until := o.Due
@@ -91,9 +86,7 @@ func (s *racingShop) judgeReminders(rounds *remindRounds) {
 		}
 	}
 	s.t.Logf("%d of %d orders must have a reminder, %d have one", must, len(s.all), len(reminders))
-	if must == 0 {
-		s.t.Errorf("no order was unpaid until a round of reminders was complete: %d rounds", len(rounds.seen))
-	}
+	expect.That(s.t, must != 0, "no order was unpaid until a round of reminders was complete: %d rounds", len(rounds.seen))
 }
 
 // between reports whether a round wrote all reminders up to from, and was complete before until.

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -37,13 +38,9 @@ func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	r.settle()
 	r.drain()
 	v := r.check()
-	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] == 0 || v.Paid == 0 {
-		t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
-	}
+	expect.That(t, v.ByPath["sweep"] != 0 && v.ByPath["pipeline"] != 0 && v.Paid != 0, "%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 	for _, part := range []string{"relay", "closer", "compensator", "outbox"} {
-		if err := r.process(part).End(syscall.SIGTERM, waitLimit); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, r.process(part).End(syscall.SIGTERM, waitLimit))
 	}
 }
 
@@ -70,9 +67,8 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 	// A crash costs the session timeout, at worst twice here. Orders that are overdue
 	// by more than the grace are closed by the sweep.
 	r.settle()
-	if v := r.check(); v.ByPath["pipeline"] == 0 {
-		t.Errorf("closed by path %v: the pipeline did not come back", v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["pipeline"] != 0, "closed by path %v: the pipeline did not come back", v.ByPath)
 }
 
 // A mistake with time zones would be hours wide: an order would be closed early, or stay open.
@@ -87,9 +83,8 @@ func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 		r.missed(10)
 		r.start("compensator")
 		r.settle()
-		if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] != 10 {
-			t.Errorf("closed by path %v", v.ByPath)
-		}
+		v := r.check()
+		expect.That(t, v.ByPath["pipeline"] != 0 && v.ByPath["sweep"] == 10, "closed by path %v", v.ByPath)
 	})
 }
 
@@ -118,9 +113,8 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 		t.Errorf("planned %d, sent %+v and %+v; want the window, without the first replay in the second", plan.Records, first, second)
 	}
 	r.caughtUp()
-	if after := r.dump(); after != before {
-		t.Errorf("the database changed:\n%s\n%s", before, after)
-	}
+	after := r.dump()
+	expect.That(t, after == before, "the database changed:\n%s\n%s", before, after)
 }
 
 // A replay that is killed and run again repeats the records of about a second.
@@ -144,12 +138,10 @@ func aKilledReplayContinues(t *testing.T, s config.Servers) {
 	before := sent()
 	var result struct{ Sent, Handled int64 }
 	r.decode(r.must(replay...), &result)
-	if all := sent(); result.Handled == 0 || all != before+result.Sent || all < records {
-		t.Errorf("%+v after %d were sent, %d in all of %d", result, before, all, records)
-	}
-	if r.decode(r.must(replay...), &result); result.Sent != 0 || result.Handled != records {
-		t.Errorf("after the end: %+v", result)
-	}
+	all := sent()
+	expect.That(t, result.Handled != 0 && all == before+result.Sent && all >= records, "%+v after %d were sent, %d in all of %d", result, before, all, records)
+	r.decode(r.must(replay...), &result)
+	expect.That(t, result.Sent == 0 && result.Handled == records, "after the end: %+v", result)
 }
 
 // caughtUp waits until the closer has committed every record of the close topic and of the replay
@@ -158,10 +150,7 @@ func (r *rig) caughtUp() {
 	r.t.Helper()
 	for group, topic := range map[string]string{r.cfg.CloserGroup(): r.cfg.Topics.Close, r.cfg.ReplayGroup(): r.cfg.Topics.Replay} {
 		r.until("the closer has handled "+topic, func() bool {
-			lag, err := r.kafka.WaitingIn(r.t.Context(), group, topic)
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			lag := must.Get(r.kafka.WaitingIn(r.t.Context(), group, topic))(r.t)
 			return lag == 0
 		})
 	}
@@ -184,9 +173,8 @@ func (r *rig) dump() string {
 
 func (r *rig) decode(out string, into any) {
 	r.t.Helper()
-	if err := json.Unmarshal([]byte(out), into); err != nil {
-		r.t.Fatalf("%v in %q", err, out)
-	}
+	err := json.Unmarshal([]byte(out), into)
+	must.That(r.t, err == nil, "%v in %q", err, out)
 }
 
 func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
@@ -246,9 +234,8 @@ func aSweepOnDemand(t *testing.T, s config.Servers) {
 	sweep("a dry run", "", 0, "--dry-run")
 	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: r.redisClient(), Key: r.cfg.Compensator.Lock.Key, Expiry: waitLimit}))(t)
 	must.Do(t, lock.Hold(t.Context(), func(context.Context) error {
-		if _, code := r.cli("compensate", "--once"); code != 5 {
-			t.Errorf("while another sweeps it exits with %d, want 5", code)
-		}
+		_, code := r.cli("compensate", "--once")
+		expect.That(t, code == 5, "while another sweeps it exits with %d, want 5", code)
 		return nil
 	}))
 	sweep("the lock is free", "held", 1)

@@ -9,6 +9,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -19,10 +20,7 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 	placementOf(t)
 	t.Parallel()
 	b := newBrokerWith(t, []string{"connections.max.reauth.ms=5000"}, "member")
-	b.grant([]kafkago.ACLEntry{
-		row{"", "Topic", "t", "Read"}.acl(t, "member", ""),
-		row{"", "Group", "g", "Read"}.acl(t, "member", ""),
-	})
+	b.grant([]kafkago.ACLEntry{row{"", "Topic", "t", "Read"}.acl(t, "member", ""), row{"", "Group", "g", "Read"}.acl(t, "member", "")})
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	must.Do(t, apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}))
@@ -41,7 +39,5 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 			}
 		}
 	}))
-	if n := generations.Load(); n != 1 {
-		t.Errorf("%d generations in 20 s, want 1", n)
-	}
+	expect.Equal(t, generations.Load(), 1, "generations in 20 s")
 }

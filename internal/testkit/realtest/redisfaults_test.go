@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -75,10 +76,7 @@ type sweeping struct {
 func newSweeping(t *testing.T, server string) *sweeping {
 	t.Helper()
 	s := &sweeping{t: t, key: newPrefix() + "lock", over: make(chan struct{}), store: &endless{enough: make(chan struct{}), more: make(chan struct{})}}
-	var err error
-	if s.proxy, err = testkit.NewProxy(server); err != nil {
-		t.Fatal(err)
-	}
+	s.proxy = must.Get(testkit.NewProxy(server))(t)
 	t.Cleanup(func() { s.proxy.Close() })
 	return s
 }
@@ -86,25 +84,17 @@ func newSweeping(t *testing.T, server string) *sweeping {
 // sweepThroughProxy begins a sweep with a lock of its own, whose Redis client is the production client.
 func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	t.Helper()
-	o, err := redis.ParseURL(realServers(t).RedisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(redis.ParseURL(realServers(t).RedisURL))(t)
 	s := newSweeping(t, o.Addr)
 	s.direct = redis.NewClient(o)
 	t.Cleanup(func() {
 		s.direct.Del(context.Background(), s.key)
 		s.direct.Close()
 	})
-	client, err := clients.Connect(config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxied := config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}
+	client := must.Get(clients.Connect(proxied, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(client.Close)
-	lock, err := compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry, Extend: 500 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry, Extend: 500 * time.Millisecond}))(t)
 	s.sweep(patient{lock})
 	s.page()
 	return s
@@ -113,10 +103,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 // sweep begins the sweep under a lock.
 func (s *sweeping) sweep(lock compensator.Lock) {
 	s.t.Helper()
-	c, err := compensator.New(compensator.Options{Store: s.store, Lock: lock})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	c := must.Get(compensator.New(compensator.Options{Store: s.store, Lock: lock}))(s.t)
 	s.t.Cleanup(s.stop)
 	go func() {
 		defer close(s.over)
@@ -196,17 +183,12 @@ func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
 	for name, play := range map[string]func(t *testing.T){
 		"Redis: taken by another": func(t *testing.T) {
 			s := sweepThroughProxy(t, 3*time.Second)
-			if err := s.direct.Set(t.Context(), s.key, "another", waitLimit).Err(); err != nil {
-				t.Error(err)
-			}
-			if s.lostItsLock(); s.owner() != "another" {
-				t.Error("it gave back another's lock")
-			}
+			expect.NoError(t, s.direct.Set(t.Context(), s.key, "another", waitLimit).Err())
+			s.lostItsLock()
+			expect.That(t, s.owner() == "another", "it gave back another's lock")
 		},
 		"Redis: deleted": inRedis(func(s *sweeping) {
-			if err := s.direct.Del(t.Context(), s.key).Err(); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, s.direct.Del(t.Context(), s.key).Err())
 		}),
 		"Redis: stall": inRedis(stall),
 		"Redis: half open, and nobody new is taken": inRedis(halfOpen),

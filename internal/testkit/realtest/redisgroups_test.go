@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -69,9 +70,8 @@ func (g *redisGroup) grant(s *ownServer, r *rig, also ...string) {
 	for _, word := range append(strings.Fields(aclLine.FindString(readFile(g.t, "../../../docs/security.md"))), also...) {
 		acl = append(acl, strings.NewReplacer(">password", ">"+redisPassword, "~", "~"+r.prefix).Replace(word))
 	}
-	if err := g.direct(s).Do(g.t.Context(), acl...).Err(); err != nil {
-		g.t.Fatalf("%v: %v", acl, err)
-	}
+	err := g.direct(s).Do(g.t.Context(), acl...).Err()
+	must.That(g.t, err == nil, "%v: %v", acl, err)
 }
 
 // until waits until a server answers a command with what is wanted.
@@ -103,9 +103,7 @@ func (r *rig) sweepOnce() string {
 	case code != 0:
 		r.t.Fatalf("compensate exits with %d", code)
 	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, json.Unmarshal([]byte(out), &report))
 	return report.Lock
 }
 
@@ -157,9 +155,8 @@ requirepass %[3]s
 	g.grant(master, r)
 	g.grant(replica, r)
 	g.until(replica, "master_link_status:up", "info", "replication")
-	if lock := r.sweepOnce(); lock != "held" || !r.doctorSays("it takes writes") {
-		t.Fatalf("before the failover the lock is %q", lock)
-	}
+	lock := r.sweepOnce()
+	must.That(t, lock == "held" && r.doctorSays("it takes writes"), "before the failover the lock is %q", lock)
 	r.slowly()
 	r.missed(400)
 	r.start("compensator-1")
@@ -167,9 +164,8 @@ requirepass %[3]s
 	r.start("compensator-2")
 	must.Do(t, master.Kill())
 	r.untilClosed(400)
-	if v := r.check(); v.ByPath["sweep"] != 400 {
-		t.Errorf("closed %v", v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["sweep"] == 400, "closed %v", v.ByPath)
 	g.until(replica, "role:master", "info", "replication")
 	r.killAll()
 	r.until("a sweep has the lock on the new server", func() bool { return r.sweepOnce() == "held" })
@@ -217,9 +213,7 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 	if err := lock.Hold(t.Context(), func(context.Context) error {
 		lock := "unavailable" // which a busy server may be
 		r.until("Redis answers", func() bool { lock = r.sweepOnce(); return lock != "unavailable" })
-		if lock != "" {
-			t.Errorf("while another process has the lock, it is %q", lock)
-		}
+		expect.Equal(t, lock, "", "while another process has the lock")
 		return nil
 	}); err != nil {
 		t.Error(err)
@@ -232,7 +226,6 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 	r.until("a sweep goes on without the lock", func() bool { return r.sweepOnce() == "unavailable" })
 	r.until("doctor reports it", func() bool { return !r.doctorSays("it takes writes") })
 	r.check()
-	if log := r.logs.Tail(1 << 20); strings.Contains(log, "NOPERM") {
-		t.Error("the user lacks a right")
-	}
+	log := r.logs.Tail(1 << 20)
+	expect.That(t, !strings.Contains(log, "NOPERM"), "the user lacks a right")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
@@ -91,9 +92,7 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	if code, body := reload(); code != http.StatusBadRequest || !strings.Contains(body, "topics.yaml:7:55: delays.categories.physical") || !strings.Contains(body, "has no unit") {
 		t.Errorf("POST: %d %s", code, body)
 	}
-	if delay("fresh") != 3*time.Second {
-		t.Error("half of a file with a mistake was taken")
-	}
+	expect.Equal(t, delay("fresh"), 3*time.Second, "half of a file with a mistake was taken")
 	r.rewrite("physical: 4,", "physical: 4s,")
 	if code, body := reload(); code != http.StatusOK || metric("config_last_reload_successful") != "1" {
 		t.Errorf("POST: %d %s", code, body)
@@ -104,9 +103,7 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	// A bucket is added: the topic, the relay, the producer.
 	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10s]", "fresh: 9s", "fresh: 10s")
 	bucket := r.prefix + "delay_10s"
-	r.until("the relay waits for the topic", func() bool {
-		return strings.Contains(r.logs.Tail(1<<20), "not serving a topic yet")
-	})
+	r.until("the relay waits for the topic", func() bool { return strings.Contains(r.logs.Tail(1<<20), "not serving a topic yet") })
 	topic := func() string { return p.Topic(time.Now().Add(10 * time.Second)) }
 	if got := topic(); got == bucket {
 		t.Errorf("%s is picked and does not exist", got)
@@ -141,9 +138,8 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	r.settle()
 	r.drain()
 	r.cfg = mustLoad(t, r.file)
-	if v := r.check(); v.ByPath["pipeline"] < 4 {
-		t.Errorf("closed %v", v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["pipeline"] >= 4, "closed %v", v.ByPath)
 }
 
 func mustLoad(t *testing.T, path string) *config.Config {

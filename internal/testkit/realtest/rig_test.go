@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -125,10 +126,7 @@ func newRigBy(t *testing.T, s config.Servers, program string) *rig {
 // prepare creates topics and schema, by the commands if a program is given, and opens the shop.
 func (r *rig) prepare() {
 	r.t.Helper()
-	var err error
-	if r.store, err = store.Open(store.Options{DSN: r.servers.DSN}); err != nil {
-		r.t.Fatal(err)
-	}
+	r.store = must.Get(store.Open(store.Options{DSN: r.servers.DSN}))(r.t)
 	r.t.Cleanup(func() { r.store.Close() })
 	if r.program != "" {
 		r.must("topics", "apply")
@@ -143,9 +141,7 @@ func (r *rig) prepare() {
 // makeTopics does what orderclose topics apply does, in this process.
 func (r *rig) makeTopics() {
 	r.t.Helper()
-	if err := apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)))
 }
 
 // newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
@@ -158,17 +154,13 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 		}
 	})
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, r.database())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { r.clean(drop) })
 	r.servers.DSN = dsn
 	r.file = filepath.Join(t.TempDir(), "topics.yaml")
 	must.Do(t, os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3), 10*time.Second)+settings), 0o600))
 	r.readConfig()
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
-		t.Fatal(err)
-	}
+	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}))(t)
 	t.Cleanup(r.kafka.Close)
 	t.Cleanup(func() { r.clean(r.dropTopics) })
 	t.Cleanup(r.killAll)
@@ -180,15 +172,10 @@ func (r *rig) openShop() {
 	if r.secured != nil {
 		r.secured.producer(&o)
 	}
-	p, err := producer.New(o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	p := must.Get(producer.New(o))(r.t)
 	r.t.Cleanup(p.Close)
 	r.shop = &scenario.Shop{Orders: scenario.Persistent{Orders: scenario.OrdersOf(r.store)}, Producer: p}
-	if err := r.shop.Stock(r.t.Context(), skus); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.shop.Stock(r.t.Context(), skus))
 }
 
 // skus is the number of SKUs that the shop sells.
@@ -204,17 +191,14 @@ func await(t *testing.T, try func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitLimit)
 	defer cancel()
-	if err := process.Await(ctx, func(context.Context) error { return try() }); err != nil {
-		t.Fatalf("after %v: %v", waitLimit, err)
-	}
+	err := process.Await(ctx, func(context.Context) error { return try() })
+	must.That(t, err == nil, "after %v: %v", waitLimit, err)
 }
 
 func (r *rig) clean(f func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	if err := f(ctx); err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, f(ctx))
 }
 
 func (r *rig) dropTopics(ctx context.Context) error {
@@ -234,9 +218,7 @@ func (r *rig) edit(change func(text string) string) {
 	if err == nil {
 		err = os.Rename(r.file+".new", r.file)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 }
 
 // rewrite replaces texts of the rig's topics.yaml.
@@ -255,10 +237,7 @@ func (r *rig) configure(text string) {
 // readConfig reads the topics.yaml again that a test has changed.
 func (r *rig) readConfig() {
 	r.t.Helper()
-	var err error
-	if r.cfg, err = config.Load(r.file); err != nil {
-		r.t.Fatal(err)
-	}
+	r.cfg = must.Get(config.Load(r.file))(r.t)
 }
 
 // addBucket adds a bucket of ten minutes, whose number is 3.
@@ -277,9 +256,7 @@ func (r *rig) append(topic string, partition int, messages ...wire.Message) {
 	for i, m := range messages {
 		records[i] = m.Raw()
 	}
-	if _, err := r.kafka.Idempotent(nil)(r.t.Context(), topic, partition, records); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.kafka.Idempotent(nil)(r.t.Context(), topic, partition, records))(r.t)
 }
 
 // eventually calls try until it succeeds, as await does.
@@ -355,10 +332,7 @@ func (r *rig) command(args ...string) *exec.Cmd {
 	r.t.Helper()
 	path := r.program
 	if path == "" {
-		var err error
-		if path, err = binary(); err != nil {
-			r.t.Fatal(err)
-		}
+		path = must.Get(binary())(r.t)
 	}
 	if args[0] == "topics" || args[0] == "migrate" { // on a busy machine everything takes many times longer
 		args = append(args[:len(args):len(args)], "--wait", waitLimit.String())
@@ -413,9 +387,7 @@ func (r *rig) start(parts ...string) {
 func (r *rig) run(name string, command func() *exec.Cmd) {
 	r.t.Helper()
 	p := &process.Process{Name: name, Command: command}
-	if err := p.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, p.Start())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.processes[name] = p
@@ -426,18 +398,14 @@ func (r *rig) process(name string) *process.Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.processes[name]
-	if p == nil {
-		r.t.Fatalf("no process %s was started", name)
-	}
+	must.That(r.t, p != nil, "no process %s was started", name)
 	return p
 }
 
 // send sends a signal to a part's process.
 func (r *rig) send(part string, s syscall.Signal) {
 	r.t.Helper()
-	if err := r.process(part).Signal(s); err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, r.process(part).Signal(s))
 }
 
 // signal sends a signal to a part's process and waits for its end.
@@ -455,9 +423,7 @@ func (r *rig) killAll() {
 func (r *rig) play(seed uint64, orders int, over time.Duration) {
 	r.t.Helper()
 	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus, Categories: categories})
-	if err := r.shop.Run(r.t.Context(), time.Now(), steps); err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, r.shop.Run(r.t.Context(), time.Now(), steps))
 }
 
 // load runs a shop that publishes every order, and runs meanwhile in parallel.
@@ -482,9 +448,7 @@ func (r *rig) loadWith(spec scenario.Spec, meanwhile func()) {
 	played := make(chan error, 1)
 	go func() { played <- r.shop.Run(r.t.Context(), time.Now(), steps) }()
 	meanwhile()
-	if err := <-played; err != nil {
-		r.t.Error(err)
-	}
+	expect.NoError(r.t, <-played)
 }
 
 // settle waits until no order is unpaid. Closes may take as long as they need while their number falls.
@@ -499,10 +463,7 @@ func (r *rig) settle() {
 // useOutbox makes the shop schedule half of its orders in their own transactions.
 func (r *rig) useOutbox() {
 	r.t.Helper()
-	var err error
-	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(r.store.Dialect()), TopicsFile: r.file}); err != nil {
-		r.t.Fatal(err)
-	}
+	r.shop.Outbox = must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(r.store.Dialect()), TopicsFile: r.file}))(r.t)
 }
 
 // drain waits until the outboxes are empty.
@@ -542,10 +503,7 @@ func (r *rig) check() *checker.Verdict {
 // redisClient returns a client of the Redis that the environment names.
 func (r *rig) redisClient() *redis.Client {
 	r.t.Helper()
-	o, err := redis.ParseURL(r.servers.RedisURL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	o := must.Get(redis.ParseURL(r.servers.RedisURL))(r.t)
 	c := redis.NewClient(o)
 	r.t.Cleanup(func() { c.Close() })
 	return c

@@ -31,6 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -104,9 +105,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	servers := realServers(t)
 	r := &secretsRig{marks: marks{pieces: map[string]string{}}, t: t, dir: t.TempDir()}
 	var err error
-	if r.path, err = binary(); err != nil {
-		t.Fatal(err)
-	}
+	r.path = must.Get(binary())(t)
 	name := "oc_" + strings.ToLower(rand.Text()[:12])
 	root, dsn := r.database(servers.DSN, name)
 	r.env = map[string]string{
@@ -116,10 +115,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		config.EnvConsoleListen: freeAddress(t), config.EnvConsoleActions: "1",
 	}
 	r.consolePassword = r.mark(config.EnvConsoleWebConfig)
-	hash, err := bcrypt.GenerateFromPassword([]byte(r.consolePassword), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte(r.consolePassword), bcrypt.MinCost))(t)
 	r.env[config.EnvConsoleWebConfig], r.env[config.EnvConsoleOperators] = r.write("given-web.yml", fmt.Sprintf("basic_auth_users: {ann: %s}\n", hash)), "ann"
 	r.kafkaEnviron(b)
 	service := r.service()
@@ -127,10 +123,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	r.env[config.EnvReleaseURL] = "http://shop:" + url.QueryEscape(r.secret(config.EnvReleaseURL)) + "@" + host + "/release/" + r.mark(config.EnvReleaseURL) + "?token=" + r.mark(config.EnvReleaseURL)
 	prefix := newPrefix()
 	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s, lock: {key: %s}}\ncloser: {payment: {url: \"%s/pay\"}}\n", prefix, name, service.URL))
-	cfg, err := config.Load(filepath.Join(r.dir, "topics.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(config.Load(filepath.Join(r.dir, "topics.yaml")))(t)
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 
@@ -151,9 +144,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, err)
 }
 
 // database creates a database and a user with a marked password. It returns the database as root, and
@@ -161,33 +152,19 @@ func noSecretIsShown(t *testing.T, b *broker) {
 func (r *secretsRig) database(server, name string) (*store.Store, string) {
 	r.t.Helper()
 	dsn, drop, err := scenario.CreateDatabase(r.t.Context(), server, nil, name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	root, err := store.Open(store.Options{DSN: dsn})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
+	root := must.Get(store.Open(store.Options{DSN: dsn}))(r.t)
 	password := r.secret(config.EnvDSN)
 	for _, statement := range []string{"CREATE USER " + name + "@'%' IDENTIFIED BY '" + password + "'", "GRANT ALL ON " + name + ".* TO " + name + "@'%'"} {
-		if _, err := root.DB().ExecContext(r.t.Context(), statement); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Get(root.DB().ExecContext(r.t.Context(), statement))(r.t)
 	}
 	r.t.Cleanup(func() {
 		ctx := context.Background()
-		if _, err := root.DB().ExecContext(ctx, "DROP USER "+name+"@'%'"); err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, expect.Err(root.DB().ExecContext(ctx, "DROP USER "+name+"@'%'")))
 		root.Close()
-		if err := drop(ctx); err != nil {
-			r.t.Error(err)
-		}
+		expect.NoError(r.t, drop(ctx))
 	})
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(dsn))(r.t)
 	cfg.User, cfg.Passwd = name, password
 	return root, cfg.FormatDSN()
 }
@@ -197,14 +174,9 @@ func (r *secretsRig) redis(s config.Servers, name string) string {
 	r.t.Helper()
 	c := (&rig{t: r.t, servers: s}).redisClient()
 	password := r.secret(config.EnvRedis)
-	if err := c.Do(r.t.Context(), "ACL", "SETUSER", name, "on", ">"+password, "allkeys", "+@all").Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, c.Do(r.t.Context(), "ACL", "SETUSER", name, "on", ">"+password, "allkeys", "+@all").Err())
 	r.t.Cleanup(func() { c.Do(context.Background(), "ACL", "DELUSER", name) })
-	u, err := url.Parse(s.RedisURL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	u := must.Get(url.Parse(s.RedisURL))(r.t)
 	u.User = url.UserPassword(name, password)
 	return u.String()
 }
@@ -231,16 +203,13 @@ func (r *secretsRig) kafkaEnviron(b *broker) {
 func (r *secretsRig) service() *httptest.Server {
 	r.t.Helper()
 	secrets := strings.Split(strings.TrimSpace(r.env[config.EnvPaymentSecret]), ",")
-	pays, err := payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+	pays := must.Get(payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i := range answers {
 			answers[i] = payment.Unpaid
 		}
 		return answers, nil
-	}))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	})))(r.t)
 	var failed sync.Once
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		refuse := q.URL.Path != "/pay"
@@ -260,9 +229,7 @@ func (r *secretsRig) service() *httptest.Server {
 func (r *secretsRig) write(name, text string) (path string) {
 	r.t.Helper()
 	path = filepath.Join(r.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -287,9 +254,7 @@ func (r *secretsRig) must(args ...string) {
 	var out bytes.Buffer
 	err := r.command(r.t.Context(), &out, nil, args...).Run()
 	r.find(r.t, "orderclose "+strings.Join(args, " "), out.String())
-	if err != nil {
-		r.t.Fatalf("orderclose %v: %v\n%s", args, err, &out)
-	}
+	must.That(r.t, err == nil, "orderclose %v: %v\n%s", args, err, &out)
 }
 
 // play runs all roles. They close an order, write dead letters, and are asked for everything that they
@@ -302,9 +267,7 @@ func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.C
 		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('good', '', 0, UTC_TIMESTAMP(3), '" + due.Format(time.DateTime) + "', 1)",
 		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('good', 1, 'ink', 2)",
 	} {
-		if _, err := root.DB().ExecContext(r.t.Context(), statement); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Get(root.DB().ExecContext(r.t.Context(), statement))(r.t)
 	}
 	if err := put(r.t.Context(), admin, cfg.Topics.Close); err != nil { // unreadable
 		r.t.Fatal(err)
@@ -314,9 +277,7 @@ func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.C
 	defer cancel()
 	out := &testkit.LogBuffer{}
 	all := r.command(ctx, out, nil, "run", "all", "console")
-	if err := all.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, all.Start())
 	if err := process.Await(ctx, func(ctx context.Context) error {
 		_, letters, err := admin.Bounds(ctx, cfg.Topics.DeadLetter, 0)
 		return errors.Join(err, atLeast("dead letters", int(letters), 2))
@@ -360,20 +321,12 @@ func (r *secretsRig) console() {
 		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/payments", "/runbook", "/nothing",
 		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/lateness", "/api/v1/topics", "/api/v1/openapi.json",
 	} {
-		req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil))(r.t)
 		req.SetBasicAuth("ann", r.consolePassword)
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		res := must.Get(http.DefaultClient.Do(req))(r.t)
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
-		if err != nil || res.StatusCode == http.StatusUnauthorized {
-			r.t.Errorf("GET %s: %s, %v", path, res.Status, err)
-		}
+		expect.That(r.t, err == nil && res.StatusCode != http.StatusUnauthorized, "GET %s: %s, %v", path, res.Status, err)
 		r.find(r.t, "the console: GET "+path, fmt.Sprint(res.Header)+string(body))
 	}
 }
@@ -382,15 +335,12 @@ func (r *secretsRig) console() {
 func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 	r.t.Helper()
 	_, end, err := admin.Bounds(r.t.Context(), topic, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	var all strings.Builder
 	for at := int64(0); at < end; {
 		var records []wire.Message
-		if records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end, kafka.GlanceBytes); err != nil {
-			r.t.Fatal(err)
-		}
+		records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end, kafka.GlanceBytes)
+		must.That(r.t, err == nil, "%v", err)
 		for _, m := range records {
 			fmt.Fprintf(&all, "%s %s %s\n", m.Key, m.Value, m.Headers)
 		}
@@ -549,8 +499,6 @@ func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics s
 		<-ended
 	}
 	log := out.Tail(1 << 24)
-	if log == "" {
-		t.Error("the roles printed nothing")
-	}
+	expect.That(t, log != "", "the roles printed nothing")
 	r.find(t, "the output of the roles", log)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -71,9 +73,8 @@ func TestSecure(t *testing.T) {
 			r.publishedAreClosed() // nothing sweeps here
 			r.drain()
 			r.must("topics", "check")
-			if log := r.logs.Tail(1 << 20); strings.Contains(log, "secret of") {
-				t.Error("a password is in the log")
-			}
+			log := r.logs.Tail(1 << 20)
+			expect.That(t, !strings.Contains(log, "secret of"), "a password is in the log")
 		})
 	}
 	t.Run("Access", func(t *testing.T) {
@@ -99,9 +100,7 @@ func (r *rig) closed() int {
 func (r *rig) count(query string, args ...any) int {
 	r.t.Helper()
 	n := 0
-	if err := r.store.DB().QueryRowContext(r.t.Context(), query, args...).Scan(&n); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.store.DB().QueryRowContext(r.t.Context(), query, args...).Scan(&n))
 	return n
 }
 
@@ -131,20 +130,17 @@ func refusals(t *testing.T, b *broker) {
 		"SASL on a listener without": {b.with(config.EnvBrokers+"="+b.mtls, ca, config.EnvTLSCert+"="+b.file("admin.crt"), config.EnvTLSKey+"="+b.file("admin.key"),
 			config.EnvSASLMechanism+"=PLAIN", config.EnvSASLUser+"=admin", config.EnvSASLPassword+"=hunter2"),
 			"this listener of the broker does not accept SASL", kafkago.IllegalSASLState},
-		"no SASL on a listener with": {b.with(config.EnvBrokers+"="+b.sasl, ca),
-			"the broker closed a connection with TLS and without SASL", nil},
+		"no SASL on a listener with": {b.with(config.EnvBrokers+"="+b.sasl, ca), "the broker closed a connection with TLS and without SASL", nil},
 		"plain text": {b.with(sasl(kafka.Plain, "plain-relay", password("plain-relay"))...),
 			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=on", nil},
 		"no client certificate": {b.with(config.EnvBrokers+"="+b.mtls, ca),
 			"ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE", nil},
-		"a certificate of another authority": {foreign,
-			`certificate "CN=admin"`, nil},
+		"a certificate of another authority": {foreign, `certificate "CN=admin"`, nil},
 		"a broker that nobody vouches for": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLS+"=on")...),
 			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate", nil},
 		"a broker of another authority": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLSCA+"="+newAuthority(t, "another").file)...),
 			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE", nil},
-		"a broker of another name": {renamed,
-			"the broker's certificate is for another host name; use the broker host names of the certificates", nil},
+		"a broker of another name": {renamed, "the broker's certificate is for another host name; use the broker host names of the certificates", nil},
 	} {
 		err := ping(t, way.access)
 		switch {

@@ -86,17 +86,14 @@ type access struct {
 // with parses the environment as the binary does.
 func (b *broker) with(env ...string) access {
 	b.t.Helper()
-	s, err := config.FromEnviron(func(name string) (string, bool) {
+	s := must.Get(config.FromEnviron(func(name string) (string, bool) {
 		for _, v := range env {
 			if value, ok := strings.CutPrefix(v, name+"="); ok {
 				return value, true
 			}
 		}
 		return "", false
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	}))(b.t)
 	return access{env, s.Brokers, s.Kafka}
 }
 
@@ -112,9 +109,7 @@ func (b *broker) bearer(user string, ends time.Time) access {
 	part := base64.RawURLEncoding.EncodeToString
 	token := part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"sub":%q,"exp":%d,"of":%q}`, user, ends.Unix(), password(user))) + "."
 	file := filepath.Join(b.t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer, config.EnvSASLTokenFile+"="+file)
 }
 
@@ -128,9 +123,8 @@ func (b *broker) mutual(user string) ([]string, kafka.Security) {
 // certified returns access by a client certificate, which it creates.
 func (b *broker) certified(user string) access {
 	b.t.Helper()
-	if err := servers.Run(b.t.Context(), "kafka-secured.sh", nil, "cert", b.dir, user); err != nil {
-		b.t.Fatalf("certificate of %s: %v", user, err)
-	}
+	err := servers.Run(b.t.Context(), "kafka-secured.sh", nil, "cert", b.dir, user)
+	must.That(b.t, err == nil, "certificate of %s: %v", user, err)
 	env, security := b.mutual(user)
 	return access{env, []string{b.mtls}, security}
 }
@@ -148,34 +142,21 @@ func (b *broker) scramUsersBy(mechanism kafkago.ScramMechanism, h func() hash.Ha
 	var all []kafkago.UserScramCredentialsUpsertion
 	for _, user := range users {
 		salt := []byte(rand.Text())
-		salted, err := pbkdf2.Key(h, password(user), salt, iterations, h().Size())
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		salted := must.Get(pbkdf2.Key(h, password(user), salt, iterations, h().Size()))(b.t)
 		all = append(all, kafkago.UserScramCredentialsUpsertion{Name: user, Mechanism: mechanism, Iterations: iterations, Salt: salt, SaltedPassword: salted})
 	}
-	res, err := b.admin.AlterUserScramCredentials(b.t.Context(), &kafkago.AlterUserScramCredentialsRequest{Upsertions: all})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	res := must.Get(b.admin.AlterUserScramCredentials(b.t.Context(), &kafkago.AlterUserScramCredentialsRequest{Upsertions: all}))(b.t)
 	for _, r := range res.Results {
-		if r.Error != nil {
-			b.t.Fatalf("user %s: %v", r.User, r.Error)
-		}
+		must.That(b.t, r.Error == nil, "user %s: %v", r.User, r.Error)
 	}
 }
 
 // grant creates ACLs and waits until the broker applies them.
 func (b *broker) grant(acls []kafkago.ACLEntry) {
 	b.t.Helper()
-	res, err := b.admin.CreateACLs(b.t.Context(), &kafkago.CreateACLsRequest{ACLs: acls})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	res := must.Get(b.admin.CreateACLs(b.t.Context(), &kafkago.CreateACLsRequest{ACLs: acls}))(b.t)
 	for _, err := range res.Errors {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must.Do(b.t, err)
 	}
 	await(b.t, func() error {
 		res, err := b.admin.DescribeACLs(b.t.Context(), &kafkago.DescribeACLsRequest{Filter: kafkago.ACLFilter{
@@ -249,9 +230,8 @@ func stranger(t *testing.T, b *broker) *tls.Config {
 	t.Helper()
 	dir := t.TempDir()
 	script := fmt.Sprintf(`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=admin -keyout %[1]s/key -out %[1]s/crt`, dir)
-	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command("sh", "-c", script).CombinedOutput()
+	must.That(t, err == nil, "%v\n%s", err, out)
 	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvTLSCert+"="+dir+"/crt", config.EnvTLSKey+"="+dir+"/key")
 	return a.security.TLS
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -44,9 +45,7 @@ func (s *ownServer) dsn() string {
 
 func (s *ownServer) start() {
 	s.t.Helper()
-	if err := s.Start(context.Background()); err != nil {
-		s.t.Error(err)
-	}
+	expect.NoError(s.t, s.Start(context.Background()))
 }
 
 // startNative starts a server that has no container here. It skips the test if servers run in containers,
@@ -63,23 +62,17 @@ func nativeOnly(t *testing.T, err error) {
 	if err != nil && (os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers") {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 func (s *ownServer) stop() {
 	s.t.Helper()
-	if err := s.Stop(context.Background()); err != nil {
-		s.t.Error(err)
-	}
+	expect.NoError(s.t, s.Stop(context.Background()))
 }
 
 func (s *ownServer) kill() {
 	s.t.Helper()
-	if err := s.Kill(); err != nil {
-		s.t.Error(err)
-	}
+	expect.NoError(s.t, s.Kill())
 }
 
 // cluster is three brokers; the first has the id 1.
@@ -91,9 +84,7 @@ func newCluster(t *testing.T, s *config.Servers) (c cluster) {
 	t.Helper()
 	all := must.Get(servers.Brokers(filepath.Join(t.TempDir(), "cluster"), nil, "broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500"))(t)
 	t.Cleanup(func() {
-		if err := servers.KillAll(all...); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, servers.KillAll(all...))
 	})
 	nativeOnly(t, servers.StartAll(t.Context(), all...))
 	for _, b := range all {

@@ -15,6 +15,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 const serviceSecret = "a secret of the real tests"
@@ -45,9 +47,7 @@ func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 		}
 		return nil, fmt.Errorf("%w: on purpose", orderclose.ErrUnavailable)
 	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if down.Load() {
 			panic(http.ErrAbortHandler)
@@ -116,10 +116,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 	down.Store(false)
 	<-played
 	r.settle()
-	if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] == 0 {
-		t.Errorf("closed by path %v: the history is not whole", v.ByPath)
-	}
-	if n := r.count("SELECT COALESCE(SUM(attempts), 0) FROM receipts"); n != 0 {
-		t.Errorf("%d attempts were used up", n)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["pipeline"] != 0 && v.ByPath["sweep"] != 0, "closed by path %v: the history is not whole", v.ByPath)
+	expect.Equal(t, r.count("SELECT COALESCE(SUM(attempts), 0) FROM receipts"), 0, "attempts were used up")
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -78,24 +80,16 @@ func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 // useZone makes the shop's sessions use a time zone.
 func (o *ownTables) useZone(zone string) {
 	o.t.Helper()
-	cfg, err := mysql.ParseDSN(o.servers.DSN)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(o.servers.DSN))(o.t)
 	cfg.Params = map[string]string{"time_zone": "'" + zone + "'"}
-	if o.db, err = sql.Open("mysql", cfg.FormatDSN()); err != nil {
-		o.t.Fatal(err)
-	}
+	o.db = must.Get(sql.Open("mysql", cfg.FormatDSN()))(o.t)
 	o.t.Cleanup(func() { o.db.Close() })
 }
 
 // mayOnlyRead makes the processes use a database user that has SELECT on the shop's tables only.
 func (o *ownTables) mayOnlyRead() {
 	o.t.Helper()
-	cfg, err := mysql.ParseDSN(o.servers.DSN)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(o.servers.DSN))(o.t)
 	user := "oc_" + strings.ToLower(rand.Text()[:16])
 	o.exec("CREATE USER " + user + "@'%'")
 	o.t.Cleanup(func() { o.db.Exec("DROP USER " + user + "@'%'") })
@@ -132,13 +126,10 @@ func (o *ownTables) nothingOfOurs() {
 		"orders in another state":        "SELECT COUNT(*) FROM t_order WHERE state <> ELT(id, 'CLOSED', 'CLOSED', 'WAIT_PAY', 'PAID', 'CLOSED', 'CLOSED', 'CANCELLED', 'PAID', 'CLOSED')",
 		"orders that the old job has no": "SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND id <> 5 AND finish_time <> pay_deadline + INTERVAL ELT(id, 2, 120, 0, 0, 0, -120, 0, 0, 2) SECOND",
 	} {
-		if n := o.count(query); n != 0 {
-			o.t.Errorf("%s: %d", what, n)
-		}
+		expect.Equal(o.t, o.count(query), 0, "%s", what)
 	}
-	if log := o.logs.Tail(1 << 20); strings.Contains(log, "denied") {
-		o.t.Errorf("a process tried to write:\n%s", log)
-	}
+	log := o.logs.Tail(1 << 20)
+	expect.That(o.t, !strings.Contains(log, "denied"), "a process tried to write:\n%s", log)
 	topics := o.cfg.Topics
 	for _, topic := range []string{topics.DeadLetter, topics.Replay, topics.Events} {
 		if _, end, err := o.kafka.Bounds(o.t.Context(), topic, 0); err != nil || end > 0 {
@@ -161,7 +152,5 @@ func (o *ownTables) nothingOfOurs() {
 			return nil
 		})
 	}
-	if err != nil {
-		o.t.Error(err)
-	}
+	expect.NoError(o.t, err)
 }

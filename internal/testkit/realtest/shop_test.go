@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -38,10 +39,7 @@ type shopProcess struct {
 // openCheckout builds the shop and starts it.
 func (r *rig) openCheckout() *shopProcess {
 	r.t.Helper()
-	path, err := checkoutBinary()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	path := must.Get(checkoutBinary())(r.t)
 	s := &shopProcess{rig: r, path: path}
 	s.listen = freeAddress(r.t)
 	s.process = &process.Process{Name: "checkout", Command: func() *exec.Cmd {
@@ -57,9 +55,7 @@ func (r *rig) openCheckout() *shopProcess {
 
 func (s *shopProcess) startShop() {
 	s.t.Helper()
-	if err := s.process.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, s.process.Start())
 }
 
 // dropViews deletes the shop's data in Redis.
@@ -116,9 +112,7 @@ func TestReal_TheShop(t *testing.T) {
 		two := r.openCheckout()
 		twoShops(r, one, two)
 		for _, s := range []*shopProcess{one, two} {
-			if err := s.process.End(syscall.SIGTERM, waitLimit); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, s.process.End(syscall.SIGTERM, waitLimit))
 		}
 	})
 }
@@ -140,9 +134,7 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 			var o checkout.Order
 			s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":%q,"category":"flash-sale","points":7,"items":[{"sku":%q,"quantity":2},{"sku":%q,"quantity":1}]}`,
 				id, id, scenario.SKU(i%skus), scenario.SKU(0)), "create "+id, &o)
-			if o.ID != id || o.SecondsLeft > 2 {
-				t.Errorf("made: %+v", o)
-			}
+			expect.That(t, o.ID == id && o.SecondsLeft <= 2, "made: %+v", o)
 			var p checkout.StartedPayment
 			started := s.ask("POST", "/orders/"+id+"/payments", "", "payment "+id, &p) < 300
 			scenario.At(t.Context(), o.DueAt.Add(wait-time.Second))
@@ -163,9 +155,8 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 				}
 			case i%20 != 0: // the others are left to the pipeline
 				scenario.At(t.Context(), o.DueAt)
-				if s.ask("GET", "/orders/"+id, "", "", &o); o.Status == checkout.Unpaid {
-					t.Errorf("%s is shown unpaid past due: %+v", id, o)
-				}
+				s.ask("GET", "/orders/"+id, "", "", &o)
+				expect.That(t, o.Status != checkout.Unpaid, "%s is shown unpaid past due: %+v", id, o)
 			}
 			mu.Lock()
 			closed = append(closed, id)
@@ -185,18 +176,16 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 	}
 	slices.Sort(paid)
 	for _, id := range r.texts("SELECT id FROM orders WHERE status IN (1, 4)") {
-		if _, told := slices.BinarySearch(paid, id); !told {
-			t.Errorf("%s is paid and nobody was told", id)
-		}
+		_, told := slices.BinarySearch(paid, id)
+		expect.That(t, told, "%s is paid and nobody was told", id)
 	}
 	if n := len(r.texts("SELECT p.order_id FROM checkout_payments p JOIN orders o ON o.id = p.order_id AND o.status = 2" +
 		" JOIN late_payments r ON r.order_id = p.order_id AND r.payment_id = p.payment_id")); n != len(r.texts("SELECT order_id FROM late_payments")) {
 		t.Errorf("%d late payments belong to a closed order and its payment, there are %v", n, r.texts("SELECT order_id FROM late_payments"))
 	}
 	s.awaitTold(len(closed))
-	if few := r.texts("SELECT customer FROM checkout_customers c JOIN orders o ON o.id = c.customer WHERE points <> CASE WHEN o.status = 2 THEN 100 ELSE 93 END"); len(few) > 0 {
-		t.Errorf("points are off of %v", few)
-	}
+	few := r.texts("SELECT customer FROM checkout_customers c JOIN orders o ON o.id = c.customer WHERE points <> CASE WHEN o.status = 2 THEN 100 ELSE 93 END")
+	expect.That(t, len(few) <= 0, "points are off of %v", few)
 	t.Logf("%d paid, closed %v, %d late payments", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM late_payments")))
 }
 
@@ -211,9 +200,8 @@ func (s *shopProcess) awaitTold(n int) {
 		})
 	}
 	told := len(s.texts("SELECT order_id FROM checkout_notifications"))
-	if distinct := len(s.texts("SELECT DISTINCT order_id FROM checkout_notifications")); told != n || distinct != n {
-		s.t.Errorf("%d were told, of %d orders; want %d", told, distinct, n)
-	}
+	distinct := len(s.texts("SELECT DISTINCT order_id FROM checkout_notifications"))
+	expect.That(s.t, told == n && distinct == n, "%d were told, of %d orders; want %d", told, distinct, n)
 }
 
 // dispatch publishes the outbox to the topic while no dispatcher runs.
@@ -233,22 +221,15 @@ func (r *rig) dispatch() {
 
 func (r *rig) texts(query string, args ...any) []string {
 	r.t.Helper()
-	rows, err := r.store.DB().QueryContext(r.t.Context(), query, args...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rows := must.Get(r.store.DB().QueryContext(r.t.Context(), query, args...))(r.t)
 	defer rows.Close()
 	var texts []string
 	for rows.Next() {
 		var text string
-		if err := rows.Scan(&text); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, rows.Scan(&text))
 		texts = append(texts, text)
 	}
-	if err := rows.Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, rows.Err())
 	return texts
 }
 
@@ -278,9 +259,7 @@ func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 			s.ask("GET", "/orders/"+id, "", "", &order)
 			return is("a read past due of "+id, order.Status, checkout.Closing)
 		})
-		if code := s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}); code != 409 {
-			t.Errorf("%s: a payment past due: %d", id, code)
-		}
+		expect.Equal(t, s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}), 409, "%s: a payment past due", id)
 		s.eventually(func() error {
 			s.ask("GET", "/orders/"+id, "", "", &order)
 			return is("the order of which the provider says "+id, order.Status, want)

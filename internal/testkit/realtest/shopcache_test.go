@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -23,9 +24,7 @@ import (
 func (r *rig) giveCouponsBack() {
 	r.t.Helper()
 	_, orders, found := strings.Cut(readFile(r.t, "../../../examples/checkout/topics.yaml"), "\norders:\n")
-	if !found {
-		r.t.Fatal("the example's topics.yaml has no section orders")
-	}
+	must.That(r.t, found, "the example's topics.yaml has no section orders")
 	if strings.HasPrefix(r.servers.DSN, "postgres") {
 		orders = strings.ReplaceAll(orders, "type: datetime, zone: UTC", "type: timestamptz")
 	}
@@ -35,10 +34,7 @@ func (r *rig) giveCouponsBack() {
 // sum returns a counter of the shop, summed over the series that contain each of the labels.
 func (s *shopProcess) sum(name string, labels ...string) (sum float64) {
 	s.t.Helper()
-	res, err := http.Get("http://" + s.listen + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	res := must.Get(http.Get("http://" + s.listen + "/metrics"))(s.t)
 	defer res.Body.Close()
 series:
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
@@ -52,9 +48,7 @@ series:
 			}
 		}
 		n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			s.t.Fatalf("%s: %v", line, err)
-		}
+		must.That(s.t, err == nil, "%s: %v", line, err)
 		sum += n
 	}
 	return sum
@@ -97,9 +91,7 @@ func twoShops(r *rig, one, two *shopProcess) {
 			t.Fatal(err)
 		}
 		var o checkout.Order
-		if code := two.ask("GET", "/orders/"+id, "", "", &o); code != 200 {
-			t.Errorf("%s: the other process answers %d", id, code)
-		}
+		expect.Equal(t, two.ask("GET", "/orders/"+id, "", "", &o), 200, "%s: the other process answers", id)
 	}
 	unknownIDs(two)
 	changesAreSeen(one, two)
@@ -117,9 +109,7 @@ func unknownIDs(s *shopProcess) {
 		for worker := range workers {
 			all.Go(func() {
 				for i := worker; i < ids; i += workers {
-					if code := s.ask("GET", fmt.Sprintf("/orders/unknown-%d-%d", round, i), "", "", &struct{}{}); code != 404 {
-						s.t.Errorf("unknown-%d-%d: %d", round, i, code)
-					}
+					expect.Equal(s.t, s.ask("GET", fmt.Sprintf("/orders/unknown-%d-%d", round, i), "", "", &struct{}{}), 404, "unknown-%d-%d", round, i)
 				}
 			})
 		}
@@ -186,9 +176,7 @@ func closedOnce(one, two *shopProcess) {
 	for range 3 {
 		must.Get(mapped.CloseOrders(t.Context(), orderclose.PathTouch, requests))(t)
 	}
-	if err := back("after repeated closes"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, back("after repeated closes"))
 	readers := []string{checkout.ReaderSMS, checkout.ReaderPoints, checkout.ReaderLogistics}
 	one.eventually(func() error {
 		return is("notices", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders)
@@ -206,7 +194,5 @@ func closedOnce(one, two *shopProcess) {
 	if err := is("notices after repeated events", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders); err != nil {
 		t.Error(err)
 	}
-	if err := is("SMS", len(one.texts("SELECT DISTINCT order_id FROM checkout_notifications WHERE order_id LIKE 'closed-%'")), orders); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, is("SMS", len(one.texts("SELECT DISTINCT order_id FROM checkout_notifications WHERE order_id LIKE 'closed-%'")), orders))
 }

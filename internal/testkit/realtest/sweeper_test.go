@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -35,16 +36,12 @@ func sweepersAlone(t *testing.T, s config.Servers) {
 	go func() { played <- r.shop.Run(t.Context(), time.Now(), steps) }()
 	r.created(200)
 	r.signal("sweeper-1", syscall.SIGKILL)
-	if err := <-played; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-played)
 	r.settle()
 	r.checkWithoutKafka()
 
 	v := r.check()
-	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] > 0 {
-		t.Errorf("closed by %v", v.ByPath)
-	}
+	expect.That(t, v.ByPath["sweep"] != 0 && v.ByPath["pipeline"] <= 0, "closed by %v", v.ByPath)
 	// The lock of a killed process ends with its connection, and the other one asks each second whether a sweep is due.
 	t.Logf("the latest close was %d ms late", r.count("SELECT MAX(lateness_ms) FROM receipts"))
 }
@@ -70,9 +67,7 @@ func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
 	for i := range steps {
 		steps[i].Fate = scenario.Unpublished
 	}
-	if err := r.shop.Run(t.Context(), time.Now(), steps); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, r.shop.Run(t.Context(), time.Now(), steps))
 	r.settle()
 	r.check()
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -29,9 +30,7 @@ func (r *rig) withoutRedis() {
 func (r *rig) missed(n int) {
 	r.t.Helper()
 	for i := range n {
-		if err := r.shop.Orders.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, r.shop.Orders.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil))
 	}
 }
 
@@ -72,13 +71,11 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 			r.start("compensator-2")
 			stop(r)
 			r.untilClosed(400)
-			if v := r.check(); v.ByPath["sweep"] != 400 {
-				t.Errorf("closed %v", v.ByPath)
-			}
+			v := r.check()
+			expect.That(t, v.ByPath["sweep"] == 400, "closed %v", v.ByPath)
 			if strings.HasSuffix(name, "database") {
-				if out, _ := r.cli("doctor"); !strings.Contains(out, "Redis is not used") {
-					t.Errorf("doctor says\n%s", out)
-				}
+				out, _ := r.cli("doctor")
+				expect.That(t, strings.Contains(out, "Redis is not used"), "doctor says\n%s", out)
 			}
 			if strings.HasPrefix(name, "frozen") && !strings.Contains(r.logs.Tail(1<<20), "the lock was lost") {
 				t.Error("it did not notice that its lock was lost")
@@ -98,9 +95,8 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	r.untilClosed(20)
 	r.must("compensate", "--once", "-o", "json")
 	r.untilClosed(200)
-	if v := r.check(); v.ByPath["sweep"] != 200 {
-		t.Errorf("closed %v", v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["sweep"] == 200, "closed %v", v.ByPath)
 }
 
 // Every topic is deleted with its records and recreated. Orders that were not due yet
@@ -133,7 +129,5 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	r.start("relay", "closer")
 	r.untilClosed(n)
 	t.Logf("the latest order closed %d ms late", r.count("SELECT MAX(lateness_ms) FROM receipts"))
-	if pipeline := r.closed(); pipeline != n {
-		t.Errorf("%d of %d were closed by the pipeline, the others by the sweep", pipeline, n)
-	}
+	expect.Equal(t, r.closed(), n, "of %d were closed by the pipeline, the others by the sweep", n)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -118,13 +119,9 @@ func (s tlsServers) environ(user, host string) tlsEnviron {
 func (e tlsEnviron) connect(t *testing.T) clients.Clients {
 	t.Helper()
 	s, err := config.FromEnviron(func(name string) (string, bool) { v, ok := e[name]; return v, ok }, config.EnvDSN, config.EnvRedis)
-	if err != nil {
-		t.Fatalf("%v: %v", e, err)
-	}
+	must.That(t, err == nil, "%v: %v", e, err)
 	c, err := clients.Connect(s, clients.Pool{}, config.Default(), nil)
-	if err != nil {
-		t.Fatalf("%v: %v", e, err)
-	}
+	must.That(t, err == nil, "%v: %v", e, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -200,9 +197,7 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 	env[config.EnvDSN] = strings.Replace(env[config.EnvDSN], "information_schema", "shop", 1)
 	must.Get(root.Store.DB().ExecContext(t.Context(), "CREATE DATABASE shop"))(t)
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	file := filepath.Join(t.TempDir(), "topics.yaml")
 	must.Do(t, os.WriteFile(file, []byte("buckets: [1m]\n"), 0o600))
 	run := func(args ...string) []byte {
@@ -214,9 +209,7 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("orderclose %v: %v\n%s%s", args, err, out, &stderr)
-		}
+		must.That(t, err == nil, "orderclose %v: %v\n%s%s", args, err, out, &stderr)
 		return out
 	}
 	run("migrate")
@@ -229,9 +222,8 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	var left int64
-	if left, err = root.Redis.Exists(t.Context(), config.Default().Compensator.Lock.Key).Result(); err != nil || left != 0 {
-		t.Errorf("the lock was not released: %d, %v", left, err)
-	}
+	left, err = root.Redis.Exists(t.Context(), config.Default().Compensator.Lock.Key).Result()
+	expect.That(t, err == nil && left == 0, "the lock was not released: %d, %v", left, err)
 	var cipher, name string
 	if err := env.connect(t).Store.DB().QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher); err != nil || cipher == "" {
 		t.Errorf("the connection is not encrypted: %v", err)

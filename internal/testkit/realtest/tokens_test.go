@@ -23,6 +23,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -67,15 +68,11 @@ func newProvider(t *testing.T) *provider {
 func (p *provider) sign(t *testing.T, client, audience string) string {
 	now := time.Now()
 	claims, err := json.Marshal(map[string]any{"sub": client, "aud": audience, "iss": p.URL, "iat": now.Unix(), "exp": now.Add(tokenLife).Unix()})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, err)
 	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256","kid":"1"}`)) + "." + base64.RawURLEncoding.EncodeToString(claims)
 	sum := sha256.Sum256([]byte(text))
 	signature, err := rsa.SignPKCS1v15(nil, p.key, crypto.SHA256, sum[:])
-	if err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, err)
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
@@ -92,10 +89,7 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 		"sasl.oauthbearer.jwt.validator.class=org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
 		"sasl.oauthbearer.jwks.endpoint.url=" + p.URL + "/jwks", "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=" + p.URL,
 	})
-	b.grant([]kafkago.ACLEntry{
-		row{"", "Topic", "t", "Read"}.acl(t, "member", ""),
-		row{"", "Group", "g", "Read"}.acl(t, "member", ""),
-	})
+	b.grant([]kafkago.ACLEntry{row{"", "Topic", "t", "Read"}.acl(t, "member", ""), row{"", "Group", "g", "Read"}.acl(t, "member", "")})
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	must.Do(t, apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}))

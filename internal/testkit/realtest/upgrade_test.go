@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -38,12 +39,9 @@ func upgradeAndBack(t *testing.T, s config.Servers, old string) {
 	replace := func(program string) {
 		r.program = program
 		for _, part := range parts {
-			if n := r.process(part).Exits(); n > 0 {
-				t.Errorf("%s ended %d times by itself", part, n)
-			}
-			if err := r.process(part).End(syscall.SIGTERM, waitLimit); err != nil {
-				t.Error(err)
-			}
+			n := r.process(part).Exits()
+			expect.That(t, n <= 0, "%s ended %d times by itself", part, n)
+			expect.NoError(t, r.process(part).End(syscall.SIGTERM, waitLimit))
 			r.start(part)
 			r.created(len(r.shop.Created()) + 20) // orders pass between two replacements
 		}
@@ -59,9 +57,8 @@ func upgradeAndBack(t *testing.T, s config.Servers, old string) {
 	})
 	r.settle()
 	r.drain()
-	if v := r.check(); v.ByPath["pipeline"] == 0 || v.Paid == 0 {
-		t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
-	}
+	v := r.check()
+	expect.That(t, v.ByPath["pipeline"] != 0 && v.Paid != 0, "%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 }
 
 // buildCommit builds the program of a commit of this repository, and returns its path. A clone without the

@@ -27,6 +27,7 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	ordercloseconfig "github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/internal/signed"
@@ -113,32 +114,24 @@ func start(t *testing.T, hold func()) *service {
 		fmt.Fprintf(w, `{"id":%q,"status":%q,"mode":"payment","payment_status":%q}`, id, status[id], map[string]string{"cs_paid": "paid", "cs_open": "unpaid"}[id])
 	}))
 	t.Cleanup(provider.Close)
-	db, err := sql.Open("sqlite", "file:"+strings.ReplaceAll(t.Name(), "/", "")+"?mode=memory")
-	must.Do(t, err)
+	db := must.Get(sql.Open("sqlite", "file:"+strings.ReplaceAll(t.Name(), "/", "")+"?mode=memory"))(t)
 	t.Cleanup(func() { db.Close() })
 	db.SetMaxOpenConns(1)
-	if _, err := db.Exec(`CREATE TABLE order_payments (order_id TEXT, reference TEXT, started_at TIMESTAMP);
+	must.Get(db.Exec(`CREATE TABLE order_payments (order_id TEXT, reference TEXT, started_at TIMESTAMP);
 		INSERT INTO order_payments VALUES ('open', 'cs_open', 0), ('paid', 'cs_paid', 0), ('starting', NULL, 0), ('at paypal', '5O190127TN364715T', 0),
-			('at alipay', 'alipay:ORDER17A:1767225600', 0), ('at wechat pay', 'wechatpay:ORDER17A:1767225600', 0)`); err != nil {
-		t.Fatal(err)
-	}
-	c, err := readConfig(write(t, "payments.yaml", documented(t)))
-	must.Do(t, err)
-	s, err := newService(c, secrets, db, to{provider}, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	must.Do(t, err)
+			('at alipay', 'alipay:ORDER17A:1767225600', 0), ('at wechat pay', 'wechatpay:ORDER17A:1767225600', 0)`))(t)
+	c := must.Get(readConfig(write(t, "payments.yaml", documented(t))))(t)
+	s := must.Get(newService(c, secrets, db, to{provider}, slog.New(slog.NewTextHandler(io.Discard, nil))))(t)
 	return s
 }
 
 // documented returns the configuration of docs/payments.md, with secrets in files that exist.
 func documented(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/payments.md")
-	must.Do(t, err)
+	page := must.Get(os.ReadFile("../../../docs/payments.md"))(t)
 	_, rest, _ := strings.Cut(string(page), "```yaml\n# payments.yaml\n")
 	text, _, ok := strings.Cut(rest, "```")
-	if !ok {
-		t.Fatal("docs/payments.md has no payments.yaml")
-	}
+	must.That(t, ok, "docs/payments.md has no payments.yaml")
 	shop, provider := privateText(shopKey), publicText(providerKey)
 	return regexp.MustCompile(`/run/secrets/\S+`).ReplaceAllStringFunc(text, func(name string) string {
 		switch {
@@ -172,22 +165,18 @@ func publicText(key *rsa.PrivateKey) string {
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	resp, err := http.Get(url)
-	must.Do(t, err)
+	resp := must.Get(http.Get(url))(t)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	must.Do(t, err)
+	body := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(body)
 }
 
 func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 	s := start(t, func() {})
-	handler, err := s.handler()
-	must.Do(t, err)
+	handler := must.Get(s.handler())(t)
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL + "/orderclose/payments", Secrets: secrets})
-	must.Do(t, err)
+	closer := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL + "/orderclose/payments", Secrets: secrets}))(t)
 	defer closer.Close()
 	ids := []string{"open", "paid", "starting", "idle", "at paypal", "at alipay", "at wechat pay"}
 	got, err := closer.Ask(t.Context(), ids)
@@ -200,8 +189,7 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 			t.Errorf("Cancel: %v (-want +got):\n%s", err, diff)
 		}
 	}
-	stranger, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: []string{strings.Repeat("x", 32)}})
-	must.Do(t, err)
+	stranger := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: []string{strings.Repeat("x", 32)}}))(t)
 	defer stranger.Close()
 	if _, err := stranger.Canceler().Cancel(t.Context(), ids); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("with another secret: %v", err)
@@ -216,23 +204,19 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 		`orderclose_payments_call_duration_seconds_count{code="200",method="post",provider="alipay"} 4`,
 		`orderclose_payments_call_duration_seconds_count{code="204",method="post",provider="wechatpay"} 2`,
 	} {
-		if !strings.Contains(text, want+"\n") {
-			t.Errorf("the metrics do not have %s", want)
-		}
+		expect.That(t, strings.Contains(text, want+"\n"), "the metrics do not have %s", want)
 	}
 }
 
 func TestService_SaysWhetherItIsReady(t *testing.T) {
 	s := start(t, func() {})
-	handler, err := s.handler()
-	must.Do(t, err)
+	handler := must.Get(s.handler())(t)
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	want := func(when, path string, status int) {
 		t.Helper()
-		if got, body := get(t, server.URL+path); got != status {
-			t.Errorf("%s: %s is %d: %s", when, path, got, body)
-		}
+		got, body := get(t, server.URL+path)
+		expect.That(t, got == status, "%s: %s is %d: %s", when, path, got, body)
 	}
 	want("at first", "/-/ready", 200)
 	s.stopping.Store(true)
@@ -247,13 +231,11 @@ func TestService_SaysWhetherItIsReady(t *testing.T) {
 func TestService_AnswersTheLastQuestionsBeforeItStops(t *testing.T) {
 	asked, answer := make(chan bool), make(chan bool)
 	s := start(t, func() { asked <- true; <-answer })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	served, got := make(chan error), make(chan error)
 	go func() { served <- s.serve(ctx, listener) }()
-	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: "http://" + listener.Addr().String(), Secrets: secrets})
-	must.Do(t, err)
+	closer := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: "http://" + listener.Addr().String(), Secrets: secrets}))(t)
 	defer closer.Close()
 	go func() {
 		answers, err := closer.Canceler().Cancel(t.Context(), []string{"open"})
@@ -270,12 +252,8 @@ func TestService_AnswersTheLastQuestionsBeforeItStops(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	answer <- true
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-got)
+	expect.NoError(t, <-served)
 }
 
 func TestAsk_PrintsTheAnswer(t *testing.T) {
@@ -287,9 +265,8 @@ func TestAsk_PrintsTheAnswer(t *testing.T) {
 		"starting": "order starting: 1 payment without a reference (being opened, or the shop crashed): unknown\n",
 	} {
 		var out bytes.Buffer
-		if err := s.printAnswer(t.Context(), order, &out); err != nil || out.String() != want {
-			t.Errorf("%v, %q, want %q", err, out.String(), want)
-		}
+		err := s.printAnswer(t.Context(), order, &out)
+		expect.That(t, err == nil && out.String() == want, "%v, %q, want %q", err, out.String(), want)
 	}
 	if got, want := describe([]string{"cs_1", "", "cs_2", ""}), `2 payments ["cs_1" "cs_2"] and 2 payments without a reference (being opened, or the shop crashed)`; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -301,9 +278,7 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 	private, public := write(t, "private", privateText(shopKey)), write(t, "public", publicText(providerKey))
 	good := "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: " + key + "}\n"
 	c, err := readConfig(write(t, "payments.yaml", good))
-	if err != nil || c.Listen != defaultListen || c.Stripe.key != "sk_test_x" || c.Stripe.Authorized != authorizedRelease {
-		t.Errorf("%+v, %v", c, err)
-	}
+	expect.That(t, err == nil && c.Listen == defaultListen && c.Stripe.key == "sk_test_x" && c.Stripe.Authorized == authorizedRelease, "%+v, %v", c, err)
 	live, restricted := write(t, "live", "sk_live_x"), write(t, "restricted", "rk_live_x")
 	at := func(key, url string) string {
 		return "query: x\nstripe: {authorized: release, key_file: " + key + ", url: \"" + url + "\"}\n"
@@ -348,9 +323,7 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 		"key file without it": {"query: x\nstripe: {key_file: " + empty + "}\n", "is empty; write the secret into it"},
 	} {
 		_, err := readConfig(write(t, "payments.yaml", row.text))
-		if err == nil || !strings.Contains(err.Error(), row.says) || strings.Contains(err.Error(), "main.") {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), row.says) && !strings.Contains(err.Error(), "main."), "%s: %v", name, err)
 	}
 }
 
@@ -364,14 +337,12 @@ func TestNewService_AsksTheServerOfTheURL(t *testing.T) {
 	defer server.Close()
 	c, err := readConfig(write(t, "payments.yaml", "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: "+write(t, "key", "sk_test_x")+", url: "+server.URL+"/}\n"))
 	must.Do(t, err)
-	db, err := sql.Open("sqlite", "file:url?mode=memory")
-	must.Do(t, err)
+	db := must.Get(sql.Open("sqlite", "file:url?mode=memory"))(t)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	must.Get(db.Exec("CREATE TABLE c (a TEXT, b TEXT); INSERT INTO c VALUES ('open', 'cs_1')"))(t)
 	var log bytes.Buffer
-	s, err := newService(c, secrets, db, http.DefaultTransport, slog.New(slog.NewTextHandler(&log, nil)))
-	must.Do(t, err)
+	s := must.Get(newService(c, secrets, db, http.DefaultTransport, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	answers, err := s.provider.Ask(t.Context(), []string{"open"})
 	if err != nil || answers[0] != payment.Unpaid || asked != "/v1/checkout/sessions/cs_1" || !strings.Contains(log.String(), server.URL) {
 		t.Errorf("%s, %v, asked %s; the log is %s", answers, err, asked, log.String())
@@ -382,11 +353,8 @@ func TestRun_SaysWhatIsMissing(t *testing.T) {
 	file := write(t, "payments.yaml", "query: SELECT 1\nstripe: {authorized: release, key_file: "+write(t, "key", "sk_test_x")+"}\n")
 	variables := map[string]string{"ORDERCLOSE_DB_DSN": "user:password@tcp(127.0.0.1:1)/shop", "ORDERCLOSE_PAYMENT_SECRET": secrets[0]}
 	for name, row := range map[string]struct {
-		args   []string
-		unset  string
-		dsn    string
-		says   string
-		hidden string
+		args                     []string
+		unset, dsn, says, hidden string
 	}{
 		"no file":     {args: []string{"-config", "/nowhere.yaml"}, says: "/nowhere.yaml"},
 		"argument":    {args: []string{"-config", file, "ask"}, says: `unexpected argument "ask"`},

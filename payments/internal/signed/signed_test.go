@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
@@ -40,13 +41,10 @@ type forms struct {
 
 func keyForms(t *testing.T, key *rsa.PrivateKey) (f forms) {
 	t.Helper()
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	must.Do(t, err)
-	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	must.Do(t, err)
+	pkcs8 := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
+	public := must.Get(x509.MarshalPKIXPublicKey(&key.PublicKey))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(17), Subject: pkix.Name{CommonName: "Tenpay.com Root CA"}}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must.Do(t, err)
+	certificate := must.Get(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
 	pkcs1 := x509.MarshalPKCS1PrivateKey(key)
 	return forms{
 		text("RSA PRIVATE KEY", pkcs1), text("PRIVATE KEY", pkcs8), base64.StdEncoding.EncodeToString(pkcs1), base64.StdEncoding.EncodeToString(pkcs8),
@@ -56,8 +54,7 @@ func keyForms(t *testing.T, key *rsa.PrivateKey) (f forms) {
 
 func newKey(t *testing.T, bits int) *rsa.PrivateKey {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, bits)
-	must.Do(t, err)
+	key := must.Get(rsa.GenerateKey(rand.Reader, bits))(t)
 	return key
 }
 
@@ -67,11 +64,8 @@ func TestKeys_SignAndVerify(t *testing.T) {
 	for i, private := range []string{s.pkcs1, s.pkcs8, s.base64PKCS1, s.base64PKCS8, s.base64PKCS8[:64] + "\r\n" + s.base64PKCS8[64:]} {
 		for j, public := range []string{p.public, p.publicPKCS1, p.certificate, p.base64PublicText} {
 			ours, err := signed.NewKeys("a", private, "b", public)
-			if err != nil {
-				t.Fatalf("%d, %d: %v", i, j, err)
-			}
-			theirs, err := signed.NewKeys("a", p.pkcs8, "b", s.public)
-			must.Do(t, err)
+			must.That(t, err == nil, "%d, %d: %v", i, j, err)
+			theirs := must.Get(signed.NewKeys("a", p.pkcs8, "b", s.public))(t)
 			request, err := ours.Sign("question")
 			if err != nil || !theirs.Verify("question", request) || theirs.Verify("question.", request) || theirs.Verify("question", "?") {
 				t.Errorf("%d, %d: the signature of a request, %v", i, j, err)
@@ -87,12 +81,9 @@ func TestKeys_SignAndVerify(t *testing.T) {
 func TestKeys_SayWhatIsWrong(t *testing.T) {
 	rsaKey, short := newKey(t, 2048), newKey(t, 1024)
 	good, other, weak := keyForms(t, rsaKey), keyForms(t, newKey(t, 2048)), keyForms(t, short)
-	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must.Do(t, err)
-	ecPrivate, err := x509.MarshalPKCS8PrivateKey(ec)
-	must.Do(t, err)
-	ecPublic, err := x509.MarshalPKIXPublicKey(&ec.PublicKey)
-	must.Do(t, err)
+	ec := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	ecPrivate := must.Get(x509.MarshalPKCS8PrivateKey(ec))(t)
+	ecPublic := must.Get(x509.MarshalPKIXPublicKey(&ec.PublicKey))(t)
 	for name, row := range map[string]struct{ private, public, says string }{
 		"no private key":           {"", other.public, "private: it is no private RSA key"},
 		"not PEM":                  {"hunter2, not a key", other.public, "private: it is neither PEM"},
@@ -112,9 +103,7 @@ func TestKeys_SayWhatIsWrong(t *testing.T) {
 		"own public key":           {good.pkcs8, good.public, "public: it is your own public key"},
 	} {
 		_, err := signed.NewKeys("private", row.private, "public", row.public)
-		if err == nil || !strings.HasPrefix(err.Error(), row.says) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err != nil && strings.HasPrefix(err.Error(), row.says) && !strings.Contains(err.Error(), "hunter2"), "%s: %v", name, err)
 	}
 }
 
@@ -148,9 +137,7 @@ func testParseTrade(t *testing.T) {
 		"pay:" + strings.Repeat("7", 65): {},
 	} {
 		trade, err := signed.ParseTrade("pay", reference)
-		if trade.Number != want.number || (err == nil) != (want.number != "") {
-			t.Errorf("%q: %q, %v", reference, trade.Number, err)
-		}
+		expect.That(t, trade.Number == want.number && (err == nil) == (want.number != ""), "%q: %q, %v", reference, trade.Number, err)
 		if err != nil {
 			continue
 		}
@@ -177,8 +164,7 @@ func TestDo_FailsAsUnavailable(t *testing.T) {
 	}))
 	defer server.Close()
 	get := func(path string) (*http.Response, []byte, error) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-		must.Do(t, err)
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil))(t)
 		return signed.Do(signed.Client(nil), request)
 	}
 	for _, path := range []string{"/long", "/cut"} {
@@ -197,12 +183,10 @@ func TestDo_FailsAsUnavailable(t *testing.T) {
 
 func TestDo_EndsAfterTheLimitOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil)
-		must.Do(t, err)
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil))(t)
 		began := time.Now()
 		var u *payments.Unavailable
-		if _, _, err := signed.Do(signed.Client(apitest.Hanging{}), request); !errors.As(err, &u) || time.Since(began) != payments.CallLimit {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
+		_, _, err := signed.Do(signed.Client(apitest.Hanging{}), request)
+		expect.That(t, errors.As(err, &u) && time.Since(began) == payments.CallLimit, "%v after %v", err, time.Since(began))
 	})
 }
