@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -74,15 +75,22 @@ func (p *passwords) check(name, password string) *Refusal {
 	if known, _ := file.accepted.Load(name); known == sum { // meanwhile, by another request of the browser
 		return nil
 	}
-	hash, known := file.users[name]
-	if !known { // takes as long as for a known name, so that names cannot be probed
-		hash = slices.Collect(maps.Values(file.users))[0]
-	}
+	hash, known := file.hashOf(name)
 	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !known {
 		return wrongLogin
 	}
 	file.accepted.Store(name, sum)
 	return nil
+}
+
+// hashOf returns the hash of a user. For an unknown name it returns one of the largest cost, so that its check takes
+// no less time than that of a user, and names cannot be probed.
+func (c *webConfig) hashOf(name string) (hash string, known bool) {
+	if hash, known = c.users[name]; !known {
+		cost := func(a, b string) int { return cmp.Compare(a[4:6], b[4:6]) } // $2y$10$…
+		hash = slices.MaxFunc(slices.Collect(maps.Values(c.users)), cost)
+	}
+	return hash, known
 }
 
 const (

@@ -68,6 +68,16 @@ func TestPasswords_AcceptTheUsersOfTheFile(t *testing.T) {
 	}
 }
 
+func TestPasswords_AnUnknownNameCostsAsMuchAsTheCostliestUser(t *testing.T) {
+	boss := string(must.Get(bcrypt.GenerateFromPassword([]byte("hunter2"), bcrypt.MinCost+2))(t))
+	p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "a")+", ben: "+bcryptOf(t, "b")+", boss: "+boss+", cid: "+bcryptOf(t, "c")+", dan: "+bcryptOf(t, "d"))
+	for range 20 { // the order of a map is random
+		if hash, known := p.file.get().hashOf("eve"); hash != boss || known {
+			t.Fatalf("hash %q, known %v; want that of boss", hash, known)
+		}
+	}
+}
+
 // A check of bcrypt costs 50 ms: the requests of an open page must not.
 func TestPasswords_AreCheckedOnceUntilTheFileChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
