@@ -23,6 +23,9 @@ import (
 // time, so that logins cost at most one core.
 const slotTimeout = 5 * time.Second
 
+// maxPassword is how many bytes of a password bcrypt reads. It ignores those behind them.
+const maxPassword = 72
+
 // passwords is the method of users with basic auth.
 type passwords struct {
 	settings config.Console
@@ -76,7 +79,7 @@ func (p *passwords) check(name, password string) *Refusal {
 		return nil
 	}
 	hash, known := file.hashOf(name)
-	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !known {
+	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !known || len(password) > maxPassword {
 		return wrongLogin
 	}
 	file.accepted.Store(name, sum)

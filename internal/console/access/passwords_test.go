@@ -68,6 +68,16 @@ func TestPasswords_AcceptTheUsersOfTheFile(t *testing.T) {
 	}
 }
 
+func TestPasswords_MoreBytesThanBcryptReadsAreRefused(t *testing.T) {
+	longest := strings.Repeat("x", 72)
+	p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, longest))
+	for password, want := range map[string]Reason{longest: "", longest + "y": "wrong_login", strings.Repeat("x", 73): "wrong_login"} {
+		if got := ask(p, "ann", password); got != want {
+			t.Errorf("%d bytes are refused with %q, want %q", len(password), got, want)
+		}
+	}
+}
+
 func TestPasswords_AnUnknownNameCostsAsMuchAsTheCostliestUser(t *testing.T) {
 	boss := string(must.Get(bcrypt.GenerateFromPassword([]byte("hunter2"), bcrypt.MinCost+2))(t))
 	p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "a")+", ben: "+bcryptOf(t, "b")+", boss: "+boss+", cid: "+bcryptOf(t, "c")+", dan: "+bcryptOf(t, "d"))
