@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -208,7 +207,7 @@ func (e *environment) value(name string) string {
 		e.fail(fmt.Errorf("%s and %s_FILE are both set; unset one", name, name))
 		return ""
 	}
-	data, err := readFile(file)
+	data, err := readFile(file, MaxSecret)
 	if err != nil {
 		e.fail(fmt.Errorf("%s_FILE names a file that cannot be read: %w; mount the secret there or unset the variable", name, err))
 		return ""
@@ -239,10 +238,10 @@ func (s Servers) Format(f fmt.State, _ rune) {
 		strings.Join(s.Brokers, ","), s.Kafka, setOrNot(s.DSN), setOrNot(s.RedisURL), s.Listen, s.Release)
 }
 
-// readFile reads a file that a variable names. The error does not quote the name: the variable
+// readFile reads a file of at most limit bytes that a variable names. The error does not quote the name: the variable
 // may have the secret itself by mistake.
-func readFile(name string) ([]byte, error) {
-	data, err := os.ReadFile(name)
+func readFile(name string, limit int64) ([]byte, error) {
+	data, err := ReadFile(name, limit)
 	if wrapped, ok := errors.AsType[*fs.PathError](err); ok {
 		err = wrapped.Err //mutant:secret-quoted
 	}

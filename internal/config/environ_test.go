@@ -99,6 +99,8 @@ func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
 func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	write(t, empty, "\n")
+	large := filepath.Join(t.TempDir(), "large")
+	write(t, large, strings.Repeat("hunter2 ", 8<<10)+"x")
 	for _, row := range []struct {
 		env  environ
 		want string
@@ -115,6 +117,8 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: no such file or directory; mount the secret there or unset the variable"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": empty},
 			"ORDERCLOSE_DB_DSN_FILE: the file " + empty + " is empty; write the value into it"},
+		{environ{"ORDERCLOSE_DB_DSN_FILE": large},
+			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: it is larger than 64 KiB; mount the secret there or unset the variable"},
 		{environ{"ORDERCLOSE_RELEASE_URL": "hunter2"},
 			"ORDERCLOSE_RELEASE_URL is not a URL of http or https; write it such as https://stock.internal/release"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1,hunter2"},
