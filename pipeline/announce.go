@@ -82,7 +82,7 @@ func (a *App) setDelays(p *wire.Process, roles []Role) bool {
 		return false
 	}
 	p.Delays, p.File = now, ""
-	if data, err := os.ReadFile(a.o.TopicsFile); err == nil {
+	if data, err := config.ReadFile(a.o.TopicsFile, config.MaxFile); err == nil {
 		p.File = fmt.Sprintf("%x", sha256.Sum256(data))[:10]
 	}
 	return true

@@ -18,7 +18,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -166,7 +165,7 @@ func Load(path string) (*Config, error) {
 
 // readTopics returns the content of a topics.yaml. It may return an error with a part of the content.
 func readTopics(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path, MaxFile)
 	if err != nil {
 		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -179,6 +180,18 @@ func TestLoad_NamesTheMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	_, err := config.Load(path)
 	expect.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), path), "got %v", err)
+}
+
+func TestLoad_RefusesAFileThatIsTooLarge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "topics.yaml")
+	text := string(must.Get(os.ReadFile(shipped))(t))
+	text += strings.Repeat("#", 1<<20-len(text))
+	write(t, path, text)
+	must.Get(config.Load(path))(t)
+	write(t, path, text+"#")
+	if _, err := config.Load(path); err == nil || err.Error() != "read the configuration: read "+path+": it is larger than 1024 KiB; pass the path of topics.yaml" {
+		t.Errorf("one byte more: %v", err)
+	}
 }
 
 func parse(t *testing.T, text string) *config.Config {

@@ -77,10 +77,7 @@ var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_
 // part of the program reads, with the variable that was probably meant. environ has the form of
 // os.Environ. The lines hold no values.
 func UnknownVariables(environ []string) (lines []string) {
-	var known []string // the variables that are read
-	note := func(name string) (string, bool) { known = append(known, name); return "", false }
-	_, _ = FromEnviron(note)
-	_, _ = ConsoleFromEnviron(note)
+	known := knownVariables()
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "ORDERCLOSE_") || slices.Contains(known, name) || ofKubernetes.MatchString(name) {
@@ -91,6 +88,34 @@ func UnknownVariables(environ []string) (lines []string) {
 			line += "; did you mean " + meant + "?"
 		}
 		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// knownVariables returns the variables that are read.
+func knownVariables() (known []string) {
+	note := func(name string) (string, bool) { known = append(known, name); return "", false }
+	_, _ = FromEnviron(note)
+	_, _ = ConsoleFromEnviron(note)
+	return known
+}
+
+// notSecret matches variables that name files without secrets.
+var notSecret = regexp.MustCompile(`_(BROKERS|CA|CERT)_FILE$`)
+
+// OpenSecrets returns a line for each variable of environ that names a file with a secret which every user of
+// the machine may read or write. environ has the form of os.Environ. The lines hold no values.
+func OpenSecrets(environ []string) (lines []string) {
+	known := knownVariables()
+	for _, entry := range environ {
+		name, file, _ := strings.Cut(entry, "=")
+		if !strings.HasSuffix(name, "_FILE") || notSecret.MatchString(name) || !slices.Contains(known, name) {
+			continue
+		}
+		if info, err := os.Stat(file); err == nil && info.Mode()&0o006 != 0 {
+			lines = append(lines, fmt.Sprintf("%s names a file of mode %#o: every user of the machine may read or write it; chmod o= FILE", name, info.Mode().Perm()))
+		}
 	}
 	slices.Sort(lines)
 	return lines
@@ -208,7 +233,7 @@ func (e *environment) value(name string) string {
 		e.fail(fmt.Errorf("%s and %s_FILE are both set; unset one", name, name))
 		return ""
 	}
-	data, err := readFile(file)
+	data, err := readFile(file, MaxSecret)
 	if err != nil {
 		e.fail(fmt.Errorf("%s_FILE names a file that cannot be read: %w; mount the secret there or unset the variable", name, err))
 		return ""
@@ -239,10 +264,10 @@ func (s Servers) Format(f fmt.State, _ rune) {
 		strings.Join(s.Brokers, ","), s.Kafka, setOrNot(s.DSN), setOrNot(s.RedisURL), s.Listen, s.Release)
 }
 
-// readFile reads a file that a variable names. The error does not quote the name: the variable
+// readFile reads a file of at most limit bytes that a variable names. The error does not quote the name: the variable
 // may have the secret itself by mistake.
-func readFile(name string) ([]byte, error) {
-	data, err := os.ReadFile(name)
+func readFile(name string, limit int64) ([]byte, error) {
+	data, err := ReadFile(name, limit)
 	if wrapped, ok := errors.AsType[*fs.PathError](err); ok {
 		err = wrapped.Err //mutant:secret-quoted
 	}

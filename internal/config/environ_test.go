@@ -70,6 +70,29 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 	}
 }
 
+func TestOpenSecrets_AreFilesThatOtherUsersMayReadOrWrite(t *testing.T) {
+	file := func(mode os.FileMode) string {
+		path := filepath.Join(t.TempDir(), "file")
+		write(t, path, "hunter2")
+		must.Do(t, os.Chmod(path, mode))
+		return path
+	}
+	got := config.OpenSecrets([]string{
+		"ORDERCLOSE_DB_DSN_FILE=" + file(0o666), "ORDERCLOSE_KAFKA_TLS_KEY_FILE=" + file(0o604), "ORDERCLOSE_REDIS_URL_FILE=" + file(0o602),
+		"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE=" + file(0o640), "ORDERCLOSE_PAYMENT_SECRET_FILE=" + file(0o400), "ORDERCLOSE_HTTP_SECRET_FILE=/no/such",
+		"ORDERCLOSE_KAFKA_BROKERS_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CA_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CERT_FILE=" + file(0o644),
+		"ORDERCLOSE_NO_SUCH_FILE=" + file(0o666), "ORDERCLOSE_DB_DSN=" + file(0o666), "OTHER_FILE=" + file(0o666),
+	})
+	want := []string{
+		"ORDERCLOSE_DB_DSN_FILE names a file of mode 0666: every user of the machine may read or write it; chmod o= FILE",
+		"ORDERCLOSE_KAFKA_TLS_KEY_FILE names a file of mode 0604: every user of the machine may read or write it; chmod o= FILE",
+		"ORDERCLOSE_REDIS_URL_FILE names a file of mode 0602: every user of the machine may read or write it; chmod o= FILE",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
 	got, err := config.FromEnviron(environ{"ORDERCLOSE_DB_DSN": "", "ORDERCLOSE_DB_DSN_FILE": ""}.lookup)
 	want := config.Servers{Listen: "127.0.0.1:9464"}
@@ -94,6 +117,8 @@ func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
 func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	write(t, empty, "\n")
+	large := filepath.Join(t.TempDir(), "large")
+	write(t, large, strings.Repeat("hunter2 ", 8<<10)+"x")
 	for _, row := range []struct {
 		env  environ
 		want string
@@ -108,6 +133,8 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 		{environ{"ORDERCLOSE_DB_DSN_FILE": "user:hunter2@tcp(db:3306)/shop"},
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: no such file or directory; mount the secret there or unset the variable"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": empty}, "ORDERCLOSE_DB_DSN_FILE: the file " + empty + " is empty; write the value into it"},
+		{environ{"ORDERCLOSE_DB_DSN_FILE": large},
+			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: it is larger than 64 KiB; mount the secret there or unset the variable"},
 		{environ{"ORDERCLOSE_RELEASE_URL": "hunter2"}, "ORDERCLOSE_RELEASE_URL is not a URL of http or https; write it such as https://stock.internal/release"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1,hunter2"},
 			"ORDERCLOSE_KAFKA_BROKERS: entry 2 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},

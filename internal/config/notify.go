@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"unicode"
@@ -60,7 +59,7 @@ const (
 // LoadNotify reads and checks the file at path. It does not read the files that this file names.
 // The error is of type Problems if the file can be read and is wrong.
 func LoadNotify(path string) (*Notify, error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the receivers: %w; pass the path of notify.yaml", err)
 	}
@@ -185,7 +184,7 @@ func expression(to **regexp.Regexp) parser {
 // ReadSecret returns the content of a file that holds a URL or a secret, without the newline that
 // editors add. Its errors name the file and never quote the content.
 func ReadSecret(file string) (string, error) {
-	data, err := os.ReadFile(file)
+	data, err := ReadFile(file, MaxSecret)
 	switch value := strings.TrimRight(string(data), "\r\n"); {
 	case err != nil:
 		return "", fmt.Errorf("%w; mount the secret there", err)

@@ -105,7 +105,7 @@ func (f tlsFiles) trust(c *tls.Config, file string) error {
 	if file == "" {
 		return nil
 	}
-	pem, err := readFile(file)
+	pem, err := readFile(file, MaxFile)
 	if err != nil {
 		return fmt.Errorf("%s names a file that cannot be read: %w; mount the certificate there or unset the variable", f.ca, err)
 	}
@@ -121,7 +121,7 @@ func (f tlsFiles) trust(c *tls.Config, file string) error {
 // returns the last matching pair.
 func (f tlsFiles) pair(certFile, keyFile string) (func() *tls.Certificate, error) {
 	for _, v := range []struct{ name, file string }{{f.cert, certFile}, {f.key, keyFile}} {
-		if _, err := readFile(v.file); err != nil {
+		if _, err := readFile(v.file, MaxFile); err != nil {
 			return nil, fmt.Errorf("%s names a file that cannot be read: %w; mount it there or unset the variable", v.name, err)
 		}
 	}
@@ -200,7 +200,7 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 	case len(command) > 0:
 		s.Token = login.TokenFromCommand(command)
 	case file != "":
-		if _, err := readFile(file); err != nil {
+		if _, err := readFile(file, MaxSecret); err != nil {
 			e.fail(fmt.Errorf("%s names a file that cannot be read: %w; mount the token there", EnvSASLTokenFile, err))
 		}
 		s.Token = login.TokenFromFile(file)

@@ -36,7 +36,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -84,7 +83,7 @@ type Console struct {
 	letters   *deadletters.Catalog // nil: no Kafka
 	following sync.WaitGroup       // of letters and of the history
 	plans     *plans
-	live      atomic.Int64 // the number of open live updates
+	live      liveCount
 	first     firstSeen
 }
 

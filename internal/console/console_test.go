@@ -304,6 +304,58 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	read(`data-state="urgent"`)
 }
 
+func TestLive_OneUserDoesNotTakeTheUpdatesOfOthers(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	open := func(user string) int {
+		req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live?page=now", nil))(t)
+		req.Header.Set("X-User", user)
+		res := must.Get(http.DefaultClient.Do(req))(t)
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res.StatusCode
+	}
+	for n := range 20 {
+		if code := open("vic"); code != http.StatusOK {
+			t.Fatalf("page %d of a user: %d", n+1, code)
+		}
+	}
+	if code := open("vic"); code != http.StatusServiceUnavailable {
+		t.Errorf("page 21 of a user: %d", code)
+	}
+	if code := open("ann"); code != http.StatusOK {
+		t.Errorf("the first page of another user: %d", code)
+	}
+}
+
+func TestLiveCount_EndedUpdatesLeaveTheirPlace(t *testing.T) {
+	var l liveCount
+	for range maxLive {
+		if !l.begin("") {
+			t.Fatal("users without an identity are limited before all are")
+		}
+	}
+	if l.begin("ann") {
+		t.Error("more than maxLive updates are on")
+	}
+	for range maxLive {
+		l.end("")
+	}
+	for range 2 {
+		for range maxLiveOfUser {
+			if !l.begin("ann") {
+				t.Fatal("ended updates count")
+			}
+		}
+		for range maxLiveOfUser {
+			l.end("ann")
+		}
+	}
+	if l.all != 0 || len(l.users) != 0 {
+		t.Errorf("after the last update: %d in all, users %v", l.all, l.users)
+	}
+}
+
 func TestBasePath_IsInEveryLink(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Settings.BasePath = "/tools/orderclose" })
 	for _, path := range []string{"/", "/order", "/delays"} {

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/console/access"
 )
 
 // The values of page.Live. The page Now gets new values every 5 s at most; a plan shows its progress.
@@ -14,8 +17,43 @@ const (
 	planInterval = time.Second
 )
 
-// maxLive bounds how many pages get live updates at once. Others are told to reload.
-const maxLive = 200
+// maxLive bounds how many pages get live updates at once, and maxLiveOfUser how many of them have one user.
+// Other pages are told to reload. The tabs of a browser share one update.
+const (
+	maxLive       = 200
+	maxLiveOfUser = 20
+)
+
+// liveCount counts the live updates that are on. The zero value is ready. It is safe for concurrent use.
+type liveCount struct {
+	mu    sync.Mutex
+	all   int
+	users map[string]int // by name; those without an identity have the name ""
+}
+
+// begin reports whether one more live update of the user may begin. If so, the caller calls end.
+func (l *liveCount) begin(user string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all >= maxLive || user != "" && l.users[user] >= maxLiveOfUser {
+		return false
+	}
+	if l.users == nil {
+		l.users = map[string]int{}
+	}
+	l.all++
+	l.users[user]++
+	return true
+}
+
+func (l *liveCount) end(user string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if l.users[user]--; l.users[user] == 0 {
+		delete(l.users, user)
+	}
+}
 
 // livePage returns the page whose changes are asked for, as it is now.
 func (c *Console) livePage(r *http.Request) (page, bool) {
@@ -36,12 +74,12 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
 		c.serveNotFound(w, r)
 		return
 	}
-	if c.live.Add(1) > maxLive {
-		c.live.Add(-1)
+	user := access.From(r.Context()).Name
+	if !c.live.begin(user) {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
 	}
-	defer c.live.Add(-1)
+	defer c.live.end(user)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx collects events before it sends them

@@ -160,7 +160,9 @@ func (c *Control) add(r wire.RawRecord) {
 	switch string(m.Key) {
 	case wire.KeyPause:
 		if pause, err := wire.DecodePause(m.Value); err == nil {
-			if lasts := pause.Until.Sub(pause.CreatedAt); !m.Appended.IsZero() { // the operator's clock may be wrong
+			// Every process may write to the topic, so the record does not decide alone when the pause ends.
+			lasts := min(pause.Until.Sub(pause.CreatedAt), wire.MaxPause)
+			if !m.Appended.IsZero() { // the operator's clock may be wrong
 				pause.CreatedAt, pause.Until = m.Appended.UTC(), m.Appended.UTC().Add(lasts)
 			}
 			c.pauses[pause.Path] = pause

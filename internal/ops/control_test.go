@@ -128,6 +128,20 @@ func TestControl_ReadsEachRecordOnce(t *testing.T) {
 	})
 }
 
+func TestControl_PauseEndsADayAfterItsRecordAtTheLatest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &controlLog{}
+		c := NewControl(log, "control")
+		year := time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+		log.put(t, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: year, Reason: "long"},
+			wire.Pause{Path: orderclose.PathPipeline, Until: year, Reason: "without a start"})
+		time.Sleep(wire.MaxPause - time.Second)
+		wantControl(t, "within a day", mustRead(t, c), "sweeps, losses, pauses without a start long")
+		time.Sleep(time.Second)
+		wantControl(t, "after a day", mustRead(t, c), "sweeps, losses, pauses")
+	})
+}
+
 // Processes judge a pause by the time of the brokers, which appended it.
 func TestControl_ResumeByAClockThatIsAheadEndsAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -21,6 +22,9 @@ import (
 // slotTimeout limits how long a password waits for its check. One password is checked at a
 // time, so that logins cost at most one core.
 const slotTimeout = 5 * time.Second
+
+// maxPassword is how many bytes of a password bcrypt reads. It ignores those behind them.
+const maxPassword = 72
 
 // passwords is the method of users with basic auth.
 type passwords struct {
@@ -74,15 +78,22 @@ func (p *passwords) check(name, password string) *Refusal {
 	if known, _ := file.accepted.Load(name); known == sum { // meanwhile, by another request of the browser
 		return nil
 	}
-	hash, known := file.users[name]
-	if !known { // takes as long as for a known name, so that names cannot be probed
-		hash = slices.Collect(maps.Values(file.users))[0]
-	}
-	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !known {
+	hash, known := file.hashOf(name)
+	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !known || len(password) > maxPassword {
 		return wrongLogin
 	}
 	file.accepted.Store(name, sum)
 	return nil
+}
+
+// hashOf returns the hash of a user. For an unknown name it returns one of the largest cost, so that its check takes
+// no less time than that of a user, and names cannot be probed.
+func (c *webConfig) hashOf(name string) (hash string, known bool) {
+	if hash, known = c.users[name]; !known {
+		cost := func(a, b string) int { return cmp.Compare(a[4:6], b[4:6]) } // $2y$10$…
+		hash = slices.MaxFunc(slices.Collect(maps.Values(c.users)), cost)
+	}
+	return hash, known
 }
 
 const (

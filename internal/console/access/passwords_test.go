@@ -67,6 +67,26 @@ func TestPasswords_AcceptTheUsersOfTheFile(t *testing.T) {
 	}
 }
 
+func TestPasswords_MoreBytesThanBcryptReadsAreRefused(t *testing.T) {
+	longest := strings.Repeat("x", 72)
+	p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, longest))
+	for password, want := range map[string]Reason{longest: "", longest + "y": "wrong_login", strings.Repeat("x", 73): "wrong_login"} {
+		if got := ask(p, "ann", password); got != want {
+			t.Errorf("%d bytes are refused with %q, want %q", len(password), got, want)
+		}
+	}
+}
+
+func TestPasswords_AnUnknownNameCostsAsMuchAsTheCostliestUser(t *testing.T) {
+	boss := string(must.Get(bcrypt.GenerateFromPassword([]byte("hunter2"), bcrypt.MinCost+2))(t))
+	p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "a")+", ben: "+bcryptOf(t, "b")+", boss: "+boss+", cid: "+bcryptOf(t, "c")+", dan: "+bcryptOf(t, "d"))
+	for range 20 { // the order of a map is random
+		if hash, known := p.file.get().hashOf("eve"); hash != boss || known {
+			t.Fatalf("hash %q, known %v; want that of boss", hash, known)
+		}
+	}
+}
+
 // A check of bcrypt costs 50 ms: the requests of an open page must not.
 func TestPasswords_AreCheckedOnceUntilTheFileChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,8 +27,6 @@ const (
 	// rereadInterval is for how long the content of the file is used before it is read again. A user
 	// who is removed from the file is refused after that time.
 	rereadInterval = time.Second
-	// maxFile is the largest file, in bytes: thousands of users.
-	maxFile = 1 << 20
 	// maxCost is the largest cost of bcrypt. A check of cost 10 takes about 50 ms of a core, and
 	// each step doubles it.
 	maxCost = 14
@@ -219,21 +216,11 @@ func (c *webConfig) serveTLS(file *web.Config, dir string) error {
 	return nil
 }
 
-// readFile reads a file of at most maxFile bytes. The error does not quote the name, which may be
-// a misplaced secret.
+// readFile reads a file. The error does not quote the name, which may be a misplaced secret.
 func readFile(name string) ([]byte, error) {
-	opened, err := os.Open(name)
-	if err == nil {
-		defer opened.Close()
-		var data []byte
-		if data, err = io.ReadAll(io.LimitReader(opened, maxFile+1)); len(data) > maxFile {
-			return nil, errors.New("it is larger than 1 MiB")
-		} else if err == nil {
-			return data, nil
-		}
-	}
+	data, err := config.ReadFile(name, config.MaxFile)
 	if wrapped, ok := errors.AsType[*fs.PathError](err); ok {
 		err = wrapped.Err
 	}
-	return nil, err
+	return data, err
 }

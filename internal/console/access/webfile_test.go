@@ -136,7 +136,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 			`or TLS changed" variable=` + webVariable,
 			rejected + webVariable + `: line 1: the value is no hash of bcrypt; htpasswd -nB -C 10 NAME prints NAME:HASH"`,
 			rejected + ended,
-			rejected + webVariable + ` names a file that cannot be read: it is larger than 1 MiB; mount the file there or unset the variable"`,
+			rejected + webVariable + ` names a file that cannot be read: it is larger than 1024 KiB; mount the file there or unset the variable"`,
 			rejected + webVariable + ` names a file that cannot be read: no such file or directory; mount the file there or unset the variable"`,
 			`or TLS changed" variable=` + webVariable,
 			`and TLS valid again" variable=` + webVariable,

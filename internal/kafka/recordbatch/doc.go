@@ -1,7 +1,8 @@
 // Package recordbatch encodes and decodes record batches of Kafka (magic 2) without decoding
 // the records in them. Forwarding a record costs a copy of its bytes.
 //
-//	split.go   Split finds the records of the batches in a fetch, with their append times
-//	encode.go  Encode copies records into a new batch, byte for byte
-//	cursor.go  reading the fields of any message of the Kafka protocol
+//	split.go    Split finds the records of the batches in a fetch, with their append times
+//	inflate.go  decompressing a batch, within a limit of memory
+//	encode.go   Encode copies records into a new batch, byte for byte
+//	cursor.go   reading the fields of any message of the Kafka protocol
 package recordbatch

@@ -1,12 +1,10 @@
 package recordbatch
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -151,15 +149,10 @@ func recordsOf(batch *kmsg.RecordBatch, b []byte, room int) ([]byte, error) {
 	if compression == 0 || batch.Attributes&controlBit != 0 {
 		return records, nil
 	}
-	codec := compress.Compression(compression).Codec()
-	if codec == nil {
-		return nil, fmt.Errorf("batch has unknown compression %d", compression)
-	}
-	r := codec.NewReader(bytes.NewReader(records))
-	defer r.Close()
-	inflated, err := io.ReadAll(io.LimitReader(r, int64(room)+1))
+	codec := compress.Compression(compression)
+	inflated, err := inflate(codec, records, room)
 	if err != nil {
-		return nil, fmt.Errorf("decompress batch with %s: %w", codec.Name(), err)
+		return nil, fmt.Errorf("decompress batch with %s: %w", codec, err)
 	}
 	if len(inflated) > room {
 		return nil, fmt.Errorf("%w: more than %d bytes", errNoRoom, room)

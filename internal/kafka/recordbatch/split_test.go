@@ -7,11 +7,14 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/snappy"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -21,6 +24,7 @@ import (
 
 // Positions of fields in a header that the tests damage.
 const (
+	atMagic        = 16
 	atLastDelta    = 23
 	atMaxTimestamp = 35
 )
@@ -189,11 +193,50 @@ func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 	}
 }
 
+// TestSplit_RefusesASizeBeforeItAllocatesIt: a few bytes say that 256 MiB follow, or are needed.
+func TestSplit_RefusesASizeBeforeItAllocatesIt(t *testing.T) {
+	large := binary.BigEndian.AppendUint32(nil, 256<<20)
+	block := snappy.Encode(nil, []byte("block"))
+	framed := func(rest ...[]byte) []byte {
+		return append(append(xerialMagic, 0, 0, 0, 1, 0, 0, 0, 1), bytes.Join(rest, nil)...)
+	}
+	size := binary.BigEndian.AppendUint32(nil, uint32(len(block)))
+	claims := append(binary.AppendUvarint(nil, 256<<20), make([]byte, 64)...)
+	for name, b := range map[string][]byte{
+		"xerial length":                 compressed(protocol.Snappy, framed(large, []byte{1, 2, 3})),
+		"xerial length after a block":   compressed(protocol.Snappy, framed(size, block, large)),
+		"length of a block":             compressed(protocol.Snappy, claims),
+		"length of a block with xerial": compressed(protocol.Snappy, framed([]byte{0, 0, 0, byte(len(claims))}, claims)),
+		// A block of one byte and an empty last block.
+		"window": compressed(protocol.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0, (28 - 10) << 3, 1 << 3, 0, 0, 'x', 1, 0, 0}),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f := Split(b, 0, 1, nil)
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; f.Corrupt == nil || f.Next != 1 || n > maxInflated {
+			t.Errorf("%s: %d bytes allocated, next %d, corrupt %v", name, n, f.Next, f.Corrupt)
+		}
+	}
+}
+
+// compressed returns a batch of one record whose compressed bytes are payload.
+func compressed(codec protocol.Attributes, payload []byte) []byte {
+	raw := (&kmsg.RecordBatch{
+		PartitionLeaderEpoch: -1, Length: int32(headerSize - atLength - 4 + len(payload)), Magic: 2, Attributes: int16(codec),
+		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: payload,
+	}).AppendTo(nil)
+	return reseal(raw)
+}
+
 // FuzzSplit requires that no input makes Split panic, make no progress, or move back,
 // and that Split finds the same records as the client library.
 func FuzzSplit(f *testing.F) {
 	f.Add(batch(f, 0, 0, "a", "b"), int64(0))
-	f.Add(batch(f, 7, protocol.Zstd, "a"), int64(7))
+	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
+		f.Add(batch(f, 7, c, "a"), int64(7))
+		f.Add(compressed(c, []byte("payload")), int64(0))
+	}
 	f.Add(reseal(batch(f, 3, 0, "a")), int64(5))
 	f.Add([]byte{}, int64(1))
 	f.Fuzz(func(t *testing.T, raw []byte, offset int64) {
@@ -201,6 +244,10 @@ func FuzzSplit(f *testing.F) {
 			return
 		}
 		if len(raw) >= headerSize {
+			if offset%2 == 0 { // one batch of all bytes, so that they reach the decoders
+				binary.BigEndian.PutUint32(raw[atLength:], uint32(len(raw)-atLength-4))
+				raw[atMagic] = 2
+			}
 			reseal(raw) // make the checksum right
 		}
 		got := Split(raw, offset, math.MaxInt64, nil)
@@ -215,9 +262,9 @@ func FuzzSplit(f *testing.F) {
 }
 
 // compareWithLibrary compares the records of a readable batch that begins at the offset with
-// the records that the client library decodes.
+// the records that the client library decodes. The library decompresses control batches without a limit.
 func compareWithLibrary(t *testing.T, raw []byte, offset int64, got wire.Fetched) {
-	if len(raw) < headerSize || got.Corrupt != nil || int64(binary.BigEndian.Uint64(raw)) != offset ||
+	if len(raw) < headerSize || got.Corrupt != nil || raw[atAttributes+1]&controlBit != 0 || int64(binary.BigEndian.Uint64(raw)) != offset ||
 		atLength+4+int(int32(binary.BigEndian.Uint32(raw[atLength:]))) != len(raw) {
 		return
 	}

@@ -8,12 +8,12 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	ordercloseconfig "github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/payments/internal/signed"
 )
 
@@ -81,7 +81,7 @@ var goType = regexp.MustCompile(` (in|into) (type )?main\.\w+`)
 // their lines if the parser found them.
 func readConfig(name string) (config, error) {
 	var c config
-	data, err := os.ReadFile(name)
+	data, err := ordercloseconfig.ReadFile(name, ordercloseconfig.MaxFile)
 	if err != nil {
 		return c, err
 	}
@@ -200,7 +200,7 @@ func secret(name string) (string, error) {
 	if name == "" {
 		return "", errors.New("it is missing; name the file that holds the secret")
 	}
-	data, err := os.ReadFile(name)
+	data, err := ordercloseconfig.ReadFile(name, ordercloseconfig.MaxSecret)
 	if err != nil {
 		return "", err
 	}

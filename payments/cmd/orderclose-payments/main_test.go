@@ -275,6 +275,7 @@ func TestAsk_PrintsTheAnswer(t *testing.T) {
 
 func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 	key, empty := write(t, "key", "sk_test_x"), write(t, "empty", " \n")
+	large := write(t, "large", strings.Repeat("x", 64<<10+1))
 	private, public := write(t, "private", privateText(shopKey)), write(t, "public", publicText(providerKey))
 	good := "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: " + key + "}\n"
 	c, err := readConfig(write(t, "payments.yaml", good))
@@ -320,6 +321,7 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 		"no private key":      {"query: x\nwechatpay: {public_key_file: " + public + "}\n", "wechatpay.private_key_file: it is missing"},
 		"certificate is none": {"query: x\nwechatpay: {public_key_file: " + key + "}\n", "wechatpay.public_key_file: the file " + key + ": it is neither PEM"},
 		"key file not there":  {"query: x\nstripe: {key_file: /nowhere/key}\n", "/nowhere/key"},
+		"key file too large":  {"query: x\nstripe: {authorized: release, key_file: " + large + "}\n", large + ": it is larger than 64 KiB"},
 		"key file without it": {"query: x\nstripe: {key_file: " + empty + "}\n", "is empty; write the secret into it"},
 	} {
 		_, err := readConfig(write(t, "payments.yaml", row.text))
