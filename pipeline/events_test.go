@@ -188,6 +188,22 @@ func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
 	}
 }
 
+func TestReadEvents_ReadsLatePaymentsByTheirType(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	want := orderclose.OrderPaidLate{OrderID: "a", PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: "same_id", FoundAt: now}
+	value := must.Get(want.Encode())(t)
+	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
+	e, err := EventOptions{Type: orderclose.EventOrderPaidLate}.decode(record)
+	if err != nil || e.ID != want.ID() || e.OrderID != "a" || e.PaidLate != want {
+		t.Errorf("%+v, %v; want %+v", e, err, want)
+	}
+	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaid, orderclose.EventOrderReminder} {
+		if _, err := (EventOptions{Type: other}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
+			t.Errorf("a reader of %s: %v", other, err)
+		}
+	}
+}
+
 func TestReadEvents_ReadsRemindersByTheirType(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	want := orderclose.OrderReminder{OrderID: "a", Category: "book", Due: now.Add(3 * time.Minute), Deadline: now.Add(2 * time.Minute), BeforeMillis: 120_000, RemindedAt: now}
