@@ -79,7 +79,7 @@ func TestOrderWith_AppliesRules(t *testing.T) {
 	if r, err := a.last.Decode(); err != nil || !cmp.Equal(r.Order, want) {
 		t.Errorf("the record has %+v, %v", r.Order, err)
 	}
-	if plain := p.Order("o", created); !plain.Due.Equal(created.Add(DefaultDelay)) || !plain.Deadline.Equal(plain.Due) {
+	if plain := p.Order("o", created); !plain.Due.Equal(created.Add(orderclose.DefaultDelay)) || !plain.Deadline.Equal(plain.Due) {
 		t.Errorf("an order without attributes: %+v", plain)
 	}
 
