@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -31,7 +32,7 @@ type rowReader struct {
 	format       Format
 	m            *mapping.Mapping
 	due, created timeColumn
-	relevant     []string // the columns that decide
+	relevant     []string // the columns that decide, first the id
 	leave        time.Duration
 	delays       func() orderclose.Delays
 }
@@ -59,10 +60,14 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 	bad := func(format string, args ...any) (orderclose.Order, outcome, error) {
 		return o, "", &wire.RecordError{Reason: wire.ErrBadValue, Detail: fmt.Sprintf("the row cannot be scheduled: "+format, args...)}
 	}
-	for _, column := range []string{r.m.ID.Column, r.m.Status.Column} {
-		if _, has := c.row[column]; !has {
-			return bad("it has no column %s", column)
-		}
+	shows := func(column string) bool { _, has := c.row[column]; return has }
+	switch id, status := r.m.ID.Column, r.m.Status.Column; {
+	case c.withoutColumns != "" && !slices.ContainsFunc(r.relevant[1:], shows):
+		return o, c.withoutColumns, nil
+	case !shows(id):
+		return bad("it has no column %s", id)
+	case !shows(status) && c.withoutColumns != unchanged: // of such an update the close reads the status
+		return bad("it has no column %s", status)
 	}
 	if !c.row.is(r.m.Status.Column, r.m.Status.From) {
 		return o, notUnpaid, nil
