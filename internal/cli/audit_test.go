@@ -130,7 +130,7 @@ func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	}
 	r.kafka = nil
 	out, code = r.runAudit(r.shop(), "table", 10, window)
-	if code != 0 || !strings.Contains(out, config.EnvBrokers) {
+	if code != 6 || !strings.Contains(out, config.EnvBrokers) {
 		t.Errorf("without Kafka: exit %d\n%s", code, out)
 	}
 }
