@@ -1,6 +1,12 @@
 package orderclose
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
+
+// DefaultDelay is the delay of a category that is not listed, unless Delays or the topics file set another.
+const DefaultDelay = 30 * time.Minute
 
 // Mixed selects the delay of an order that has several categories.
 type Mixed string
@@ -14,7 +20,8 @@ const (
 
 // Delays holds how long an order may stay unpaid, by category, and the rules for orders that differ.
 type Delays struct {
-	Default    time.Duration // for an order without category, and for a category that is not in ByCategory
+	// Default is for an order without category, and for a category that is not in ByCategory. 0 means DefaultDelay.
+	Default    time.Duration
 	ByCategory map[string]time.Duration
 	Mixed      Mixed  // for an order with several categories; "" means Shortest
 	Rules      []Rule // for For; the first that matches decides
@@ -25,11 +32,12 @@ type Delays struct {
 // returns it in unknown so that the caller can count it. Without any category the
 // delay is the default and the deciding category is "".
 func (d Delays) Of(categories ...string) (category string, delay time.Duration, unknown []string) {
-	delay = d.Default
+	byDefault := cmp.Or(d.Default, DefaultDelay)
+	delay = byDefault
 	for i, c := range categories {
 		own, listed := d.ByCategory[c]
 		if !listed {
-			own, unknown = d.Default, append(unknown, c)
+			own, unknown = byDefault, append(unknown, c)
 		}
 		if i == 0 || (d.Mixed == Longest) == (own > delay) && own != delay {
 			category, delay = c, own

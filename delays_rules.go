@@ -96,7 +96,7 @@ func (d Delays) RuleOf(category string, attributes map[string]any) int {
 
 // Longest returns the longest delay of any order, by category or by a rule.
 func (d Delays) Longest() time.Duration {
-	longest := d.Default
+	_, longest, _ := d.Of()
 	for _, own := range d.ByCategory {
 		longest = max(longest, own)
 	}

@@ -76,6 +76,20 @@ func TestFor_RoundsTheDueTimeUpToTheMillisecond(t *testing.T) {
 	}
 }
 
+func TestFor_WithoutADefaultAnOrderHasHalfAnHour(t *testing.T) {
+	listed := orderclose.Delays{ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute}, Mixed: orderclose.Longest}
+	for _, d := range []orderclose.Delays{{}, listed} {
+		for _, categories := range [][]string{nil, {"toy"}, {"virtual", "toy"}} {
+			if got := d.For(orderclose.Facts{CreatedAt: made, Categories: categories}); !got.Due.Equal(made.Add(30 * time.Minute)) {
+				t.Errorf("%v of %v: due %v", categories, d, got.Due)
+			}
+		}
+		if got := d.Longest(); got != 30*time.Minute {
+			t.Errorf("the longest of %v: %v", d, got)
+		}
+	}
+}
+
 func TestLongest_CountsRules(t *testing.T) {
 	d := withRules(orderclose.Rule{Match: match("pay", "bank"), After: 48 * time.Hour}, orderclose.Rule{Match: match("pay", "cheque"), Never: true})
 	if got := d.Longest(); got != 48*time.Hour {

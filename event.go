@@ -76,11 +76,13 @@ type OrderPaidLate struct {
 	OrderID string `json:"order_id"`
 	// PaymentID is the provider's id of the payment. It is empty if the provider was asked about the order
 	// and told no id. An event with an id may follow for the same money.
-	PaymentID string    `json:"payment_id,omitempty"`
-	Amount    int64     `json:"amount,omitempty"`   // in minor units of Currency, such as cents
-	Currency  string    `json:"currency,omitempty"` // ISO 4217; empty: the amount is unknown
-	Source    string    `json:"source"`             // callback, or recheck if the provider was asked
-	FoundAt   time.Time `json:"found_at"`           // by the database's clock
+	PaymentID string `json:"payment_id,omitempty"`
+	Amount    int64  `json:"amount,omitempty"`   // in minor units of Currency, such as cents
+	Currency  string `json:"currency,omitempty"` // ISO 4217; empty: the amount is unknown
+	// Source is callback, or recheck if the provider was asked. same_id is a callback for a closed order whose row
+	// has the id of this payment: a person decides before money goes back.
+	Source  string    `json:"source"`
+	FoundAt time.Time `json:"found_at"` // by the database's clock
 }
 
 // ID returns the event's id: its type, the order id after its length in bytes, and the payment.
@@ -91,6 +93,13 @@ func (e OrderPaidLate) ID() string {
 // Encode returns the event as a CloudEvents 1.0 JSON object.
 func (e OrderPaidLate) Encode() ([]byte, error) {
 	return encodeEvent(e.ID(), EventOrderPaidLate, e.OrderID, e.FoundAt, &e)
+}
+
+// DecodeOrderPaidLate decodes an event that Encode wrote, and returns it with its id. The error wraps
+// ErrOtherEvent if value is a CloudEvent of another type.
+func DecodeOrderPaidLate(value []byte) (id string, e OrderPaidLate, err error) {
+	id, err = decodeEvent(value, EventOrderPaidLate, &e)
+	return id, e, err
 }
 
 // OrderPaid is the event for an order that was marked as paid because the payment provider was asked before

@@ -23,6 +23,8 @@ type Event struct {
 	Reminder orderclose.OrderReminder
 	// Paid is set if EventOptions.Type is orderclose.EventOrderPaid, likewise.
 	Paid orderclose.OrderPaid
+	// PaidLate is set if EventOptions.Type is orderclose.EventOrderPaidLate, likewise.
+	PaidLate orderclose.OrderPaidLate
 }
 
 // DefaultEventBatch is the default of EventOptions.Batch.
@@ -155,6 +157,8 @@ func (o EventOptions) decode(record wire.RawRecord) (e Event, err error) {
 		_, e.Reminder, err = orderclose.DecodeOrderReminder(m.Value)
 	case orderclose.EventOrderPaid:
 		_, e.Paid, err = orderclose.DecodeOrderPaid(m.Value)
+	case orderclose.EventOrderPaidLate:
+		_, e.PaidLate, err = orderclose.DecodeOrderPaidLate(m.Value)
 	}
 	return e, err
 }

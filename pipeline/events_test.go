@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -170,6 +171,22 @@ func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
 	expect.That(t, err == nil && e.ID == want.ID() && e.OrderID == "a" && fmt.Sprint(e.Paid) == fmt.Sprint(want), "%+v, %v; want %+v", e, err, want)
 	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaidLate, orderclose.EventOrderReminder} {
 		expect.Is(t, expect.Err((EventOptions{Type: other}).decode(record)), orderclose.ErrOtherEvent, "a reader of %s", other)
+	}
+}
+
+func TestReadEvents_ReadsLatePaymentsByTheirType(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	want := orderclose.OrderPaidLate{OrderID: "a", PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: "same_id", FoundAt: now}
+	value := must.Get(want.Encode())(t)
+	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
+	e, err := EventOptions{Type: orderclose.EventOrderPaidLate}.decode(record)
+	if err != nil || e.ID != want.ID() || e.OrderID != "a" || e.PaidLate != want {
+		t.Errorf("%+v, %v; want %+v", e, err, want)
+	}
+	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaid, orderclose.EventOrderReminder} {
+		if _, err := (EventOptions{Type: other}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
+			t.Errorf("a reader of %s: %v", other, err)
+		}
 	}
 }
 

@@ -44,10 +44,6 @@ import (
 // DefaultTimeout limits a Schedule whose context has no deadline.
 const DefaultTimeout = 30 * time.Second
 
-// DefaultDelay is the delay of a category that is not listed, unless the topics file
-// or the options set another.
-const DefaultDelay = 30 * time.Minute
-
 // ErrRefused means that Kafka rejects a record for good: a retry cannot succeed. An
 // example is a record that is larger than the topic allows.
 var ErrRefused = wire.ErrRefused
@@ -84,7 +80,7 @@ type Options struct {
 
 	Buckets    orderclose.Buckets // shortest first
 	CloseTopic string             // for orders that are due already
-	Delays     orderclose.Delays  // for Order; Default: DefaultDelay
+	Delays     orderclose.Delays  // for Order
 	// MaxDelay is the longest time from now to an order's due time. Default:
 	// orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
@@ -140,7 +136,6 @@ func New(o Options) (*Producer, error) {
 	if o.Watch && o.TopicsFile == "" {
 		return nil, errors.New("producer: Options.Watch needs TopicsFile")
 	}
-	o.Delays.Default = cmp.Or(o.Delays.Default, DefaultDelay)
 	o.MaxDelay = cmp.Or(o.MaxDelay, orderclose.DefaultMaxDelay)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Now == nil {

@@ -75,7 +75,7 @@ func TestOrderWith_AppliesRules(t *testing.T) {
 		t.Errorf("the record has %+v, %v", r.Order, err)
 	}
 	plain := p.Order("o", created)
-	expect.That(t, plain.Due.Equal(created.Add(DefaultDelay)) && plain.Deadline.Equal(plain.Due), "an order without attributes: %+v", plain)
+	expect.That(t, plain.Due.Equal(created.Add(orderclose.DefaultDelay)) && plain.Deadline.Equal(plain.Due), "an order without attributes: %+v", plain)
 
 	never := p.OrderWith("never", orderclose.Facts{CreatedAt: created, Attributes: pay("bank")})
 	expect.That(t, never.Due.Equal(orderclose.NeverDue) && never.Deadline.IsZero(), "an order that is never closed: %+v", never)

@@ -120,7 +120,6 @@ func (p *Producer) Reload(ctx context.Context) error {
 func (w *watcher) apply(next *config.Config) {
 	o := w.given
 	o.setFrom(next)
-	o.Delays.Default = cmp.Or(o.Delays.Default, DefaultDelay)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stop()

@@ -124,7 +124,7 @@ func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	expect.That(t, code == 6 && strings.Contains(out, "not checked") && strings.Contains(out, r.cfg.Topics.Events), "exit %d\n%s", code, out)
 	r.kafka = nil
 	out, code = r.runAudit(r.shop(), "table", 10, window)
-	expect.That(t, code == 0 && strings.Contains(out, config.EnvBrokers), "without Kafka: exit %d\n%s", code, out)
+	expect.That(t, code == 6 && strings.Contains(out, config.EnvBrokers), "without Kafka: exit %d\n%s", code, out)
 }
 
 func TestAudit_RefusesWrongArguments(t *testing.T) {

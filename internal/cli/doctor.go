@@ -109,7 +109,10 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 		all = append(all, e.answer("redis", ops.LockRefused, nil, "it takes writes"))
 	}
 	if len(s.found.Problems) == 0 { // otherwise the topics that were asked may be others
-		all = append(all, othersOf(e.verdict)...)
+		follows := func(p ops.Problem) bool {
+			return e.noTopics() && slices.Contains([]ops.ProblemKind{ops.TopicUnread, ops.NotAnswered, ops.PausesUnknown}, p.Kind)
+		}
+		all = append(all, othersOf(slices.DeleteFunc(slices.Clone(e.verdict.Problems), follows))...)
 		if s.Kafka != nil {
 			err = verdictError(e.verdict)
 		}
@@ -202,6 +205,13 @@ func (e exam) answer(check string, kind ops.ProblemKind, err error, well string,
 	return passed(check, "%s", well)
 }
 
+// noTopics reports whether no topic of topics.yaml exists, as before topics apply.
+func (e exam) noTopics() bool {
+	exists := func(f kafka.Finding) bool { return !f.By.Create }
+	missing := slices.DeleteFunc(slices.Clone(e.Topics.Value.Would), exists)
+	return len(e.found.Problems) == 0 && len(missing) > 0 && len(missing) == e.Topics.Value.Topics
+}
+
 // checkKafka makes the checks that need Kafka.
 func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 	s := e.session
@@ -211,6 +221,9 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 	all = []checkup{e.answer("kafka", ops.KafkaAway, nil, strings.Join(s.servers.Brokers, ",")+" answers")}
 	if e.Status.Away() {
 		return all
+	}
+	if e.noTopics() { // the other checks would fail for that reason
+		return append(all, finding("topics", fmt.Sprintf("none of the %d topics of topics.yaml exists", e.Topics.Value.Topics), "orderclose runbook topics-differ"))
 	}
 	all = append(all,
 		e.answer("topics", ops.TopicsDiffer, e.Topics.Err, fmt.Sprintf("all %d match topics.yaml", e.Topics.Value.Topics), "topics", "buckets", "partitions", "replication"),
@@ -264,9 +277,9 @@ func (s *session) checkCommits(ctx context.Context, check string) checkup {
 	return passed(check, "the brokers accept the longest")
 }
 
-// othersOf returns the problems of a verdict that no check above has shown.
-func othersOf(v ops.Verdict) (all []checkup) {
-	for _, p := range v.Problems {
+// othersOf returns the problems that no check above has shown.
+func othersOf(problems []ops.Problem) (all []checkup) {
+	for _, p := range problems {
 		switch k := finding(p.Title(), p.Text(), "orderclose runbook "+p.Runbook); {
 		case slices.Contains([]ops.ProblemKind{ops.KafkaAway, ops.DatabaseAway, ops.WritesRefused, ops.LockRefused, ops.ClocksDiffer, ops.SchemaDiffers, ops.LettersPending, ops.TopicsDiffer, ops.ConfigBroken}, p.Kind):
 		case p.Severity == ops.Healed:

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Change is a setting that differs between two configurations.
@@ -120,6 +121,10 @@ func walk(flat map[string]string, key string, v reflect.Value) {
 	case v.Kind() == reflect.Struct && exported(v.Type()):
 		for i := range v.NumField() {
 			walk(flat, key+"."+snake(v.Type().Field(i).Name), v.Field(i))
+		}
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Pointer: // fmt prints the addresses of its elements
+		for i := range v.Len() {
+			walk(flat, mapping.ListPath(key, i), v.Index(i))
 		}
 	default:
 		flat[key] = fmt.Sprint(v.Interface())

@@ -107,6 +107,26 @@ func TestChanges_ShowsRules(t *testing.T) {
 	expect.That(t, len(e.Delays.Rules) == 2, "a reload applies no rules: %+v", e.Delays)
 }
 
+// TestChanges_ComparesListsOfTablesByValue: the same file read twice has no change, and a change shows values.
+func TestChanges_ComparesListsOfTablesByValue(t *testing.T) {
+	mapped := strings.Replace(full, "  items: none\n  stock: none\n", `  closed_at: [{column: gone, type: unix_s}, {column: seen, type: unix_s}]
+  items: {table: lines, order: order_id, sku: sku, quantity: n}
+  stock:
+  - {table: goods, sku: {column: id, type: integer}, available: free, reserved: held, lock: {column: at, type: unix_ms}}
+  - {table: parents, sku: id, line: parent, available: free}
+`, 1)
+	if all := Changes(parseText(t, mapped), parseText(t, mapped)); len(all) > 0 {
+		t.Errorf("nothing changed: %v", all)
+	}
+	changed := strings.NewReplacer("lock: {column: at", "lock: {column: changed_at", "table: parents", "table: totals", "column: seen", "column: ended").Replace(mapped)
+	want := []Change{
+		{"orders.closed_at[1].column", "seen", "ended", false},
+		{"orders.stock.lock.column", "at", "changed_at", false},
+		{"orders.stock[1].table", "parents", "totals", false},
+	}
+	expect.Same(t, Changes(parseText(t, mapped), parseText(t, changed)), want, "changes")
+}
+
 func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
 	running := parseText(t, "buckets: [10s]\ntopics: {prefix: old-}\ncloser: {batch: 7}\n")
 	given := parseText(t, "buckets: [10s, 1m]\ntopics: {prefix: new-}\ncloser: {batch: 8}\npartitions: 3\ndelays: {default: 9m}\n")

@@ -332,7 +332,7 @@ func defaults() *settings {
 			Delay:      "delay_" + placeholder,
 		},
 		Delays: orderclose.Delays{
-			Default:    30 * time.Minute,
+			Default:    orderclose.DefaultDelay,
 			ByCategory: map[string]time.Duration{},
 			Mixed:      orderclose.Shortest,
 		},

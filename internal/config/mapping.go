@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -99,7 +100,13 @@ func key(to *mapping.Key) parser {
 func moment(to *mapping.TimeColumn, more fields) parser {
 	known := fields{"column": text(&to.Column), "type": text(&to.Type), "zone": text(&to.Zone), "precision": text(&to.Precision)}
 	maps.Copy(known, more)
-	return section(known)
+	read := section(known)
+	return func(r *reader, path string, n *yaml.Node) {
+		read(r, path, n)
+		if to.Type == mapping.TimestampTZ {
+			to.Precision = cmp.Or(to.Precision, mapping.Micros)
+		}
+	}
 }
 
 func status(to *mapping.Status) parser {

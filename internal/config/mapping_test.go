@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -210,5 +212,36 @@ orders:
 		to := map[string]string{"table: p": "table: st", "line: product": "line: a b", "available: total": "line: product"}[from]
 		_, err := config.Parse("t", []byte(base+strings.Replace(rest, from, to, 1)))
 		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%q: got %v\nwant %s", from, err, want)
+	}
+}
+
+func TestMapping_ATimestampTZNeedsNoPrecision(t *testing.T) {
+	const lines = `buckets: [1m]
+orders:
+  table: o
+  id: id
+  status: {column: state, from: 1, to: 9}
+  due: {column: deadline, type: timestamptz}
+  created: {column: made, type: timestamptz, precision: ms}
+  closed_at: [gone, {column: seen, type: timestamptz}]
+  items: none
+  stock: none
+`
+	column := func(name string, p mapping.Precision) mapping.TimeColumn {
+		return mapping.TimeColumn{Column: name, Type: mapping.TimestampTZ, Precision: p}
+	}
+	made, gone, seen := column("made", mapping.Millis), column("gone", mapping.Micros), column("seen", mapping.Micros)
+	m := parse(t, lines).Orders
+	if diff := cmp.Diff(column("deadline", mapping.Micros), m.Due); diff != "" {
+		t.Errorf("due (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]*mapping.TimeColumn{&made, &gone, &seen}, append([]*mapping.TimeColumn{m.Created}, m.ClosedAt...)); diff != "" {
+		t.Errorf("created and closed_at (-want +got):\n%s", diff)
+	}
+	for _, other := range []string{"timestamp}", "datetime, zone: UTC}"} {
+		_, err := config.Parse("t", []byte(strings.Replace(lines, "timestamptz}", other, 1)))
+		if err == nil || !strings.Contains(err.Error(), `orders.due.precision: "" is not a precision`) {
+			t.Errorf("%s: %v", other, err)
+		}
 	}
 }

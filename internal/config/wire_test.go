@@ -165,12 +165,17 @@ func TestWire_TheEventEqualsTheEncodedEvent(t *testing.T) {
 }
 
 func TestWire_TheEventOfALatePaymentEqualsTheEncodedEvent(t *testing.T) {
-	value, err := orderclose.OrderPaidLate{
+	event := orderclose.OrderPaidLate{
 		OrderID: "ORD-20260301-000017", PaymentID: "pi_3Nabc", Amount: 1250, Currency: "EUR", Source: "callback",
 		FoundAt: time.Date(2026, 3, 1, 12, 5, 3, 250_000_000, time.UTC),
-	}.Encode()
-	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late"))
-	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
+	}
+	value, err := event.Encode()
+	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late")); err != nil || diff != "" {
+		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
+	}
+	if id, decoded, err := orderclose.DecodeOrderPaidLate(value); err != nil || id != event.ID() || decoded != event {
+		t.Errorf("decoded: %q, %+v, %v", id, decoded, err)
+	}
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("a reader of closes gets %v", err)
 	}

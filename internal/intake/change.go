@@ -32,6 +32,8 @@ type row map[string]json.RawMessage
 type change struct {
 	row, before row
 	whole       bool
+	// withoutColumns is what became of a row that has no column that decides, except the id. Empty: the record is wrong.
+	withoutColumns outcome
 }
 
 // source names a table.
@@ -73,7 +75,11 @@ func readDebezium(value []byte) (from source, changes []change, skip outcome, er
 		if gone, _ := top.text("__deleted"); top == nil || gone == "true" {
 			return from, nil, deleted, nil
 		}
-		return from, []change{{row: top, whole: true}}, "", nil
+		c := change{row: top, whole: true}
+		if top["op"] == nil && top["after"] == nil { // perhaps a heartbeat, a change of the schema or the end of a transaction
+			c.withoutColumns = deleted
+		}
+		return from, []change{c}, "", nil
 	}
 	var envelope struct {
 		Before, After row
@@ -84,7 +90,7 @@ func readDebezium(value []byte) (from source, changes []change, skip outcome, er
 	}
 	from = source{cmp.Or(envelope.Source.Schema, envelope.Source.DB), envelope.Source.Table} // PostgreSQL has a schema, and MySQL none
 	if slices.Contains([]string{"c", "r", "u"}, op) && envelope.After != nil {
-		return from, []change{{envelope.After, envelope.Before, true}}, "", nil
+		return from, []change{{row: envelope.After, before: envelope.Before, whole: true}}, "", nil
 	}
 	return from, nil, deleted, nil
 }
@@ -105,7 +111,10 @@ func readFlat(value []byte) (from source, changes []change, skip outcome, err er
 	if !m.IsDDL && slices.Contains([]string{"insert", "bootstrap-insert", "update"}, strings.ToLower(m.Type)) {
 		for i, data := range m.Data {
 			c := change{row: data}
-			if i < len(m.Old) {
+			if strings.EqualFold(m.Type, "update") { // binlog_row_image=MINIMAL: changed columns only
+				c.withoutColumns = unchanged
+			}
+			if i < len(m.Old) && len(m.Old[i]) > 0 { // empty: the log has no former values
 				c.before = m.Old[i]
 			}
 			changes = append(changes, c)

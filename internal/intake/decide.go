@@ -2,12 +2,11 @@ package intake
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -19,7 +18,7 @@ const (
 	scheduled  outcome = "scheduled"
 	notUnpaid  outcome = "not_unpaid" // its status is another than the mapping's from
 	excluded   outcome = "excluded"   // by where or not_before
-	noDue      outcome = "no_due"     // it has no due time, or is never due
+	noDue      outcome = "no_due"     // it has no due time, or is due never or more than ten years ahead
 	overdue    outcome = "overdue"    // longer than Options.LeaveOverdue
 	unchanged  outcome = "unchanged"  // an update of other columns
 	deleted    outcome = "no_row"     // a delete, a change of the schema and the like
@@ -33,7 +32,7 @@ type rowReader struct {
 	format       Format
 	m            *mapping.Mapping
 	due, created timeColumn
-	relevant     []string // the columns that decide
+	relevant     []string // the columns that decide, first the id
 	leave        time.Duration
 	delays       func() orderclose.Delays
 }
@@ -61,10 +60,14 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 	bad := func(format string, args ...any) (orderclose.Order, outcome, error) {
 		return o, "", &wire.RecordError{Reason: wire.ErrBadValue, Detail: fmt.Sprintf("the row cannot be scheduled: "+format, args...)}
 	}
-	for _, column := range []string{r.m.ID.Column, r.m.Status.Column} {
-		if _, has := c.row[column]; !has {
-			return bad("it has no column %s", column)
-		}
+	shows := func(column string) bool { _, has := c.row[column]; return has }
+	switch id, status := r.m.ID.Column, r.m.Status.Column; {
+	case c.withoutColumns != "" && !slices.ContainsFunc(r.relevant[1:], shows):
+		return o, c.withoutColumns, nil
+	case !shows(id):
+		return bad("it has no column %s", id)
+	case !shows(status) && c.withoutColumns != unchanged: // of such an update the close reads the status
+		return bad("it has no column %s", status)
 	}
 	if !c.row.is(r.m.Status.Column, r.m.Status.From) {
 		return o, notUnpaid, nil
@@ -87,14 +90,12 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 	switch {
 	case err != nil:
 		return bad("%v", err)
-	case !has || orderclose.IsNever(due):
+	case !has || orderclose.IsNever(due) || wire.BeyondLimit(due.Sub(now)): // such as 2038 or 2099; the trigger writes no row either
 		return o, noDue, nil
 	case due.Before(r.m.NotBefore):
 		return o, excluded, nil
 	case due.Before(now.Add(-r.leave)):
 		return o, overdue, nil
-	case wire.BeyondLimit(due.Sub(now)):
-		return o, "", &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf("the order is due at %s, the limit is %v ahead", due.Format(time.RFC3339), wire.MaxDelayLimit)}
 	}
 	o.Due, o.CreatedAt = due, appended
 	o.ID = c.row.id(r.m.ID)
@@ -122,6 +123,3 @@ func (r rowReader) unchanged(c change) bool {
 	}
 	return true
 }
-
-// errDueTooFar is a cause of dead letters.
-var errDueTooFar = errors.New(partition.CauseDueTooFar)

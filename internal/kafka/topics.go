@@ -12,6 +12,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // TopicSpec is what a topic must look like.
@@ -97,6 +99,11 @@ func drift(spec TopicSpec, state TopicState) []Finding {
 			all = append(all, Finding{spec.Name, fmt.Sprintf("%s is %q, want %s", c.Key, have, c.want()),
 				"set it", Change{Key: c.Key, Value: c.Value}})
 		}
+	}
+	const size = "max.message.bytes" // a topic is created with the default of the brokers
+	if have, err := strconv.Atoi(state.Config[size]); err == nil && have < wire.MaxDeadLetter {
+		all = append(all, Finding{spec.Name, fmt.Sprintf("%s is %q, want at least %d: it refuses larger records", size, state.Config[size], wire.MaxDeadLetter),
+			"set it to 1048588, the default of Kafka", Change{Key: size, Value: "1048588"}})
 	}
 	return all
 }

@@ -78,15 +78,54 @@ func fakeKafka(t *testing.T, options ...kfake.Opt) (*kfake.Cluster, *kafka.Clust
 func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
 	t.Helper()
 	broker, k := fakeKafka(t, kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
+	setTopic(t, broker, topic, "cleanup.policy", "compact")
+	return k
+}
+
+// setTopic sets a setting of a topic.
+func setTopic(t *testing.T, broker *kfake.Cluster, topic, key, value string) {
+	t.Helper()
 	transport := &sk.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &sk.Client{Addr: sk.TCP(broker.ListenAddrs()...), Transport: transport}
 	res, err := client.IncrementalAlterConfigs(t.Context(), &sk.IncrementalAlterConfigsRequest{Resources: []sk.IncrementalAlterConfigsRequestResource{{
 		ResourceType: sk.ResourceTypeTopic, ResourceName: topic,
-		Configs: []sk.IncrementalAlterConfigsRequestConfig{{Name: "cleanup.policy", Value: "compact", ConfigOperation: sk.ConfigOperationSet}},
+		Configs: []sk.IncrementalAlterConfigsRequestConfig{{Name: key, Value: value, ConfigOperation: sk.ConfigOperationSet}},
 	}}})
-	must.That(t, err == nil && res.Resources[0].Error == nil, "%v %v", err, res)
-	return k
+	if err != nil || res.Resources[0].Error != nil {
+		t.Fatal(err, res)
+	}
+}
+
+// A topic that refuses records keeps its orders from being closed in time.
+func TestApply_RaisesALimitThatRefusesRecords(t *testing.T) {
+	broker, k := fakeKafka(t)
+	c := must.Get(config.Parse("topics.yaml", []byte("buckets: [10s]\npartitions: 1\n")))(t)
+	if _, left, err := k.Apply(t.Context(), TopicSpecs(c)); err != nil || len(left) > 0 {
+		t.Fatal(left, err)
+	}
+	var large []wire.Header
+	for i := range 100 {
+		large = append(large, wire.Header{Key: fmt.Sprint(i, strings.Repeat("k", 9000)), Value: make([]byte, 9000)})
+	}
+	dead := wire.DeadLetter(wire.Message{Key: make([]byte, 1<<20), Value: make([]byte, 1<<20), Headers: large, Topic: strings.Repeat("t", 249)}, "relay", "refused", strings.Repeat("d", 9000))
+	setTopic(t, broker, c.Topics.DeadLetter, "max.message.bytes", fmt.Sprint(wire.MaxDeadLetter))
+	must.Get(k.Append(t.Context(), c.Topics.DeadLetter, 0, []wire.Message{dead}))(t)
+	for _, topic := range []string{c.Topics.Close, c.Topics.Events, "delay_10s"} {
+		setTopic(t, broker, topic, "max.message.bytes", "200")
+		got, err := k.Check(t.Context(), TopicSpecs(c))
+		want := `max.message.bytes is "200", want at least 151552: it refuses larger records`
+		if err != nil || len(got) != 1 || got[0].Topic != topic || got[0].What != want || !strings.HasPrefix(got[0].Fix, "set it to 1048588") {
+			t.Errorf("%s: %+v, %v", topic, got, err)
+		}
+		if fixed, left, err := k.Apply(t.Context(), TopicSpecs(c)); err != nil || len(fixed) != 1 || len(left) > 0 {
+			t.Errorf("%s: fixed %v, left %v, %v", topic, fixed, left, err)
+		}
+		must.Get(k.Append(t.Context(), topic, 0, []wire.Message{{Key: []byte("o"), Value: make([]byte, 300<<10)}}))(t)
+	}
+	if got, err := k.Check(t.Context(), TopicSpecs(c)); err != nil || len(got) > 0 {
+		t.Errorf("afterwards: %v, %v", got, err)
+	}
 }
 
 // appendTo appends a message to each of three partitions.

@@ -233,7 +233,7 @@ type KeyedTime struct {
 func (m *Mapping) TimeColumns() []KeyedTime {
 	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"paid_at", m.PaidAt}, {"lock", m.Lock}}
 	for i, t := range m.ClosedAt {
-		all = append(all, KeyedTime{listPath("closed_at", i), t})
+		all = append(all, KeyedTime{ListPath("closed_at", i), t})
 	}
 	return slices.DeleteFunc(all, func(t KeyedTime) bool { return t.TimeColumn == nil })
 }

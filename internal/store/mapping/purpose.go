@@ -35,7 +35,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		}
 	}
 	for i, t := range m.ClosedAt {
-		all = append(all, purpose{path: listPath("closed_at", i) + ".column", table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
+		all = append(all, purpose{path: ListPath("closed_at", i) + ".column", table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
 	}
 	constants("set.", orders, "a constant of a closed order", "a close writes a constant to it", m.Set)
 	constants("set_paid.", orders, "a constant of a paid order", "a payment writes a constant to it", m.SetPaid)

@@ -24,10 +24,10 @@ func SplitSKU(located string) (sku, location string) {
 func IsLocation(text string) bool { return text != "" && !strings.Contains(text, atSign) }
 
 // StockPath returns the key under orders in topics.yaml of the i-th of Mapping.Stock.
-func StockPath(i int) string { return listPath("stock", i) }
+func StockPath(i int) string { return ListPath("stock", i) }
 
-// listPath returns the path of the i-th value of a key that has one value or a list.
-func listPath(key string, i int) string {
+// ListPath returns the path of the i-th value of a key that has one value or a list.
+func ListPath(key string, i int) string {
 	if i == 0 {
 		return key
 	}
