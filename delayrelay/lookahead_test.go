@@ -76,7 +76,7 @@ func TestRelay_AFullWindowKeepsTheEarliest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log, at := &testkit.Log{}, testkit.TopicPartition{Topic: bucket30m.Topic}
 			log.Put(at, record("first", 30*time.Minute))
-			defer runRelay(t, log, func(o *Options) { o.Buckets, o.WindowBytes = buckets, 128<<10 })()
+			defer runRelay(t, log, func(o *Options) { o.Buckets, o.WindowBytes = buckets, 96<<10 })()
 			quick := []string{}
 			for s := range 3600 {
 				log.Put(at, record(fmt.Sprint("slow", s), 30*time.Minute))
