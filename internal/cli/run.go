@@ -106,6 +106,9 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 		for _, problem := range config.UnknownVariables(c.env.Environ()) { // such as one with a misspelt name
 			s.logger.Warn("unknown environment variable", "problem", problem)
 		}
+		for _, problem := range config.OpenSecrets(c.env.Environ()) {
+			s.logger.Warn("secret is open to every user", "problem", problem)
+		}
 	}
 	return s.run(ctx, roles, every, hangup, listens)
 }

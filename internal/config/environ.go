@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -76,10 +77,7 @@ var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_
 // part of the program reads, with the variable that was probably meant. environ has the form of
 // os.Environ. The lines hold no values.
 func UnknownVariables(environ []string) (lines []string) {
-	var known []string // the variables that are read
-	note := func(name string) (string, bool) { known = append(known, name); return "", false }
-	_, _ = FromEnviron(note)
-	_, _ = ConsoleFromEnviron(note)
+	known := knownVariables()
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "ORDERCLOSE_") || slices.Contains(known, name) || ofKubernetes.MatchString(name) {
@@ -90,6 +88,34 @@ func UnknownVariables(environ []string) (lines []string) {
 			line += "; did you mean " + meant + "?"
 		}
 		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// knownVariables returns the variables that are read.
+func knownVariables() (known []string) {
+	note := func(name string) (string, bool) { known = append(known, name); return "", false }
+	_, _ = FromEnviron(note)
+	_, _ = ConsoleFromEnviron(note)
+	return known
+}
+
+// notSecret matches variables that name files without secrets.
+var notSecret = regexp.MustCompile(`_(BROKERS|CA|CERT)_FILE$`)
+
+// OpenSecrets returns a line for each variable of environ that names a file with a secret which every user of
+// the machine may read or write. environ has the form of os.Environ. The lines hold no values.
+func OpenSecrets(environ []string) (lines []string) {
+	known := knownVariables()
+	for _, entry := range environ {
+		name, file, _ := strings.Cut(entry, "=")
+		if !strings.HasSuffix(name, "_FILE") || notSecret.MatchString(name) || !slices.Contains(known, name) {
+			continue
+		}
+		if info, err := os.Stat(file); err == nil && info.Mode()&0o006 != 0 {
+			lines = append(lines, fmt.Sprintf("%s names a file of mode %#o: every user of the machine may read or write it; chmod o= FILE", name, info.Mode().Perm()))
+		}
 	}
 	slices.Sort(lines)
 	return lines

@@ -73,6 +73,29 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 	}
 }
 
+func TestOpenSecrets_AreFilesThatOtherUsersMayReadOrWrite(t *testing.T) {
+	file := func(mode os.FileMode) string {
+		path := filepath.Join(t.TempDir(), "file")
+		write(t, path, "hunter2")
+		must.Do(t, os.Chmod(path, mode))
+		return path
+	}
+	got := config.OpenSecrets([]string{
+		"ORDERCLOSE_DB_DSN_FILE=" + file(0o666), "ORDERCLOSE_KAFKA_TLS_KEY_FILE=" + file(0o604), "ORDERCLOSE_REDIS_URL_FILE=" + file(0o602),
+		"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE=" + file(0o640), "ORDERCLOSE_PAYMENT_SECRET_FILE=" + file(0o400), "ORDERCLOSE_HTTP_SECRET_FILE=/no/such",
+		"ORDERCLOSE_KAFKA_BROKERS_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CA_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CERT_FILE=" + file(0o644),
+		"ORDERCLOSE_NO_SUCH_FILE=" + file(0o666), "ORDERCLOSE_DB_DSN=" + file(0o666), "OTHER_FILE=" + file(0o666),
+	})
+	want := []string{
+		"ORDERCLOSE_DB_DSN_FILE names a file of mode 0666: every user of the machine may read or write it; chmod o= FILE",
+		"ORDERCLOSE_KAFKA_TLS_KEY_FILE names a file of mode 0604: every user of the machine may read or write it; chmod o= FILE",
+		"ORDERCLOSE_REDIS_URL_FILE names a file of mode 0602: every user of the machine may read or write it; chmod o= FILE",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
 	got, err := config.FromEnviron(environ{"ORDERCLOSE_DB_DSN": "", "ORDERCLOSE_DB_DSN_FILE": ""}.lookup)
 	want := config.Servers{Listen: "127.0.0.1:9464"}
