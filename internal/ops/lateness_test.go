@@ -84,7 +84,10 @@ func TestReadLateness_CountsTheRecordsOfEachStage(t *testing.T) {
 		relayed = append(relayed, released(time.Duration(200-i)*ms))
 	}
 	l := readLateness(&sampledLog{brings: 60, records: map[string][][]wire.Message{
-		"close": {relayed, {}, {released(time.Minute, replay), released(time.Minute, retry), released(-ms), released(31 * 24 * time.Hour), {Appended: noon, Value: []byte("unreadable")}}},
+		"close": {relayed, {}, {
+			released(time.Minute, replay), released(time.Minute, retry), released(-ms), released(31 * 24 * time.Hour),
+			{Appended: noon, Value: []byte("unreadable")},
+		}},
 		"events": {{
 			closedLate(t, 5*ms, orderclose.PathPipeline, "closed"), closedLate(t, time.Hour, orderclose.PathSweep, "closed"),
 			closedLate(t, time.Hour, orderclose.PathTouch, "closed"), closedLate(t, time.Hour, orderclose.PathPipeline, "another"), {Value: []byte("{")},

@@ -219,7 +219,8 @@ func (a *API) call(ctx context.Context, method string, trade signed.Trade) (resp
 	case r.OutTradeNo != trade.Number && (r.Code == succeeded || r.OutTradeNo != ""):
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("asked about trade %s, and answered about %.64q", trade.Number, r.OutTradeNo)}
 	case method == methodClose && r.TradeStatus != "": // the signature does not cover the method
-		return response{}, &payments.Unavailable{Err: fmt.Errorf("asked to close trade %s, and answered as to a query, that its status is %.40q", trade.Number, r.TradeStatus)}
+		err := fmt.Errorf("asked to close trade %s, and answered as to a query, that its status is %.40q", trade.Number, r.TradeStatus)
+		return response{}, &payments.Unavailable{Err: err}
 	}
 	return r, nil
 }
