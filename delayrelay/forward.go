@@ -3,6 +3,7 @@ package delayrelay
 import (
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/tracing"
@@ -97,7 +98,10 @@ func (h *handler) handleForwarded(sent send.Result) {
 		h.metrics.forwarded.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(acked.Records)))
 		now := h.timeAt(acked.Answered).UnixMilli()
 		for _, r := range acked.Records {
-			metrics.Observe(h.metrics.lateness, time.Duration(now-r.DueAt)*time.Millisecond, h.traceparent(&r))
+			// An earlier due time is forged, or the record was sent much too late.
+			if r.DueAt >= r.Appended-orderclose.DefaultMaxDelay.Milliseconds() {
+				metrics.Observe(h.metrics.lateness, time.Duration(now-r.DueAt)*time.Millisecond, h.traceparent(&r))
+			}
 			// An append time has whole milliseconds: the append may be up to one later.
 			if !acked.At.IsZero() && acked.At.Add(time.Millisecond+h.clock.ahead).UnixMilli() < r.DueAt {
 				h.metrics.early.Inc()

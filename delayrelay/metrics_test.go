@@ -41,6 +41,27 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	}
 }
 
+// A due time that no delay explains says nothing about the relay.
+func TestMetrics_AnImpossibleLatenessIsNotObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, metrics := &testkit.Log{}, testkit.NewMetrics()
+		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
+		log.Put(bucket10s, record("late", -29*24*time.Hour))
+		log.Put(bucket10s, record("forged", -31*24*time.Hour))
+		forged := record("older than time", 0)
+		for i := range forged.Headers {
+			if forged.Headers[i].Key == wire.HeaderDue {
+				forged.Headers[i].Value = []byte("1")
+			}
+		}
+		log.Put(bucket10s, forged)
+		time.Sleep(time.Minute)
+		if n, observed := len(log.Keys("order-close")), metrics.Value("relay_lateness_seconds"); n != 3 || observed != 1 {
+			t.Errorf("%d records were forwarded, the lateness of %v was observed; want 3 and 1", n, observed)
+		}
+	})
+}
+
 // Without exemplars, the header of a traced order costs nothing.
 func TestRelay_WithoutExemplarsAllocatesNothingForATrace(t *testing.T) {
 	m := record("traced", 0)

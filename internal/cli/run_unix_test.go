@@ -5,6 +5,8 @@ package cli
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // TestRun_ASignalToReloadMayComeAtOnce: without a handler the signal would end this process.
@@ -31,6 +34,23 @@ func TestRun_ASignalToReloadMayComeAtOnce(t *testing.T) {
 		},
 	}, []string{"run", "--config", "nowhere.yaml"})
 	expect.That(t, code == int(Usage) && asked, "exit %d, %s", code, err.String())
+}
+
+func TestRun_WarnsOfAnOpenSecret(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "redis-url")
+	must.Do(t, os.WriteFile(file, []byte("redis://127.0.0.1:1\n"), 0o600))
+	must.Do(t, os.Chmod(file, 0o644))
+	var log bytes.Buffer
+	env := map[string]string{config.EnvBrokers: "127.0.0.1:1", config.EnvListen: "127.0.0.1:0"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	Main(ctx, Env{Stdin: strings.NewReader(""), Stdout: &log, Stderr: &log,
+		LookupEnv: func(name string) (string, bool) { value, set := env[name]; return value, set },
+		Environ:   func() []string { return []string{config.EnvRedis + "_FILE=" + file} },
+	}, []string{"run", "relay", "--config", topicsYAML(t, "buckets: [10s]\n")})
+	if want := config.EnvRedis + "_FILE names a file of mode 0644"; !strings.Contains(log.String(), want) {
+		t.Errorf("no %q in %s", want, log.String())
+	}
 }
 
 func TestRun_EachLogLineNamesTheProcess(t *testing.T) {

@@ -189,7 +189,8 @@ func TestLoad_RefusesAFileThatIsTooLarge(t *testing.T) {
 	write(t, path, text)
 	must.Get(config.Load(path))(t)
 	write(t, path, text+"#")
-	if _, err := config.Load(path); err == nil || err.Error() != "read the configuration: read "+path+": it is larger than 1024 KiB; pass the path of topics.yaml" {
+	want := "read the configuration: read " + path + ": it is larger than 1024 KiB; pass the path of topics.yaml"
+	if _, err := config.Load(path); err == nil || err.Error() != want {
 		t.Errorf("one byte more: %v", err)
 	}
 }

@@ -211,7 +211,9 @@ func TestParseNotify_ReportsEveryProblemWithItsPosition(t *testing.T) {
 
 func TestReadSecret_NeverQuotesTheContent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
-	for content, want := range map[string]string{"s3cret\r\n": "", "": file, strings.Repeat("s3", 32<<10) + "x": "larger than 64 KiB", "\n": file, "s3cret\ns3cret": file, "s3\x00cret": file} {
+	for content, want := range map[string]string{
+		strings.Repeat("s3", 32<<10) + "x": "larger than 64 KiB", "s3cret\r\n": "", "": file, "\n": file, "s3cret\ns3cret": file, "s3\x00cret": file,
+	} {
 		must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 		value, err := config.ReadSecret(file)
 		switch {

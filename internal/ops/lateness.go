@@ -59,6 +59,8 @@ type StageLateness struct {
 //	closer  when orders were closed, after their due time, by the events. Orders that a sweep closed,
 //	        or that were closed when they were read, do not count.
 //
+// Records that are later than orderclose.DefaultMaxDelay do not count.
+//
 // It reads the whole window if that is possible within the bound. Otherwise it reads at offsets that
 // are spread evenly over the records of all partitions. An error becomes the Problem of its stage.
 func ReadLateness(ctx context.Context, log Log, o LatenessOptions) Lateness {
@@ -95,7 +97,7 @@ func readStage(ctx context.Context, log Log, stage, topic string, from time.Time
 	var late []int64
 	for i := range records {
 		d, counts := lateness(&records[i])
-		if !counts {
+		if !counts || d > orderclose.DefaultMaxDelay { // a forged due time would be the maximum of all
 			continue
 		}
 		if d < 0 {

@@ -85,14 +85,17 @@ func TestReadLateness_CountsTheRecordsOfEachStage(t *testing.T) {
 		relayed = append(relayed, released(time.Duration(200-i)*ms))
 	}
 	l := readLateness(&sampledLog{brings: 60, records: map[string][][]wire.Message{
-		"close": {relayed, {}, {released(time.Minute, replay), released(time.Minute, retry), released(-ms), {Appended: noon, Value: []byte("unreadable")}}},
+		"close": {relayed, {}, {
+			released(time.Minute, replay), released(time.Minute, retry), released(-ms), released(31 * 24 * time.Hour),
+			{Appended: noon, Value: []byte("unreadable")},
+		}},
 		"events": {{
 			closedLate(t, 5*ms, orderclose.PathPipeline, "closed"), closedLate(t, time.Hour, orderclose.PathSweep, "closed"),
 			closedLate(t, time.Hour, orderclose.PathTouch, "closed"), closedLate(t, time.Hour, orderclose.PathPipeline, "another"), {Value: []byte("{")},
 		}},
 	}})
 	want := Lateness{From: noon.Add(-time.Hour), To: noon, Stages: []StageLateness{
-		{Stage: "relay", Topic: "close", Appended: 204, Records: 201, Complete: true, P50: 100, P99: 198, Max: 200, Early: 1},
+		{Stage: "relay", Topic: "close", Appended: 205, Records: 201, Complete: true, P50: 100, P99: 198, Max: 200, Early: 1},
 		{Stage: "closer", Topic: "events", Appended: 5, Records: 1, Complete: true, P50: 5, P99: 5, Max: 5},
 	}}
 	expect.Same(t, l, want, "lateness")

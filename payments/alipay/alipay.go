@@ -16,7 +16,7 @@
 // that does not exist can still be paid until its page expires. Without EXPIRES it stays Unknown.
 //
 // Requests are signed with RSA2, by an app with keys or with certificates (certificate.go). A response is believed if
-// it has Alipay's signature and names the trade. The package links no client library: it has two calls.
+// it has Alipay's signature and names the trade; the response to a close has no status. The package links no client library: it has two calls.
 package alipay
 
 import (
@@ -112,7 +112,7 @@ func (a *API) Cancel(ctx context.Context, reference string) (payment.Answer, err
 	if err != nil {
 		return payment.Unknown, err
 	}
-	closed, err := a.call(ctx, "alipay.trade.close", trade)
+	closed, err := a.call(ctx, methodClose, trade)
 	switch {
 	case err != nil:
 		return payment.Unknown, err
@@ -149,6 +149,8 @@ func (a *API) read(ctx context.Context, trade signed.Trade) (payment.Answer, err
 	}
 	return payment.Unknown, fmt.Errorf("its status is %.40q, which this program does not know", r.TradeStatus)
 }
+
+const methodClose = "alipay.trade.close"
 
 // Codes of responses.
 const (
@@ -216,6 +218,9 @@ func (a *API) call(ctx context.Context, method string, trade signed.Trade) (resp
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("the response does not have Alipay's signature, and is not believed: is Alipay's public key that of this app and environment? It says: %w", said)}
 	case r.OutTradeNo != trade.Number && (r.Code == succeeded || r.OutTradeNo != ""):
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("asked about trade %s, and answered about %.64q", trade.Number, r.OutTradeNo)}
+	case method == methodClose && r.TradeStatus != "": // the signature does not cover the method
+		err := fmt.Errorf("asked to close trade %s, and answered as to a query, that its status is %.40q", trade.Number, r.TradeStatus)
+		return response{}, &payments.Unavailable{Err: err}
 	}
 	return r, nil
 }

@@ -387,6 +387,22 @@ func TestAPI_BelievesOnlyResponsesOfAlipay(t *testing.T) {
 	}
 }
 
+// The signature covers the response but not the method: the answer to a query may arrive as the answer to a close.
+func TestAPI_CancelBelievesNoAnswerToAQuery(t *testing.T) {
+	for _, status := range []string{"WAIT_BUYER_PAY", "TRADE_SUCCESS", "TRADE_CLOSED"} {
+		s := start(t)
+		s.before = func(w http.ResponseWriter, method string) bool {
+			content := `{"code":"10000","msg":"Success","out_trade_no":"` + number + `","trade_status":"` + status + `"}`
+			s.write(w, strings.ReplaceAll(method, ".", "_")+"_response", content, sign(alipayKey, content))
+			return true
+		}
+		var u *payments.Unavailable
+		if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); got != payment.Unknown || !errors.As(err, &u) {
+			t.Errorf("%s: %q, %v", status, got, err)
+		}
+	}
+}
+
 // Some responses have \/ in their bytes and / in the bytes that Alipay has signed.
 func TestAPI_ASlashMayBeEscaped(t *testing.T) {
 	for _, signedText := range []string{`a/b`, `a\/b`} {

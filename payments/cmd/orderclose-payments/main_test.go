@@ -84,6 +84,7 @@ func start(t *testing.T, hold func()) *service {
 				content = `{"code":"10000","out_trade_no":"ORDER17A","trade_status":"TRADE_CLOSED"}`
 			} else if strings.Contains(node, "close") {
 				status["alipay"] = "closed"
+				content = `{"code":"10000","out_trade_no":"ORDER17A"}`
 			}
 			fmt.Fprintf(w, `{"%s":%s,"sign":"%s"}`, node, content, keySignature(content))
 			return
