@@ -162,7 +162,7 @@ func (d *demo) watch(ctx context.Context, st *environment, p *cli.Progress) func
 			case <-tick.C:
 			}
 			if n, err := st.count(ctx); err == nil {
-				p.Show(n.orders-n.unpaid, int64(d.orders), fmt.Sprintf("%d created, %d paid, %d closed", n.orders, n.paid, n.closed))
+				p.Show(n.orders-n.unpaid, int64(d.orders), n.describe(int64(d.orders)))
 			}
 		}
 	}()
@@ -170,6 +170,15 @@ func (d *demo) watch(ctx context.Context, st *environment, p *cli.Progress) func
 		cancel()
 		<-done
 	}
+}
+
+// describe says what became of the orders. If all are settled, it says what the demo waits for.
+func (n counts) describe(all int64) string {
+	text := fmt.Sprintf("%d created, %d paid, %d closed", n.orders, n.paid, n.closed)
+	if n.orders-n.unpaid == all && n.outgoing > 0 {
+		text += fmt.Sprintf("; waits until the outbox has published %d more rows", n.outgoing)
+	}
+	return text
 }
 
 func (d *demo) print(st *environment, v *checker.Verdict) error {

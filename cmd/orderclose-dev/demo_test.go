@@ -45,6 +45,18 @@ func TestDemo_PrintsOneJSONObjectAndKeepsEveryGuarantee(t *testing.T) {
 	}
 }
 
+func TestDemo_SaysWhatItWaitsFor(t *testing.T) {
+	for want, n := range map[string]counts{
+		"3 created, 1 paid, 1 closed": {orders: 3, unpaid: 1, paid: 1, closed: 1, outgoing: 2},
+		"3 created, 1 paid, 2 closed; waits until the outbox has published 2 more rows": {orders: 3, paid: 1, closed: 2, outgoing: 2},
+		"3 created, 1 paid, 2 closed": {orders: 3, paid: 1, closed: 2},
+	} {
+		if got := n.describe(3); got != want {
+			t.Errorf("%+v: %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestDemo_RefusesWrongFlags(t *testing.T) {
 	for _, args := range [][]string{{"--orders", "3"}, {"--rate", "0"}, {"-o", "xml"}} {
 		if out, stderr, code := runDev(t, append([]string{"demo"}, args...)...); code != 2 || out != "" || stderr == "" {

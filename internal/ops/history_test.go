@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
@@ -322,5 +323,34 @@ func TestSearch_ReadsOnlyTheDeadLettersThatTheIndexKnows(t *testing.T) {
 		p := SearchTopics(t.Context(), log, []HistoryTopic{{Topic: "dead", Kind: KindDeadLetters}}, "o100", SearchLimit{Records: 10_000, Letters: index})[0]
 		expect.That(t, p.Problem == "" && len(p.Records) == 2 && p.Records[0].Dead != nil && p.Records[1].Settles != nil && p.Skipped == 0, "%s: %+v", name, p)
 		expect.That(t, len(log.read) == c.read && p.Looked == int64(c.read), "%s: read %d records, counted %d; want %d", name, len(log.read), p.Looked, c.read)
+	}
+}
+
+// A shop's screens show the id 42 of a column with ZEROFILL as 0000000042.
+func TestHistory_AnIntegerIDMayBeginWithZeros(t *testing.T) {
+	_, k := fakeKafka(t)
+	const file = "buckets: [10s]\npartitions: 2\norders: {table: t, id: {column: id, type: %s}, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none}\n"
+	integer := must.Get(config.Parse("t", fmt.Appendf(nil, file, "integer")))(t)
+	text := must.Get(config.Parse("t", fmt.Appendf(nil, file, "text")))(t)
+	if _, _, err := k.Apply(t.Context(), TopicSpecs(integer)); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"42", "007", "7"} {
+		o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now().Add(time.Hour)}
+		m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(t)
+		must.Get(k.Append(t.Context(), "delay_10s", kafka.PartitionOf(m.Key, 2), []wire.Message{m}))(t)
+	}
+	for _, c := range []struct {
+		cfg      *config.Config
+		id, want string
+		known    bool
+	}{
+		{integer, "0000000042", "42", true}, {integer, "42", "42", true}, {integer, "0043", "43", false}, {integer, "00", "00", false},
+		{integer, "007", "007", true}, // a producer that spells the id in another way than the database
+		{text, "0000000042", "0000000042", false},
+	} {
+		if h := (Pipeline{Config: c.cfg, Kafka: k}).History(t.Context(), c.id, 100); h.ID != c.want || h.Known() != c.known {
+			t.Errorf("%s, %s: order %s, known: %v; want %s, %v", c.cfg.Orders.ID.Type, c.id, h.ID, h.Known(), c.want, c.known)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -104,7 +106,8 @@ const (
 
 // History returns what the database and Kafka know about an order. It reads at most limit records
 // of each topic. What could not be asked is in History.NotRead; History.Database is nil without a
-// database, and History.Topics is empty without Kafka.
+// database, and History.Topics is empty without Kafka. An integer id may begin with zeros, as ZEROFILL shows it: History.ID has
+// none, unless that id is known.
 func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	var notRead []string
 	var database *store.OrderHistory
@@ -131,6 +134,10 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	}
 	h := NewHistory(id, time.Now(), database, topics, p.Config.Closer.AsksPayment())
 	h.NotRead = append(notRead, h.NotRead...)
+	plain := strings.TrimLeft(id, "0")
+	if !h.Known() && plain != id && plain != "" && p.Config.Orders != nil && p.Config.Orders.ID.Type == mapping.Integer {
+		return p.History(ctx, plain, limit)
+	}
 	return h
 }
 

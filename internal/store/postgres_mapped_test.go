@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -221,6 +222,38 @@ func aPartialIndexServesThePages(t *testing.T) {
 	parts := must.Get(s.AuditParts(t.Context()))(t)
 	if len(parts) != 4 {
 		t.Errorf("%+v", parts)
+	}
+}
+
+// The documented statements add a due column to a table that has only the time of creation.
+func TestPostgres_ATableWithoutDueTimesGetsAColumn(t *testing.T) {
+	onPostgres(t, aTableWithoutDueTimesGetsAColumn)
+}
+
+func aTableWithoutDueTimesGetsAColumn(t *testing.T) {
+	shop := storetest.Shop{
+		DDL: []string{"CREATE TABLE orders (id bigint PRIMARY KEY, state text NOT NULL, created_at timestamptz NOT NULL DEFAULT now())"},
+		Mapping: postgresMapping(t, `
+  table: orders
+  id: {column: id, type: integer}
+  status: {column: state, from: unpaid, to: closed}
+  due: {column: pay_deadline, type: timestamptz}
+  items: none
+  stock: none
+`),
+	}
+	documented := block(t, string(must.Get(os.ReadFile("../../docs/mapping.md"))(t)), "postgres")
+	for statement := range strings.SplitSeq(strings.TrimSuffix(documented, ";\n"), ";\n") {
+		shop.DDL = append(shop.DDL, statement)
+	}
+	s := openShop(t, ownDatabase(t), shop)
+	must.Do(t, s.CheckMapping(t.Context()))
+	exec(t, s.DB(), "INSERT INTO orders (id, state) VALUES (1, 'unpaid')")
+	now := must.Get(s.Now(t.Context()))(t)
+	for ahead, want := range map[time.Duration]int{29 * time.Minute: 0, 31 * time.Minute: 1} {
+		if page := must.Get(s.Overdue(t.Context(), now.Add(ahead), orderclose.Order{}, 100))(t); len(page) != want {
+			t.Errorf("%d orders are overdue in %v, want %d", len(page), ahead, want)
+		}
 	}
 }
 
