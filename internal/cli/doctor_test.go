@@ -45,7 +45,8 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 		return strings.Join(all, ", ")
 	}
 	r.json(&result, 3, "doctor")
-	if got := state(); got != "kafka ok, topics found, database skipped, clocks skipped, redis skipped" || result.Checks[1].What != "none of the 7 topics of topics.yaml exists" {
+	want := "kafka ok, topics found, database skipped, clocks skipped, redis skipped"
+	if got := state(); got != want || result.Checks[1].What != "none of the 7 topics of topics.yaml exists" {
 		t.Errorf("without topics: %s, %+v", got, result.Checks)
 	}
 	if _, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg)[:1]); err != nil { // a delay topic alone

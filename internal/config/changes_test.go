@@ -118,7 +118,8 @@ func TestChanges_ComparesListsOfTablesByValue(t *testing.T) {
 	if all := Changes(parseText(t, mapped), parseText(t, mapped)); len(all) > 0 {
 		t.Errorf("nothing changed: %v", all)
 	}
-	changed := strings.NewReplacer("lock: {column: at", "lock: {column: changed_at", "table: parents", "table: totals", "column: seen", "column: ended").Replace(mapped)
+	edit := strings.NewReplacer("lock: {column: at", "lock: {column: changed_at", "table: parents", "table: totals", "column: seen", "column: ended")
+	changed := edit.Replace(mapped)
 	want := []Change{
 		{"orders.closed_at[1].column", "seen", "ended", false},
 		{"orders.stock.lock.column", "at", "changed_at", false},

@@ -329,7 +329,8 @@ func TestSearch_ReadsOnlyTheDeadLettersThatTheIndexKnows(t *testing.T) {
 // A shop's screens show the id 42 of a column with ZEROFILL as 0000000042.
 func TestHistory_AnIntegerIDMayBeginWithZeros(t *testing.T) {
 	_, k := fakeKafka(t)
-	const file = "buckets: [10s]\npartitions: 2\norders: {table: t, id: {column: id, type: %s}, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none}\n"
+	const file = "buckets: [10s]\npartitions: 2\n" +
+		"orders: {table: t, id: {column: id, type: %s}, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none}\n"
 	integer := must.Get(config.Parse("t", fmt.Appendf(nil, file, "integer")))(t)
 	text := must.Get(config.Parse("t", fmt.Appendf(nil, file, "text")))(t)
 	if _, _, err := k.Apply(t.Context(), TopicSpecs(integer)); err != nil {

@@ -108,7 +108,8 @@ func TestApply_RaisesALimitThatRefusesRecords(t *testing.T) {
 	for i := range 100 {
 		large = append(large, wire.Header{Key: fmt.Sprint(i, strings.Repeat("k", 9000)), Value: make([]byte, 9000)})
 	}
-	dead := wire.DeadLetter(wire.Message{Key: make([]byte, 1<<20), Value: make([]byte, 1<<20), Headers: large, Topic: strings.Repeat("t", 249)}, "relay", "refused", strings.Repeat("d", 9000))
+	huge := wire.Message{Key: make([]byte, 1<<20), Value: make([]byte, 1<<20), Headers: large, Topic: strings.Repeat("t", 249)}
+	dead := wire.DeadLetter(huge, "relay", "refused", strings.Repeat("d", 9000))
 	setTopic(t, broker, c.Topics.DeadLetter, "max.message.bytes", fmt.Sprint(wire.MaxDeadLetter))
 	must.Get(k.Append(t.Context(), c.Topics.DeadLetter, 0, []wire.Message{dead}))(t)
 	for _, topic := range []string{c.Topics.Close, c.Topics.Events, "delay_10s"} {
