@@ -98,7 +98,7 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := start(ctx, app, c.role)
-			time.Sleep(c.after)
+			time.Sleep(c.after + 5*time.Second) // between two announcements: one in flight may be appended behind the last one
 			p := announced()
 			if p.Ended || !strings.HasPrefix(p.Name, string(c.role)+"@") || time.Since(p.Announced) > c.newest || time.Since(p.Started) < c.after-time.Minute {
 				t.Errorf("after %v: %+v", c.after, p)
