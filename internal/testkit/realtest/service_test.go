@@ -3,6 +3,7 @@ package realtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -26,6 +27,9 @@ const serviceSecret = "a secret of the real tests"
 // Without the limit, random faults would sometimes hit one order four times.
 const faultsPerOrder = 2
 
+// lostAnswer is the key of a *atomic.Bool in the context of a request, which says that its answer is lost.
+type lostAnswer struct{}
+
 // closingService is a shop's service that closes orders. It has each fault now and
 // then, and is down for a while in the middle.
 func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
@@ -39,8 +43,8 @@ func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 		}
 		switch {
 		case n%11 == 0: // it closes the orders, and the answer is lost
-			_, _ = r.store.CloseOrders(ctx, path, requests)
-			panic(http.ErrAbortHandler)
+			ctx.Value(lostAnswer{}).(*atomic.Bool).Store(true)
+			return r.store.CloseOrders(ctx, path, requests)
 		case n%13 == 0:
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -52,7 +56,15 @@ func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 		if down.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		closes.ServeHTTP(w, q)
+		var lost atomic.Bool
+		answer := httptest.NewRecorder()
+		closes.ServeHTTP(answer, q.WithContext(context.WithValue(q.Context(), lostAnswer{}, &lost)))
+		if lost.Load() {
+			panic(http.ErrAbortHandler) // not in the handler of closes, which takes a panic for the fault of an order
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
 	}))
 	r.t.Cleanup(server.Close)
 	return server
