@@ -96,14 +96,14 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 	return append(problems, s.q.m.Unaccepted(future)...), err
 }
 
-// hiddenRows reports the tables of which row-level security may hide rows from this user: what is not seen is neither closed
-// nor counted nor missed by an audit.
+// hiddenRows reports the tables with row-level security that applies to this user. A policy may hide rows. An order in a hidden
+// row is not closed. No count and no audit shows it.
 func (s *Store) hiddenRows(ctx context.Context) (problems []mapping.Problem, err error) {
 	if s.dialect.rowSecurity == nil {
 		return nil, nil
 	}
 	in, err := s.allTables(ctx)
-	names := []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "late_payments", "postponed_orders", "order_reminders", "pauses", "sweeps"}
+	names := mapping.OwnTables()
 	for _, t := range in {
 		names = append(names, t.name, t.items)
 	}

@@ -66,9 +66,9 @@ type Dialect struct {
 	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock. Empty: the
 	// database has one write transaction at a time, and locks no rows.
 	skipLocked string
-	// isolation is a query for the isolation of the transaction and for a second value of no meaning, for a database whose SELECT that locks rows reads them as
-	// of its beginning, or as of that of a REPEATABLE READ transaction. A row that another transaction adds while the
-	// SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
+	// isolation is a query for the isolation of the transaction. Its second value has no meaning. It is for a database whose
+	// SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ transaction. A row that another
+	// transaction adds while the SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
 	isolation string
 	shareLock string // appended to a SELECT that keeps others from changing what it reads
 

@@ -20,7 +20,7 @@
 //
 // The files:
 //
-//	store.go, pool.go, connector.go     opening a Store, on a DSN or on a program's own pool
+//	store.go, pool.go, connector.go             opening a Store, on a DSN or on a program's own pool
 //	server.go                                   which database server it is, and whether it will do
 //	pooldeadline.go                             deadlines of statements on a program's own pool
 //	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements

@@ -122,6 +122,9 @@ func (p purpose) fix() string {
 // itself.
 var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses", "late_payments", "order_delays", "postponed_orders", "orderclose_schema"}
 
+// OwnTables returns the names of the tables that orderclose creates beside the shop's tables.
+func OwnTables() []string { return slices.Clone(ownTables) }
+
 // isOwnTable reports whether a table is one of orderclose's own, in any case: some servers ignore it.
 func isOwnTable(table string) bool { return slices.Contains(ownTables, strings.ToLower(table)) }
 

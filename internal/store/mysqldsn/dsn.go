@@ -46,8 +46,8 @@ func Parse(dsn string, t *tls.Config) (*mysql.Config, error) {
 // needs.
 var secretName = regexp.MustCompile(`(?i)^user|pass|pwd|secret`)
 
-// otherCharset reports whether a DSN makes the server read a statement in another charset than utf8mb4, in which the driver
-// quotes arguments. In GBK an order id can end the quotes.
+// otherCharset reports whether a DSN sets another charset than utf8mb4. The driver quotes arguments in utf8mb4. A server that
+// reads them in GBK may take a part of an order id for the end of the quotes.
 func otherCharset(cfg *mysql.Config) bool {
 	_, parameters, _ := strings.Cut(cfg.FormatDSN(), "?")
 	for parameter := range strings.SplitSeq(parameters, "&") {
@@ -89,8 +89,8 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 	return nil
 }
 
-// Error returns an error of the driver about a DSN. It hides the text that the driver quotes: with a slash in the wrong place, the text is
-// a part of the password.
+// Error returns the driver's error about a DSN without the text that the driver quotes. With a slash in the wrong place, that
+// text is a part of the password.
 func Error(err error) error {
 	reason := ""
 	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") { // these messages quote nothing
