@@ -183,6 +183,7 @@ func rowsAreDispatchedAgain(t *testing.T, s *shop) {
 	if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled dispatch returns %v", err)
 	}
+	s.exec("UPDATE outbox_events SET created_at = created_at") // waits until the server has seen that the connection is gone
 	want(t, "rows dispatched again", s.dispatch(9, all), []int64{1})
 }
 
