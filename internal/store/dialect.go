@@ -37,7 +37,6 @@ type Dialect struct {
 	ReleaseStock func(s *mapping.Stock, n int) string
 	HasTable     string // a query that counts the tables of one name
 	Tables       string // a query for the names of tables in a database, LIKE a pattern
-	Growing      string // a query that counts the tables of one name with a growing primary key and no index; empty: describe tells
 	// DeleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
 	// their ids, in JSON.
 	DeleteByID func(table string) string

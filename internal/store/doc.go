@@ -36,7 +36,6 @@
 //	reminders.go                                reminders before the deadline
 //	duerule.go                                  due times by rule: the delays in force, and postponed orders
 //	pagestatements.go                           the statement of a page
-//	lowwater.go                                 pages by the primary key, from a low-water mark on
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, rechecks, payments
 //	latepayments.go                             payments, and money that comes after a close
 //	lock.go                                     locks that belong to a connection

@@ -116,17 +116,6 @@ func TestSuite_OwnTablesByRule(t *testing.T) {
 	})
 }
 
-// A table of orders that has only its primary key.
-func TestSuite_OwnTablesByKey(t *testing.T) {
-	eachDatabase(t, func(t *testing.T) {
-		shop := shopsByRule(t)[1]
-		if isPostgres(t) {
-			shop = postgresByKey(t)
-		}
-		storetest.RunByKey(t, shop, server(t))
-	})
-}
-
 // shopsByRule returns examples of docs/mapping.md without due times: a DATETIME in a zone, unix time in tables of months, and
 // a TIMESTAMP with microseconds.
 func shopsByRule(t *testing.T) []storetest.Shop {
@@ -138,9 +127,7 @@ func shopsByRule(t *testing.T) []storetest.Shop {
 	m := *stamp.Mapping
 	m.Created = &mapping.TimeColumn{Column: "create_time", Type: mapping.Timestamp, Precision: mapping.Micros}
 	stamp.Mapping, stamp.Title = &m, "A_timestamp"
-	withoutIndex := storetest.ByRule(examples(t)[0], "create_time  DATETIME        NOT NULL", "create_time DATETIME NULL", ",\n  KEY idx_state_deadline (state, pay_deadline)", "")
-	withoutIndex.Title += "_without_an_index"
-	return []storetest.Shop{datetime, withoutIndex,
+	return []storetest.Shop{datetime,
 		storetest.ByRule(stamp, "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time TIMESTAMP(6) NULL"),
 		storetest.ByRule(examples(t)[1], "(status, expire_ms, order_no)", "(status, created_ms, order_no)", "expire_ms  BIGINT      NOT NULL", "expire_ms BIGINT NULL"),
 	}

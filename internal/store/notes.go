@@ -51,10 +51,6 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 			unread = append(unread, name)
 		}
 		if i < orders {
-			if s.q.m.FindsByKey(schema[name]) {
-				notes = append(notes, fmt.Sprintf("table %s has no index on status and creation, so sweeps find unpaid orders by the primary key: each reads the orders of the last hour and all unpaid ones, at most 1,000 rows a second; "+
-					"with an index it would read about one row for each order that it finds: %s", name, s.q.m.AddDueIndex(name, schema[name])))
-			}
 			due := schema[name].Columns[strings.ToLower(s.q.m.Due.Column)]
 			if strings.Contains(due.Expression, "`"+strings.ToLower(s.q.m.Status.Column)+"`") {
 				notes = append(notes, fmt.Sprintf("the due time of table %s is computed from the status: audit finds an order that is not unpaid any more only by the receipt of its close", name))

@@ -58,7 +58,7 @@ const overdueHalf = 500
 // OverdueNow returns unpaid orders that have been due for longer than the grace by the database's clock, which
 // it returns too. Orders that the mapping excludes are left out. It reads at most 1,000 rows of the index on
 // status and due time, whatever the mapping excludes: the 500 oldest, and the 500 newest of the others. So orders that
-// stay overdue on purpose never hide new ones. By the primary key, it reads as many orders that are known to be unpaid. more says that it did not read all of them. The error wraps
+// stay overdue on purpose never hide new ones. more says that it did not read all of them. The error wraps
 // orderclose.ErrUnavailable if the database failed.
 func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []orderclose.Order, now time.Time, more bool, err error) {
 	if now, err = s.Now(ctx); err != nil {
@@ -76,7 +76,7 @@ func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []o
 		if s.q.where.sql != "" {
 			p.last = condition{"CASE WHEN " + s.q.where.sql + " THEN NULL ELSE 0 END", s.q.where.args}
 		}
-		err = s.readOpen(ctx, []*table{t}, p, func(o orderclose.Order, excluded any) {
+		err = s.readPage(s.gorm.WithContext(ctx), []*table{t}, p, func(o orderclose.Order, excluded any) {
 			left--
 			if *after = o; excluded == nil { //mutant:excluded-overdue
 				orders = append(orders, o)
@@ -108,7 +108,7 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 		return nil, err
 	}
 	var orders []orderclose.Order
-	err = s.readOpen(ctx, in, s.q.openPage(cutoff, after, limit), func(o orderclose.Order, attributes any) {
+	err = s.readPage(s.gorm.WithContext(ctx), in, s.q.openPage(cutoff, after, limit), func(o orderclose.Order, attributes any) {
 		o.Attributes, _ = s.q.decodeAttributes(attributes) // the database wrote the JSON
 		orders = append(orders, o)
 	})
@@ -131,11 +131,6 @@ func (s *Store) readPage(tx *gorm.DB, in []*table, p page, each func(o orderclos
 	if err != nil {
 		return err
 	}
-	return s.eachOrder(tx, query, args, each)
-}
-
-// eachOrder calls each for the orders of a query with the columns of a page.
-func (s *Store) eachOrder(tx *gorm.DB, query string, args []any, each func(o orderclose.Order, last any)) error {
 	return eachRow(tx, query, args, func(rows *sql.Rows) (err error) {
 		var o orderclose.Order
 		var created, due, last any

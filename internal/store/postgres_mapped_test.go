@@ -119,26 +119,14 @@ func postgresMapping(t *testing.T, yaml string) *mapping.Mapping {
 
 func postgresShopsByRule(t *testing.T) (shops []storetest.Shop) {
 	all := postgresShops(t)
-	withoutIndex := all[1]
-	withoutIndex.Title += "_without_an_index"
 	for i, change := range [][]string{
 		{`"createdAt" timestamptz NOT NULL DEFAULT now()`, `"createdAt" timestamptz NULL`, `("expiresAt", id)`, `("createdAt", id)`},
 		{"placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "(status, pay_until, id)", "(status, placed, id)"},
 		{"expire_ms bigint NOT NULL", "expire_ms bigint", "(status, expire_ms, order_no)", "(status, created_ms, order_no)"},
-		{"placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1"},
 	} {
-		shops = append(shops, storetest.ByRule([]storetest.Shop{all[0], all[1], all[2], withoutIndex}[i], change...))
+		shops = append(shops, storetest.ByRule(all[i], change...))
 	}
 	return shops
-}
-
-// postgresByKey returns a shop whose table of orders has only its primary key.
-func postgresByKey(t *testing.T) storetest.Shop {
-	shop := postgresShops(t)[1]
-	m := *shop.Mapping
-	m.Category, m.NotBefore = "note", time.Time{}
-	shop.Mapping = &m
-	return storetest.ByRule(shop, "placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "DEFAULT '50 % off?'", "", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1")
 }
 
 // Each mistake is named, with a fix that PostgreSQL takes.

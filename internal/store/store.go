@@ -92,7 +92,6 @@ type Store struct {
 	q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
 	inDoubt     inDoubt
-	unpaid      unpaidOrders // found by the primary key
 	lockedLines lockedKeys   // orders with lines that were recently locked
 	lockedSKUs  lockedKeys   // SKUs that were recently locked
 	triggers    sync.Map     // by the name of a table of orders

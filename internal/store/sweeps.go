@@ -17,12 +17,8 @@ func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.
 	return finished, now, s.failed(ctx, err, "read when %s was last swept", name)
 }
 
-// SweepFinished records that the sweep of that name finished now. If orders are found by the primary key, it also moves
-// the low-water mark: only one process sweeps at a time.
+// SweepFinished records that the sweep of that name finished now.
 func (s *Store) SweepFinished(ctx context.Context, name string) error {
-	if err := s.moveMark(ctx); err != nil {
-		return s.failed(ctx, err, "move the low-water mark of %s", name)
-	}
 	return wrap(s.writeSweep(ctx, name, s.dialect.now()), "record the sweep of %s", name)
 }
 

@@ -28,10 +28,10 @@ func (d *databaseChecker) needUniqueIndex(path string, k Key, more ...string) {
 		"a close finds and locks rows through it; without it each close reads and locks the whole table", do)
 }
 
-// needDueIndex checks for an index on status, due and id, unless the primary key serves.
+// needDueIndex checks for an index on status, due and id.
 func (d *databaseChecker) needDueIndex(m *Mapping) {
 	add := m.AddDueIndex(d.name, d.table)
-	if add == "" || m.FindsByKey(d.table) {
+	if add == "" {
 		return
 	}
 	what := fmt.Sprintf("table %s has no index on %s, %s and %s", d.name, m.Status.Column, m.Due.Column, m.ID.Column)
@@ -41,21 +41,11 @@ func (d *databaseChecker) needDueIndex(m *Mapping) {
 	d.reportHarm("due.index", what, "each page of a sweep would read the whole table", add)
 }
 
-// FindsByKey reports whether pages of orders are found by the primary key of their table, for want of an index: the database numbers the
-// orders one after the other, and their time of creation says how old a row is. An integer that a program makes, such as a snowflake
-// id, is not known to grow: a table of random numbers has the same definition.
-func (m *Mapping) FindsByKey(t Table) bool {
-	c, _ := t.column(m.ID.Column)
-	grows := c.Grows || c.Numbered && !t.Postgres
-	return m.ByRule && m.Shards == nil && m.DueIndex == "" && m.ID.Type == Integer && m.ID.Index == primary && grows && m.AddDueIndex(t.Name, t) != "" &&
-		slices.ContainsFunc(t.Indexes, func(i Index) bool { return i.Name == primary && i.identifies(m.ID.Column) })
-}
-
 // AddDueIndex returns the statement that adds an index on status, due and id to a table with the name; empty: the table has one. InnoDB
 // appends the id by itself if it is the primary key.
 func (m *Mapping) AddDueIndex(name string, t Table) string {
 	status, due, id := strings.ToLower(m.Status.Column), strings.ToLower(m.Due.Column), strings.ToLower(m.ID.Column)
-	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s)", Quote("orderclose_overdue"), Quote(name), Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
+	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s) ALGORITHM=INPLACE LOCK=NONE", Quote("orderclose_overdue"), Quote(name), Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
 	if t.Postgres { // rows that are no longer open leave a partial index
 		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s, %s) WHERE %s = '%s'", Quote("orderclose_overdue"), Quote(name), Quote(m.Due.Column), Quote(m.ID.Column),
 			Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))

@@ -39,7 +39,6 @@ type Column struct {
 	Generated  bool   // the database computes it
 	Expression string // of a generated column, in lower case, with names in backquotes; empty: not generated
 	Numbered   bool   // AUTO_INCREMENT
-	Grows      bool   // PostgreSQL numbers the rows one after the other
 	RefersTo   string // the table that a foreign key of the column refers to; empty: none
 	Name       string // as the database writes it; empty: the database ignores its case
 }

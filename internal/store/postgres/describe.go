@@ -58,8 +58,6 @@ const columnsQuery = "SELECT a.attname AS name, y.typname AS type, format_type(a
 	" CASE WHEN l.collisdeterministic THEN '' ELSE COALESCE(l.collname, '') END AS collation," +
 	" NOT a.attnotnull AS nullable, NOT a.attnotnull OR a.atthasdef OR a.attidentity <> '' AS has_default, a.attgenerated <> '' AS generated," +
 	" a.attidentity <> '' OR COALESCE(pg_get_expr(d.adbin, d.adrelid), '') LIKE 'nextval(%' AS numbered," +
-	" EXISTS (SELECT 1 FROM pg_depend p JOIN pg_sequence q ON q.seqrelid = p.objid WHERE p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass" +
-	" AND p.refobjid = a.attrelid AND p.refobjsubid = a.attnum AND q.seqincrement = 1 AND q.seqcache = 1) AS grows," +
 	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), '') ~* '^[(]*(current_timestamp|localtimestamp|now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)([(]|$)' AS default_now," +
 	" COALESCE((SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = y.oid)::text, '[]') AS labels," +
 	" COALESCE((SELECT MIN(f.confrelid::regclass::text) FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = a.attrelid AND a.attnum = ANY (f.conkey)), '') AS refers_to," +

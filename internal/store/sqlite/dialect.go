@@ -28,8 +28,6 @@ func dialect(clock func() time.Time) store.Dialect {
 		ReleaseStock: releaseStock,
 		HasTable:     "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
 		Tables:       "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
-		Growing: "SELECT COUNT(*) FROM sqlite_master AS t WHERE t.type = 'table' AND t.name = ? AND t.sql LIKE '%PRIMARY KEY AUTOINCREMENT%'" +
-			" AND NOT EXISTS (SELECT 1 FROM sqlite_master AS i WHERE i.type = 'index' AND i.tbl_name = t.name)",
 		DeleteByID: func(table string) string {
 			return "DELETE FROM " + table + " WHERE id IN (SELECT value FROM json_each(?))"
 		},

@@ -94,16 +94,6 @@ func TestSuite_OwnTablesByRule(t *testing.T) {
 	storetest.RunMapped(t, storetest.ByRule(shops[1]), inMemory)
 }
 
-func TestSuite_OwnTablesByKey(t *testing.T) {
-	shop := storetest.ByRule(shops[0], "id INTEGER PRIMARY KEY, state", "id INTEGER PRIMARY KEY AUTOINCREMENT, state", "CREATE INDEX state_deadline ON t_order (state, pay_deadline, id)", "SELECT 1")
-	shop.Title = "A_growing_key"
-	storetest.RunByRule(t, shop, inMemory)
-	m := *shop.Mapping
-	m.NotBefore = time.Time{} // virtual time begins in 2000
-	shop.Mapping = &m
-	storetest.RunByKey(t, shop, inAFile)
-}
-
 func TestSuite_StockByLocation(t *testing.T) { storetest.RunWarehouses(t, inMemory) }
 
 // An order of the last day of a month is due in the next month, or with the longest delay in the
