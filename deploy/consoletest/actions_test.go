@@ -39,7 +39,7 @@ func updatesLive(t testing.TB, w world) {
 	must.That(t, strings.HasPrefix(at, "A ?due="), "the focus is on %s, not on the link", at)
 	w.create(t, "live-order-2", "tomorrow")
 	b.wait("Now shows one more order", row+` !== `+literal(before))
-	expect.Equal(t, eval[string](b, focused), at, "the update takes the focus from %s to", at)
+	expect.Equal(t, eval[string](b, focused), at, "the update takes the focus from %s", at)
 }
 
 // comesBack searches an order from Now, again and again. A browser has six connections to a host, and

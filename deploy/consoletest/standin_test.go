@@ -451,7 +451,7 @@ func TestChecks_FindEachFault(t *testing.T) {
 		{"unreachable", keyboard, `Tab does not reach <button tabindex="-1">`, 0},
 		{"not live", updatesLive, "Now shows the new order: not so after", 10 * time.Second},
 		{"takes the focus", updatesLive, "the update takes the focus or the text from the search", 0},
-		{"loses the focus", updatesLive, `the update takes the focus from A ?due=1h to BODY`, 0},
+		{"loses the focus", updatesLive, `the update takes the focus from A ?due=1h: got "BODY`, 0},
 		{"keeps connections", comesBack, "deadline exceeded", 10 * time.Second},
 		{"id in URL", findsAnOrder, "the order id is in the URL", 0},
 		{"not confirmed", redrives, "nobody has confirmed it", 0},

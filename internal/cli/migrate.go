@@ -141,7 +141,7 @@ func (c *common) printMigrations(dialect string, configGiven bool) error {
 		cfg, err = config.Default(), nil
 	}
 	if err == nil {
-		err = store.WriteMigrations(c.env.Stdout, store.DialectName(dialect), cfg.Orders != nil)
+		err = store.WriteMigrations(c.env.Stdout, store.DialectName(dialect), cfg.Orders)
 	}
 	if err == nil && cfg.Orders != nil && cfg.Orders.ByRule {
 		err = store.WriteDelays(c.env.Stdout, store.DialectName(dialect), cfg.Topics.Close, cfg.Delays)

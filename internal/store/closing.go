@@ -341,7 +341,7 @@ func (c *closing) outcome(id string) orderclose.Outcome {
 	case c.contended[id]:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.now, Err: errRowLocked}
 	case !ok:
-		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now}
+		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now, Err: orderclose.ValidateID(id)} // a sweep may find such ids
 	}
 	o := orderclose.Outcome{OrderID: id, Verdict: row.verdict, Due: row.due, At: c.now}
 	if !row.at.IsZero() {

@@ -36,6 +36,7 @@ type Dialect struct {
 	// stock has one, and a quantity; and then the lock of the rows.
 	ReleaseStock func(s *mapping.Stock, n int) string
 	HasTable     string // a query that counts the tables of one name
+	hereSQL      string // the name of the database, in PostgreSQL of the schema; empty: it has none
 	Tables       string // a query for the names of tables in a database, LIKE a pattern
 	// DeleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
 	// their ids, in JSON.
@@ -46,8 +47,10 @@ type Dialect struct {
 	// sessionLock has the statements of a lock that belongs to a connection. Nil: there is none.
 	sessionLock *lockStatements
 
-	nowSQL     string // the server's clock in UTC, in milliseconds, when the statement began; empty: Clock is set
-	millisSQL  string // the same in unix milliseconds
+	nowSQL    string // the server's clock in UTC, in milliseconds, when the statement began; empty: Clock is set
+	millisSQL string // the same in unix milliseconds
+	// oddTextSQL is a condition on a text %s, which each id meets that orderclose.ValidateID refuses, and others too. Empty: there is none.
+	oddTextSQL string
 	microsSQL  string // a column with a date and time as if in UTC, %s, in unix microseconds
 	timeLayout string // of Dialect.timeText
 	// trigger is the SQL of a trigger that schedules orders. Nil: there is none.
@@ -95,6 +98,8 @@ type Dialect struct {
 	// shortWaits are statements that bound each wait of a transaction for a lock by a second. The settings may
 	// outlast the transaction, but not its connection.
 	shortWaits []string
+	// lockDelays keeps others from the table order_delays until UNLOCK TABLES. Nil: an INSERT waits for no reader.
+	lockDelays []string
 	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
 	// transaction does.
 	snapshot *sql.TxOptions
@@ -120,6 +125,7 @@ var mysqlDialect = Dialect{
 	Migrations:   migrations,
 	Fault:        ServerFault,
 	ReleaseStock: releaseStock,
+	hereSQL:      "COALESCE(DATABASE(), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	DeleteByID:   deleteByID,
@@ -137,8 +143,10 @@ var mysqlDialect = Dialect{
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
 	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
 	microsSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
+	oddTextSQL:   "(OCTET_LENGTH(%[1]s) > 64 OR CONVERT(%[1]s USING utf8mb4) REGEXP '[[:space:][:cntrl:]\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]')",
 	timeLayout:   "2006-01-02 15:04:05.000",
 	readOnly:     "SELECT @@global.read_only",
+	lockDelays:   mysqlLockDelays,
 	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
 
@@ -150,6 +158,7 @@ var postgresDialect = Dialect{
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
+	hereSQL:      "COALESCE(current_schema(), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?",
 	DeleteByID:   postgres.DeleteByID,
@@ -165,6 +174,7 @@ var postgresDialect = Dialect{
 	nowSQL:       "date_trunc('milliseconds', statement_timestamp())",
 	millisSQL:    "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)",
 	microsSQL:    "CAST(extract(epoch FROM %s) * 1000000 AS bigint)",
+	oddTextSQL:   "(OCTET_LENGTH(%[1]s) > 64 OR %[1]s ~ '[[:space:][:cntrl:]]')",
 	timeLayout:   "2006-01-02 15:04:05.000+00",
 	onTx:         func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
 	onConflict:   true,

@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -233,13 +234,34 @@ func (c *closing) readDelays() error {
 // orders that are created from now on; the first ones hold for all orders. Only a person should call it: a process with an
 // old file would write old delays.
 func (s *Store) RecordDelays(ctx context.Context) error {
-	if !s.q.m.ByRule {
-		return nil
+	if err := s.CheckDelays(ctx); !errors.Is(err, ErrDelays) {
+		return err
 	}
-	return wrap(s.transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec(s.dialect.recordDelays(s.q.pipeline, *s.given.Load())).Error
+	query := s.dialect.recordDelays(s.q.pipeline, *s.given.Load())
+	if s.dialect.lockDelays == nil {
+		return wrap(s.transact(ctx, func(tx *gorm.DB) error { return tx.Exec(query).Error }), "write the delays")
+	}
+	return s.failed(ctx, s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) (err error) {
+		defer s.discard(conn)
+		for _, q := range append(s.dialect.lockDelays, query, "UNLOCK TABLES") {
+			for try := 1; ; try++ {
+				if err = conn.Exec(q).Error; try == maxTries || s.dialect.Fault(err) != FaultRetry || !retry.Sleep(ctx, backoff(try)) {
+					break
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}), "write the delays")
 }
+
+// mysqlLockDelays locks the table order_delays, under each name that recordDelays uses. A trigger of the shop's table reads
+// order_delays, and an INSERT waits as long as such transactions overlap. The lock of the table comes in turn: transactions that begin later
+// wait for it, for as long as one that has begun before takes, and for two seconds at most.
+var mysqlLockDelays = []string{"SET SESSION lock_wait_timeout = 2",
+	"LOCK TABLES order_delays WRITE, order_delays AS oc_a READ, order_delays AS oc_b READ, order_delays AS o READ, order_delays AS n READ"}
 
 // WriteDelays writes the statement of RecordDelays as SQL of MySQL or PostgreSQL.
 func WriteDelays(w io.Writer, d DialectName, pipeline string, delays orderclose.Delays) error {
@@ -261,8 +283,8 @@ func (d Dialect) recordDelays(pipeline string, delays map[string]int64) string {
 		values = append(values, fmt.Sprintf("SELECT %s AS category, %d AS delay_us", d.literal(category), delays[category]))
 	}
 	return fmt.Sprintf("INSERT INTO order_delays (pipeline, category, since_us, delay_us)\n"+
-		"SELECT %[1]s, v.category, CASE WHEN EXISTS (SELECT 1 FROM order_delays WHERE pipeline = %[1]s) THEN %[2]s * 1000 ELSE 0 END, v.delay_us\n"+
-		"FROM (%[3]s\n  UNION SELECT category, %[4]d FROM order_delays WHERE pipeline = %[1]s AND category NOT IN (%[5]s)) AS v\n"+
+		"SELECT %[1]s, v.category, CASE WHEN EXISTS (SELECT 1 FROM order_delays AS oc_a WHERE oc_a.pipeline = %[1]s) THEN %[2]s * 1000 ELSE 0 END, v.delay_us\n"+
+		"FROM (%[3]s\n  UNION SELECT oc_b.category, %[4]d FROM order_delays AS oc_b WHERE oc_b.pipeline = %[1]s AND oc_b.category NOT IN (%[5]s)) AS v\n"+
 		"WHERE NOT EXISTS (SELECT 1 FROM order_delays AS o WHERE o.pipeline = %[1]s AND o.category = v.category AND o.delay_us = v.delay_us\n"+
 		"  AND o.since_us = (SELECT MAX(n.since_us) FROM order_delays AS n WHERE n.pipeline = o.pipeline AND n.category = o.category))",
 		p, now, strings.Join(values, "\n  UNION ALL "), delays[""], d.literals(categories))

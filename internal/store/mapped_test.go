@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -150,12 +151,12 @@ func withoutTheMapping(t *testing.T) {
 	own := open(t, store.Options{DSN: dsn, Orders: examples(t)[0].Mapping})
 	must.Do(t, own.Migrate(t.Context()))
 	s := open(t, store.Options{DSN: dsn})
+	exec(t, s.DB(), "UPDATE orderclose_schema SET owner = 'orders' WHERE owner IS NOT NULL")
 	if err := s.Migrated(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks the steps [7]") {
 		t.Errorf("without orders: %v", err)
 	}
 	must.Do(t, s.Migrate(t.Context()))
 	must.Do(t, s.Migrated(t.Context()))
-	must.Do(t, own.Migrated(t.Context()))
 }
 
 // A call must not wait for a connection of a pool while it holds the last connection.
@@ -224,4 +225,24 @@ func pageOfOwnTables(t *testing.T) {
 			after = orders[limit-1]
 		}
 	}
+}
+
+// Orders of two tables may have the same numbers, and each number has one receipt.
+func TestMigrate_RefusesASecondTableOfOrders(t *testing.T) { eachDatabase(t, refusesSecondTable) }
+
+func refusesSecondTable(t *testing.T) {
+	dsn := ownDatabase(t)
+	goods := *examples(t)[0].Mapping
+	course := goods
+	course.Orders = "course_order"
+	first, second := open(t, store.Options{DSN: dsn, Orders: &goods}), open(t, store.Options{DSN: dsn, Orders: &course})
+	must.Do(t, first.Migrate(t.Context()))
+	for _, err := range []error{second.Migrated(t.Context()), second.Migrate(t.Context())} {
+		wrong, _ := errors.AsType[*store.SchemaError](err)
+		must.That(t, wrong != nil && strings.Contains(err.Error(), "have the orders of table t_order: an order of course_order"), "%v", err)
+	}
+	must.Do(t, first.Migrate(t.Context()))
+	must.Do(t, first.Migrated(t.Context()))
+	exec(t, first.DB(), "UPDATE orderclose_schema SET owner = 'course_order' WHERE owner IS NOT NULL") // as after a rename
+	must.Do(t, second.Migrated(t.Context()))
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
@@ -37,6 +39,8 @@ type Schema struct {
 	Oldest     int64   // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
 	Lacks      []int64 // steps below Has that were skipped, as for the shop's own tables
 	Outdated   bool    // the schema has a version below 13, from which this program cannot migrate
+	Orders     string  // the table whose orders have their receipts here, and Other this program's, if it is another one
+	Other      string
 }
 
 // Newer reports whether a newer program has migrated the schema.
@@ -47,7 +51,7 @@ func (v Schema) tooNew() bool { return v.Newer() && v.Oldest > v.Wants }
 
 // usable reports whether this program can use the schema.
 func (v Schema) usable() bool {
-	return len(v.Lacks) == 0 && !v.Outdated && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
+	return len(v.Lacks) == 0 && !v.Outdated && v.Other == "" && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
 }
 
 // SchemaError says that this program cannot use the schema of the database.
@@ -57,6 +61,11 @@ func (e *SchemaError) Error() string {
 	if e.tooNew() {
 		return fmt.Sprintf("the database's schema has version %d, which only programs that need version %d or a later one can use, and this program needs %d: run a newer program",
 			e.Has, e.Oldest, e.Wants)
+	}
+	if e.Other != "" {
+		return fmt.Sprintf("the tables of orderclose in this database, such as receipts, have the orders of table %[1]s: an order of %[2]s with the number of one of those would never be closed. "+
+			"Let the DSN name an empty database of the same server (in PostgreSQL a schema: search_path), and write the tables of %[2]s with the name of theirs, such as shop.%[2]s. "+
+			"If %[1]s was renamed: UPDATE %[3]s SET owner = '%[2]s' WHERE owner IS NOT NULL", e.Orders, e.Other, versionTable)
 	}
 	if e.Outdated {
 		return fmt.Sprintf("the database's schema has version %d, and this program can migrate it from version %d on: run orderclose migrate of commit fc16a75 first", e.Has, joined)
@@ -85,12 +94,34 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
-	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Outdated) {
+	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Outdated || e.Other != "") {
 		return e
 	}
 	ctx = context.WithValue(ctx, postgres.Unlimited{}, true)
-	err = s.exclusively(ctx, db, func() error { return s.applySteps(ctx, db) })
+	err = s.exclusively(ctx, db, func() error { return cmp.Or(s.applySteps(ctx, db), s.claim(ctx)) })
 	return s.failed(ctx, err, "migrate the schema")
+}
+
+// owned is the first version that says whose orders have their receipts in the database.
+const owned = 20
+
+// owner returns the table whose orders have their receipts in the database, and that of this program's orders. Neither has the name of
+// this database, which a copy of it may not have. There is no table as long as nobody has migrated.
+func (s *Store) owner(ctx context.Context) (table, own string, err error) {
+	own = s.q.m.Orders
+	var here string
+	err = s.gorm.WithContext(ctx).Raw("SELECT COALESCE((SELECT owner FROM "+versionTable+" WHERE owner IS NOT NULL ORDER BY id LIMIT 1), ''), "+cmp.Or(s.dialect.hereSQL, "''")).
+		Row().Scan(&table, &here)
+	return strings.TrimPrefix(table, here+"."), strings.TrimPrefix(own, here+"."), err
+}
+
+// claim keeps the database for this program's table of orders, unless it has another one.
+func (s *Store) claim(ctx context.Context) error {
+	table, own, err := s.owner(ctx)
+	if err != nil || table != "" {
+		return err
+	}
+	return s.gorm.WithContext(ctx).Exec("INSERT INTO "+versionTable+" (version_id, is_applied, owner) VALUES (0, 0, ?)", own).Error
 }
 
 // applySteps applies the steps that the database lacks, in their order.
@@ -248,6 +279,12 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	if err == nil && v.Newer() {
 		err = s.gorm.WithContext(ctx).Raw("SELECT MAX(oldest) FROM " + versionTable).Scan(&v.Oldest).Error
 	}
+	if err == nil && slices.Contains(has, owned) {
+		var own string
+		if v.Orders, own, err = s.owner(ctx); v.Orders != "" && !strings.EqualFold(v.Orders, own) {
+			v.Other = own
+		}
+	}
 	if Denied(err) {
 		return v, s.failed(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist", versionTable)
 	}
@@ -281,21 +318,32 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 }
 
 // WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations. It
-// includes the table of versions that Migrated and a later Migrate read. If mapped, it omits the
+// includes the table of versions that Migrated and a later Migrate read. With a mapping, it omits the
 // reference schema's tables of orders, lines and stock.
-func WriteMigrations(w io.Writer, d DialectName, mapped bool) error {
-	return serverDialects[d].writeMigrations(w, mapped)
+func WriteMigrations(w io.Writer, d DialectName, m *mapping.Mapping) error {
+	return serverDialects[d].writeMigrations(w, m)
 }
 
 // WriteMigrations is the function WriteMigrations for the kind of database that the Store is on.
-func (s *Store) WriteMigrations(w io.Writer) error { return s.dialect.writeMigrations(w, s.mapped) }
+func (s *Store) WriteMigrations(w io.Writer) error {
+	if s.mapped {
+		return s.dialect.writeMigrations(w, s.q.m)
+	}
+	return s.dialect.writeMigrations(w, nil)
+}
 
-func (d Dialect) writeMigrations(w io.Writer, mapped bool) error {
-	steps, err := d.steps(mapped)
+func (d Dialect) writeMigrations(w io.Writer, m *mapping.Mapping) error {
+	steps, err := d.steps(m != nil)
 	for _, step := range steps {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "-- %s\n%s\n", step.file, step.sql)
 		}
+	}
+	if m == nil {
+		m = mapping.Reference()
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "-- Whose orders have their receipts here.\nINSERT INTO %s (version_id, is_applied, owner) VALUES (0, 0, %s);\n", versionTable, d.literal(m.Orders))
 	}
 	return err
 }

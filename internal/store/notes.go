@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -93,6 +94,14 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		if withoutID {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
 		}
+		refused, example, err := s.refusedIDs(db, t)
+		if err != nil {
+			return nil, err
+		}
+		if refused > 0 {
+			notes = append(notes, fmt.Sprintf("table %s has %d unpaid orders (counted up to %d) whose ids orderclose refuses, so they are never closed: the first is %q; give them other ids, or close them in the shop; %v",
+				t.name, refused, maxRefused, example, orderclose.ValidateID(example)))
+		}
 		if !open {
 			if open, err = anyRow(db, from+s.q.d.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
 				return nil, err
@@ -112,6 +121,25 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): check that it is spelled as the shop writes it", s.q.m.Status.From))
 	}
 	return notes, nil
+}
+
+// maxRefused is how many ids refusedIDs reads that may be refused.
+const maxRefused = 1000
+
+// refusedIDs counts the unpaid orders of a table whose ids orderclose.ValidateID refuses, and returns one of these ids.
+func (s *Store) refusedIDs(tx *gorm.DB, t *table) (n int, example string, err error) {
+	if s.q.m.ID.Type != mapping.Text || s.dialect.oddTextSQL == "" {
+		return 0, "", nil
+	}
+	id := mapping.Quote(s.q.m.ID.Column)
+	ids, err := readAll(tx, "SELECT "+id+" FROM "+mapping.Quote(t.name)+s.q.d.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? AND "+
+		fmt.Sprintf(s.dialect.oddTextSQL, id)+" LIMIT ?", []any{s.q.m.Status.From.Arg(), maxRefused}, func(id *string) []any { return []any{id} })
+	for _, id := range ids {
+		if orderclose.ValidateID(id) != nil {
+			n, example = n+1, cmp.Or(example, id)
+		}
+	}
+	return n, example, err
 }
 
 // anyRow reports whether a query has a row.

@@ -124,6 +124,9 @@ func (t *trial) run(o orderclose.Order) (err error) {
 	if o.Due.After(c.now) {
 		c.now = o.Due
 	}
+	if err := orderclose.ValidateID(o.ID); err != nil {
+		return err
+	}
 	if err := c.lockOrders([]string{o.ID}); err != nil || len(c.won) == 0 {
 		return err
 	}

@@ -59,6 +59,7 @@ var mappedPromises = []promise[mapped]{
 	{name: "CountsOverdueOrders", test: mappedCount},
 	{name: "AnOrderWithoutDueTimeIsNeverClosed", test: mappedNoDue, tags: Dialect},
 	{name: "AnOrderThatIsNeverDueIsNeverClosed", test: mappedNever, tags: Dialect},
+	{name: "IdsThatNoOrderMayHaveAreNamed", test: mappedRefusedIDs, tags: Dialect},
 	{name: "AnOrderOfAnotherMonthIsFound", test: mappedOtherMonth},
 	{name: "ATrialCloseIsRolledBack", test: triedMapped, tags: Dialect},
 	{name: "TheTablesFit", test: tablesFit, tags: Dialect | Empty},

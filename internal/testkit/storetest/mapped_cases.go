@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func onlyOurTables(t *testing.T, s *mapped) {
@@ -225,6 +226,32 @@ func mappedNoDue(t *testing.T, s *mapped) {
 		want(t, "NULL means never", orderclose.IsNever(out[0].Due), true)
 	}
 	want(t, "orders in pages", s.pages(s.now(), 10, func([]orderclose.Order) {}), nil)
+}
+
+// A sweep finds rows with ids that no record can have.
+func mappedRefusedIDs(t *testing.T, s *mapped) {
+	s.begin()
+	if s.Mapping.WithDefaults().ID.Type != mapping.Text {
+		return
+	}
+	var orders []orderclose.Order
+	for i, id := range []string{" odd1", "odd\t2", "odd 3"} {
+		o := s.an(i+1, -time.Minute)
+		o.ID = id
+		orders = append(orders, o)
+	}
+	s.put(s.Mapping.Status.From, orders[:2]...)
+	if !s.lacks(trials) {
+		_, err := s.TryClose(t.Context())
+		expect.That(t, err != nil && strings.Contains(err.Error(), orderclose.ErrInvalidID.Error()), "a trial: %v", err)
+		hints, err := s.MappingHints(t.Context())
+		s.must(err)
+		want(t, "the hints name the orders", strings.Contains(strings.Join(hints, "\n"), "has 2 unpaid orders (counted up to 1000) whose ids"), true)
+	}
+	s.put(s.Mapping.Status.From, orders[2])
+	out := s.closing(orders...)
+	want(t, "verdicts", verdicts(out), []string{" odd1 not_found", "odd\t2 not_found", "odd 3 closed"})
+	expect.Is(t, out[0].Err, orderclose.ErrInvalidID, "the outcome of a refused id")
 }
 
 // An order whose due time means never, in the zone and precision of the column.
