@@ -136,7 +136,7 @@ func (c *closing) lockOrders(ids []string) error {
 		var missing []string
 		for _, t := range sorted(in) {
 			for part := range slices.Chunk(in[t], maxIn) {
-				if err := c.lock(t, part); err != nil {
+				if err := searched(part, func(ids []string) error { return c.lock(t, ids) }); err != nil {
 					return err
 				}
 				absent, err := c.notInTable(t, part)
@@ -149,6 +149,22 @@ func (c *closing) lockOrders(ids []string) error {
 		ids = missing
 	}
 	return nil
+}
+
+// searched calls search with ids, and with halves of them if the charset of the column does not have each of them. An id that
+// it does not have is in no row.
+func searched(ids []string, search func(ids []string) error) error {
+	err := search(ids)
+	if !hasCode(err, charsetCodes) {
+		return err
+	}
+	if len(ids) == 1 {
+		return nil
+	}
+	if err := searched(ids[:len(ids)/2], search); err != nil {
+		return err
+	}
+	return searched(ids[len(ids)/2:], search)
 }
 
 // notInTable returns the ids that have no row in a table. An id whose row exists, but was skipped because

@@ -219,11 +219,11 @@ func (d Dialect) hint(index string) string {
 // begin with the list, and use the key. A CASE with a thousand branches would take twice as long.
 func releaseStock(s *mapping.Stock, n int) string {
 	set, where := ReleaseStock(s, "s.")
-	columns, more := "? AS sku, ? AS quantity", ", ?"
+	columns, more := mapping.Quote(s.SKU.Column)+" AS sku", ", ?"
 	if s.Location.Column != "" {
-		columns, more = "? AS sku, ? AS location, ? AS quantity", ", ?, ?"
+		columns, more = columns+", "+mapping.Quote(s.Location.Column)+" AS location", ", ?, ?"
 	}
-	return "UPDATE (SELECT " + columns + strings.Repeat(" UNION ALL SELECT ?"+more, n-1) + ") AS v" +
+	return "UPDATE (SELECT " + columns + ", 0 AS quantity FROM " + mapping.Quote(s.Table) + " WHERE FALSE" + strings.Repeat(" UNION ALL SELECT ?"+more, n) + ") AS v" +
 		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ")" +
 		" ON " + sameRow(s) + " SET " + set + " WHERE " + where
 }

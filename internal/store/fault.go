@@ -80,6 +80,7 @@ const (
 	readOnlyCodes = "1036 1290 1792 1836 1874 3032 25006"                   // the server may no longer be the primary
 	startCodes    = "1040 1047 1053 1077 1079 3032 57P01 57P02 57P03 53300" // starts, stops, has too many connections
 	slowCodes     = "1317 1969 3024 57014 25P04"                            // a time limit: one order may be the cause
+	charsetCodes  = "1267 1270 1271"                                        // the charset of a column does not have a text
 	thereCodes    = "1060 1061"                                             // the column or index to add is there
 	deniedCodes   = "1142 1143 42501"                                       // a privilege is missing
 )

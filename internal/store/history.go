@@ -137,7 +137,10 @@ func (s *Store) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) err
 		if t == nil {
 			return nil
 		}
-		if err := eachRow(tx, s.q.history(t), []any{arg}, func(rows *sql.Rows) error { return s.scanOrder(rows, id, history) }); err != nil {
+		err := searched([]string{id}, func([]string) error {
+			return eachRow(tx, s.q.history(t), []any{arg}, func(rows *sql.Rows) error { return s.scanOrder(rows, id, history) })
+		})
+		if err != nil {
 			return err
 		}
 		if history.Order != nil && t.lines != "" {

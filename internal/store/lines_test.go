@@ -364,7 +364,7 @@ func otherCollations(t *testing.T) {
 		"ALTER TABLE `l` MODIFY `no` varchar(20) COLLATE utf8mb4_bin NOT NULL",
 		"ALTER TABLE `l` MODIFY `sku` varchar(20) COLLATE utf8mb4_unicode_ci",
 	} {
-		if err := s.CheckMapping(t.Context()); err == nil || !strings.Contains(err.Error(), fix+", with the column's default") {
+		if err := s.CheckMapping(t.Context()); err == nil || !strings.Contains(err.Error(), fix+" -- with the column's default") {
 			t.Errorf("%v; want %s", err, fix)
 		}
 		exec(t, s.DB(), fix)

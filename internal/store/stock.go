@@ -170,11 +170,15 @@ func (s *Store) withoutOthers(tx *gorm.DB, t *table, asked map[string]bool, line
 // It locks nothing.
 func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (all []string, err error) {
 	for part := range slices.Chunk(ids, maxIn) {
-		var found []string
-		if err := tx.Raw(t.exists, s.q.args(part)).Scan(&found).Error; err != nil {
+		err := searched(part, func(ids []string) error {
+			var found []string
+			err := tx.Raw(t.exists, s.q.args(ids)).Scan(&found).Error
+			all = append(all, found...)
+			return err
+		})
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, found...)
 	}
 	return all, nil
 }

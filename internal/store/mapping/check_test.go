@@ -300,8 +300,8 @@ func TestCheckDatabase_RefusesOtherCollations(t *testing.T) {
 		lines, stock Column
 		fix          string // empty: accepted
 	}{
-		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_general_ci"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_general_ci NOT NULL, with"},
-		{Column{Collation: "utf8mb4_0900_ai_ci", Nullable: true}, Column{Collation: "utf8mb4_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin, with"},
+		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_general_ci"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_general_ci NOT NULL -- with"},
+		{Column{Collation: "utf8mb4_0900_ai_ci", Nullable: true}, Column{Collation: "utf8mb4_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin -- with"},
 		{Column{Collation: "utf8mb4_general_ci", Generated: true}, Column{Collation: "ascii_bin"}, "generate the column with COLLATE ascii_bin"},
 		{Column{Collation: "utf8mb4_general_ci"}, Column{Collation: "utf8mb4_general_ci"}, ""},
 		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_0900_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_0900_bin NOT NULL"}, // counts trailing spaces

@@ -94,7 +94,7 @@ func (d *databaseChecker) paymentID(column string) {
 	case c.Length > 0 && c.Length < orderclose.MaxIDBytes: // a text of PostgreSQL has no length
 		text := fmt.Sprintf("varchar(%d)", orderclose.MaxIDBytes)
 		fix := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(column) + " " + text + " COLLATE " + c.Collation + map[bool]string{false: " NOT NULL"}[c.Nullable] +
-			", with the column's default and comment, if it has any"
+			" -- with the column's default and comment, if it has any"
 		if d.table.Postgres {
 			fix = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(column) + " TYPE " + text
 		}
@@ -199,7 +199,7 @@ func (d *databaseChecker) sameCollation(path string, schema Schema, lines, colum
 	if c.Nullable {
 		null = ""
 	}
-	fix := "ALTER TABLE " + Quote(lines) + " MODIFY " + Quote(column) + " " + c.Definition + " COLLATE " + want.Collation + null + ", with the column's default and comment, if it has any"
+	fix := "ALTER TABLE " + Quote(lines) + " MODIFY " + Quote(column) + " " + c.Definition + " COLLATE " + want.Collation + null + " -- with the column's default and comment, if it has any"
 	if schema[lines].Postgres {
 		fix = "ALTER TABLE " + Quote(lines) + " ALTER COLUMN " + Quote(column) + " TYPE " + c.Definition + " COLLATE " + Quote(want.Collation)
 	}

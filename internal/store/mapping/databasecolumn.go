@@ -39,13 +39,22 @@ func (d *databaseChecker) readable(path, name string, c Column) bool {
 	if slices.Contains(integerTypes, c.Type) || slices.Contains(keyTypes, c.Type) {
 		return true
 	}
-	do := "map a column of that kind; one can be added as a generated column with an index like this one's"
+	do := cmp.Or(d.varchar(name, c), "map a column of that kind; one can be added as a generated column with an index like this one's")
 	if slices.Contains(binaryTypes, c.Type) {
 		do = "for UUIDs in a BINARY(16) of MySQL write type: uuid_binary, or for those of UUID_TO_BIN(…, 1) uuid_binary_swapped; else map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
 	}
 	d.reportHarm(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", d.where(name), c.Definition),
 		"a value of another kind changes when it is written as text, and may match the row of another order or SKU", do)
 	return false
+}
+
+// varchar returns the statement that makes a varchar of a column that is padded with blanks in PostgreSQL; empty: it is not.
+func (d *databaseChecker) varchar(name string, c Column) string {
+	length, padded := strings.CutPrefix(c.Definition, "character(")
+	if !padded {
+		return ""
+	}
+	return "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(name) + " TYPE varchar(" + length
 }
 
 // wholeNumbers checks for whole numbers: no order with text or a fraction as its quantity can be
@@ -238,7 +247,7 @@ func (d *databaseChecker) status(s Status) {
 	case !number && s.From.Number:
 		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are numbers", d.where(s.Column), c.Definition), "compared with a number, no index would be used", "write the values in quotes")
 	case !number && !slices.Contains(statusTypes, c.Type):
-		d.reportHarm("status.column", fmt.Sprintf("%s is %s", d.where(s.Column), c.Definition), "its values cannot be compared as text", "map a column that holds whole numbers or text")
+		d.reportHarm("status.column", fmt.Sprintf("%s is %s", d.where(s.Column), c.Definition), "its values cannot be compared as text", cmp.Or(d.varchar(s.Column, c), "map a column that holds whole numbers or text"))
 	default:
 		d.statusValues(s, c)
 	}
