@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -25,7 +26,7 @@ func newDLQRedrive(c *common) *cobra.Command {
 		Long: `Send pending dead letters again, after the cause was fixed: all of them, or those
 that are selected by position or flags. An order that is due goes to the replay topic,
 which delays no other order; an order that is not due goes to its bucket; an event goes
-to the topic that it came from. A redriven order has its full number of attempts again. A
+to the topic of events, if the database (ORDERCLOSE_DB_DSN) knows what it says. A redriven order has its full number of attempts again. A
 record that was cut, or is invalid, is refused: look at it, then discard it.
 
 Without --yes the plan is shown and nothing is sent. Closing twice changes nothing. A
@@ -63,9 +64,13 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 		if err != nil {
 			return err
 		}
-		return c.withDeadLetters(cmd.Context(), func(opened *session, topic *deadletters.Topic) error {
+		var also []string
+		if how == wire.Redriven {
+			also = []string{config.EnvDSN} // it says which events have happened
+		}
+		return c.withDeadLetters(cmd.Context(), also, func(opened *session, topic *deadletters.Topic) error {
 			cfg := opened.cfg
-			rules := deadletters.Rules{Buckets: cfg.Buckets, Replay: cfg.Topics.Replay, Events: cfg.Topics.Events}
+			rules := deadletters.Rules{Buckets: cfg.Buckets, Replay: cfg.Topics.Replay, Events: cfg.Topics.Events, Happened: opened.pipeline().EventHappened}
 			o := deadletters.Options{Filter: f, How: how, Rules: rules}
 			if yes {
 				return c.resolve(cmd.Context(), topic, o)
@@ -140,6 +145,9 @@ func printResolved(w io.Writer, r deadletters.Result) {
 func printRest(w io.Writer, p deadletters.Plan, verb string) {
 	for _, topic := range slices.Sorted(maps.Keys(p.To)) {
 		fmt.Fprintf(w, "  %d\t%s %s\n", p.To[topic], verb, topic)
+	}
+	for _, id := range p.Events {
+		fmt.Fprintf(w, "  %s\n", oneLine(id, 160))
 	}
 	for _, r := range p.Refusals {
 		fmt.Fprintf(w, "  %v\tcannot be sent again: %s\t%s\n", r.At, oneLine(r.Key, 40), oneLine(r.Why, 160))

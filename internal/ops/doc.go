@@ -49,6 +49,7 @@
 //	cause.go             the investigation of one sweep
 //	cause_decide.go      the cause of one order, computed from what was found (pure)
 //	due.go               reading the orders of a window, for an audit and for a shadow report
+//	eventcheck.go        whether an event of a dead letter has happened
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)
 //	audit_kafka.go       what Kafka and the outbox contain, in 8 bytes of each id

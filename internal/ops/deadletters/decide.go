@@ -1,6 +1,7 @@
 package deadletters
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -14,8 +15,9 @@ type Rules struct {
 	// Replay is the topic for orders that are due. It is a topic of its own, so that many
 	// redriven orders do not delay orders that become due now.
 	Replay string
-	// Events is the topic of events. Dead letters of events are sent there unchanged.
-	Events string
+	// Events is the topic of events. Dead letters of events are sent there unchanged, if Happened returns no refusal.
+	Events   string
+	Happened func(ctx context.Context, event wire.Message) (refusal string)
 }
 
 // OutboxOfEvents is the source topic of dead letters that the dispatcher makes of events that could not
@@ -24,10 +26,13 @@ const OutboxOfEvents = "outbox_events"
 
 // decide returns the topic and the record to send for a dead letter at this moment. If the
 // dead letter cannot be sent, refusal says why.
-func (r Rules) decide(l Letter, now time.Time) (topic string, m wire.Message, refusal string) {
+func (r Rules) decide(ctx context.Context, l Letter, now time.Time) (topic string, m wire.Message, refusal string) {
 	if l.Source.Topic == r.Events || l.Source.Topic == OutboxOfEvents {
 		if cut := l.cut(); cut != "" {
 			return "", m, cut + ": the rest is not the original record"
+		}
+		if why := r.Happened(ctx, l.Record); why != "" {
+			return "", m, why
 		}
 		return r.Events, l.Record, ""
 	}

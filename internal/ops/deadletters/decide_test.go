@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		"due later":    {now.Add(3 * time.Hour), "delay_1h"},
 		"due too late": {now.Add(wire.MaxDelayLimit + time.Hour), ""},
 	} {
-		topic, m, refusal := rules.decide(letterOf(dead(t, "a", "failed", c.due)), now)
+		topic, m, refusal := rules.decide(t.Context(), letterOf(dead(t, "a", "failed", c.due)), now)
 		expect.That(t, topic == c.want && (refusal == "") != (c.want == ""), "%s: %q, %q; want %q", what, topic, refusal, c.want)
 		if c.want == "" {
 			continue
@@ -72,7 +73,7 @@ func TestDecide_RefusesIncompleteRecords(t *testing.T) {
 		"event, header": {"refused", wire.Message{Topic: "events", Key: []byte("a"), Headers: []wire.Header{{Key: "x", Value: big}}}, `header "x" was cut`},
 		"event, many":   {"refused", wire.Message{Topic: "events", Key: []byte("a"), Headers: make([]wire.Header, 40)}, "only the first 32"},
 	} {
-		topic, _, refusal := rules.decide(letterOf(wire.DeadLetter(c.m, "closer", c.cause, "")), now)
+		topic, _, refusal := rules.decide(t.Context(), letterOf(wire.DeadLetter(c.m, "closer", c.cause, "")), now)
 		expect.That(t, topic == "" && strings.Contains(refusal, c.want), "%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
 	}
 }
@@ -81,19 +82,26 @@ func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 	for _, source := range []string{"events", "outbox_events"} {
 		m := wire.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
 			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
-		topic, got, refusal := rules.decide(letterOf(wire.DeadLetter(m, "release", "failed", "no")), now)
+		topic, got, refusal := rules.decide(t.Context(), letterOf(wire.DeadLetter(m, "release", "failed", "no")), now)
 		m.Topic, m.Partition, m.Offset = "", 0, 0
 		diff := cmp.Diff(m, got)
 		expect.That(t, topic == "events" && refusal == "" && diff == "", "of %s to %q, %q\n%s", source, topic, refusal, diff)
 	}
 }
 
+func TestDecide_AnEventThatHasNotHappenedIsRefused(t *testing.T) {
+	r := rules
+	r.Happened = func(context.Context, wire.Message) string { return "it has not" }
+	topic, _, refusal := r.decide(t.Context(), letterOf(wire.DeadLetter(wire.Message{Topic: "events", Key: []byte("a"), Value: []byte("{}")}, "release", "failed", "no")), now)
+	expect.That(t, topic == "" && refusal == "it has not", "to %q, %q", topic, refusal)
+}
+
 // A dead letter of a redriven record can be redriven too.
 func TestDecide_ARecordMayBecomeADeadLetterTwice(t *testing.T) {
-	_, m, _ := rules.decide(letterOf(dead(t, "a", "first", now)), now)
+	_, m, _ := rules.decide(t.Context(), letterOf(dead(t, "a", "first", now)), now)
 	m.Topic = replayTopic
 	l := letterOf(wire.DeadLetter(m, "closer", "second", "again"))
-	if topic, again, refusal := rules.decide(l, now); topic != replayTopic || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" || l.Source.Topic != replayTopic {
+	if topic, again, refusal := rules.decide(t.Context(), l, now); topic != replayTopic || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" || l.Source.Topic != replayTopic {
 		t.Errorf("to %q, %q; %+v", topic, refusal, l)
 	}
 }

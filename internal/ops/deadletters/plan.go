@@ -33,6 +33,8 @@ type Plan struct {
 	ByCause Counts     `json:"by_cause"`
 	// To is the number of records to send, by topic; nil for a discard.
 	To map[string]int `json:"to,omitempty"`
+	// Events are the ids of the first events of To, which have their types and orders.
+	Events []string `json:"events,omitempty"`
 	// Refused is the number of dead letters that cannot be sent; Refusals lists the first.
 	Refused  int       `json:"refused"`
 	Refusals []Refusal `json:"refusals,omitempty"`

@@ -1,0 +1,98 @@
+package ops
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// EventHappened says why a redrive does not send an event: the database does not know what it says. "": it has happened. Every part of the
+// pipeline may write dead letters, and readers of events ship goods or give money back.
+func (p Pipeline) EventHappened(ctx context.Context, m wire.Message) (refusal string) {
+	if p.Store == nil {
+		return "it is an event, and no database says whether it has happened: name the one in which orders are closed; a service that closes orders writes its event again"
+	}
+	var e struct{ Type, Subject string }
+	if err := json.Unmarshal(m.Value, &e); err != nil {
+		return "it is no event: " + err.Error()
+	}
+	if !bytes.Equal(m.Key, []byte(e.Subject)) {
+		return fmt.Sprintf("its key is %q, and its order %q", m.Key, e.Subject)
+	}
+	known, err := p.Store.OrderHistory(ctx, e.Subject)
+	if err == nil {
+		err = happened(e.Type, m.Value, known, p.Store.AuditRules().Event)
+	}
+	if err != nil {
+		return fmt.Sprintf("%s of order %q: %v", e.Type, e.Subject, err)
+	}
+	return ""
+}
+
+// happened returns an error if what an event says is not in the database. closes is the type of the events of closes. Pure.
+func happened(kind string, value []byte, known store.OrderHistory, closes string) (err error) {
+	var id, order, want string // of the event, and the id that this program gives such an event
+	unpaid, paid := false, false
+	if o := known.Order; o != nil {
+		unpaid, paid = o.Status == store.Unpaid || o.Meaning == "unpaid", o.Status == store.Paid || o.Meaning == "paid"
+	}
+	is := false
+	switch kind {
+	case orderclose.EventOrderPaid:
+		var e orderclose.OrderPaid
+		id, e, err = orderclose.DecodeOrderPaid(value)
+		order, want, is = e.OrderID, e.ID(), paid
+	case orderclose.EventOrderReminder:
+		var e orderclose.OrderReminder
+		id, e, err = orderclose.DecodeOrderReminder(value)
+		order, want, is = e.OrderID, e.ID(), unpaid
+	case orderclose.EventOrderPaidLate:
+		var e orderclose.OrderPaidLate
+		id, e, err = orderclose.DecodeOrderPaidLate(value)
+		order, want, is = e.OrderID, e.ID(), slices.ContainsFunc(known.LatePayments, func(l store.LatePayment) bool {
+			return l.PaymentID == e.PaymentID && l.Amount == e.Amount && l.Currency == e.Currency
+		})
+	case closes:
+		var e orderclose.OrderClosed
+		id, e, err = orderclose.DecodeClosed(value, closes)
+		order, want = e.OrderID, e.ID()
+		is = known.Receipt != nil && known.Receipt.ClosedAt.Truncate(time.Millisecond).Equal(e.ClosedAt.Truncate(time.Millisecond)) && releasedAsSaid(e.Release, known.Ledger)
+	default:
+		return errors.New("orderclose writes no events of this type")
+	}
+	switch {
+	case err != nil:
+		return err
+	case id != want || order != orderOf(value):
+		return fmt.Errorf("its id is %q, which orderclose gives to no such event", id)
+	case !is:
+		return errors.New("the database does not know what it says: see orderclose order")
+	}
+	return nil
+}
+
+// orderOf returns the order in the envelope of an event.
+func orderOf(value []byte) string {
+	var e struct{ Subject string }
+	_ = json.Unmarshal(value, &e) // it was decoded before
+	return e.Subject
+}
+
+// releasedAsSaid reports whether a close has released what an event says.
+func releasedAsSaid(says []orderclose.Release, ledger []store.LedgerRow) bool {
+	has := map[string]int64{}
+	for _, l := range ledger {
+		if l.Kind == "close" {
+			has[l.SKU] = l.Quantity
+		}
+	}
+	return len(says) == len(has) && !slices.ContainsFunc(says, func(r orderclose.Release) bool { return has[r.SKU] != r.Quantity })
+}
