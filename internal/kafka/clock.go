@@ -141,7 +141,7 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 		if measured != nil {
 			said, sampled = "", time.Now()
 			c.lastSample.Store(measured)
-			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil {
+			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead, databaseTold); err != nil && ctx.Err() == nil {
 				cluster.opts.Logger.Warn("learning the database's clock from the control topic failed, will retry", "topic", topic, "err", err)
 			}
 			if onOffset != nil {

@@ -200,7 +200,7 @@ func TestBrokerClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) 
 	} {
 		c := NewBrokerClock(nil)
 		c.databaseAhead.Store(int64(7 * time.Second))
-		c.setDatabaseAhead(row.measured)
+		c.setDatabaseAhead(row.measured, databaseMost)
 		expect.Equal(t, c.DatabaseAhead(), row.want, "%s", row.name)
 	}
 }
@@ -235,7 +235,7 @@ func TestBrokerClock_ForgetsOldProbes(t *testing.T) {
 	m.Appended = time.Now().Add(-time.Hour)
 	c := NewBrokerClock(nil)
 	c.databaseAhead.Store(int64(time.Hour))
-	if err := c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", nil); err != nil || c.DatabaseAhead() != 0 {
+	if err := c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", nil, databaseTold); err != nil || c.DatabaseAhead() != 0 {
 		t.Errorf("%v, %v, want 0", c.DatabaseAhead(), err)
 	}
 }
@@ -243,17 +243,29 @@ func TestBrokerClock_ForgetsOldProbes(t *testing.T) {
 // A relay may have the address of a database that only closers reach.
 func TestBrokerClock_LearnsFromOthersWhileItsOwnDatabaseDoesNotAnswer(t *testing.T) {
 	appended := time.Now().Truncate(time.Millisecond)
-	m := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Hour), time.Second})
+	m := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(2 * time.Minute), time.Second})
 	m.Appended = appended
 	c := NewBrokerClock(nil)
 	c.Database = func(context.Context) (time.Time, error) { return time.Time{}, errors.New("no route to host") }
 	for _, own := range [][]time.Duration{nil, {time.Minute}} {
-		want := time.Hour
+		want := 2 * time.Minute
 		if len(own) > 0 {
 			want = own[0]
 		}
-		if err := c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", own); err != nil || c.DatabaseAhead() != want {
+		if err := c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", own, databaseTold); err != nil || c.DatabaseAhead() != want {
 			t.Errorf("its own measurement %v: %v, %v, want %v", own, c.DatabaseAhead(), err, want)
 		}
+	}
+}
+
+// Each part of the pipeline can append a probe. A forged one must not hold back the records of a relay for hours.
+func TestBrokerClock_BelievesOthersThatTheDatabaseIsFiveMinutesBehind(t *testing.T) {
+	appended := time.Now().Truncate(time.Millisecond)
+	for ahead, want := range map[time.Duration]time.Duration{-3 * time.Hour: 0, -4 * time.Minute: -4 * time.Minute, 3 * time.Hour: 3 * time.Hour} {
+		m := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(ahead), time.Second})
+		m.Appended = appended
+		c := NewBrokerClock(nil)
+		expect.NoError(t, c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", nil, databaseTold))
+		expect.Between(t, c.DatabaseAhead(), want, want+2*time.Second, "told %v", ahead)
 	}
 }

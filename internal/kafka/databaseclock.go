@@ -15,10 +15,12 @@ const (
 	databaseSlack = 500 * time.Millisecond
 	// databaseTimeout bounds one question for the database's time.
 	databaseTimeout = 2 * time.Second
-	// databaseFresh is how old a probe may be, and databaseMost the largest difference that is
-	// believed. Without a probe that counts, the brokers' clock is used.
+	// databaseFresh is how old a probe may be, and databaseMost the largest difference that is believed. That the database is
+	// behind is believed up to databaseTold, unless this process has measured it: each part of the pipeline can append a probe, and
+	// a relay holds back its records for as long as the database seems to be behind. Without a probe that counts, the brokers' clock is used.
 	databaseFresh = 5 * time.Minute
 	databaseMost  = 24 * time.Hour
+	databaseTold  = 5 * time.Minute
 	// probesBack is how many records of the control topic are searched for the database's time:
 	// those of a minute of 50 relays and closers, and more.
 	probesBack = 500
@@ -79,10 +81,10 @@ type probeLog interface {
 
 // learnDatabase sets DatabaseAhead: by the measurement of this process, or, if its database is unknown
 // or does not answer, by the newest probes in the topic of processes whose database does. A relay
-// need not reach the database.
-func (c *BrokerClock) learnDatabase(ctx context.Context, log probeLog, topic string, own []time.Duration) error {
+// need not reach the database. It believes others that the database is behind up to told.
+func (c *BrokerClock) learnDatabase(ctx context.Context, log probeLog, topic string, own []time.Duration, told time.Duration) error {
 	if len(own) > 0 {
-		c.setDatabaseAhead(own)
+		c.setDatabaseAhead(own, databaseMost)
 		return nil
 	}
 	first, end, err := log.Bounds(ctx, topic, 0)
@@ -103,23 +105,23 @@ func (c *BrokerClock) learnDatabase(ctx context.Context, log probeLog, topic str
 		return nil
 	})
 	if err == nil {
-		c.setDatabaseAhead(all)
+		c.setDatabaseAhead(all, told)
 	}
 	return err
 }
 
-// DatabaseAhead returns what a BrokerClock learns from the probes in a topic. It appends nothing.
+// DatabaseAhead returns what the probes in a topic say, also a difference that a BrokerClock does not believe. It appends nothing.
 func (c *Cluster) DatabaseAhead(ctx context.Context, topic string) (time.Duration, error) {
 	clock := NewBrokerClock(nil)
-	err := clock.learnDatabase(ctx, c, topic, nil)
+	err := clock.learnDatabase(ctx, c, topic, nil, databaseMost)
 	return clock.DatabaseAhead(), err
 }
 
 // setDatabaseAhead takes the largest of the newest measurements. Each measurement is too small by the
 // time that its append took, which may be seconds while a broker restarts. So a measurement that no
-// other one confirms does not count. Older measurements do not count either, because a broker's clock
+// other one confirms does not count. Nor does one by which the database is behind by more than most. Older measurements do not count either, because a broker's clock
 // may have been set since.
-func (c *BrokerClock) setDatabaseAhead(newest []time.Duration) {
+func (c *BrokerClock) setDatabaseAhead(newest []time.Duration, most time.Duration) {
 	if len(newest) == 0 { // no process that knows it has probed lately
 		c.databaseAhead.Store(0)
 		return
@@ -134,7 +136,7 @@ func (c *BrokerClock) setDatabaseAhead(newest []time.Duration) {
 			ahead = other
 		}
 	}
-	if ahead.Abs() < databaseSlack || ahead.Abs() > databaseMost {
+	if ahead.Abs() < databaseSlack || ahead > databaseMost || ahead < -most {
 		ahead = 0
 	}
 	c.databaseAhead.Store(int64(ahead))

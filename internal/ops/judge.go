@@ -323,7 +323,7 @@ func (j *judgement) frozen() {
 				}
 			}
 		}
-		if overdue >= frozenAfter.Seconds() {
+		if overdue >= frozenAfter.Seconds()+max(0, -j.Ahead.Value.Seconds()) { // a relay waits for a database that seems to be behind
 			p := j.add(ProcessFrozen, 0, fmt.Sprintf("its group still has it, and its positions stand; %s is overdue by %.0f s", where, overdue))
 			p.Process, p.Since = process.Name, status.At.Add(-time.Duration(overdue*float64(time.Second)))
 		}
