@@ -6,6 +6,7 @@
 //	request.go    what a request is: its path, its body, of a page or of the API
 //	identity.go   who the user is: From, Role; by a client certificate, or a header that a proxy sets
 //	passwords.go  identity by basic auth, with bcrypt, and how fast one address may guess
+//	session.go    the cookie of a user whose password was accepted
 //	peer.go       which addresses may connect: the loopback, proxies, others with TLS; which Host headers are accepted
 //	webfile.go    the web configuration file: TLS and users; it is read again when it changes
 //	refusal.go    every reason for which a request is refused

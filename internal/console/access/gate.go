@@ -114,6 +114,10 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if refusal != nil {
 		return r, refusal
 	}
+	if session := identity.session; session != nil {
+		identity.session = nil
+		http.SetCookie(w, session)
+	}
 	identity.Address, identity.MayAct = peer, g.o.Settings.Actions && identity.Role == Operator
 	r = r.WithContext(context.WithValue(r.Context(), identityKey{}, identity))
 	if refusal := readBody(w, r, MaxBody); refusal != nil {

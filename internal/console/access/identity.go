@@ -23,10 +23,11 @@ const (
 
 // Identity is the user of a request.
 type Identity struct {
-	Name    string     // "" on the loopback if the console has no identity
-	Role    Role       // "" if From finds no identity
-	Address netip.Addr // of the connection: that of the client, or of its proxy
-	MayAct  bool       // the user is an operator, and actions are on
+	Name    string       // "" on the loopback if the console has no identity
+	Role    Role         // "" if From finds no identity
+	Address netip.Addr   // of the connection: that of the client, or of its proxy
+	MayAct  bool         // the user is an operator, and actions are on
+	session *http.Cookie // for the browser; nil: it has one, or needs none
 }
 
 // identityKey is the key of the Identity in the context of a request after Wrap.

@@ -43,6 +43,11 @@ func newPasswords(s config.Console, file *webFile, logger *slog.Logger) *passwor
 }
 
 func (p *passwords) identify(r *http.Request, peer netip.Addr) (Identity, *Refusal) {
+	encrypted := r.TLS != nil || isProxy(p.settings, peer)
+	if name, ok := p.signedIn(r, encrypted); ok { // others who guess passwords do not lock this user out
+		return identityOf(p.settings, name), nil
+	}
+	peer = clientOf(r, p.settings, peer)
 	name, password, ok := r.BasicAuth()
 	if !ok {
 		return Identity{}, notSignedIn
@@ -56,7 +61,11 @@ func (p *passwords) identify(r *http.Request, peer netip.Addr) (Identity, *Refus
 	} else {
 		p.throttle.succeed(peer)
 	}
-	return identityOf(p.settings, name), refusal
+	i := identityOf(p.settings, name)
+	if refusal == nil {
+		i.session = p.session(name, encrypted)
+	}
+	return i, refusal
 }
 
 // check returns why the password is not accepted; nil: it is. A password that was accepted is not given to

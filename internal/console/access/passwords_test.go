@@ -193,3 +193,56 @@ func TestPasswords_AGuessThatMustWaitIsNotChecked(t *testing.T) {
 		expect.That(t, got == "too_many_logins" && time.Since(began) == 0, "answers %q after %v", got, time.Since(began))
 	})
 }
+
+// Whoever guesses passwords from the address of a user, such as that of a proxy, does not lock out who is signed in.
+func TestPasswords_ASessionNeedsNoPasswordAndCannotBeForged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, path := newTestPasswords(t, "ann: "+bcryptOf(t, "secret")+", bob: "+bcryptOf(t, "secret"))
+		peer := netip.MustParseAddr("10.0.0.7")
+		login := httptest.NewRequest("GET", "/", nil)
+		login.SetBasicAuth("ann", "secret")
+		i, refusal := p.identify(login, peer)
+		must.That(t, refusal == nil && i.session != nil, "no session: %v", refusal)
+		for range loginBurst + 1 {
+			ask := httptest.NewRequest("GET", "/", nil)
+			ask.SetBasicAuth("ann", "guess")
+			_, refusal = p.identify(ask, peer)
+		}
+		must.That(t, refusal == tooMany, "guesses are not limited: %v", refusal)
+		with := func(value string) string {
+			r := httptest.NewRequest("GET", "/", nil)
+			c := *i.session
+			c.Value = value
+			r.AddCookie(&c)
+			name, ok := p.signedIn(r, false)
+			if !ok {
+				return ""
+			}
+			return name
+		}
+		value, signature, _ := strings.Cut(i.session.Value, ".")
+		bob, _, _ := strings.Cut(p.session("bob", false).Value, ".")
+		expect.Equal(t, with(i.session.Value), "ann", "with the session")
+		for what, forged := range map[string]string{"of another user": bob + "." + signature, "without a signature": value, "with an empty one": value + ".", "garbage": "x.y", "empty": ""} {
+			expect.Equal(t, with(forged), "", "a session %s", what)
+		}
+		time.Sleep(sessionTime + time.Second)
+		expect.Equal(t, with(i.session.Value), "", "after its end")
+		again := p.session("ann", false).Value
+		writeUsers(t, path, "ann: "+bcryptOf(t, "changed"))
+		time.Sleep(time.Minute) // until the file is read again
+		expect.Equal(t, with(again), "", "after a change of the password")
+	})
+}
+
+func TestClientOf_ReadsTheLastAddressThatAListedProxyHasAdded(t *testing.T) {
+	s := config.Console{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}}
+	proxy, other := netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.0.0.8")
+	r := httptest.NewRequest("GET", "/", nil)
+	expect.Equal(t, clientOf(r, s, proxy), proxy, "without a header")
+	r.Header["X-Forwarded-For"] = []string{"1.1.1.1", "2.2.2.2, 3.3.3.3"}
+	expect.Equal(t, clientOf(r, s, proxy), netip.MustParseAddr("3.3.3.3"), "behind a proxy")
+	expect.Equal(t, clientOf(r, s, other), other, "of another address, which may send any header")
+	r.Header["X-Forwarded-For"] = []string{"unknown"}
+	expect.Equal(t, clientOf(r, s, proxy), proxy, "without an address in the header")
+}

@@ -25,6 +25,17 @@ func isProxy(s config.Console, peer netip.Addr) bool {
 	return slices.ContainsFunc(s.Proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
+// clientOf returns the address whose guesses count: behind a listed proxy the last one of X-Forwarded-For, which the proxy has added.
+func clientOf(r *http.Request, s config.Console, peer netip.Addr) netip.Addr {
+	if all := r.Header.Values("X-Forwarded-For"); len(all) > 0 && isProxy(s, peer) {
+		last := all[len(all)-1]
+		if client, err := netip.ParseAddr(strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])); err == nil {
+			return client.Unmap().WithZone("")
+		}
+	}
+	return peer
+}
+
 // checkPeer refuses requests that crossed a network without TLS. Plain HTTP is for the loopback,
 // and for proxies that the user listed because they terminate TLS. A proxy that tells that its
 // client has no TLS is believed.

@@ -91,6 +91,8 @@ var operationMutants = []mutant{
 		"internal/console/access", "TestOtherSites_TheirRequestsAreRefused/anonymous", "/order answers 200 OK"},
 	{"fast-guesses", "a client may guess passwords of the console as fast as bcrypt", changes{{"{", `&& p.settings.Listen == "" {`}},
 		"internal/console/access", "TestPasswords_AGuessThatMustWaitIsNotChecked", `answers "busy" after 5s`},
+	{"session-unsigned", "a session of the console needs no signature", changes{{"known && hmac.Equal([]byte(signature), []byte(p.sign(value, name)))", `known && signature != "x"`}},
+		"internal/console/access", "TestPasswords_ASessionNeedsNoPasswordAndCannotBeForged", "a session of another user"},
 	{"other-confirms-plan", "somebody else confirms a plan of the console", changes{{"!= by.Name", `== ""`}},
 		"internal/console", "TestPlans_CanBeConfirmedOnceInTimeByTheirMaker", "<nil>"},
 	{"plan-never-expires", "a plan of the console never expires", changes{{"!s.now().Before(p.Expires)", "s.now().IsZero()"}},
