@@ -123,6 +123,9 @@ func (a *App) buildRelease() (part, error) {
 		return part{}, fmt.Errorf("there is no service that keeps stock: set %s, or Options.Releaser", config.EnvReleaseURL)
 	}
 	c := a.o.Config
+	if r, ok := a.o.Releaser.(*release.HTTP); ok && !config.Private(r.URL) && !c.Accepts(config.WithoutTLS) {
+		return part{}, fmt.Errorf("%s is http:// of another machine: anybody on the way can read its token, and answer in place of the service; write https://, or add %s to accept", config.EnvReleaseURL, config.WithoutTLS)
+	}
 	w, err := release.New(release.Options{
 		Log:             topicWaiter{a.conns.Kafka, a},
 		Releaser:        a.o.Releaser,

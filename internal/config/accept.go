@@ -17,12 +17,12 @@ const (
 	LongSmallestBucket = "long_smallest_bucket" // the smallest bucket is longer than maxSmallestBucket
 	LongGrace          = "long_grace"           // compensator.grace is longer than maxGrace
 	LongPeriod         = "long_period"          // compensator.period is longer than maxPeriod
-	PaymentWithoutTLS  = "payment_without_tls"  // closer.payment.url is http:// of another machine
+	WithoutTLS         = "without_tls"          // a service of the shop is http:// of another machine
 )
 
 // Acceptable returns every name that the list accept may contain.
 func Acceptable() []string {
-	return append([]string{LongSmallestBucket, LongGrace, LongPeriod, PaymentWithoutTLS}, mapping.Acceptable()...)
+	return append([]string{LongSmallestBucket, LongGrace, LongPeriod, WithoutTLS}, mapping.Acceptable()...)
 }
 
 // Accepts reports whether the file accepts by name what is refused, or found fault with, otherwise.
@@ -78,11 +78,22 @@ func (r *reader) atMost(s *settings, name, path string, d, most time.Duration, w
 	}
 }
 
-// private reports whether nobody else can read or change what is sent to a URL: it uses TLS, or its
+// Private reports whether nobody else can read or change what is sent to a URL: it uses TLS, or its
 // host is this machine. No URL is private too.
-func private(raw string) bool {
+func Private(raw string) bool {
 	u, err := url.Parse(raw)
 	return err != nil || u.Scheme != "http" || isLoopback(u.Hostname())
+}
+
+// PlainRedis reports whether a URL of Redis sends a password over a network without encryption.
+func PlainRedis(raw string) bool {
+	first, _, _ := SplitRedis(raw)
+	u, err := url.Parse(first)
+	if err != nil || u.Scheme != "redis" || isLoopback(u.Hostname()) {
+		return false
+	}
+	_, has := u.User.Password()
+	return has
 }
 
 // isLoopback reports whether a host is this machine. A name other than localhost counts as outside, whatever it

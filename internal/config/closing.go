@@ -107,8 +107,11 @@ func (r *reader) checkClosing(s *settings) {
 	if c.Payment.Cancel && !c.AsksPayment() && !r.anyBad("closer.payment") {
 		r.refuse(payment, r.at["closer.payment.cancel"], "closer.payment.cancel is true, but there is no url", "set it to the URL of the service that cancels payments")
 	}
-	if !private(c.Payment.URL) {
-		r.refuseUnless(s, PaymentWithoutTLS, payment,
+	if !Private(c.HTTP.URL) {
+		r.refuseUnless(s, WithoutTLS, url, "its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed", "write https://")
+	}
+	if !Private(c.Payment.URL) {
+		r.refuseUnless(s, WithoutTLS, payment,
 			"its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed", "write https://")
 	}
 }

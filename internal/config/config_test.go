@@ -151,7 +151,7 @@ func TestParse_AcceptsDelaysBelowTheSmallestBucketAndWindowsLineEnds(t *testing.
 
 func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 	const file = "buckets: [5m]\ncompensator: {grace: 2h, period: 2d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\naccept: [%s]\n"
-	lifted := []string{config.LongSmallestBucket, config.LongGrace, config.LongPeriod, config.PaymentWithoutTLS}
+	lifted := []string{config.LongSmallestBucket, config.LongGrace, config.LongPeriod, config.WithoutTLS}
 	for i, name := range lifted {
 		_, err := config.Parse("t", fmt.Appendf(nil, file, strings.Join(slices.Delete(slices.Clone(lifted), i, i+1), ", ")))
 		if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), ", or add "+name+" to accept") {

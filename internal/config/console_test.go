@@ -224,3 +224,12 @@ func TestReadSecret_NeverQuotesTheContent(t *testing.T) {
 		}
 	}
 }
+
+func TestPlainRedis_NamesAPasswordThatANetworkSees(t *testing.T) {
+	for url, want := range map[string]bool{
+		"redis://u:p@redis.internal:6379/0": true, "redis://:p@10.0.0.7": true,
+		"redis://redis.internal": false, "redis://u:p@127.0.0.1": false, "redis://u:p@localhost": false, "rediss://u:p@redis.internal": false, "unix:///run/redis.sock": false,
+	} {
+		expect.Equal(t, config.PlainRedis(url), want, "%s", url)
+	}
+}

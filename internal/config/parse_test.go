@@ -254,7 +254,10 @@ var refusals = []struct {
 		"t:3:36: compensator.period: 3650d is longer than 1d: an order that the pipeline missed would stay open for so long; write 1d or less, or add long_period to accept",
 		"t:3:58: compensator.lock.expiry: 30d is longer than 10m: after a sweep was killed, no other process would sweep for so long; write 10m or less",
 		"t:3:91: compensator.causes.time: 10d is longer than 10m: a sweep may wait so long for Kafka before it closes the next orders; write 10m or less",
-		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, or add payment_without_tls to accept",
+		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, or add without_tls to accept",
+	}},
+	{"a service without TLS", "buckets: [1m]\ncloser: {kind: http, http: {url: 'http://shop.internal/close'}}\n", []string{
+		"t:2:34: closer.http.url: its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed; write https://, or add without_tls to accept",
 	}},
 	{"an unknown kind of lock", "buckets: [1m]\ncompensator: {lock: zookeeper}\n", []string{
 		"t:2:21: compensator.lock: \"zookeeper\" is neither redis nor database; write redis or database",
@@ -265,7 +268,7 @@ var refusals = []struct {
 	}},
 	{"unknown names in accept", "buckets: [1m]\naccept: [long_smalest_bucket, everything, 7]\n", []string{
 		`t:2:10: accept[0]: "long_smalest_bucket" is no name of a refusal; did you mean long_smallest_bucket?`,
-		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_grace, long_period, payment_without_tls, future_not_before, indexed_quantity, version_like_id, lock_like_created, far_due, nothing_due_later, overwritten_close, row_security, due_like_creation, closed_at_like_creation, on_close_other_id, unnamed_status, paid_orders`,
+		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_grace, long_period, without_tls, future_not_before, indexed_quantity, version_like_id, lock_like_created, far_due, nothing_due_later, overwritten_close, row_security, due_like_creation, closed_at_like_creation, on_close_other_id, unnamed_status, paid_orders`,
 		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,
 	}},
 

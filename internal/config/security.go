@@ -225,7 +225,7 @@ func checkTokenURL(endpoint string) error {
 	if !ok || u.User != nil {
 		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLTokenURL)
 	}
-	if !private(endpoint) {
+	if !Private(endpoint) {
 		return errors.New(EnvSASLTokenURL + " begins with http, which shows the secret to the network; use https")
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -97,5 +98,15 @@ func TestOpen_NeedsNoServer(t *testing.T) {
 		if strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error shows the password: %v", err)
 		}
+	}
+}
+
+func TestWarning_NamesAPasswordThatANetworkSees(t *testing.T) {
+	for dsn, want := range map[string]bool{
+		"u:p@tcp(db.internal:3306)/shop": true, "u:p@tcp(10.0.0.7:3306)/shop": true, "u:p@tcp(db.internal:3306)/shop?tls=true": false,
+		"u@tcp(db.internal:3306)/shop": false, "u:p@tcp(127.0.0.1:3306)/shop": false, "u:p@tcp(localhost:3306)/shop": false, "u:p@unix(/run/mysqld.sock)/shop": false,
+	} {
+		warning := open(t, store.Options{DSN: dsn}).Warning()
+		expect.That(t, (warning != "") == want && !strings.Contains(warning, "u:p"), "%s: %q", dsn, warning)
 	}
 }

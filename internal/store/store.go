@@ -179,7 +179,7 @@ func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error)
 		if pool, err = openPool(cfg, o.OpenDB); err != nil {
 			return nil, nil, err
 		}
-		s.name = cfg.Addr + "/" + cfg.DBName
+		s.name, s.warning = cfg.Addr+"/"+cfg.DBName, mysqldsn.Warning(cfg)
 		s.openUnbounded = func() (*sql.DB, error) { return openPool(mysqldsn.WithoutReadTimeout(cfg), sql.OpenDB) }
 	}
 	s.answerLimit = cfg.ReadTimeout

@@ -194,7 +194,7 @@ func TestPasswords_AGuessThatMustWaitIsNotChecked(t *testing.T) {
 	})
 }
 
-// Whoever guesses passwords from the address of a user, such as that of a proxy, does not lock out who is signed in.
+// Guesses from the address of a user, such as that of a proxy, do not lock out who is signed in.
 func TestPasswords_ASessionNeedsNoPasswordAndCannotBeForged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, path := newTestPasswords(t, "ann: "+bcryptOf(t, "secret")+", bob: "+bcryptOf(t, "secret"))

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -87,6 +88,17 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 	}
 	cfg.AllowAllFiles = false // no server may ask this process for a file
 	return nil
+}
+
+// Warning returns what is unsafe in the DSN, and what to do; "": nothing is. A DSN that sends a password over a network without
+// encryption is accepted, because the network may be private.
+func Warning(cfg *mysql.Config) string {
+	host, _, _ := net.SplitHostPort(cfg.Addr)
+	if ip := net.ParseIP(host); cfg.TLS != nil || cfg.TLSConfig != "" || cfg.Passwd == "" || cfg.Net != "tcp" || host == "localhost" || ip != nil && ip.IsLoopback() {
+		return ""
+	}
+	return "the database's DSN has a password and no tls=true: who can read the network between this process and " + host +
+		" can read the orders, and take the password or the connection; write tls=true"
 }
 
 // Error returns the driver's error about a DSN without the text that the driver quotes. With a slash in the wrong place, that
