@@ -1,0 +1,140 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// attackers plays each row of the table in SECURITY.md: a principal with that right on Kafka, and no other. Each attack appends for five minutes,
+// several times a second, while orders are due. bound is how late an order may be closed at most.
+var attackers = map[string]struct {
+	attack func(ctx context.Context, r *rig, random *rand.Rand, orders []orderclose.Order)
+	bound  func(r *rig) time.Duration
+}{
+	"write orders":            {forgeOrders, func(r *rig) time.Duration { return time.Minute }},
+	"write dead letters":      {forgeLetters, func(r *rig) time.Duration { return time.Minute }},
+	"write the control topic": {forgeControl, func(r *rig) time.Duration { return 6 * time.Minute }},
+	"read with a group":       {skipRecords, func(r *rig) time.Duration { return missBound(r.cfg) }},
+}
+
+// No principal of Kafka closes an order early, one that is paid, or one twice, and none keeps an order open beyond the next sweep.
+func TestSimulation_AnAttackerOnKafkaOnlyDelays(t *testing.T) {
+	for right, a := range attackers {
+		t.Run(right, func(t *testing.T) {
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.startStable()
+				random := rand.New(rand.NewPCG(1, 49))
+				var orders []orderclose.Order
+				for i := range 20 {
+					orders = append(orders, r.order(fmt.Sprint("o", i), "virtual", true)) // due in five minutes
+					time.Sleep(time.Second)
+				}
+				must.Get(r.shop.Orders.Pay(ctx, "o7", "p"))(t)
+				for range 5 * 60 {
+					a.attack(ctx, r, random, orders)
+					time.Sleep(time.Second)
+				}
+				time.Sleep(missBound(r.cfg))
+				expect.Equal(t, r.rows("SELECT COUNT(*) FROM receipts"), 19, "receipts of 20 orders, of which one is paid")
+				expect.Equal(t, r.rows("SELECT COUNT(*) FROM receipts WHERE order_id = 'o7'"), 0, "closes of the paid order")
+				expect.Equal(t, r.rows("SELECT COUNT(*) FROM receipts WHERE lateness_ms < 0"), 0, "early closes")
+				expect.Equal(t, r.rows("SELECT COUNT(*) FROM stock_ledger WHERE kind = 'close'"), 19, "returns of stock")
+				expect.Equal(t, r.rows(fmt.Sprintf("SELECT COUNT(*) FROM receipts WHERE lateness_ms > %d", a.bound(r).Milliseconds())), 0,
+					"closes later than %v; the latest is %v ms late", a.bound(r), r.texts("SELECT CAST(MAX(lateness_ms) AS TEXT) FROM receipts"))
+			})
+		})
+	}
+}
+
+// append appends a forged record. A broker refuses some.
+func (r *rig) append(ctx context.Context, topic string, m wire.Message) {
+	m.Appended = time.Time{}
+	_ = r.coal.Append(ctx, topic, m)
+}
+
+// forgeOrders asks to close orders early, late, under other names and in garbage.
+func forgeOrders(ctx context.Context, r *rig, random *rand.Rand, orders []orderclose.Order) {
+	o := orders[random.IntN(len(orders))]
+	o.Due = time.Now().Add([]time.Duration{-time.Hour, 0, time.Minute, 9 * time.Hour, 300 * 24 * time.Hour}[random.IntN(5)])
+	o.Category = []string{o.Category, "physical", "x"}[random.IntN(3)]
+	if random.IntN(4) == 0 {
+		o.ID = "nobody's"
+	}
+	topics := []string{r.cfg.Topics.Close, r.cfg.Topics.Replay, r.cfg.Buckets[0].Topic, r.cfg.Buckets[2].Topic}
+	m := must.Get(wire.Record{Order: o, Release: o.Due, Attempt: random.IntN(4)}.Encode())(r.t)
+	if random.IntN(4) == 0 {
+		m.Value = m.Value[:random.IntN(len(m.Value))]
+	}
+	r.append(ctx, topics[random.IntN(len(topics))], m)
+}
+
+// forgeLetters writes dead letters of orders and events, and marks that settle others.
+func forgeLetters(ctx context.Context, r *rig, random *rand.Rand, orders []orderclose.Order) {
+	o := orders[random.IntN(len(orders))]
+	m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(r.t)
+	m.Topic = []string{r.cfg.Topics.Close, r.cfg.Topics.Events, "outbox_events", "nowhere"}[random.IntN(4)]
+	letter := wire.DeadLetter(m, "closer", "failed", "forged")
+	if random.IntN(2) == 0 {
+		letter = wire.Resolution{Partition: random.IntN(2), Offset: random.Int64N(50), How: wire.Redriven}.Encode(m.Key)
+	}
+	r.append(ctx, r.cfg.Topics.DeadLetter, letter)
+}
+
+// forgeControl writes pauses, probes of wrong clocks, losses, processes and garbage.
+func forgeControl(ctx context.Context, r *rig, random *rand.Rand, _ []orderclose.Order) {
+	now := time.Now()
+	var m wire.Message
+	switch random.IntN(5) {
+	case 0:
+		m = must.Get(wire.Pause{Path: []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep}[random.IntN(2)], Until: now.AddDate(99, 0, 0), Reason: "forged", CreatedAt: now}.Encode())(r.t)
+	case 1:
+		m.Value = fmt.Appendf(nil, `{"probe":%d,"database":%d}`, now.UnixMilli(), now.Add(time.Duration(random.IntN(7)-3)*time.Hour).UnixMilli())
+	case 2:
+		m = wire.Lost{Topic: r.cfg.Buckets[random.IntN(4)].Topic, First: 0, Last: random.Int64N(1 << 40), Reason: "forged"}.Encode()
+	case 3:
+		m = must.Get(wire.Process{}.Encode())(r.t)
+	default:
+		m = wire.Message{Key: []byte([]string{"pause", "sweep", "process", "delays", "lost"}[random.IntN(5)]), Value: []byte(`{"until":"x"`)}
+	}
+	r.append(ctx, r.cfg.Topics.Control, m)
+}
+
+// skipRecords takes the partitions of a relay, and commits what nobody has forwarded. A member that is gone has done the same.
+func skipRecords(ctx context.Context, r *rig, random *rand.Rand, _ []orderclose.Order) {
+	if random.IntN(60) > 0 {
+		return
+	}
+	r.disturbed = true
+	r.stop(pipeline.Relay)
+	b := r.cfg.Buckets[random.IntN(len(r.cfg.Buckets))]
+	for p := range must.Get(r.kafka.Partitions(ctx, b.Topic))(r.t) {
+		_, end, err := r.kafka.Bounds(ctx, b.Topic, p)
+		must.Do(r.t, err)
+		if p == 0 {
+			r.commit(ctx, r.cfg.RelayGroup(b), b.Topic, end)
+		}
+	}
+	r.start(pipeline.Relay)
+}
+
+// Each row of the table has its attack.
+func TestAttackers_PlayTheTableOfSecurityMd(t *testing.T) {
+	text := must.Get(os.ReadFile("../../../SECURITY.md"))(t)
+	rows := regexp.MustCompile(`(?m)^\| \*\*(.+?)\*\* \|`).FindAllStringSubmatch(string(text), -1)
+	for _, row := range rows {
+		_, played := attackers[row[1]]
+		expect.That(t, played || row[1] == "write events", "nobody plays %q", row[1])
+	}
+	expect.Equal(t, len(rows), len(attackers)+1, "rows of the table")
+}
