@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 )
 
 // A mistake in the values is refused, with its name.
@@ -19,6 +20,7 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\nroles: {relay: {replicas: many}}":                                                          "replicas",
 		small + "\nautoscaling: {closer: {max: 0}}":                                                           "max",
 		small + "\nnetworkPolicy: {ports: {kafka: [90920]}}":                                                  "kafka",
+		small + "\nnetworkPolicy: {to: {kafkas: []}}":                                                         "kafkas",
 		small + "\ntopics: {partitions: 0}":                                                                   "partitions",
 		small + "\ntopics: {delay: {default: 30m}}":                                                           "'delay' not allowed",
 		small + "\ntopics: {buckets: [10s, 1x]}":                                                              "/topics/buckets/1",
@@ -180,6 +182,17 @@ func TestPod_NoFieldIsThereTwice(t *testing.T) {
 		all := objects{}
 		for name, text := range files {
 			all.add(t, name, text) // strict: a field that is there twice is an error
+		}
+	}
+}
+
+// A pod reaches the ports of a server at the addresses that networkPolicy.to names, and nowhere else.
+func TestChart_APolicyNamesTheAddressesOfAServer(t *testing.T) {
+	for _, n := range of[networking.NetworkPolicy](t, rendered(t, whole)) {
+		for _, e := range n.Spec.Egress {
+			if named := len(e.To) > 0; named != (n.Name == "orderclose-database") {
+				t.Errorf("the policy %s goes to %v", n.Name, e.To)
+			}
 		}
 	}
 }
