@@ -249,6 +249,9 @@ func (s *Store) RecordDelays(ctx context.Context) error {
 					break
 				}
 			}
+			if hasCode(err, "1044") {
+				return fmt.Errorf("grant LOCK TABLES on this database: %w", err)
+			}
 			if err != nil {
 				return err
 			}

@@ -46,7 +46,7 @@ type privilege struct {
 	on                string // the databases that need it, such as "only MySQL and PostgreSQL"; "": all
 }
 
-var privilegePattern = regexp.MustCompile("^\\| (\\w+) \\| `([^`]+)` \\| ([A-Z]+) \\| (only MySQL and PostgreSQL|only PostgreSQL|not PostgreSQL|)")
+var privilegePattern = regexp.MustCompile("^\\| (\\w+) \\| `([^`]+)` \\| ([A-Z ]+) \\| (only MySQL and PostgreSQL|only PostgreSQL|not PostgreSQL|)")
 
 // neededOn reports whether a kind of database needs the privilege.
 func (p privilege) neededOn(kind string) bool {
@@ -92,7 +92,7 @@ func (p privilege) refusal() *regexp.Regexp {
 	if name == "UPDATE" || name == "DELETE" {
 		name = "(" + name + "|SELECT with locking clause)"
 	}
-	return regexp.MustCompile(fmt.Sprintf("permission denied for (table|schema) (%[2]s|public) |%[1]s command denied to user [^;]*(%s)[^;]*|table (%[2]s) does not exist, or this database user may not see it|grant SELECT on the table (%[2]s)", name, table))
+	return regexp.MustCompile(fmt.Sprintf("permission denied for (table|schema) (%[2]s|public) |%[1]s command denied to user [^;]*(%s)[^;]*|table (%[2]s) does not exist, or this database user may not see it|grant SELECT on the table (%[2]s)|grant %[1]s", name, table))
 }
 
 // privilegeCase is a part whose database user has all rows of its table, or all but one.
@@ -426,6 +426,15 @@ func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error
 	})
 }
 
+// byKey opens the database with orders that are due by rule, in the table by_key.
+func byKey(c *privilegeCase) (*store.Store, error) {
+	due := mapping.TimeColumn{Column: "created", Type: mapping.UnixSeconds}
+	return store.Open(store.Options{DSN: c.dsn, Delays: orderclose.Delays{Default: 30 * time.Minute}, Orders: &mapping.Mapping{
+		Orders: "by_key", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2)},
+		Due: due, Created: &due, ByRule: true,
+	}})
+}
+
 // ruleNeeds finds, postpones and closes orders that are due by rule. Their table has only its primary key.
 func ruleNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	id := "BIGINT AUTO_INCREMENT PRIMARY KEY"
@@ -443,11 +452,7 @@ func ruleNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 			return err
 		}
 	}
-	due := mapping.TimeColumn{Column: "created", Type: mapping.UnixSeconds}
-	db, err := store.Open(store.Options{DSN: c.dsn, Delays: orderclose.Delays{Default: 30 * time.Minute}, Orders: &mapping.Mapping{
-		Orders: "by_key", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2)},
-		Due: due, Created: &due, ByRule: true,
-	}})
+	db, err := byKey(c)
 	if err != nil {
 		return err
 	}
@@ -544,7 +549,15 @@ func operatorNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
 
 // migrateNeeds creates the schema.
 func migrateNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
-	return c.cli(ctx, t, []string{"migrate"})
+	if err := c.cli(ctx, t, []string{"migrate"}); err != nil {
+		return err
+	}
+	db, err := byKey(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.RecordDelays(ctx)
 }
 
 // cli runs commands of the production binary without Kafka until one fails.
