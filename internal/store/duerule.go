@@ -243,7 +243,7 @@ func (s *Store) RecordDelays(ctx context.Context) error {
 	}
 	return s.failed(ctx, s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) (err error) {
 		defer s.discard(conn)
-		for _, q := range append(s.dialect.lockDelays, query, "UNLOCK TABLES") {
+		for _, q := range slices.Concat(s.dialect.lockDelays, []string{query, "UNLOCK TABLES"}) {
 			for try := 1; ; try++ {
 				if err = conn.Exec(q).Error; try == maxTries || s.dialect.Fault(err) != FaultRetry || !retry.Sleep(ctx, backoff(try)) {
 					break

@@ -98,7 +98,12 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		return e
 	}
 	ctx = context.WithValue(ctx, postgres.Unlimited{}, true)
-	err = s.exclusively(ctx, db, func() error { return cmp.Or(s.applySteps(ctx, db), s.claim(ctx)) })
+	err = s.exclusively(ctx, db, func() error {
+		if err := s.applySteps(ctx, db); err != nil {
+			return err
+		}
+		return s.claim(ctx)
+	})
 	return s.failed(ctx, err, "migrate the schema")
 }
 
