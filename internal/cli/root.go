@@ -14,6 +14,7 @@
 //	lateness.go       lateness: how late the stages were
 //	sweeps.go         sweeps: earlier sweeps, and lost records
 //	order.go          order: the history of one order
+//	actions.go     what acting commands write to the audit log
 //	audit.go          audit: compares the database with Kafka
 //	shadow.go         shadow report: compares a shadow run with another job
 //	compensate.go     compensate: one sweep, or its preview
@@ -138,6 +139,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	complete(root)
+	c.keepActions(root)
 	return root
 }
 

@@ -1,12 +1,15 @@
 package console
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -89,6 +92,13 @@ func (c *Console) audit(p plan) {
 	selected := url.Values{}
 	for _, field := range p.selected() {
 		selected[field.Name] = field.Values
+	}
+	if p.State == done || p.State == failed {
+		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
+		defer cancel()
+		if err := c.pipeline().KeepAction(ctx, p.by.Name, p.Kind+" "+selected.Encode(), fmt.Sprintf("%s, %d of %d %s", p.State, p.Handled, p.Planned, p.Error)); err != nil {
+			c.o.Logger.Error("the audit log does not have an action of the console", "plan", p.ID, "err", err)
+		}
 	}
 	access.Audit(c.o.Logger, access.AuditLine{
 		Who: p.by, Action: p.Kind, Plan: p.ID, Selected: selected.Encode(), Planned: p.Planned, Handled: p.Handled, Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": "),

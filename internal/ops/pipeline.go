@@ -3,6 +3,7 @@ package ops
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -185,6 +186,21 @@ func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 	}
 	state, err := p.Control.Read(ctx, time.Now())
 	return NewSweeps(state, limit), err
+}
+
+// KeepAction writes what an operator has done to the table operator_actions, or if orders are not closed in a database to the control topic.
+func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) error {
+	if p.ClosesInDatabase() {
+		return p.Store.KeepAction(ctx, who, action, result)
+	}
+	if p.Kafka == nil {
+		return ErrNoKafka
+	}
+	value, err := json.Marshal(map[string]any{"at": time.Now().UTC(), "who": who, "action": action, "result": result})
+	if err == nil {
+		_, err = p.Kafka.Append(ctx, p.Config.Topics.Control, 0, []wire.Message{{Key: []byte("action"), Value: value}})
+	}
+	return err
 }
 
 // TopicsPlan compares the topics with the configuration.

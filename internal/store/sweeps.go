@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"gorm.io/gorm"
@@ -26,6 +27,17 @@ func (s *Store) writeSweep(ctx context.Context, name string, at any) error {
 	return s.transact(ctx, func(tx *gorm.DB) error {
 		return tx.Exec(s.dialect.replace("sweeps", 1, "name", "finished_at"), name, at).Error
 	})
+}
+
+// maxAction is how much of a text of operator_actions is kept, in characters.
+const maxAction = 2000
+
+// KeepAction writes what an operator has done.
+func (s *Store) KeepAction(ctx context.Context, who, action, result string) error {
+	return wrap(s.transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec("INSERT INTO operator_actions (at, who, action, result) VALUES (?, ?, ?, ?)", s.dialect.now(),
+			fmt.Sprintf("%.255s", who), fmt.Sprintf("%.*s", maxAction, action), fmt.Sprintf("%.*s", maxAction, result)).Error
+	}), "write what was done to operator_actions")
 }
 
 // keptPause is the row of sweeps for the pause of a sweep. No topic has such a name.

@@ -120,7 +120,7 @@ func (p purpose) fix() string {
 
 // ownTables are the tables that orderclose creates beside the shop's tables, and writes
 // itself.
-var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses", "late_payments", "order_delays", "postponed_orders", "orderclose_schema"}
+var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses", "late_payments", "order_delays", "postponed_orders", "operator_actions", "orderclose_schema"}
 
 // OwnTables returns the names of the tables that orderclose creates beside the shop's tables.
 func OwnTables() []string { return slices.Clone(ownTables) }

@@ -18,6 +18,7 @@ var schemaPromises = []promise[shop]{
 	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty},
 	{name: "ASchemaAtVersion13IsThatOfANewDatabase", test: joinedSteps, tags: Dialect | Empty},
 	{name: "PingAnswers", test: pingAnswers},
+	{name: "ActionsOfOperatorsAreKept", test: keepsActions, tags: Dialect},
 }
 
 func (s *shop) wrongVersion(has int64, hint string) {
@@ -69,6 +70,13 @@ func newerSchema(t *testing.T, s *shop) {
 	want(t, "steps", s.count("SELECT COUNT(*) FROM orderclose_schema WHERE version_id > ?", before.Wants), 2)
 }
 
+func keepsActions(t *testing.T, s *shop) {
+	s.migrated()
+	s.must(s.KeepAction(t.Context(), "ann@laptop", "orderclose dlq discard 0/17 --yes", "done"))
+	s.must(s.KeepAction(t.Context(), "李", "redrive 🧾 "+strings.Repeat("长", 3000), "failed"))
+	want(t, "actions", s.texts("SELECT who FROM operator_actions WHERE at IS NOT NULL AND action LIKE '%d%' ORDER BY id"), []string{"ann@laptop", "李"})
+}
+
 func migratingTwice(t *testing.T, s *shop) {
 	s.migrated("ink")
 	before := s.state()
@@ -117,7 +125,7 @@ func joinedSteps(t *testing.T, s *shop) {
 	want(t, "stock", s.stock(), []string{"ink 1000 0"})
 	tables, versions := s.definitions(), s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id")
 
-	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps", "pauses", "order_reminders", "order_delays", "postponed_orders", "late_payments", "refund_intents", "orderclose_schema"} {
+	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps", "pauses", "order_reminders", "order_delays", "postponed_orders", "late_payments", "refund_intents", "operator_actions", "orderclose_schema"} {
 		s.exec("DROP TABLE " + table)
 	}
 	s.migrated()

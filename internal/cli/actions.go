@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// acting are the commands that change something.
+var acting = []string{"compensate", "replay", "pause", "resume", "postpone", "dlq redrive", "dlq discard", "payments resolve", "topics apply", "migrate", "send"}
+
+// keepActions makes each acting command write what it has done to the audit log, also with --quiet.
+func (c *common) keepActions(root *cobra.Command) {
+	for _, name := range acting {
+		cmd, _, _ := root.Find(strings.Fields(name))
+		run := cmd.RunE
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			err := run(cmd, args)
+			if code := codeOf(err); (code == int(Done) || code == int(Partly)) && acts(cmd) {
+				if kept := c.keepAction(cmd, args, err); kept != nil {
+					fmt.Fprintln(c.env.Stderr, "the audit log does not have this:", kept)
+				}
+			}
+			return err
+		}
+	}
+}
+
+// acts reports whether the flags of a command make it change something.
+func acts(cmd *cobra.Command) bool {
+	yes, dry, show := cmd.Flags().Lookup("yes"), cmd.Flags().Lookup("dry-run"), cmd.Flags().Lookup("print")
+	return (yes == nil || yes.Changed) && (dry == nil || !dry.Changed) && (show == nil || !show.Changed)
+}
+
+func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error {
+	s, openErr := c.openAnySet(config.EnvDSN, config.EnvBrokers)
+	if openErr != nil {
+		return openErr
+	}
+	defer s.Close()
+	action := cmd.CommandPath()
+	cmd.Flags().Visit(func(f *pflag.Flag) { action += fmt.Sprintf(" --%s=%s", f.Name, f.Value) })
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
+	defer cancel()
+	result := "done"
+	if err != nil {
+		result = cmp.Or(err.Error(), "partly done")
+	}
+	return s.pipeline().KeepAction(ctx, operator(), strings.Join(append([]string{action}, args...), " "), result)
+}

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Without a database the audit log is in the control topic. A command that only shows something is not in it.
+func TestBroker_TheAuditLogHasWhatACommandHasDone(t *testing.T) {
+	r := newRig(t)
+	for _, args := range [][]string{{"topics", "apply", "--quiet"}, {"topics", "check"}, {"dlq", "redrive"}, {"dlq", "discard", "--cause", "x", "--yes"}} {
+		_, stderr, code := r.cli(args...)
+		must.That(t, code == 0 && !strings.Contains(stderr, "audit log"), "%v exits with %d: %s", args, code, stderr)
+	}
+	var kept []string
+	_, end, err := r.kafka.Bounds(t.Context(), r.cfg.Topics.Control, 0)
+	must.Do(t, err)
+	must.Do(t, r.kafka.ReadSpan(t.Context(), r.cfg.Topics.Control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
+		for _, record := range records {
+			if m := must.Get(record.Message())(t); string(m.Key) == "action" {
+				kept = append(kept, string(m.Value))
+			}
+		}
+		return nil
+	}))
+	must.That(t, len(kept) == 2, "%q", kept)
+	for i, want := range []string{"orderclose topics apply --config=", "orderclose dlq discard --cause=x"} {
+		expect.That(t, strings.Contains(kept[i], want) && strings.Contains(kept[i], `"result":"done"`) && strings.Contains(kept[i], operator()), "%s", kept[i])
+	}
+}
+
+// Each command that acts is in the list, and each of the list exists.
+func TestActing_NamesCommands(t *testing.T) {
+	for _, name := range acting {
+		cmd, rest, err := Root().Find(strings.Fields(name))
+		expect.That(t, err == nil && len(rest) == 0 && cmd.CommandPath() == "orderclose "+name, "%s: %v %v", name, cmd.CommandPath(), err)
+	}
+}
