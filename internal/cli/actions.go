@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -51,7 +50,7 @@ func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error 
 	defer cancel()
 	result := "done"
 	if err != nil {
-		result = cmp.Or(err.Error(), "partly done")
+		result = err.Error()
 	}
 	return s.pipeline().KeepAction(ctx, operator(), strings.Join(append([]string{action}, args...), " "), result)
 }

@@ -86,23 +86,23 @@ func (c *Console) addPlan(r *http.Request, kind string, fields url.Values) (plan
 	return c.plans.add(kind, access.From(r.Context()), fields, make)
 }
 
-// audit writes the line of an action that begins, with the result running, or that has ended.
+// audit writes the line of an action that begins, with the result running, or that has ended. The audit log has the second.
 func (c *Console) audit(p plan) {
 	c.asks.Status.Forget()
 	selected := url.Values{}
 	for _, field := range p.selected() {
 		selected[field.Name] = field.Values
 	}
+	fields, result := fmt.Sprintf("%.500s", selected.Encode()), strings.TrimSuffix(string(p.State)+": "+p.Error, ": ")
+	c.o.Logger.Info("console action", "who", p.by.Name, "role", p.by.Role, "address", p.by.Address, "action", p.Kind, "plan", p.ID,
+		"selected", fields, "planned", p.Planned, "handled", p.Handled, "result", result)
 	if p.State == done || p.State == failed {
 		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 		defer cancel()
-		if err := c.pipeline().KeepAction(ctx, p.by.Name, p.Kind+" "+selected.Encode(), fmt.Sprintf("%s, %d of %d %s", p.State, p.Handled, p.Planned, p.Error)); err != nil {
+		if err := c.pipeline().KeepAction(ctx, p.by.Name, p.Kind+" "+fields, fmt.Sprintf("%s, %d of %d", result, p.Handled, p.Planned)); err != nil {
 			c.o.Logger.Error("the audit log does not have an action of the console", "plan", p.ID, "err", err)
 		}
 	}
-	access.Audit(c.o.Logger, access.AuditLine{
-		Who: p.by, Action: p.Kind, Plan: p.ID, Selected: selected.Encode(), Planned: p.Planned, Handled: p.Handled, Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": "),
-	})
 }
 
 // planJSON returns what an endpoint answers: the plan with the status, or the error with its own status.

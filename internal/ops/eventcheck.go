@@ -29,7 +29,7 @@ func (p Pipeline) EventHappened(ctx context.Context, m wire.Message) (refusal st
 	}
 	known, err := p.Store.OrderHistory(ctx, e.Subject)
 	if err == nil {
-		err = happened(e.Type, m.Value, known, p.Store.AuditRules().Event)
+		err = happened(e.Type, e.Subject, m.Value, known, p.Store.AuditRules().Event)
 	}
 	if err != nil {
 		return fmt.Sprintf("%s of order %q: %v", e.Type, e.Subject, err)
@@ -38,13 +38,12 @@ func (p Pipeline) EventHappened(ctx context.Context, m wire.Message) (refusal st
 }
 
 // happened returns an error if what an event says is not in the database. closes is the type of the events of closes. Pure.
-func happened(kind string, value []byte, known store.OrderHistory, closes string) (err error) {
+func happened(kind, subject string, value []byte, known store.OrderHistory, closes string) (err error) {
 	var id, order, want string // of the event, and the id that this program gives such an event
-	unpaid, paid := false, false
+	var unpaid, paid, is bool
 	if o := known.Order; o != nil {
 		unpaid, paid = o.Status == store.Unpaid || o.Meaning == "unpaid", o.Status == store.Paid || o.Meaning == "paid"
 	}
-	is := false
 	switch kind {
 	case orderclose.EventOrderPaid:
 		var e orderclose.OrderPaid
@@ -71,19 +70,12 @@ func happened(kind string, value []byte, known store.OrderHistory, closes string
 	switch {
 	case err != nil:
 		return err
-	case id != want || order != orderOf(value):
+	case id != want || order != subject:
 		return fmt.Errorf("its id is %q, which orderclose gives to no such event", id)
 	case !is:
 		return errors.New("the database does not know what it says: see orderclose order")
 	}
 	return nil
-}
-
-// orderOf returns the order in the envelope of an event.
-func orderOf(value []byte) string {
-	var e struct{ Subject string }
-	_ = json.Unmarshal(value, &e) // it was decoded before
-	return e.Subject
 }
 
 // releasedAsSaid reports whether a close has released what an event says.

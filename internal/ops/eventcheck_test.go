@@ -47,11 +47,11 @@ func TestHappened_AnInventedEventIsRefused(t *testing.T) {
 	} {
 		value := must.Get(c.e.Encode())(t)
 		kind := strings.Split(string(value[strings.Index(string(value), `"type":"`)+8:]), `"`)[0]
-		err := happened(kind, value, c.known, orderclose.EventOrderClosed)
+		err := happened(kind, "a", value, c.known, orderclose.EventOrderClosed)
 		expect.That(t, (err == nil) == (c.want == "") && (err == nil || strings.Contains(err.Error(), c.want)), "%s: %v", name, err)
 		for from, to := range map[string]string{`"id":"`: `"id":"x`, `"order_id":"a"`: `"order_id":"b"`} {
 			forged := strings.Replace(string(value), from, to, 1)
-			expect.That(t, happened(kind, []byte(forged), c.known, orderclose.EventOrderClosed) != nil, "%s with %s is taken", name, to)
+			expect.That(t, happened(kind, "a", []byte(forged), c.known, orderclose.EventOrderClosed) != nil, "%s with %s is taken", name, to)
 		}
 	}
 }

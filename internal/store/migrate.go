@@ -107,9 +107,6 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	return s.failed(ctx, err, "migrate the schema")
 }
 
-// owned is the first version that says whose orders have their receipts in the database.
-const owned = 20
-
 // owner returns the table whose orders have their receipts in the database, and that of this program's orders. Neither has the name of
 // this database, which a copy of it may not have. There is no table as long as nobody has migrated.
 func (s *Store) owner(ctx context.Context) (table, own string, err error) {
@@ -284,7 +281,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	if err == nil && v.Newer() {
 		err = s.gorm.WithContext(ctx).Raw("SELECT MAX(oldest) FROM " + versionTable).Scan(&v.Oldest).Error
 	}
-	if err == nil && slices.Contains(has, owned) {
+	if err == nil && slices.Contains(has, 20) { // the step that adds the owner
 		var own string
 		if v.Orders, own, err = s.owner(ctx); v.Orders != "" && !strings.EqualFold(v.Orders, own) {
 			v.Other = own

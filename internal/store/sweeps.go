@@ -29,14 +29,11 @@ func (s *Store) writeSweep(ctx context.Context, name string, at any) error {
 	})
 }
 
-// maxAction is how much of a text of operator_actions is kept, in characters.
-const maxAction = 2000
-
-// KeepAction writes what an operator has done.
+// KeepAction writes what an operator has done. It cuts long texts.
 func (s *Store) KeepAction(ctx context.Context, who, action, result string) error {
 	return wrap(s.transact(ctx, func(tx *gorm.DB) error {
 		return tx.Exec("INSERT INTO operator_actions (at, who, action, result) VALUES (?, ?, ?, ?)", s.dialect.now(),
-			fmt.Sprintf("%.255s", who), fmt.Sprintf("%.*s", maxAction, action), fmt.Sprintf("%.*s", maxAction, result)).Error
+			fmt.Sprintf("%.255s", who), fmt.Sprintf("%.2000s", action), fmt.Sprintf("%.2000s", result)).Error
 	}), "write what was done to operator_actions")
 }
 

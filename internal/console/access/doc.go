@@ -10,7 +10,7 @@
 //	peer.go       which addresses may connect: the loopback, proxies, others with TLS; which Host headers are accepted
 //	webfile.go    the web configuration file: TLS and users; it is read again when it changes
 //	refusal.go    every reason for which a request is refused
-//	log.go        Audit, and the log of requests
+//	log.go        the log of requests
 //
 // A request passes the checks in this order: method and path, Host, the address of the peer,
 // other sites, identity, for the API the content type, and for an action the role. A check that

@@ -7,28 +7,6 @@ import (
 	"time"
 )
 
-// AuditLine is what the log keeps of an action.
-type AuditLine struct {
-	Who    Identity
-	Action string // such as redrive
-	Plan   string // the id of the plan that was confirmed
-	// Selected has the fields from which the plan was made, such as cause=not_found, as in the query of
-	// a URL. It is cut after 500 bytes.
-	Selected string
-	Planned  int64  // dead letters, records or orders that the plan is about; 0: it counts none
-	Handled  int64  // of them, when the action has ended
-	Result   string // a sentence without secrets
-}
-
-// maxSelected is how much of AuditLine.Selected is logged, in bytes.
-const maxSelected = 500
-
-// Audit writes the line of an action that begins, has ended, or failed.
-func Audit(logger *slog.Logger, a AuditLine) {
-	logger.Info("console action", "who", a.Who.Name, "role", a.Who.Role, "address", a.Who.Address, "action", a.Action, "plan", a.Plan,
-		"selected", cut(a.Selected, maxSelected), "planned", a.Planned, "handled", a.Handled, "result", a.Result)
-}
-
 // maxLoggedPath is how much of a path is logged, in bytes.
 const maxLoggedPath = 200
 

@@ -2,15 +2,11 @@ package access_test
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -145,20 +141,6 @@ func TestGate_AStreamOfEventsEnds(t *testing.T) {
 			expect.Equal(t, time.Since(began), 5*time.Minute, "Accept: %q: the stream lasts", accept)
 		}
 	})
-}
-
-func TestAudit_WritesOneLine(t *testing.T) {
-	var log bytes.Buffer
-	access.Audit(slog.New(slog.NewJSONHandler(&log, nil)), access.AuditLine{
-		Who:    access.Identity{Name: "ann\nlevel=ERROR", Role: access.Operator, Address: netip.MustParseAddr("10.0.0.7")},
-		Action: "redrive", Plan: "7", Selected: "cause=" + strings.Repeat("x", 600), Planned: 13, Handled: 12, Result: "12 redriven\n",
-	})
-	var got map[string]any
-	err := json.Unmarshal(log.Bytes(), &got)
-	must.That(t, err == nil && strings.Count(log.String(), "\n") == 1, "%v: %s", err, log.String())
-	delete(got, "time")
-	want := map[string]any{"level": "INFO", "msg": "console action", "who": "ann\nlevel=ERROR", "role": "operator", "address": "10.0.0.7", "action": "redrive", "plan": "7", "selected": "cause=" + strings.Repeat("x", 494) + "…", "planned": 13.0, "handled": 12.0, "result": "12 redriven\n"}
-	expect.Same(t, got, want, "log line")
 }
 
 func TestLog_HasRequestsWithoutQueryAndBody(t *testing.T) {
