@@ -137,7 +137,7 @@ func (d *drawnShop) draw() {
 			lineEnd = " DEFAULT CHARACTER SET " + charset + " COLLATE " + one(d.Rand, collations[charset]...)
 		}
 		lineEnd += one(d.Rand, "", "", "", " ENGINE=MyISAM")
-		end += one(d.Rand, "", "", "", "", " ENGINE=MyISAM", " ROW_FORMAT=COMPRESSED")
+		end += one(d.Rand, "", "", "", "", " ENGINE=MyISAM")
 	} else {
 		text = one(d.Rand, "varchar(64)", "text")
 	}
