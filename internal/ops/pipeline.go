@@ -188,13 +188,14 @@ func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 	return NewSweeps(state, limit), err
 }
 
-// KeepAction writes what an operator has done to the table operator_actions, or if orders are not closed in a database to the control topic.
-func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) error {
+// KeepAction writes what an operator has done to the table operator_actions, or if the database does not take it to the control topic.
+func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) (err error) {
+	err = ErrNoDatabase
 	if p.ClosesInDatabase() {
-		return p.Store.KeepAction(ctx, who, action, result)
+		err = p.Store.KeepAction(ctx, who, action, result)
 	}
-	if p.Kafka == nil {
-		return ErrNoKafka
+	if p.Kafka == nil || err == nil {
+		return err
 	}
 	value, err := json.Marshal(map[string]any{"at": time.Now().UTC(), "who": who, "action": action, "result": result})
 	if err == nil {

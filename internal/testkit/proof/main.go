@@ -85,6 +85,9 @@ func all() error {
 			first = append(first, p)
 		}
 	}
+	for i, p := range first {
+		first[i].command = slices.Concat([]string{"nice", "-n", "15"}, p.command) // servers that get no processor for seconds fail tests
+	}
 	var lanes sync.WaitGroup
 	var mu sync.Mutex
 	var steps []step
