@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -237,6 +238,8 @@ func losesTheConsole(t testing.TB, w world) {
 		b.do("block updates", command(network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{{URLPattern: w.url() + "/live*", Block: on}}}))
 	}
 	const warns = `document.querySelector("#lost").checkVisibility()`
+	// The browser blocks the requests of the page, and not those of the worker that all tabs share.
+	b.do("take the worker away", command(page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: "delete window.SharedWorker"}))
 	block(true)
 	b.goTo("/")
 	expect.That(t, !eval[bool](b, warns), "the page warns before it has tried")
