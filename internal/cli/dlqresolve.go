@@ -69,9 +69,7 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 			also = []string{config.EnvDSN} // it says which events have happened
 		}
 		return c.withDeadLetters(cmd.Context(), also, func(opened *session, topic *deadletters.Topic) error {
-			cfg := opened.cfg
-			rules := deadletters.Rules{Buckets: cfg.Buckets, Replay: cfg.Topics.Replay, Events: cfg.Topics.Events, Happened: opened.pipeline().EventHappened}
-			o := deadletters.Options{Filter: f, How: how, Rules: rules}
+			o := deadletters.Options{Filter: f, How: how, Rules: opened.pipeline().RedriveRules()}
 			if yes {
 				return c.resolve(cmd.Context(), topic, o)
 			}

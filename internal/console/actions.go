@@ -95,7 +95,7 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 			return prepared{}, err
 		}
 		topic := deadletters.Topic{Log: c.o.Kafka, Name: cfg.Topics.DeadLetter, Progress: report}
-		o := deadletters.Options{Filter: f, How: how, Rules: deadletters.Rules{Buckets: cfg.Buckets, Replay: cfg.Topics.Replay, Events: cfg.Topics.Events, Happened: c.pipeline().EventHappened}}
+		o := deadletters.Options{Filter: f, How: how, Rules: c.pipeline().RedriveRules()}
 		plan, err := topic.MakePlan(ctx, o)
 		if err != nil {
 			return prepared{}, err

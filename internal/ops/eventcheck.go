@@ -10,12 +10,19 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// EventHappened says why a redrive does not send an event: the database does not know what it says. "": it has happened. Every part of the
-// pipeline may write dead letters, and readers of events ship goods or give money back.
+// RedriveRules returns the rules of a redrive of this pipeline's dead letters.
+func (p Pipeline) RedriveRules() deadletters.Rules {
+	return deadletters.Rules{Buckets: p.Config.Buckets, Replay: p.Config.Topics.Replay, Events: p.Config.Topics.Events, Happened: p.EventHappened}
+}
+
+// EventHappened compares an event with the database. It returns why a redrive does not send the event, or "" if the database knows what
+// the event says. A redrive asks because every part of the pipeline may write dead letters, and a reader of events may ship goods or
+// give money back.
 func (p Pipeline) EventHappened(ctx context.Context, m wire.Message) (refusal string) {
 	if p.Store == nil {
 		return "it is an event, and no database says whether it has happened: name the one in which orders are closed; a service that closes orders writes its event again"

@@ -151,15 +151,23 @@ func (c *closing) lockOrders(ids []string) error {
 	return nil
 }
 
-// searched calls search with ids, and with halves of them if the charset of the column does not have each of them. An id that
-// it does not have is in no row.
+// orNoRow returns nil for the error that the charset of a column does not have a text: no row has such a text.
+func orNoRow(err error) error {
+	if hasCode(err, charsetCodes) {
+		return nil
+	}
+	return err
+}
+
+// searched searches rows by ids. The server refuses the whole list if the charset of the column does not have one of the ids. Then
+// searched calls search with each half of the list.
 func searched(ids []string, search func(ids []string) error) error {
 	err := search(ids)
+	if len(ids) == 1 {
+		return orNoRow(err)
+	}
 	if !hasCode(err, charsetCodes) {
 		return err
-	}
-	if len(ids) == 1 {
-		return nil
 	}
 	if err := searched(ids[:len(ids)/2], search); err != nil {
 		return err

@@ -244,25 +244,30 @@ func (s *Store) RecordDelays(ctx context.Context) error {
 	return s.failed(ctx, s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) (err error) {
 		defer s.discard(conn)
 		for _, q := range slices.Concat(s.dialect.lockDelays, []string{query, "UNLOCK TABLES"}) {
-			for try := 1; ; try++ {
-				if err = conn.Exec(q).Error; try == maxTries || s.dialect.Fault(err) != FaultRetry || !retry.Sleep(ctx, backoff(try)) {
-					break
-				}
-			}
-			if hasCode(err, "1044") {
-				return fmt.Errorf("grant LOCK TABLES on this database: %w", err)
-			}
-			if err != nil {
-				return err
+			if err = s.execRetried(ctx, conn, q); err != nil {
+				break
 			}
 		}
-		return nil
+		if hasCode(err, "1044") {
+			err = fmt.Errorf("grant LOCK TABLES on this database: %w", err)
+		}
+		return err
 	}), "write the delays")
 }
 
-// mysqlLockDelays locks the table order_delays, under each name that recordDelays uses. A trigger of the shop's table reads
-// order_delays, and an INSERT waits as long as such transactions overlap. The lock of the table comes in turn: transactions that begin later
-// wait for it, for as long as one that has begun before takes, and for two seconds at most.
+// execRetried executes a statement outside of a transaction, and again while another transaction keeps it waiting too long.
+func (s *Store) execRetried(ctx context.Context, conn *gorm.DB, query string) (err error) {
+	for try := 1; ; try++ {
+		if err = conn.Exec(query).Error; try == maxTries || s.dialect.Fault(err) != FaultRetry || !retry.Sleep(ctx, backoff(try)) {
+			return err
+		}
+	}
+}
+
+// mysqlLockDelays locks the table order_delays under each name that recordDelays uses. The trigger on the table of orders reads
+// order_delays, and InnoDB keeps these rows locked until the checkout commits. While such checkouts overlap, an INSERT into
+// order_delays never gets its lock. A lock of the table waits in a queue: a checkout that begins later waits behind it, for two
+// seconds at most.
 var mysqlLockDelays = []string{"SET SESSION lock_wait_timeout = 2",
 	"LOCK TABLES order_delays WRITE, order_delays AS oc_a READ, order_delays AS oc_b READ, order_delays AS o READ, order_delays AS n READ"}
 

@@ -137,10 +137,8 @@ func (s *Store) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) err
 		if t == nil {
 			return nil
 		}
-		err := searched([]string{id}, func([]string) error {
-			return eachRow(tx, s.q.history(t), []any{arg}, func(rows *sql.Rows) error { return s.scanOrder(rows, id, history) })
-		})
-		if err != nil {
+		err := eachRow(tx, s.q.history(t), []any{arg}, func(rows *sql.Rows) error { return s.scanOrder(rows, id, history) })
+		if err := orNoRow(err); err != nil {
 			return err
 		}
 		if history.Order != nil && t.lines != "" {

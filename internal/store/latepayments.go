@@ -258,19 +258,17 @@ func (s *Store) lockPayable(tx *gorm.DB, id string, where candidates) (o payable
 		if t == nil {
 			return o, nil
 		}
-		err := searched(ids, func([]string) error {
-			return eachRow(tx, t.payable, s.q.payableArgs(o.id), func(rows *sql.Rows) error {
-				var found string
-				var millis int64
-				row := o
-				if err := rows.Scan(&found, &row.state, &row.named, nullable(&row.status), &row.payment, &millis); err != nil || found != id { // the collation may match another order
-					return err
-				}
-				o, o.table, o.now = row, t, time.UnixMilli(millis).UTC()
-				return nil
-			})
+		err := eachRow(tx, t.payable, s.q.payableArgs(o.id), func(rows *sql.Rows) error {
+			var found string
+			var millis int64
+			row := o
+			if err := rows.Scan(&found, &row.state, &row.named, nullable(&row.status), &row.payment, &millis); err != nil || found != id { // the collation may match another order
+				return err
+			}
+			o, o.table, o.now = row, t, time.UnixMilli(millis).UTC()
+			return nil
 		})
-		if err != nil || o.table != nil {
+		if err = orNoRow(err); err != nil || o.table != nil {
 			return o, err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,15 +36,8 @@ func eachPaymentEndsOnce(t *testing.T) {
 	exec(t, s.DB(), "CREATE TABLE t_order (id VARCHAR(64) NOT NULL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, pay_no VARCHAR(255) NULL)")
 	exec(t, s.DB(), "CREATE INDEX st ON t_order (state, due, id)")
 	must.Do(t, s.Migrate(t.Context()))
-	first, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	seeds, many := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64)
-	switch {
-	case many != nil && err == nil:
-		seeds = 1
-	case many != nil:
-		seeds = 150
-	}
-	for seed := first; seed < first+seeds; seed++ {
+	first, after := seeds(150)
+	for seed := first; seed < after; seed++ {
 		m := &moneyWorld{T: t, Rand: rand.New(rand.NewPCG(seed, 49)), s: s, id: fmt.Sprintf("o%d", seed), payments: map[string]*payment{}}
 		m.automatic = m.IntN(2) == 0
 		m.play()

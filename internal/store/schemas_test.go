@@ -26,15 +26,8 @@ import (
 func TestSchemas_AnyShopIsClosedOrRefusedWithAFix(t *testing.T) { eachDatabase(t, anyShop) }
 
 func anyShop(t *testing.T) {
-	first, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	seeds, many := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64)
-	switch {
-	case many != nil && err == nil:
-		seeds = 1
-	case many != nil:
-		seeds = 20
-	}
-	for seed := first; seed < first+seeds; seed++ {
+	first, after := seeds(20)
+	for seed := first; seed < after; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := drawShop(rand.New(rand.NewPCG(seed, 49)), kindOf(t))
 			defer func() {
@@ -45,6 +38,19 @@ func anyShop(t *testing.T) {
 			d.play(t)
 		})
 	}
+}
+
+// seeds returns the first seed to play, and the one after the last: usual seeds from 0 on, or what SEED and SEEDS say.
+func seeds(usual uint64) (first, after uint64) {
+	first, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
+	many, manyErr := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64)
+	switch {
+	case manyErr == nil:
+		usual = many
+	case err == nil:
+		usual = 1
+	}
+	return first, first + usual
 }
 
 // drawnShop is a shop as the seed has drawn it.
