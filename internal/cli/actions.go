@@ -13,9 +13,11 @@ import (
 )
 
 // acting are the commands that change something.
-var acting = []string{"compensate", "replay", "pause", "resume", "postpone", "dlq redrive", "dlq discard", "payments resolve", "topics apply", "migrate", "send"}
+var acting = []string{"compensate", "replay", "pause", "resume", "postpone", "dlq redrive", "dlq discard",
+	"payments resolve", "topics apply", "migrate", "send"}
 
-// keepActions makes each acting command write what it has done to the audit log, also with --quiet.
+// keepActions wraps the commands that change something. After such a command has ended, the wrapper writes to the audit log what the
+// command has done. The flag --quiet does not change that.
 func (c *common) keepActions(root *cobra.Command) {
 	for _, name := range acting {
 		cmd, _, _ := root.Find(strings.Fields(name))

@@ -102,7 +102,7 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 	}
 	if s.RedisURL != "" && !inDatabase {
 		if config.PlainRedis(s.RedisURL) {
-			logger.Warn("the URL of Redis sends its password without encryption: who can read the network can take the lock of the sweeps; write rediss://", "variable", config.EnvRedis)
+			logger.Warn("the connection to Redis is not encrypted, and its URL has a password: somebody who reads the network can take the lock of the sweeps; write rediss://", "variable", config.EnvRedis)
 		}
 		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
 			return c, err

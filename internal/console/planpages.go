@@ -100,7 +100,7 @@ func (c *Console) audit(p plan) {
 		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 		defer cancel()
 		if err := c.pipeline().KeepAction(ctx, p.by.Name, p.Kind+" "+fields, fmt.Sprintf("%s, %d of %d", result, p.Handled, p.Planned)); err != nil {
-			c.o.Logger.Error("the audit log does not have an action of the console", "plan", p.ID, "err", err)
+			c.o.Logger.Error("an action of the console could not be written to the audit log", "plan", p.ID, "err", err)
 		}
 	}
 }

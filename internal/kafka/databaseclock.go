@@ -15,9 +15,10 @@ const (
 	databaseSlack = 500 * time.Millisecond
 	// databaseTimeout bounds one question for the database's time.
 	databaseTimeout = 2 * time.Second
-	// databaseFresh is how old a probe may be, and databaseMost the largest difference that is believed. That the database is
-	// behind is believed up to databaseTold, unless this process has measured it: each part of the pipeline can append a probe, and
-	// a relay holds back its records for as long as the database seems to be behind. Without a probe that counts, the brokers' clock is used.
+	// databaseFresh is how old a probe may be. databaseMost is the largest difference that a process believes. databaseTold is a
+	// smaller limit for probes of other processes which say that the database is behind. Each part of the pipeline can append a
+	// probe, and a relay holds back its records as long as the database seems to be behind. Without a probe that counts, the
+	// process uses the brokers' clock.
 	databaseFresh = 5 * time.Minute
 	databaseMost  = 24 * time.Hour
 	databaseTold  = 5 * time.Minute
@@ -81,7 +82,7 @@ type probeLog interface {
 
 // learnDatabase sets DatabaseAhead: by the measurement of this process, or, if its database is unknown
 // or does not answer, by the newest probes in the topic of processes whose database does. A relay
-// need not reach the database. It believes others that the database is behind up to told.
+// need not reach the database. If the probes of others say that the database is behind by more than told, they do not count.
 func (c *BrokerClock) learnDatabase(ctx context.Context, log probeLog, topic string, own []time.Duration, told time.Duration) error {
 	if len(own) > 0 {
 		c.setDatabaseAhead(own, databaseMost)
@@ -119,7 +120,8 @@ func (c *Cluster) DatabaseAhead(ctx context.Context, topic string) (time.Duratio
 
 // setDatabaseAhead takes the largest of the newest measurements. Each measurement is too small by the
 // time that its append took, which may be seconds while a broker restarts. So a measurement that no
-// other one confirms does not count. Nor does one by which the database is behind by more than most. Older measurements do not count either, because a broker's clock
+// other one confirms does not count. A measurement does not count either if it says that the
+// database is behind by more than most. Older measurements do not count either, because a broker's clock
 // may have been set since.
 func (c *BrokerClock) setDatabaseAhead(newest []time.Duration, most time.Duration) {
 	if len(newest) == 0 { // no process that knows it has probed lately

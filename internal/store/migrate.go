@@ -63,8 +63,10 @@ func (e *SchemaError) Error() string {
 			e.Has, e.Oldest, e.Wants)
 	}
 	if e.Other != "" {
-		return fmt.Sprintf("the tables of orderclose in this database, such as receipts, have the orders of table %[1]s: an order of %[2]s with the number of one of those would never be closed. "+
-			"Let the DSN name an empty database of the same server (in PostgreSQL a schema: search_path), and write the tables of %[2]s with the name of theirs, such as shop.%[2]s. "+
+		return fmt.Sprintf("the tables of orderclose in this database, such as receipts, have the orders of table %[1]s: "+
+			"an order of %[2]s with the number of one of those would never be closed. "+
+			"Let the DSN name an empty database of the same server (in PostgreSQL a schema: search_path), "+
+			"and write the tables of %[2]s with the name of theirs, such as shop.%[2]s. "+
 			"If %[1]s was renamed: UPDATE %[3]s SET owner = '%[2]s' WHERE owner IS NOT NULL", e.Orders, e.Other, versionTable)
 	}
 	if e.Outdated {
@@ -107,8 +109,9 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	return s.failed(ctx, err, "migrate the schema")
 }
 
-// owner returns the table whose orders have their receipts in the database, and that of this program's orders. Neither has the name of
-// this database, which a copy of it may not have. There is no table as long as nobody has migrated.
+// owner returns the table of orders to which the receipts in this database belong, and the table of orders of this program. A name
+// has no database in front if the table is in this database, because a copy of the database may have another name. The first table is
+// empty until somebody has migrated.
 func (s *Store) owner(ctx context.Context) (table, own string, err error) {
 	own = s.q.m.Orders
 	var here string

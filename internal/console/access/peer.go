@@ -25,7 +25,8 @@ func isProxy(s config.Console, peer netip.Addr) bool {
 	return slices.ContainsFunc(s.Proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
-// clientOf returns the address whose guesses count: behind a listed proxy the last one of X-Forwarded-For, which the proxy has added.
+// clientOf returns the address for which wrong passwords are counted. For a request through a listed proxy, this is the last address
+// in X-Forwarded-For: the proxy has added it. A client can write the addresses before it.
 func clientOf(r *http.Request, s config.Console, peer netip.Addr) netip.Addr {
 	if all := r.Header.Values("X-Forwarded-For"); len(all) > 0 && isProxy(s, peer) {
 		last := all[len(all)-1]
