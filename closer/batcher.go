@@ -16,6 +16,16 @@ const (
 	// than the target time. With more, the database makes many small transactions of what would be a
 	// few large ones, and each waits for the others. Replays have one more slot.
 	freshSlots = 2
+	// slotTime is how long a transaction has a slot at most, also if the target time is longer. Three orders on which
+	// the store hangs, one after the other, so delay the others by no more than 2 s.
+	slotTime = 500 * time.Millisecond
+	// hangTime is how long the orders of a transaction count against the limit, and itself as a worker; if the
+	// store is slow, four times as long as its calls take. A call that takes longer waits for a lock or for an answer, and
+	// loads the store little. If the transaction has orders of several partitions, each partition's are then tried
+	// alone. So an order on which the store hangs stops only its own partition, however low the limit is.
+	hangTime = time.Second
+	// maxHanging is how many transactions may hang without counting. Each has a connection of the pool's 16.
+	maxHanging = 4
 	// replayAfter is the number of fresh groups in a row after which a waiting replay group
 	// runs. Replays delay no order that is due now, and a steady load of fresh orders never
 	// stops them.
@@ -42,7 +52,9 @@ type batcher struct {
 // job is a batch of one loop that waits for its transaction or is in it.
 type job struct {
 	replay   bool
-	group    *group // nil while the job waits
+	alone    bool          // shares no transaction with other jobs
+	group    *group        // nil while the job waits
+	hangs    chan struct{} // closed when its transaction hangs that other jobs share
 	requests []orderclose.CloseRequest
 	done     chan struct{} // closed when outcomes and err are set
 	outcomes []orderclose.Outcome
@@ -54,7 +66,8 @@ type group struct {
 	jobs   []*job
 	replay bool
 	orders int
-	slow   bool            // takes longer than the target time
+	slow   bool            // takes longer than the target time, or than slotTime
+	hangs  bool            // takes longer than hangTime
 	loops  int             // that still wait for it
 	ctx    context.Context // ends when no loop waits any longer
 	cancel context.CancelFunc
@@ -97,13 +110,44 @@ func (b *batcher) leave(j *job) []*group {
 	return b.next() // the jobs after this one may fit now
 }
 
-// slow frees the slot of a fresh group that takes longer than the target time: it may wait for a
-// lock, or for a service.
+// newJob returns a job.
+func newJob(requests []orderclose.CloseRequest, replay, alone bool) *job {
+	return &job{replay: replay, alone: alone, requests: requests, done: make(chan struct{}), hangs: make(chan struct{})}
+}
+
+// slow notes that a group takes longer than its target time: it may wait for a lock, or for a service.
 func (b *batcher) slow(g *group) []*group {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g.slow = true
 	return b.next()
+}
+
+// hanging notes that a group hangs.
+func (b *batcher) hanging(g *group) []*group {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g.hangs = true
+	if len(g.jobs) > 1 { //mutant:hanging-order-keeps-others
+		for _, j := range g.jobs {
+			close(j.hangs)
+		}
+	}
+	return b.next()
+}
+
+// triedAlone reports whether the jobs of a group have left it to be tried alone.
+func (b *batcher) triedAlone(g *group) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return g.hangs && len(g.jobs) > 1
+}
+
+// hangTime returns after how long without an answer of the store a group that starts now hangs.
+func (b *batcher) hangTime() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(hangTime, 4*b.limiter.usual)
 }
 
 // ended removes a group whose transaction has ended.
@@ -125,7 +169,11 @@ func (b *batcher) hangs(j *job) bool {
 // observe passes a call of the store that succeeded to the limiter.
 func (b *batcher) observe(orders int, began time.Time) {
 	b.limit(func() {
-		b.limiter.observe(sample{orders, b.counts().orders, began, time.Since(began)})
+		inFlight := 0
+		for _, g := range b.running {
+			inFlight += g.orders
+		}
+		b.limiter.observe(sample{orders, inFlight, began, time.Since(began)})
 	})
 }
 
@@ -148,27 +196,34 @@ func (b *batcher) queue(replay bool) *[]*job {
 	return &b.fresh
 }
 
-// counts are the slots that running groups use, and the orders in these groups.
-type counts struct{ fresh, replays, orders int }
+// counts are what running groups use of the limits. Up to maxHanging groups that hang use no worker and no orders.
+type counts struct{ fresh, replays, orders, workers, quick, hanging int }
 
 func (b *batcher) counts() (c counts) {
 	for _, g := range b.running {
-		c.orders += g.orders
 		switch {
 		case g.replay:
 			c.replays++
 		case !g.slow: //mutant:lock-wait-blocks
 			c.fresh++
 		}
+		if !g.slow {
+			c.quick++
+		}
+		if g.hangs && c.hanging < maxHanging { //mutant:hanging-orders-count
+			c.hanging++
+			continue
+		}
+		c.workers++
+		c.orders += g.orders
 	}
 	return c
 }
 
-// next returns the groups that the limits allow to start now. A group that runs alone may exceed the
-// limit. The caller holds b.mu.
+// next returns the groups that the limits allow to start now. A group of the smallest size may exceed the limit if all others are
+// slow. The caller holds b.mu.
 func (b *batcher) next() (groups []*group) {
-	for len(b.running) < b.workers {
-		used := b.counts()
+	for used := b.counts(); used.workers < b.workers; used = b.counts() {
 		mayReplay := len(b.replays) > 0 && used.replays == 0 //mutant:replays-take-workers
 		replay := mayReplay && (len(b.fresh) == 0 || b.freshInARow >= replayAfter)
 		queue := b.queue(replay)
@@ -177,8 +232,11 @@ func (b *batcher) next() (groups []*group) {
 		}
 		needs := b.limiter.batchSize(len((*queue)[0].requests), replay)
 		room := b.limiter.limit - used.orders
-		if len(b.running) > 0 && needs > room {
-			break
+		if needs > room {
+			if used.quick > 0 {
+				break
+			}
+			needs = min(needs, max(room, b.limiter.minLimit))
 		}
 		if b.freshInARow++; replay || len(b.replays) == 0 {
 			b.freshInARow = 0
@@ -199,6 +257,9 @@ func gather(queue *[]*job, needs, room int) *group {
 	g.pulse.Beat()
 	for len(*queue) > 0 && g.orders+len((*queue)[0].requests) <= room {
 		j := (*queue)[0]
+		if g.loops > 0 && (first.alone || j.alone) {
+			break
+		}
 		*queue = (*queue)[1:]
 		j.group = g
 		g.jobs = append(g.jobs, j)

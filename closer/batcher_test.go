@@ -36,7 +36,7 @@ type testBatcher struct {
 func newTestBatcher(t *testing.T, workers int) *testBatcher {
 	m := must.Get(newMetrics(nil, nil))(t)
 	b := &testBatcher{t: t, release: make(chan error)}
-	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, func(float64) {})
+	b.batcher = newBatcher(newLimiter(slotTime, 10, workers), workers, 10, func(float64) {})
 	b.transactions = &transactions{
 		batcher: b.batcher, store: b, metrics: m, onHang: func() {},
 		pauses: &pauseLog{logger: slog.New(slog.DiscardHandler), at: map[string]time.Time{}},
@@ -185,6 +185,11 @@ func TestBatcher_RunsMoreThanTwoTransactionsOnlyIfSomeAreSlow(t *testing.T) {
 		if running, slow := counts(); running != 4 || slow != 2 {
 			t.Errorf("%d transactions run, and %d of them count as slow; want all 4 workers, and 2", running, slow)
 		}
+		time.Sleep(hangTime - b.limiter.target)
+		synctest.Wait()
+		if running, slow := counts(); running != 6 || slow != 4 {
+			t.Errorf("%d transactions run, and %d of them count as slow; want two beside the 4 that hang", running, slow)
+		}
 		b.finish()
 		if _, slow := counts(); slow != 0 {
 			t.Errorf("%d slow transactions are left", slow)
@@ -273,18 +278,19 @@ func TestLimiter_StaysWithinItsBoundsAndHalvesOnce(t *testing.T) {
 			inFlight := rapid.IntRange(1, l.maxLimit).Draw(t, "in flight")
 			began := now.Add(-took)
 			l.observe(sample{rapid.IntRange(1, batch).Draw(t, "orders"), inFlight, began, took})
-			slow := took > l.target
+			slow, most := took > l.target, before.limit+l.step
+			if slow {
+				most = 2 * before.limit
+			}
 			switch {
 			case l.limit < l.minLimit || l.limit > l.maxLimit:
 				t.Fatalf("a limit of %d outside %d to %d", l.limit, l.minLimit, l.maxLimit)
-			case !slow && (l.limit < before.limit || l.limit > before.limit+l.step):
+			case l.limit > most || l.limit < before.limit && (!slow || l.limit != max(before.limit/2, l.minLimit)):
 				t.Fatalf("a transaction of %v changed the limit from %d to %d", took, before.limit, l.limit)
-			case !slow && 2*inFlight < before.limit && before.limit >= l.first && l.limit != before.limit:
+			case l.limit > before.limit && 2*inFlight < before.limit && before.limit >= l.first:
 				t.Fatalf("%d of %d in use changed the limit to %d", inFlight, before.limit, l.limit)
 			case slow && began.Before(before.lastCut) && l.limit != before.limit:
 				t.Fatal("cut twice for transactions in flight at the first cut")
-			case slow && !began.Before(before.lastCut) && l.limit != max(before.limit/2, l.minLimit):
-				t.Fatalf("a transaction of %v changed the limit from %d to %d", took, before.limit, l.limit)
 			}
 			for _, replay := range []bool{false, true} {
 				n := l.batchSize(batch, replay)

@@ -31,9 +31,10 @@ type entry struct {
 	readAt  time.Time
 	retryAt time.Time // if parked: when to try again
 	paused  bool      // the orders of its category were paused when it was tried last
-	// blocked: it is parked because of a locked row, a pause, a missing verdict, or a clock that may be
-	// wrong. The other parked orders are due in the next seconds.
+	// blocked: it is parked because of a locked row, a pause, a missing verdict, a clock that may be
+	// wrong, or because no bucket accepts records. The other parked orders are due in the next seconds.
 	blocked bool
+	bare    bool // the message has no body: see keep
 }
 
 // newEntry decodes a record without the attributes: they take many times the memory of their JSON,

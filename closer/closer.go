@@ -60,6 +60,10 @@ const (
 // as locked.
 const DefaultTargetLatency = 250 * time.Millisecond
 
+// ServiceTargetLatency is the target time if a service closes the orders, or is asked whether they were paid. It is the
+// longest timeout of a request.
+const ServiceTargetLatency = 3 * time.Second
+
 // Log is the part of Kafka that a Closer uses: Log of pipeline.Connections.
 type Log = partition.Log
 
@@ -75,7 +79,8 @@ type Store interface {
 	// one call and in later calls: closing it again must change nothing. CloseOrders is called
 	// concurrently.
 	//
-	// The context of a call ends after 2 minutes. The call must then return within 10 s
+	// The context of a call ends after 2 minutes, or after a second if orders of other partitions wait for the call, which
+	// is then made for each partition alone. The call must then return within 10 s
 	// (Options.OnHang), and its error counts as ErrUnavailable. The closer then searches the order on
 	// which the store waits. During the search the context ends after 10 s; so it does in later calls for
 	// that order. The search ends when a batch has all its verdicts, and after 5 minutes. A panic is an
@@ -114,7 +119,8 @@ type Options struct {
 	ControlTopic    string // receives notices of losses
 	Batch           int    // maximum orders in a transaction; default DefaultBatch
 	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most one of them
-	// is of replays, and at most two of the others began less than TargetLatency ago.
+	// is of replays, and at most two of the others began less than TargetLatency ago, or half a second. Up to four
+	// whose call of the Store takes longer than a second do not count.
 	Workers       int
 	TargetLatency time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions

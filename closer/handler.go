@@ -2,6 +2,7 @@ package closer
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -23,6 +24,9 @@ type handler struct {
 	backoff *retry.BackOff // set while the store is unavailable
 	retryAt time.Time      // with backoff: when to try again
 	retries retries
+	again   map[int64]wire.Record // by offset: the tries of an order whose record is read again
+	// againFrom is the first offset of these; math.MaxInt64 if they are being read.
+	againFrom int64
 }
 
 // lookBack bounds what is read again from a log that lost its end at an unknown place: only
@@ -34,7 +38,7 @@ const lookBack = 10 * time.Minute
 
 func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
 	l.SetLookBack(lookBack)
-	return &handler{Closer: c, loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
+	return &handler{Closer: c, loop: l, replay: l.Claim.Topic == c.o.ReplayTopic, again: map[int64]wire.Record{}, againFrom: math.MaxInt64}
 }
 
 // Turn implements partition.Handler.
@@ -50,7 +54,9 @@ func (h *handler) Turn() {
 // Room implements partition.Handler. The buffer and the retries must have room for the records.
 // Parked orders have room of their own.
 func (h *handler) Room() (partition.Room, time.Duration) {
-	if h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.retries.full() { //mutant:closer-retries-unbounded
+	if h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && (!h.retries.full() || h.mayKeep()) { //mutant:closer-retries-unbounded
+		h.loop.FetchFrom(h.againFrom)
+		h.againFrom = math.MaxInt64
 		return partition.Next, 0
 	}
 	return partition.Nothing, 0
@@ -58,23 +64,33 @@ func (h *handler) Room() (partition.Room, time.Duration) {
 
 // Handle implements partition.Handler. It queues the records.
 func (h *handler) Handle(f wire.Fetched) {
-	now := h.o.Now()
 	for _, r := range f.Records {
-		e, err := newEntry(r, now)
-		if err != nil {
-			h.loop.DeadLetterUnreadable(r, err)
-			continue
-		}
-		if h.replay { // without regard to the header, so that retries return to this topic
-			e.record.Lane = wire.LaneReplay //mutant:replay-retry-lane
-		}
-		h.buffer.add(e)
+		h.read(r)
 	}
+}
+
+// read queues the order of a record.
+func (h *handler) read(r wire.RawRecord) {
+	e, err := newEntry(r, h.o.Now())
+	if err != nil {
+		h.loop.DeadLetterUnreadable(r, err)
+		return
+	}
+	if tried, ok := h.again[r.Offset]; ok {
+		e.record = tried
+		delete(h.again, r.Offset)
+	}
+	if h.replay { // without regard to the header, so that retries return to this topic
+		e.record.Lane = wire.LaneReplay //mutant:replay-retry-lane
+	}
+	h.buffer.add(e)
 }
 
 // Reset implements partition.Handler. The sweep that follows the loss closes the orders of
 // the old log.
-func (h *handler) Reset() { h.buffer = buffer{} }
+func (h *handler) Reset() {
+	h.buffer, h.again, h.againFrom = buffer{}, map[int64]wire.Record{}, math.MaxInt64
+}
 
 // End implements partition.Handler.
 func (h *handler) End() {}

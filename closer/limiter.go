@@ -1,12 +1,16 @@
 package closer
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // limiter bounds how many orders may be in transactions at once (AIMD: additive increase,
 // multiplicative decrease). Each transaction is compared with the target time. When as many
 // orders as the limit were closed in fast transactions, the limit grows by a step. A slow
-// transaction halves the limit. If the store is unavailable, the limit falls to its minimum,
-// so that a backlog starts slowly.
+// transaction halves the limit, unless smaller ones take as long: then fewer orders at once
+// would only close fewer orders, and the limit doubles. If the store is unavailable, the limit
+// falls to its minimum, so that a backlog starts slowly.
 //
 // A limiter holds no lock and reads no clock.
 type limiter struct {
@@ -14,9 +18,28 @@ type limiter struct {
 	minLimit, maxLimit, step int
 	first                    int // the limit of a closer that starts
 	limit                    int
-	fastOrders               int       // orders in fast transactions since the limit last changed; as many as the limit raise it
-	lastCut                  time.Time // when the limit was last lowered
+	orders                   int           // in transactions since the limit last changed; as many as the limit raise it
+	lastCut                  time.Time     // when the limit was last lowered
+	usual                    time.Duration // how long transactions take, whatever their size: a moving average
+	sizes                    [32]size      // by the number of binary digits of the orders in flight
 }
+
+// size is what the limiter knows of transactions of about one size.
+type size struct {
+	took time.Duration // moving average
+	at   time.Time     // when the last one ended
+}
+
+const (
+	// sizeMemory is how long the limiter knows how long transactions of a size take; if they take
+	// longer than a quarter of it, four times as long as they take. A store that has become slow for
+	// all sizes is closed from at the minimum for as long. A backlog has transactions of one size only: it
+	// runs one of half the size each time that this has passed.
+	sizeMemory = 5 * time.Second
+	// sizeWeight is the part of the last transaction in the moving average of its size. Times of a
+	// service vary by half and more.
+	sizeWeight = 4
+)
 
 // newLimiter returns the limiter for workers that close batches of the given size. The limit begins with a batch for
 // each slot of fresh orders: the first backlog is closed as fast as later ones.
@@ -36,24 +59,65 @@ type sample struct {
 // observe updates the limit after a transaction.
 //
 // A slow transaction that began before the last cut ran under an older limit, and does not
-// lower the limit again. A fast transaction that ran while less than half of the limit was in
-// use does not show that more orders would be fast. It raises the limit only up to the one of a closer that starts,
+// lower the limit again. A transaction that ran while less than half of the limit was in
+// use does not show that more orders would take no longer. It raises the limit only up to the one of a closer that starts,
 // which has no such proof either.
 func (l *limiter) observe(s sample) {
+	slow, step := s.took > l.target, l.step
+	if slow {
+		step = l.limit
+	}
+	helps := l.smallerHelps(s)
+	before := l.limit
+	defer func() {
+		println("T", s.began.Add(s.took).Sub(start0).Milliseconds(), "orders", s.orders, "inflight", s.inFlight, "took", s.took.Milliseconds(), "helps", helps, "limit", before, l.limit)
+	}()
 	switch {
-	case s.took > l.target:
-		if !s.began.Before(l.lastCut) {
-			l.limit, l.fastOrders, l.lastCut = max(l.limit/2, l.minLimit), 0, s.began.Add(s.took)
-		}
+	case slow && s.began.Before(l.lastCut):
+	case slow && helps: //mutant:slow-call-always-halves
+		l.limit, l.orders, l.lastCut = max(l.limit/2, l.minLimit), 0, s.began.Add(s.took)
 	case 2*s.inFlight >= l.limit || l.limit < l.first:
-		if l.fastOrders += s.orders; l.fastOrders >= l.limit {
-			l.limit, l.fastOrders = min(l.limit+l.step, l.maxLimit), 0
+		if l.orders += s.orders; l.orders >= l.limit {
+			l.limit, l.orders = min(l.limit+step, l.maxLimit), 0
 		}
 	}
 }
 
+// smallerHelps adds a transaction to its size, and reports whether smaller ones take less than three quarters
+// of the time of larger ones. A time that grows with the orders would be half or less. If only one size is known, they do, unless
+// none may be smaller.
+func (l *limiter) smallerHelps(s sample) bool {
+	ended, n := s.began.Add(s.took), bits.Len(uint(s.inFlight))
+	known := func(of *size) bool { return !of.at.IsZero() && ended.Sub(of.at) <= max(sizeMemory, 4*of.took) }
+	l.usual += (s.took - l.usual) / sizeWeight
+	own := &l.sizes[n]
+	if known(own) {
+		own.took += (s.took - own.took) / sizeWeight
+	} else {
+		own.took = s.took
+	}
+	own.at = ended
+	mean := func(sizes []size) (mean time.Duration) {
+		n := 0
+		for i := range sizes {
+			if known(&sizes[i]) {
+				n++
+				mean += sizes[i].took
+			}
+		}
+		return mean / time.Duration(max(n, 1))
+	}
+	if smaller := mean(l.sizes[:n]); smaller > 0 {
+		return 4*smaller < 3*own.took
+	}
+	if larger := mean(l.sizes[n+1:]); larger > 0 {
+		return 4*own.took < 3*larger
+	}
+	return l.limit > l.minLimit
+}
+
 // failed notes that the store was unavailable.
-func (l *limiter) failed(now time.Time) { l.limit, l.fastOrders, l.lastCut = l.minLimit, 0, now }
+func (l *limiter) failed(now time.Time) { l.limit, l.orders, l.lastCut = l.minLimit, 0, now }
 
 // batchSize returns how many of the orders may go together. Replays may use half of the
 // limit, so that fresh orders have room beside them.
@@ -63,3 +127,5 @@ func (l *limiter) batchSize(orders int, replay bool) int {
 	}
 	return min(orders, l.limit)
 }
+
+var start0 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

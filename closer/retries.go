@@ -9,7 +9,8 @@ import (
 
 const (
 	// maxRetriesWaiting and maxRetryBytes bound the records of a partition that wait for
-	// an ack of a bucket. Above either bound the partition is not read on.
+	// an ack of a bucket. Above either bound the orders of further retries wait in memory without
+	// the bodies of their records, see keep.
 	maxRetriesWaiting = 10_000
 	maxRetryBytes     = 4 << 20
 )
@@ -18,7 +19,8 @@ const (
 // Their offsets stay open until the ack. They are appended beside the loop, so that a
 // bucket that accepts nothing does not delay due orders. Each append picks the bucket again:
 // a relay reads a bucket only as often as a record with the bucket's whole length needs, so
-// a record with less time left would be late there. They belong to the loop's goroutine.
+// a record with less time left would be late there. A record whose release time has passed
+// goes to no bucket any longer: its order is tried again. They belong to the loop's goroutine.
 type retries struct {
 	waiting map[string][]wire.RawRecord // by topic, without the records in flight; DueAt is set
 	retryAt map[string]time.Time        // by topic: when to try it again; absent: now
@@ -43,7 +45,7 @@ func (r *retries) count(records []wire.RawRecord, n int) {
 	}
 }
 
-// full reports whether a bound is reached, so that nothing more should be read.
+// full reports whether a bound is reached.
 func (r *retries) full() bool { return r.records >= maxRetriesWaiting || r.bytes >= maxRetryBytes }
 
 // sleep returns how long it takes until a topic is to be tried again, at most d.
@@ -54,11 +56,40 @@ func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 	return d
 }
 
-// retry queues a record for the bucket that fits the time until its release. A record whose
-// release time has passed goes to the smallest bucket, which its relay reads without a pause.
+// retry queues a record for the bucket that fits the time until its release.
 func (h *handler) retry(record wire.RawRecord) {
 	remaining := time.UnixMilli(record.DueAt).Sub(h.o.Clock())
 	h.retries.add(h.buckets.Load().Pick(remaining).Topic, record)
+}
+
+// retryAgain queues a record that a bucket has not accepted. If its release time has passed, the order is tried again.
+func (h *handler) retryAgain(record wire.RawRecord) {
+	if time.UnixMilli(record.DueAt).After(h.o.Clock()) {
+		h.retry(record)
+		return
+	}
+	h.read(record) //mutant:due-retry-waits
+}
+
+// mayKeep reports whether memory has room for one more order that keep is called with.
+func (h *handler) mayKeep() bool { return h.buffer.hasRoom(&entry{blocked: true}, h.memory.Share()/2) }
+
+// keep makes an order wait in memory for its next try, because too many records wait for a bucket. It needs no
+// body until a bucket accepts its record, or it becomes a dead letter: readAgain fetches the body then.
+func (h *handler) keep(e *entry, record wire.Record, retryAt time.Time) {
+	m := &e.message
+	e.record, e.blocked, e.bare = record, true, true
+	e.message = wire.Message{Key: m.Key, Offset: m.Offset, Generation: m.Generation, Appended: m.Appended}
+	h.buffer.park(e, retryAt)
+}
+
+// readAgain reads the record of an order whose body is not in memory again, and continues with the same tries. If the log
+// does not have the record any longer, it counts as lost, and the sweep closes its order.
+func (h *handler) readAgain(e *entry) {
+	at := e.message.Offset
+	h.again[at] = e.record
+	h.againFrom = min(h.againFrom, at)
+	h.loop.Drop(at)
 }
 
 // repick queues the records again that wait for topics that may be tried now.
@@ -73,7 +104,7 @@ func (h *handler) repick(now time.Time) {
 	}
 	r.count(records, -1)
 	for _, record := range records {
-		h.retry(record)
+		h.retryAgain(record)
 	}
 }
 
@@ -104,6 +135,6 @@ func (h *handler) handleSent(sent send.Result) {
 	h.retries.count(sent.Left, -1)
 	h.retries.retryAt[sent.Topic] = time.Now().Add(sent.Pause)
 	for _, record := range sent.Left {
-		h.retry(record) //mutant:retry-keeps-bucket
+		h.retryAgain(record) //mutant:retry-keeps-bucket
 	}
 }

@@ -32,6 +32,14 @@ func (c closeMethod) batch(want int) int {
 	return want
 }
 
+// target returns the target time of a transaction, of which a request to a service may be a part. 0 is the closer's default.
+func (c closeMethod) target(configured time.Duration) time.Duration {
+	if configured == 0 && (c.maxBatch > 0 || c.provider != nil) {
+		return closer.ServiceTargetLatency
+	}
+	return configured
+}
+
 // category returns the label value for an order's category in the metric of lateness: the category
 // if topics.yaml lists it now. Only that file decides how many series there are.
 func (a *App) category(name string) string {

@@ -61,7 +61,7 @@ func (a *App) buildCloser() (part, error) {
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		Batch:           method.batch(c.Closer.Batch),
-		TargetLatency:   c.Closer.TargetLatency,
+		TargetLatency:   method.target(c.Closer.TargetLatency),
 		Now:             a.o.Now,
 		Clock:           a.clock.DatabaseNow,
 		Brokers:         a.clock.Now,

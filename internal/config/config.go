@@ -117,8 +117,8 @@ func (l Lock) Needs() []string {
 // Closer holds the settings of closing due orders.
 type Closer struct {
 	Batch int // orders per transaction, 1 to MaxBatch; default: 500
-	// TargetLatency is the target duration of a transaction. A slower transaction reduces how
-	// many orders are closed at once. Default: 250 ms.
+	// TargetLatency is the target duration of a transaction. If a slower transaction would be faster with fewer
+	// orders, fewer are closed at once. 0, the default: 250 ms, and 3 s with KindHTTP or a payment provider.
 	TargetLatency time.Duration
 	Kind          ClosingKind    // how orders are closed; default: KindSQL
 	HTTP          Service        // closes orders, with KindHTTP only; default batch: 200
@@ -349,7 +349,7 @@ func defaults() *settings {
 			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
 		Closer: Closer{
-			Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200},
+			Batch: 500, Kind: KindSQL, HTTP: Service{Batch: 200},
 			Payment: PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20},
 		},
 		Outbox:  Outbox{Batch: 999, InFlight: 2},

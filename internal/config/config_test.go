@@ -52,7 +52,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses: config.Pauses{Wait: 10 * time.Minute},
 		},
-		Closer:  config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
+		Closer:  config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
 		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
 		Tracing: config.Tracing{AfterDelay: config.LinkTrace},
 	}

@@ -122,7 +122,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 		defer close(played)
 		r.play(7, 300, 10*time.Second)
 	}()
-	r.eventually(func() error { return atLeast("closed orders", r.closed(), 60) })
+	r.untilClosed(60)
 	down.Store(true)
 	r.created(280)
 	down.Store(false)

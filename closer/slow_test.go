@@ -1,0 +1,247 @@
+package closer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// stream appends orders to twelve partitions for so many seconds, n a second in each, and returns when each is due.
+func stream(t *testing.T, log *orderLog, seconds, n int) map[string]time.Time {
+	t.Helper()
+	due := map[string]time.Time{}
+	for s := range seconds {
+		for p := range 12 {
+			for i := range n {
+				o := orderclose.Order{ID: fmt.Sprintf("o-%d-%d-%d", p, s, i), CreatedAt: time.Now()}
+				o.Due = time.Now().Add(time.Duration(s+1)*time.Second + time.Duration(i)*time.Second/time.Duration(n))
+				due[o.ID] = o.Due
+				log.putAt(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: o.Due}, o.Due)
+			}
+		}
+	}
+	return due
+}
+
+// latest returns by how much the latest of the orders was late.
+func latest(t *testing.T, store *fakeStore, due map[string]time.Time) (late time.Duration) {
+	t.Helper()
+	for id, at := range due {
+		closed := store.at(id)
+		must.That(t, !closed.IsZero(), "%s is not closed", id)
+		late = max(late, closed.Sub(at))
+	}
+	return late
+}
+
+// startCloser starts a closer with some defaults.
+func startCloser(t *testing.T, o Options) (stop func()) {
+	t.Helper()
+	o.Group, o.CloseTopic, o.DeadLetterTopic, o.ControlTopic = "g", "order-close", "dead", "control"
+	o.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
+	o.Logger = slog.New(slog.DiscardHandler)
+	o.OnHang = func(why string) { t.Errorf("OnHang: %s", why) }
+	return testkit.Start(t, must.Get(New(o))(t).Run)
+}
+
+// A store whose calls take the same time whatever their size, as a service far away, gets no smaller calls: they would only close
+// fewer orders. One whose time grows with the orders gets smaller calls.
+func TestCloser_AStoreThatTakesItsTimeKeepsUp(t *testing.T) {
+	for _, batch := range []int{500, 200} {
+		for name, slow := range map[string]func(int) time.Duration{
+			"240 ms":                          func(int) time.Duration { return 240 * time.Millisecond },
+			"260 ms":                          func(int) time.Duration { return 260 * time.Millisecond },
+			"500 ms":                          func(int) time.Duration { return 500 * time.Millisecond },
+			"200 ms, and 1 ms for each order": func(n int) time.Duration { return time.Duration(200+n) * time.Millisecond },
+			"5 ms for each order":             func(n int) time.Duration { return time.Duration(5*n) * time.Millisecond },
+		} {
+			t.Run(fmt.Sprint(batch, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					log, store, metrics := &orderLog{}, &fakeStore{slow: slow}, testkit.NewMetrics()
+					due := stream(t, log, 60, 5)
+					defer startCloser(t, Options{Log: log, Store: store, Batch: batch, Registerer: metrics})()
+					time.Sleep(time.Hour)
+					late := latest(t, store, due)
+					t.Logf("latest %v, limit %v", late, metrics.Value("close_concurrency_limit_orders"))
+					expect.AtMost(t, late, 5*time.Second, "the latest order")
+				})
+			})
+		}
+	}
+}
+
+// stuckStore does not answer until ctx ends while an order whose id begins with stuck is in the call.
+type stuckStore struct{ *fakeStore }
+
+func (s stuckStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	for _, r := range requests {
+		if strings.HasPrefix(r.OrderID, "stuck") {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	}
+	time.Sleep(5 * time.Millisecond)
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+// Up to three orders on which the store hangs, each in a burst of its own partition, delay no order of the other partitions.
+func TestCloser_HangingOrdersDelayNoOtherPartition(t *testing.T) {
+	for _, target := range []time.Duration{DefaultTargetLatency, 3 * time.Second} {
+		for hanging := range 4 {
+			for _, burst := range []int{1, 500} {
+				for _, lowest := range []bool{false, true} {
+					t.Run(fmt.Sprint(target, hanging, burst, lowest), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							begin := time.Now()
+							log, store := &orderLog{}, &fakeStore{}
+							store.down = func() bool { return lowest && time.Since(begin) < 10*time.Second } // the limit falls to its minimum
+							for p := range hanging {
+								for i := range burst {
+									o := orderclose.Order{ID: fmt.Sprintf("burst-%d-%d", p, i), CreatedAt: begin, Due: begin.Add(30 * time.Second)}
+									if i == 0 {
+										o.ID = fmt.Sprint("stuck-", p)
+									}
+									log.putAt(t, testkit.TopicPartition{Topic: "order-close", Partition: 12 + p}, wire.Record{Order: o, Release: o.Due}, o.Due)
+								}
+							}
+							due := stream(t, log, 100, 1)
+							for id, at := range due {
+								if lowest && at.Before(begin.Add(25*time.Second)) {
+									delete(due, id)
+								}
+							}
+							defer startCloser(t, Options{Log: log, Store: stuckStore{store}, TargetLatency: target})()
+							time.Sleep(10 * time.Minute)
+							expect.AtMost(t, latest(t, store, due), 2*time.Second, "the latest order of other partitions")
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// refusing makes the delay topics of a log refuse all records for so long.
+func refusing(log *orderLog, d time.Duration) {
+	begin := time.Now()
+	log.Fail = func(to string) error {
+		if strings.HasPrefix(to, "delay_") && time.Since(begin) < d {
+			return errors.New("not enough replicas")
+		}
+		return nil
+	}
+}
+
+// While no bucket accepts records, an order is tried again from memory when it is due.
+func TestCloser_AnOrderThatWaitsForABucketIsClosedWhenItIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		due := time.Now().Add(30 * time.Second)
+		log, store := &orderLog{}, &fakeStore{due: map[string]time.Time{"postponed": due}}
+		refusing(log, time.Hour)
+		log.add(t, "postponed")
+		defer runCloser(t, log, store, 500)()
+		time.Sleep(2 * time.Hour)
+		expect.Between(t, store.at("postponed").Sub(due), 0, 2*time.Second, "late")
+		expect.Equal(t, log.doneBelow(), 1, "done below")
+		expect.Equal(t, len(log.Appended()), 0, "topics with records")
+	})
+}
+
+// Orders whose payment is pending wait for a bucket that accepts nothing. However large their records are, they stop no order
+// behind them, and none loses its attributes or its tries.
+func TestCloser_LargeRetriesStopNoPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, begin := &orderLog{}, &fakeStore{pending: map[string]bool{}, bad: map[string]bool{}}, time.Now()
+		refusing(log, time.Hour)
+		large := strings.Repeat("x", 60_000)
+		for i := range 300 {
+			o := orderclose.Order{ID: fmt.Sprint("pending-", i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"a": large}}
+			if store.pending[o.ID] = true; i%10 == 9 {
+				store.pending[o.ID], store.bad[o.ID] = false, true
+			}
+			log.put(t, toClose, wire.Record{Order: o, Release: o.Due})
+		}
+		due := map[string]time.Time{}
+		for s := range 1800 {
+			o := orderclose.Order{ID: fmt.Sprint("fresh-", s), CreatedAt: begin, Due: begin.Add(time.Duration(s+5) * time.Second)}
+			due[o.ID] = o.Due
+			log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, o.Due)
+		}
+		defer startCloser(t, Options{Log: log, Store: store})()
+		time.Sleep(90 * time.Minute)
+		expect.AtMost(t, latest(t, store, due), 2*time.Second, "the latest order behind them")
+		left := map[string]bool{}
+		for topic, records := range log.Appended() {
+			for _, m := range records {
+				r := must.Get(m.Decode())(t)
+				left[r.Order.ID] = true
+				expect.That(t, r.Order.Attributes["a"] == large, "%s in %s without its attributes", r.Order.ID, topic)
+				if strings.HasPrefix(topic, "delay_") {
+					expect.That(t, r.PendingSince.Sub(begin) < time.Minute, "%s waits since %v", r.Order.ID, r.PendingSince.Sub(begin))
+				}
+			}
+		}
+		expect.Equal(t, len(left), 300, "orders that went back to a bucket, or became dead letters")
+		expect.Equal(t, len(log.Keys("dead")), 30, "dead letters, of the orders that fail")
+		expect.Equal(t, log.doneBelow(), 2100, "done below")
+	})
+}
+
+// Stores of all kinds keep up: their calls take up to 10 s, the same for all sizes or more for each order, and vary. The orders of a
+// second are a quarter of what the store closes if its calls take as long as the limiter may let them.
+func TestCloser_KeepsUpWithAnyStore(t *testing.T) {
+	seeds, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64)
+	if err != nil {
+		seeds = 3
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			ms := func(most float64) float64 { return math.Exp(r.Float64() * math.Log(most)) } // small and large ones alike
+			base, each, vary := ms(10_000), 0.0, r.Float64()/2
+			if r.IntN(2) == 0 {
+				each = ms(50)
+			}
+			target := []time.Duration{DefaultTargetLatency, ServiceTargetLatency}[r.IntN(2)]
+			longest := max(float64(target.Milliseconds()), base*4/3)
+			inFlight := 400.0
+			if each > 0 {
+				inFlight = min(inFlight, max((longest-base)/each, 1))
+			}
+			perSecond := inFlight / (base + each*inFlight) * 1000 / 4
+			synctest.Test(t, func(t *testing.T) {
+				store := &fakeStore{slow: func(n int) time.Duration {
+					return time.Duration((base + each*float64(n)) * (1 - vary + 2*vary*r.Float64()) * float64(time.Millisecond))
+				}}
+				log, metrics, due := &orderLog{}, testkit.NewMetrics(), map[string]time.Time{}
+				for i := range int(min(perSecond*300, 6_000)) {
+					o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: time.Now()}
+					o.Due = time.Now().Add(time.Duration(float64(i) / min(perSecond, 60) * float64(time.Second)))
+					due[o.ID] = o.Due
+					log.putAt(t, testkit.TopicPartition{Topic: "order-close", Partition: i % 12}, wire.Record{Order: o, Release: o.Due}, o.Due)
+				}
+				defer startCloser(t, Options{Log: log, Store: store, Batch: 200, TargetLatency: target, Registerer: metrics})()
+				time.Sleep(3 * time.Hour)
+				late, most := latest(t, store, due), 5*time.Second+10*time.Duration(longest)*time.Millisecond
+				t.Logf("%.0f ms and %.1f ms for each order, ±%.0f %%, target %v, %.1f orders/s: latest %v, limit %v",
+					base, each, 100*vary, target, min(perSecond, 60), late, metrics.Value("close_concurrency_limit_orders"))
+				expect.AtMost(t, late, most, "the latest order")
+			})
+		})
+	}
+}
