@@ -73,7 +73,7 @@ export TMPDIR=$dir/tmp
 # time, because most packages mostly wait for a server or for the linker. It does not vet, which make lint does.
 run_tests() {
   note "running the tests, $parallel at a time in a package"
-  "$dir/progress" "$dir" -vet=off -count=1 -p $((processors + 1)) -parallel "$parallel" -timeout 40m "${packages[@]}" "$@"
+  "$dir/progress" "$dir" -vet=off -count=1 -exec "$here/exec.sh" -p $((processors + 1)) -parallel "$parallel" -timeout 40m "${packages[@]}" "$@"
 }
 
 set -m # a process group of its own, so that finish reaches all processes in it
