@@ -116,7 +116,7 @@ type Options struct {
 	// of the client id in the consumer groups, so that orderclose status names the process.
 	Listen string
 	// Instance makes the memberships in consumer groups static: a process that was killed, and is started again
-	// with the same Instance within 6 s, gets its partitions back at once. Each process that runs needs an
+	// with the same Instance within kafka.session_timeout of topics.yaml, 30 s, gets its partitions back at once. Each process that runs needs an
 	// Instance of its own, such as the name of a pod, or host and unit; see ErrFenced. It has letters, digits,
 	// ".", "_" and "-", at most 100. Default: memberships are not static. Brokers before Kafka 2.3 ignore it.
 	Instance string

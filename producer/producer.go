@@ -269,8 +269,8 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) (err er
 
 // attemptTimeout is how long one attempt may stay unanswered before the topic is
 // picked again, since another bucket may suit by then. The attempt may still succeed
-// later; the duplicate is harmless.
-const attemptTimeout = 5 * time.Second
+// later; the duplicate is harmless. A look-up, the append before it and its own fit if each answer takes 3 s.
+const attemptTimeout = 10 * time.Second
 
 // append makes one attempt to append the record.
 func (p *Producer) append(ctx context.Context, topic string, m Message) error {

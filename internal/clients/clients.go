@@ -86,7 +86,7 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 		}
 	}()
 	if len(s.Brokers) > 0 {
-		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka, Logger: logger}); err != nil {
+		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka, SessionTimeout: cfg.Kafka.SessionTimeout, Logger: logger}); err != nil {
 			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
 		}
 	}

@@ -57,6 +57,8 @@ func (r *reader) checkBounds(s *settings) {
 	for name, d := range s.Delays.ByCategory {
 		r.atLeast(s, "delays.categories."+name, d, time.Second, early)
 	}
+	r.atLeast(s, "kafka.session_timeout", s.Kafka.SessionTimeout, 6*time.Second, "brokers refuse shorter sessions")
+	r.atMost(s, "", "kafka.session_timeout", s.Kafka.SessionTimeout, 5*time.Minute, "the partitions of a process that died would stand still for so long")
 	r.atLeast(s, "compensator.period", c.Period, time.Second, "sweeps would follow each other without a pause")
 	r.atLeast(s, "compensator.lock.expiry", c.Lock.Expiry, time.Second, "a slow answer of its server would end the lock, and two processes would sweep at once")
 	r.atMost(s, "", "compensator.lock.expiry", c.Lock.Expiry, 10*time.Minute, "after a sweep was killed, no other process would sweep for so long")

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	Topics      Topics
 	Partitions  int // of each delay topic, of the close and the replay topic, and of the events; 1 to 10,000; default: 12
 	Replication int // of every topic; 1 to 32,767; default: 1
+	Kafka       Kafka
 	Compensator Compensator
 	Closer      Closer
 	Orders      *mapping.Mapping // the user's own tables; nil: the reference schema
@@ -56,6 +58,13 @@ type Topics struct {
 	Control    string // messages between the parts of the pipeline
 	Shadow     string // what closes would do; only a shadow run uses it
 	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
+}
+
+// Kafka holds the settings of the connections to Kafka.
+type Kafka struct {
+	// SessionTimeout is how long a group waits for a member that is silent, 6 s to 5 minutes. Then the member's partitions go to
+	// others. Default: kafka.DefaultSessionTimeout.
+	SessionTimeout time.Duration
 }
 
 // Compensator holds the settings of the periodic sweep.
@@ -339,6 +348,7 @@ func defaults() *settings {
 		MaxDelay:    orderclose.DefaultMaxDelay,
 		Partitions:  12,
 		Replication: 1,
+		Kafka:       Kafka{SessionTimeout: kafka.DefaultSessionTimeout},
 		Compensator: Compensator{
 			Period:   time.Hour,
 			Grace:    time.Minute,

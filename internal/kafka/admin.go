@@ -66,10 +66,39 @@ func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicS
 	states := map[string]TopicState{}
 	for _, t := range found {
 		if t.exists() {
-			states[t.name] = TopicState{Exists: true, Partitions: len(t.leaders), Replication: t.replicas, Config: map[string]string{}}
+			alive := slices.DeleteFunc(slices.Clone(t.leaders), func(leader string) bool { return leader == "" })
+			states[t.name] = TopicState{Exists: true, Partitions: len(t.leaders), Replication: t.replicas, Leaderless: len(t.leaders) - len(alive), Config: map[string]string{}}
 		}
 	}
 	return states, nil
+}
+
+// offsetsTopic is Kafka's own topic with the commits and the members of all groups. The leader of a group's partition in it is
+// the coordinator of the group.
+const offsetsTopic = "__consumer_offsets"
+
+// CheckOffsets returns why a broker that is down may stop groups, although the topics, with this number of replicas, go on. A
+// broker creates the topic for the first group: until then nothing is found. The error wraps an AccessError if this user may not
+// see the topic.
+func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Finding, err error) {
+	states, err := c.Topics(ctx, offsetsTopic)
+	state := states[offsetsTopic]
+	if err != nil || !state.Exists {
+		return nil, err
+	}
+	add := func(what, fix string) { all = append(all, Finding{Topic: offsetsTopic, What: what, Fix: fix}) }
+	if n := state.Leaderless; n > 0 {
+		add(fmt.Sprintf("%d of %d partitions have no leader: their groups accept no members and no commits", n, state.Partitions), "start the brokers that have their replicas")
+	}
+	if n := state.Replication; n < replication {
+		add(fmt.Sprintf("has %d replicas, want %d as the other topics: while a broker is down, groups may stand still", n, replication),
+			"reassign its partitions with your cluster's tools, and set offsets.topic.replication.factor on every broker")
+	}
+	const key = "min.insync.replicas"
+	if n, err := strconv.Atoi(state.Config[key]); err == nil && n > 1 && n >= state.Replication {
+		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, state.Replication), "set it to less than the replicas with your cluster's tools")
+	}
+	return all, nil
 }
 
 // MetadataLimit returns the smallest limit of the brokers, in bytes, for the metadata of a commit.

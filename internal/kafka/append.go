@@ -26,8 +26,8 @@ const goneAfter = 4 * time.Second
 // the function gives up with wire.ErrNoPartition. See wire.AppendFunc for its errors.
 //
 // How long a record may take: until ctx ends. Until then the function sends the same bytes again
-// after each failure, and nothing below it repeats. An attempt takes at most 5 s, with finding the
-// leader and a new connection, and 5 s more if it needs a new producer id. At most 0.75 s pass
+// after each failure, and nothing below it repeats. An attempt takes at most 5 s, and up to 20 s more for
+// finding the leader and a new connection; the same again if it needs a new producer id. At most 0.75 s pass
 // between two attempts.
 //
 // onDuplicates, if not nil, is called with the number of records when records may have been written

@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +17,9 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
+
+// shortSession is a session timeout for tests in which a member dies: the shortest that brokers allow.
+const shortSession = 6 * time.Second
 
 // silent is the address of a broker that accepts connections and never answers.
 const silent = "silent:9092"
@@ -62,7 +67,7 @@ func (b *broker) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	return &observedConn{conn, b, b.dials.Add(1), address}, nil
+	return &observedConn{Conn: conn, b: b, number: b.dials.Add(1), broker: address, closed: make(chan struct{})}, nil
 }
 
 // halfOpen makes all present connections drop what is written, without an error.
@@ -71,23 +76,49 @@ func (b *broker) halfOpen() { b.cut.Store(b.dials.Load() + 1) }
 // observedConn is a connection to a broker.
 type observedConn struct {
 	net.Conn
-	b      *broker
-	number int64
-	broker string
+	b        *broker
+	number   int64
+	broker   string
+	asked    atomic.Bool  // something was written, and nothing has been read since
+	deadline atomic.Int64 // of reads, in nanoseconds since 1970
+	closed   chan struct{}
+	once     sync.Once
+}
+
+// Close implements net.Conn.
+func (c *observedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// SetDeadline implements net.Conn.
+func (c *observedConn) SetDeadline(at time.Time) error {
+	c.deadline.Store(at.UnixNano())
+	return c.Conn.SetDeadline(at)
 }
 
 // Write implements net.Conn.
 func (c *observedConn) Write(p []byte) (int, error) {
+	c.asked.Store(true)
 	if c.number < c.b.cut.Load() || c.broker == c.b.hung.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. An answer is slow once, in however many parts it is read.
 func (c *observedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	time.Sleep(time.Duration(c.b.slow.Load()))
+	if slow := time.Duration(c.b.slow.Load()); slow > 0 && n > 0 && c.asked.Swap(false) {
+		select {
+		case <-time.After(min(slow, time.Until(time.Unix(0, c.deadline.Load())))):
+		case <-c.closed:
+			return 0, net.ErrClosed
+		}
+		if time.Now().UnixNano() >= c.deadline.Load() {
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
 	return n, err
 }
 

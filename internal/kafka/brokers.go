@@ -3,8 +3,10 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,19 +22,17 @@ const (
 	// idleTimeout keeps connections open while there is no traffic, so that the next burst does
 	// not begin with new connections. Brokers close theirs after 10 minutes by default.
 	idleTimeout = 9 * time.Minute
-	// hangTimeout is how long a broker must be silent, on all connections, before a request
-	// without an answer shows that the broker hangs. It is longer than a fetch waits, which is
-	// 2 s at most.
-	hangTimeout = 3 * time.Second
 )
 
 // anyBroker is the address of a request that any broker can answer.
 const anyBroker = ""
 
 // brokers are the brokers of a cluster and the connections to them. A request uses an idle
-// connection to its broker, or a new one.
+// connection to its broker, or a new one. The caller of a request may give up earlier than the broker
+// answers. Then the connection stays, until the answer has come or is overdue.
 type brokers struct {
 	connector
+	end      context.CancelFunc       // ends connector.lifetime
 	named    []string                 // host:port, from Options
 	reported atomic.Pointer[[]string] // the brokers in the cluster's last answer; nil: none yet
 	next     atomic.Uint64            // candidates()[next % len] is tried first for any broker
@@ -44,16 +44,27 @@ type brokers struct {
 
 // brokerConns are the connections to a broker under one of its addresses. A broker's process may
 // hang while its kernel keeps the connections open. Each of dozens of idle connections would cost a
-// request its deadline. So when a broker hangs, all its connections are closed at once.
+// request its deadline. So when a broker hangs, its idle connections are closed at once. brokers.mu
+// guards all fields but address and heard.
 type brokerConns struct {
 	address string
 	heard   atomic.Int64       // when the broker last sent something; see sinceStart
-	open    map[*conn]struct{} // all connections; brokers.mu guards it
-	idle    []*conn            // those without a request, the last one used last; brokers.mu guards it
+	open    map[*conn]struct{} // all connections
+	idle    []*conn            // those without a request, the last one used last
+	opening int                // how many connections are being opened: at least one for each request in waiting
+	waiting []chan opened      // requests without a connection, the first one first
+}
+
+// opened is a connection for a request, or why there is none.
+type opened struct {
+	conn *conn
+	err  error
 }
 
 func newBrokers(named []string, c connector) *brokers {
-	b := &brokers{connector: c, named: named, byAddress: map[string]*brokerConns{}}
+	b := &brokers{named: named, byAddress: map[string]*brokerConns{}}
+	c.lifetime, b.end = context.WithCancel(context.Background())
+	b.connector = c
 	b.next.Store(rand.Uint64N(uint64(len(named))))
 	return b
 }
@@ -112,20 +123,35 @@ func (b *brokers) skip(address string) {
 }
 
 // exchange sends a request to the broker at an address and returns its answer, or an error when
-// ctx ends. It repeats nothing.
-func (b *brokers) exchange(ctx context.Context, address string, req kafka.Request) (kafka.Response, error) {
+// ctx ends. It repeats nothing. It calls lost if the broker cannot be reached or does not answer in time, also after ctx has
+// ended. A connection that was open and broke says nothing about the broker.
+func (b *brokers) exchange(ctx context.Context, address string, req kafka.Request, lost func()) (kafka.Response, error) {
 	c, err := b.take(ctx, address)
 	if err != nil {
+		if ctx.Err() == nil {
+			lost()
+		}
 		return nil, err
 	}
-	sent, stop := sinceStart(), interruptAfter(ctx, c)
-	res, err := c.exchange(ctx, req)
-	ended := !stop()
-	if ended && err != nil {
-		err = ctx.Err()
+	var res kafka.Response
+	answered := make(chan error, 1)
+	go func() {
+		sent := sinceStart()
+		answer, err := c.exchange(req)
+		b.release(c, sent, err)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			lost()
+			err = fmt.Errorf("broker %s gives no answer: %w", c.broker.address, context.DeadlineExceeded)
+		}
+		res = answer
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		return res, err
+	case <-ctx.Done(): //mutant:given-up-closes
+		return nil, ctx.Err()
 	}
-	b.release(c, sent, ended, err)
-	return res, err
 }
 
 // take returns a connection to the broker at an address. For any broker it tries up to three.
@@ -148,7 +174,8 @@ func (b *brokers) take(ctx context.Context, address string) (*conn, error) {
 	}
 }
 
-// connection returns an idle connection, or opens one.
+// connection returns an idle connection, or waits until one is opened. A connection that is opened too late for
+// its request is there for the next one: a login at a slow broker may take longer than any request waits.
 func (b *brokers) connection(ctx context.Context, address string) (*conn, error) {
 	b.mu.Lock()
 	to := b.byAddress[address]
@@ -165,52 +192,85 @@ func (b *brokers) connection(ctx context.Context, address string) (*conn, error)
 		b.mu.Unlock()
 		return c, nil
 	}
+	turn := make(chan opened, 1)
+	if to.waiting = append(to.waiting, turn); to.opening < len(to.waiting) {
+		to.opening++
+		go b.open(to)
+	}
 	b.mu.Unlock()
-	c, err := b.connector.open(ctx, to)
-	if err != nil {
-		return nil, err
+	select {
+	case o := <-turn:
+		return o.conn, o.err
+	case <-ctx.Done():
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		c.Close()
-		return nil, net.ErrClosed
+	to.waiting = slices.DeleteFunc(to.waiting, func(other chan opened) bool { return other == turn })
+	select {
+	case o := <-turn: // it came at the same moment
+		if o.err == nil {
+			to.give(o)
+		}
+	default:
 	}
-	to.open[c] = struct{}{}
-	return c, nil
+	return nil, ctx.Err()
 }
 
-// release takes back a connection after a request that was sent at the given time. ended says
-// that the request's context has ended.
-func (b *brokers) release(c *conn, sent int64, ended bool, err error) {
-	of := c.broker
-	silent := of.heard.Load() <= sent && time.Duration(sinceStart()-sent) >= hangTimeout
-	hangs := false
-	defer func() { // after the lock is given back: a log may block
-		if hangs {
-			b.log.Warn("broker does not answer, closing its connections", "broker", of.address, "silent", hangTimeout)
-		}
-	}()
+// open opens a connection to a broker, for the request that has waited longest.
+func (b *brokers) open(to *brokerConns) {
+	c, err := b.connector.open(to)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	to.opening--
+	if err == nil && b.closed {
+		c.Close()
+		err = net.ErrClosed
+	}
+	if err == nil {
+		to.open[c] = struct{}{}
+	}
+	to.give(opened{c, err})
+}
+
+// give gives a connection, or the error of one that was not opened, to the request that has waited longest. Without
+// such a request the connection is idle. The caller holds brokers.mu.
+func (of *brokerConns) give(o opened) {
+	switch {
+	case len(of.waiting) > 0:
+		of.waiting[0] <- o
+		of.waiting = of.waiting[1:]
+	case o.err == nil:
+		o.conn.used = sinceStart()
+		of.idle = append(of.idle, o.conn)
+	}
+}
+
+// release takes back a connection after a request that was sent at the given time.
+func (b *brokers) release(c *conn, sent int64, err error) {
+	of, late := c.broker, errors.Is(err, os.ErrDeadlineExceeded)
+	hangs := late && of.heard.Load() <= sent // the broker was silent on all connections
+	b.mu.Lock()
 	_, open := of.open[c]
 	switch {
-	case !open: // closed already
-	case errors.Is(err, context.DeadlineExceeded) && silent:
-		hangs = true
-		b.skip(of.address) //mutant:idle-connection-deadlines
-		of.closeAll()      //mutant:idle-connection-deadlines
-	case ended:
+	case !open:
+		hangs = false // closed already
+	case err == nil, errors.Is(err, errNotOffered):
+		of.give(opened{conn: c})
+	case late && !hangs:
 		of.close(c)
-	case err != nil && !errors.Is(err, errNotOffered): // the idle connections are most likely broken, too
+	default: // the idle connections are most likely broken, too
 		of.close(c)
-		for _, c := range of.idle {
+		for _, c := range of.idle { //mutant:idle-connection-deadlines
 			of.close(c)
 		}
-		of.idle = nil
-	default:
-		c.used = sinceStart()
-		of.idle = append(of.idle, c)
+		of.idle = nil //mutant:idle-connection-deadlines
+		if hangs {
+			b.skip(of.address)
+		}
+	}
+	b.mu.Unlock()
+	if hangs { // a log may block
+		b.log.Warn("broker does not answer, closing its idle connections", "broker", of.address, "silent", requestTimeout)
 	}
 }
 
@@ -238,6 +298,7 @@ func (of *brokerConns) closeAll() {
 
 // close closes all connections. Requests in flight fail.
 func (b *brokers) close() {
+	b.end()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true

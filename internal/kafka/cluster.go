@@ -29,6 +29,8 @@ type Options struct {
 	// Dial opens TCP connections. Default: a net.Dialer. Tests pass an in-memory one.
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	Security Security // of every connection; default: none
+	// SessionTimeout is how long a group waits for a member that is silent; default DefaultSessionTimeout.
+	SessionTimeout time.Duration
 	// PoisonFreedMemory is for tests. Freed memory is overwritten at once, so that reading
 	// it after Free is noticed.
 	PoisonFreedMemory bool
@@ -62,8 +64,9 @@ func New(o Options) (*Cluster, error) {
 		}
 	}
 	o.ClientID = cmp.Or(o.ClientID, "orderclose")
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, DefaultSessionTimeout)
 	if o.Dial == nil {
-		o.Dial = (&net.Dialer{Timeout: 3 * time.Second, KeepAliveConfig: keepAlive}).DialContext
+		o.Dial = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
 	mechanism, err := o.Security.mechanism(o.Logger)

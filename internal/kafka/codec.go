@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -48,14 +47,14 @@ type messageAnswer struct{ kmsg.Response }
 // ApiKey implements protocol.Message.
 func (a messageAnswer) ApiKey() protocol.ApiKey { return protocol.ApiKey(a.Key()) }
 
-// exchange sends a request and returns its answer. ctx bounds only that the connection logs in
-// again before the request.
-func (c *conn) exchange(ctx context.Context, req kafka.Request) (kafka.Response, error) {
+// exchange sends a request and returns its answer, which has requestTimeout and brokerWait.
+func (c *conn) exchange(req kafka.Request) (kafka.Response, error) {
 	if !c.renewAt.IsZero() && time.Now().After(c.renewAt) {
-		if err := c.logIn(ctx); err != nil {
+		if err := c.logIn(); err != nil {
 			return nil, err
 		}
 	}
+	c.awaits(brokerWait(req))
 	switch r := req.(type) {
 	case *message:
 		return c.exchangeMessage(r)

@@ -79,7 +79,13 @@ func askCoordinator(ctx context.Context, ask func() error) error {
 
 // coordinatorMoves reports whether an error may end as soon as the group has another coordinator.
 func coordinatorMoves(err error) bool {
-	return errors.Is(err, errCoordinatorSilent) || errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
+	return errors.Is(err, errCoordinatorSilent) || noCoordinator(err)
+}
+
+// noCoordinator reports whether a broker has answered that the group has no coordinator, or that it is not the
+// coordinator, or not yet.
+func noCoordinator(err error) bool {
+	return errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
 }
 
 // repeat calls ask again, for up to limit, while passes is true for its error. Only repeat,

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,13 +21,15 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 )
 
-// connectTimeout bounds the opening of one connection: TCP, TLS, the first request and SASL
-// together.
-const connectTimeout = requestTimeout
+// connectTimeout is how long a request waits for a connection: TLS and SCRAM at a broker that takes 3 s for each of
+// its six answers. The opening has no limit of its own. Each answer in it has requestTimeout, and it goes on when
+// nobody waits for the connection any more.
+const connectTimeout = 20 * time.Second
 
 // connector opens every connection of a Cluster. Every connection that a connector returns has
 // answered a request.
 type connector struct {
+	lifetime  context.Context                                                      // of the Cluster
 	dial      func(ctx context.Context, network, address string) (net.Conn, error) // opens a TCP connection
 	clientID  string
 	member    *atomic.Pointer[string] // the client id of group members
@@ -51,42 +54,37 @@ type conn struct {
 // Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
 func (c *conn) Close() error { return c.raw.Close() }
 
-// open opens a connection to a broker within connectTimeout. Its error names the broker and the step that failed. A broker that does not answer in
+// open opens a connection to a broker. Its error names the broker and the step that failed. A broker that does not answer in
 // time is logged here, because a caller with a shorter deadline reports only its own deadline.
-func (c *connector) open(ctx context.Context, to *brokerConns) (*conn, error) {
-	limited, cancel := context.WithTimeout(ctx, connectTimeout) //mutant:connect-no-deadline
-	defer cancel()
+func (c *connector) open(to *brokerConns) (*conn, error) {
 	step := "TCP"
+	limited, cancel := context.WithTimeout(c.lifetime, requestTimeout)
 	raw, err := c.dial(limited, "tcp", to.address)
+	cancel()
 	if err == nil {
-		stop := interruptAfter(limited, raw)
+		stop := context.AfterFunc(c.lifetime, func() { raw.Close() })
 		var ready *conn
-		ready, err = c.handshake(limited, heardConn{raw, to}, to, &step)
-		if !stop() && err == nil {
-			err = limited.Err()
-		}
-		if err == nil {
+		if ready, err = c.handshake(heardConn{raw, to}, to, &step); err == nil && stop() {
 			return ready, nil
 		}
 		raw.Close()
 	}
-	silent := limited.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
-	if silent && !errors.Is(ctx.Err(), context.Canceled) {
+	if c.lifetime.Err() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
 		c.log.Warn("broker does not answer a new connection", "broker", to.address, "step", step, "err", err)
 	}
-	return nil, fmt.Errorf("connection to Kafka broker %s: %s: %w", to.address, step, err)
+	return nil, fmt.Errorf("connection to Kafka broker %s: %s: %w", to.address, step, cmp.Or(err, net.ErrClosed))
 }
 
-// interruptAfter ends a blocked read or write of a connection when ctx ends. stop returns false
-// if it has ended; then the connection must not be used any more.
-func interruptAfter(ctx context.Context, c net.Conn) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+// awaits gives the broker requestTimeout for its next answer, and the time for which the request makes it wait.
+func (c *conn) awaits(wait time.Duration) {
+	c.raw.SetDeadline(time.Now().Add(requestTimeout + wait)) //mutant:connect-no-deadline
 }
 
 // handshake prepares a new TCP connection: TLS, the first request, and SASL. It sets step to
 // the present step.
-func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns, step *string) (*conn, error) {
+func (c *connector) handshake(raw net.Conn, to *brokerConns, step *string) (*conn, error) {
 	ready := &conn{raw: raw, by: c, broker: to}
+	ready.awaits(0)
 	if c.tls != nil {
 		*step = "TLS handshake"
 		config := c.tls
@@ -99,7 +97,8 @@ func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns
 			config.ServerName = host
 		}
 		secured := tls.Client(raw, config)
-		if err := secured.HandshakeContext(ctx); err != nil {
+		ready.awaits(requestTimeout) // TLS 1.2 has two answers
+		if err := secured.HandshakeContext(c.lifetime); err != nil {
 			return nil, err
 		}
 		raw = secured
@@ -110,7 +109,7 @@ func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns
 		return ready, err
 	}
 	*step = "SASL handshake"
-	return ready, ready.logIn(ctx)
+	return ready, ready.logIn()
 }
 
 // latestCorrect has the last version that the client library encodes and decodes correctly, for
@@ -120,7 +119,7 @@ var latestCorrect = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.Sy
 // agreeOnVersions asks the broker for the versions of each request that it accepts, and
 // chooses one for each.
 func (c *conn) agreeOnVersions() error {
-	answer, err := c.RoundTrip(&apiversions.Request{})
+	answer, err := c.ask(&apiversions.Request{})
 	if err != nil {
 		return err
 	}
@@ -144,13 +143,21 @@ func (c *conn) agreeOnVersions() error {
 	return nil
 }
 
+// ask sends a request of the client library that has no version of its own choice.
+func (c *conn) ask(req protocol.Message) (protocol.Message, error) {
+	c.awaits(0)
+	return c.RoundTrip(req)
+}
+
 // logIn authenticates by SASL, and sets when that must be done again. The broker may have set
 // connections.max.reauth.ms, and closes the connection at the first request after the session's
 // end. So the first request in the last quarter of the session, or after its end, logs in again
 // (KIP-368).
 //
 // A mechanism that has no credentials now fails before anything is sent.
-func (c *conn) logIn(ctx context.Context) error {
+func (c *conn) logIn() error {
+	ctx, cancel := context.WithTimeout(c.by.lifetime, connectTimeout) // of the provider of tokens
+	defer cancel()
 	host, _, err := net.SplitHostPort(c.broker.address)
 	if err != nil {
 		return err
@@ -159,7 +166,7 @@ func (c *conn) logIn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: c.by.mechanism.Name()})
+	answer, err := c.ask(&saslhandshake.Request{Mechanism: c.by.mechanism.Name()})
 	if err != nil {
 		return err
 	}
@@ -168,7 +175,7 @@ func (c *conn) logIn(ctx context.Context) error {
 	}
 	c.renewAt = time.Time{}
 	for done := false; err == nil && !done; {
-		answer, err = c.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
+		answer, err = c.ask(&saslauthenticate.Request{AuthBytes: message})
 		if errors.Is(err, io.EOF) { // so old brokers reject credentials
 			return kafka.SASLAuthenticationFailed
 		}

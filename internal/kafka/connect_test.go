@@ -40,7 +40,7 @@ func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) { cancel() }))
-			expect.AtMost(t, time.Since(began), 2*connectTimeout, "SASL %v: the time of the membership", sasl)
+			expect.AtMost(t, time.Since(began), 2*requestTimeout, "SASL %v: the time of the membership", sasl)
 			if log := b.log.String(); !strings.Contains(log, "does not answer") || !strings.Contains(log, `broker=`+silent+` step="first request"`) {
 				t.Errorf("SASL %v: the log does not name the broker and the step:\n%s", sasl, log)
 			}
@@ -70,7 +70,7 @@ func TestConsume_SurvivesHalfOpenConnections(t *testing.T) {
 		opts, security := secured(true)
 		b := newBroker(t, opts...)
 		c, other := b.cluster(Options{Security: security}), b.cluster(Options{Security: security})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		generations := 0
 		if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
@@ -80,16 +80,16 @@ func TestConsume_SurvivesHalfOpenConnections(t *testing.T) {
 			cut := time.Now()
 			b.halfOpen()
 			time.Sleep(heartbeatEvery + 50*time.Millisecond)
-			b.halfOpen()                                    // also the connection that heartbeats use if the refresh of metadata has taken the first one
-			time.Sleep(heartbeatTimeout + 2*heartbeatEvery) // a heartbeat fails
+			b.halfOpen()                                  // also the connection that heartbeats use if the refresh of metadata has taken the first one
+			time.Sleep(requestTimeout + 2*heartbeatEvery) // a heartbeat fails
 			claim.Done(7, "")
 			for offset := int64(-1); offset != 7 && claimed.Err() == nil; time.Sleep(100 * time.Millisecond) {
 				offset, _ = other.Position(ctx, "g", "t", 0)
 			}
-			if took := time.Since(cut); claimed.Err() != nil || took > sessionTimeout {
+			if took := time.Since(cut); claimed.Err() != nil || took > DefaultSessionTimeout {
 				t.Errorf("committed after %v; the claim: %v", took, claimed.Err())
 			}
-			time.Sleep(2 * sessionTimeout)
+			time.Sleep(2 * DefaultSessionTimeout)
 			expect.That(t, claimed.Err() == nil, "the claim ended")
 		}); err != nil || generations != 1 {
 			t.Fatal(generations, err)
@@ -103,7 +103,7 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"))
 		c := b.cluster(Options{})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		must.Do(t, c.Consume(ctx, "g", "t", func(claimed context.Context, _ wire.Claim) {
 			defer cancel()
@@ -112,7 +112,7 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 			cut := time.Now()
 			<-claimed.Done()
 			took := time.Since(cut)
-			expect.That(t, ctx.Err() == nil && took >= sessionTimeout-2*heartbeatEvery && took <= sessionTimeout+heartbeatEvery, "the claim ended after %v", took)
+			expect.That(t, ctx.Err() == nil && took >= DefaultSessionTimeout-2*heartbeatEvery && took <= DefaultSessionTimeout+requestTimeout, "the claim ended after %v", took)
 		}))
 	})
 }

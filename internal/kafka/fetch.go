@@ -106,7 +106,8 @@ func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, err
 // fetchRaw returns the record batches of a partition from the position on, as the broker
 // sent them. The last one may be cut off. They lie in the buffer. The client library would drop their
 // headers, and with them the append times.
-func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.FetchResponseTopicPartition, buffer *answerBuffer, err error) {
+func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.FetchResponseTopicPartition, _ *answerBuffer, err error) {
+	var buffer *answerBuffer // not a result: an answer may come after ctx has ended
 	wait, most := fetchMaxWait, cmp.Or(at.MaxBytes, fetchMaxBytes)
 	if at.NoWait {
 		wait = 0

@@ -72,23 +72,28 @@ func (g *generation) run(ctx context.Context, serve func(context.Context, wire.C
 
 // beat sends heartbeats until ctx ends, also while claims end. It calls revoke when the
 // partitions may go to another member: the coordinator says so, or has not answered for the
-// session timeout. A coordinator that moves, or a broken connection, ends nothing.
+// session timeout, nor a heartbeat that was sent before its end. A coordinator that moves, or a broken
+// connection, ends nothing.
+//
+// While brokers answer that the group has no coordinator, nobody else can join, so the claims go on. A broker that
+// answers so and is cut off from the others may be wrong. Then two members serve a partition, which repeats records:
+// the commits of this one are not accepted.
 func (g *generation) beat(ctx context.Context, revoke func()) {
-	heard := time.Now()
+	heard, session := time.Now(), g.cluster.opts.SessionTimeout
 	var err error
 	for g.cluster.heartbeats.wait(ctx, err != nil) {
 		sent := time.Now()
-		limited, cancel := context.WithTimeout(ctx, min(heartbeatTimeout, sessionTimeout-time.Since(heard)))
+		limited, cancel := context.WithTimeout(ctx, session+requestTimeout-time.Since(heard)) //mutant:heartbeat-cut-off
 		err = g.send(limited, g.heartbeat())
 		cancel()
 		switch {
-		case err == nil:
+		case err == nil, noCoordinator(err): //mutant:no-coordinator-ends-claims
 			heard = sent
 		case errors.Is(err, kafka.RebalanceInProgress):
 			heard = sent
 			g.cluster.heartbeats.rebalanced()
 			revoke()
-		case evicted(err), time.Since(heard) >= sessionTimeout: //mutant:session-over-ignored,broken-ends-claims
+		case evicted(err), time.Since(heard) >= session: //mutant:session-over-ignored,broken-ends-claims
 			g.log.Warn("membership in the group ended, joining again", "last_heartbeat", heard, "err", err)
 			revoke()
 			return

@@ -18,19 +18,22 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Times of a group membership. The session timeout is the lateness that a crash costs. The
-// heartbeats are far more frequent, because a member also learns of a planned rebalance by
-// a heartbeat.
+// DefaultSessionTimeout is the default of Options.SessionTimeout. A process that dies costs its partitions so long.
+// A shorter session ends while a member logs in again at brokers that take 3 s for an answer: that takes up to 24 s.
+const DefaultSessionTimeout = 30 * time.Second
+
+// Times of a group membership. The heartbeats are far more frequent than the session needs, because a
+// member also learns of a planned rebalance by a heartbeat.
 const (
-	sessionTimeout     = 6 * time.Second // the least that brokers allow by default
-	heartbeatEvery     = 250 * time.Millisecond
-	heartbeatAtMost    = 6 * heartbeatEvery          // of one membership among many; see heartbeats
-	heartbeatTimeout   = hangTimeout + time.Second/2 // leaves time for another heartbeat within the session
-	commitEvery        = 200 * time.Millisecond
-	rejoinBackoff      = 250 * time.Millisecond
-	rebalanceTimeout   = 10 * time.Second // for members to join; the request may take 5 s more (transport.go)
-	watchPartitions    = 5 * time.Second  // how often the leader compares the number of partitions
-	finalCommitTimeout = 2 * time.Second  // for the last commit of a generation, with all retries
+	heartbeatEvery  = 250 * time.Millisecond
+	heartbeatAtMost = 6 * heartbeatEvery // of one membership among many; see heartbeats
+	commitEvery     = 200 * time.Millisecond
+	rejoinBackoff   = 250 * time.Millisecond
+	// rebalanceTimeout is how long the members have to join. If answers take 3 s, a member hears of a rebalance after 7.5 s,
+	// and its claims and commits end within 4 s.
+	rebalanceTimeout   = 15 * time.Second
+	watchPartitions    = 5 * time.Second // how often the leader compares the number of partitions
+	finalCommitTimeout = 2 * time.Second // for the last commit of a generation, with all retries
 	// memberStopTimeout bounds the end of a membership: reads in flight, the last commit, and
 	// leaving the group. A process has 10 s to stop.
 	memberStopTimeout = 8 * time.Second
@@ -149,7 +152,7 @@ func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error)
 	}
 	res, err := m.cluster.transport.RoundTrip(ctx, nil, &joingroup.Request{
 		GroupID: m.group, MemberID: m.id, GroupInstanceID: m.instance, ProtocolType: protocolType,
-		SessionTimeoutMS: int32(sessionTimeout.Milliseconds()), RebalanceTimeoutMS: int32(rebalanceTimeout.Milliseconds()),
+		SessionTimeoutMS: int32(m.cluster.opts.SessionTimeout.Milliseconds()), RebalanceTimeoutMS: int32(rebalanceTimeout.Milliseconds()),
 		Protocols: []joingroup.RequestProtocol{{Name: protocolName, Metadata: subscription}},
 	})
 	if err != nil {

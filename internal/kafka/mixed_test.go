@@ -70,7 +70,7 @@ func (o *owned) get() []int {
 
 // startNew starts a member of this version.
 func startNew(t *testing.T, brokers []string, l *line, group, topic string) *owned {
-	c := must.Get(New(Options{Brokers: brokers, Dial: l.Dial}))(t)
+	c := must.Get(New(Options{Brokers: brokers, Dial: l.Dial, SessionTimeout: shortSession}))(t)
 	own, done := &owned{}, make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -89,7 +89,7 @@ func startNew(t *testing.T, brokers []string, l *line, group, topic string) *own
 func startOld(t *testing.T, brokers []string, l *line, group, topic string) *owned {
 	cg := must.Get(kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: group, Brokers: brokers, Dialer: &kafka.Dialer{Timeout: requestTimeout, DialFunc: l.Dial}, Topics: []string{topic},
-		HeartbeatInterval: heartbeatEvery, SessionTimeout: sessionTimeout, RebalanceTimeout: rebalanceTimeout, JoinGroupBackoff: rejoinBackoff,
+		HeartbeatInterval: heartbeatEvery, SessionTimeout: shortSession, RebalanceTimeout: rebalanceTimeout, JoinGroupBackoff: rejoinBackoff,
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}}, StartOffset: kafka.FirstOffset, Timeout: requestTimeout,
 	}))(t)
 	own, done := &owned{}, make(chan struct{})

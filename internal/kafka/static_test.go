@@ -111,7 +111,7 @@ func TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack(t *testing.T)
 			second.after(t, 3)
 			took := time.Since(killed)
 			if static := took < time.Second; static != (instance != "") {
-				t.Errorf("with the instance %q the partitions came back after %v, with a session of %v", instance, took, sessionTimeout)
+				t.Errorf("with the instance %q the partitions came back after %v, with a session of %v", instance, took, DefaultSessionTimeout)
 			}
 			second.end(t)
 			first.end(t)
@@ -146,7 +146,7 @@ func TestConsume_OfTwoWithOneInstanceTheFirstEnds(t *testing.T) {
 		err := <-first.ended
 		must.That(t, errors.Is(err, ErrFenced), "the first ended with %v", err)
 		expect.Equal(t, strings.Count(err.Error(), "member one-"), 2, "members that are named by %v", err)
-		time.Sleep(2 * sessionTimeout)
+		time.Sleep(2 * DefaultSessionTimeout)
 		g, err := second.cluster.Group(t.Context(), "g", "t")
 		expect.That(t, err == nil && g.Owner(0) != nil && len(g.Members) == 1, "%+v, %v; want the second", g, err)
 		select {

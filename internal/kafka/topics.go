@@ -46,6 +46,7 @@ type TopicState struct {
 	Exists      bool
 	Partitions  int
 	Replication int
+	Leaderless  int // partitions without a leader
 	Config      map[string]string
 }
 
@@ -192,7 +193,7 @@ func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string,
 	if prefix == "" {
 		return nil, errNotOffered
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout)
 	defer cancel()
 	for from := prefix; ; from = names[len(names)-1] + "-" { // no character of topic names sorts before -
 		req := kmsg.NewPtrDescribeTopicPartitionsRequest()

@@ -54,11 +54,12 @@ type topology struct {
 type topic struct {
 	name     string
 	code     kafka.Error
-	id       [16]byte  // zero: the brokers compare no topic ids
-	leaders  []string  // of each partition: the address of its leader; "": it has none
-	replicas int       // of partition 0
-	at       time.Time // when the answer was requested; zero: there is none
-	suspect  bool      // the topic may have changed since
+	id       [16]byte      // zero: the brokers compare no topic ids
+	leaders  []string      // of each partition: the address of its leader; "": it has none
+	replicas int           // of partition 0
+	at       time.Time     // when the answer was requested; zero: there is none
+	took     time.Duration // until the answer came
+	suspect  bool          // the topic may have changed since
 }
 
 func newTopology(ask func(context.Context, []string) (*kmsg.MetadataResponse, error)) *topology {
@@ -88,7 +89,7 @@ func (t topic) recent() bool {
 	if t.suspect || t.code != 0 {
 		return time.Since(t.at) < minRefreshInterval
 	}
-	return time.Since(t.at) < 2*metadataTTL // one refresh and its answer
+	return time.Since(t.at) < 2*(metadataTTL+t.took) // one refresh and its answer //mutant:slow-answer-old
 }
 
 // cached returns the cached answers, and whether each of them is enough.
@@ -110,7 +111,7 @@ func (t *topology) lookup(ctx context.Context, names []string, enough func(topic
 		return found, nil
 	}
 	// While the brokers hang, many may wait for the lock.
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout)
 	defer cancel()
 	select {
 	case t.refreshLock <- struct{}{}:
@@ -148,7 +149,7 @@ func (t *topology) refresh(ctx context.Context, names []string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, answer := range res.Topics {
-		known := topic{name: *answer.Topic, code: kafka.Error(answer.ErrorCode), id: answer.TopicID, leaders: make([]string, len(answer.Partitions)), at: at}
+		known := topic{name: *answer.Topic, code: kafka.Error(answer.ErrorCode), id: answer.TopicID, leaders: make([]string, len(answer.Partitions)), at: at, took: time.Since(at)}
 		for _, p := range answer.Partitions {
 			if int(p.Partition) < len(known.leaders) {
 				known.leaders[p.Partition] = addresses[p.Leader]

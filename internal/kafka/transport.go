@@ -24,9 +24,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// requestTimeout bounds every request but JoinGroup and SyncGroup, so that no loop waits longer.
-// The client library sends half of it to the broker as the request's timeout.
+// requestTimeout is how long an answer may take, from the request on, besides brokerWait. Brokers that take 3 s
+// are slow, and not dead. The client library sends half of it to the broker as the request's timeout.
 const requestTimeout = 5 * time.Second
+
+// brokerWait returns how long a request makes the broker wait: for other members of a group, or for records.
+func brokerWait(req kafka.Request) time.Duration {
+	switch r := req.(type) {
+	case *joingroup.Request, *syncgroup.Request:
+		return rebalanceTimeout
+	case *message:
+		if f, ok := r.Request.(*kmsg.FetchRequest); ok {
+			return time.Duration(f.MaxWaitMillis) * time.Millisecond //mutant:fetch-wait-counts
+		}
+	}
+	return 0
+}
 
 // errNotSent means that a request was not sent, because its partition has no leader or does not
 // exist.
@@ -47,15 +60,9 @@ type transport struct {
 }
 
 // RoundTrip implements kafka.RoundTripper. It sends a request once, to the broker that must
-// answer it, and returns the answer. It takes at most requestTimeout; JoinGroup and SyncGroup, in
-// which the coordinator waits for other members, may take longer by rebalanceTimeout.
+// answer it, and returns the answer. It takes at most connectTimeout, requestTimeout and brokerWait together.
 func (t *transport) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
-	limit := requestTimeout
-	switch req.(type) {
-	case *joingroup.Request, *syncgroup.Request:
-		limit += rebalanceTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout+brokerWait(req))
 	defer cancel()
 	address, err := t.route(ctx, req)
 	if err != nil {
@@ -94,14 +101,13 @@ func (t *transport) route(ctx context.Context, req kafka.Request) (string, error
 
 // exchange sends a request to the broker at an address.
 func (t *transport) exchange(ctx context.Context, address string, req kafka.Request) (kafka.Response, error) {
-	res, err := t.brokers.exchange(ctx, address, req)
 	group := groupOf(req)
+	topic, _ := partitionOf(req)
+	res, err := t.brokers.exchange(ctx, address, req, func() { // another broker may answer such requests by now
+		t.topology.setCoordinator(group, "")
+		t.topology.suspect(topic)
+	})
 	if err != nil {
-		if ctx.Err() != context.Canceled { // no answer: another broker may answer such requests by now
-			t.topology.setCoordinator(group, "")
-			topic, _ := partitionOf(req)
-			t.topology.suspect(topic)
-		}
 		err = explainConnection(err, t.security, !t.reached.Load())
 		if access := (*AccessError)(nil); group != "" && !errors.As(err, &access) {
 			err = fmt.Errorf("%w: %w", errCoordinatorSilent, err)
@@ -129,7 +135,7 @@ func (t *transport) exchange(ctx context.Context, address string, req kafka.Requ
 
 // askTopics asks any broker for the metadata of topics by name; nil means all topics.
 func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout)
 	defer cancel()
 	res, err := t.exchange(ctx, anyBroker, metadataRequest(names))
 	if err != nil {
@@ -187,7 +193,7 @@ func (t *transport) coordinator(ctx context.Context, group string) (string, erro
 	if address := t.topology.coordinator(group); address != "" {
 		return address, nil
 	}
-	res, err := t.brokers.exchange(ctx, anyBroker, &findcoordinator.Request{Key: group})
+	res, err := t.brokers.exchange(ctx, anyBroker, &findcoordinator.Request{Key: group}, func() {})
 	if err != nil {
 		return "", explainConnection(err, t.security, !t.reached.Load())
 	}

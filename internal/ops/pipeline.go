@@ -204,7 +204,7 @@ func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) (e
 	return err
 }
 
-// TopicsPlan compares the topics with the configuration.
+// TopicsPlan compares the topics with the configuration, and Kafka's own topic of commits with its replication.
 func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return TopicsPlan{}, err
@@ -218,5 +218,9 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 	if err != nil {
 		return TopicsPlan{}, err
 	}
-	return NewTopicsPlan(p.Config, len(specs), append(findings, unlisted...)), nil
+	offsets, err := p.Kafka.CheckOffsets(ctx, p.Config.Replication)
+	if hidden := (*kafka.AccessError)(nil); err != nil && !errors.As(err, &hidden) { // this user may not see it on many clusters
+		return TopicsPlan{}, err
+	}
+	return NewTopicsPlan(p.Config, len(specs), append(append(findings, unlisted...), offsets...)), nil
 }

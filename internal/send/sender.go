@@ -15,7 +15,7 @@
 //	      wire.AppendFunc      sends a request until it is acked or refused (repeats 2)
 //	        kafka.Cluster      one request, 5 s at most
 //
-// The deadline of the context bounds all of it, look-ups included: MaxTime, or 3 s in the outbox, whose
+// The deadline of the context bounds all of it, look-ups included: MaxTime, or 8 s in the outbox, whose
 // rows are locked meanwhile. A loop of internal/partition gives the look-up and the append of
 // Loop.Send a MaxTime each. Then the records that are not acked return to the caller, and the
 // partition rests, for MaxRest at most. The caller sends them again. So a record that waits for a
@@ -40,12 +40,13 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// MaxTime is the time limit that callers set for an append: as long as one request may take.
-const MaxTime = 5 * time.Second
+// MaxTime is the time limit that callers set for an append: a look-up, a new producer id and a request, if the broker takes 3 s
+// for each answer.
+const MaxTime = 10 * time.Second
 
 // minRequest is the shortest time that an append leaves for a further request. If the deadline cuts a
 // request off, Kafka may have written its records, and the caller sends them again.
-const minRequest = 2 * time.Second
+const minRequest = 4 * time.Second
 
 // probeRecords is how many records the first request to a partition has that failed before. If
 // they are written but the answer is missing, that many records are written again.

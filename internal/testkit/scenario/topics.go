@@ -10,6 +10,7 @@ const topicsFile = `topics: {prefix: %[1]s}
 partitions: 4
 replication: %[2]d
 buckets: [1s, 2s, 5s]
+kafka: {session_timeout: 6s}
 delays:
   default: 6s
   categories: {flash-sale: 2s, virtual: 5s, physical: 8s}

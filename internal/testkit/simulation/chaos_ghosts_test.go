@@ -4,15 +4,23 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// memberSession is the session timeout of group members.
-const memberSession = 6 * time.Second
+// session is the session timeout of group members: as short as brokers allow, so that a kill costs seconds; the default while
+// brokers are slow.
+func (p *plan) session() time.Duration {
+	if p.has("slow") {
+		return kafka.DefaultSessionTimeout
+	}
+	return 6 * time.Second
+}
 
 // joinSilence is how long a member may be silent in a rebalance that does not end. It is less
-// than the 10 s after which our join is given up. Otherwise members that join in turns would
+// than the 15 s after which our join is given up. Otherwise members that join in turns would
 // each leave a lost member behind for the other.
-const joinSilence = 8 * time.Second
+const joinSilence = 13 * time.Second
 
 // expireSilentMembers removes members from groups that were silent for longer than their session. A
 // real broker does that itself. kfake does not, if it could not send the answer to a join or a
@@ -32,7 +40,7 @@ func (w *chaosWorld) expireSilentMembers() {
 			if info == nil {
 				continue
 			}
-			silence := memberSession + time.Second
+			silence := w.plan.session() + time.Second
 			if info.State == "PreparingRebalance" { // a member that waits for the others is silent too
 				silence = joinSilence
 			}

@@ -34,12 +34,20 @@ func init() {
 		w.each(e, (*network).restore)
 	}}
 	kinds["pause"] = kind{weight: 4, draw: long, play: (*chaosWorld).pause}
-	kinds["slow"] = kind{weight: 2, draw: func(d *drawing, e *event) { long(d, e); e.By = d.span(time.Millisecond, 800*time.Millisecond) },
-		play: func(w *chaosWorld, e event) {
-			w.each(e, func(c *network) { c.latency.Store(int64(e.By)) })
-			w.hold(e)
-			w.each(e, func(c *network) { c.latency.Store(0) })
-		}}
+	// Each wait for a broker is drawn, up to By. How resets all connections first.
+	kinds["slow"] = kind{weight: 4, draw: func(d *drawing, e *event) {
+		long(d, e)
+		e.By, e.N, e.How = d.span(10*time.Millisecond, slowest), d.IntN(1000), d.among("", "and reset")
+	}, play: func(w *chaosWorld, e event) {
+		w.each(e, func(c *network) {
+			c.slowDown(e.By, uint64(e.N))
+			if e.How != "" {
+				c.reset()
+			}
+		})
+		w.hold(e)
+		w.each(e, func(c *network) { c.slowDown(0, 0) })
+	}}
 }
 
 // each calls do with the network of every process that plays the event's role. For the role of

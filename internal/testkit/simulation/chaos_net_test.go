@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -19,7 +20,8 @@ type network struct {
 	conns   map[*networkConn]bool
 	down    bool          // new connections are refused
 	stalled chan struct{} // is closed when the stall ends; nil: there is none
-	latency atomic.Int64  // delay of each write, in nanoseconds
+	latency time.Duration // each write is delayed by up to so much
+	drawn   *rand.Rand    // draws the delays
 	damage  atomic.Pointer[damage]
 }
 
@@ -122,6 +124,26 @@ func (w *network) stall() (resume func()) {
 	}
 }
 
+// slowest is the longest time that brokers may take for an answer.
+const slowest = 3 * time.Second
+
+// slowDown delays each write, by a time that is drawn, up to most.
+func (w *network) slowDown(most time.Duration, seed uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latency, w.drawn = most, rand.New(rand.NewPCG(seed, 1))
+}
+
+// delay returns the delay of the next write.
+func (w *network) delay() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.latency == 0 {
+		return 0
+	}
+	return time.Duration(w.drawn.Int64N(int64(w.latency)))
+}
+
 // wait returns when there is no stall, or when the connection is closed.
 func (w *network) wait(c *networkConn) {
 	w.mu.Lock()
@@ -187,9 +209,7 @@ func (c *networkConn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *networkConn) Write(b []byte) (int, error) {
-	if d := c.network.latency.Load(); d > 0 {
-		time.Sleep(time.Duration(d))
-	}
+	time.Sleep(c.network.delay())
 	c.network.wait(c)
 	if c.mute.Load() {
 		return len(b), nil

@@ -55,6 +55,7 @@ type rig struct {
 	relayAhead    time.Duration        // by how much the relay's clock is ahead
 	producerAhead time.Duration        // by how much the producer's clock is ahead
 	services      http.RoundTripper    // reaches the user's services
+	network       *network             // to the brokers, of roles that are started from now on; nil: it is undisturbed
 	store         closer.Store         // the program's own; nil: the database's
 	onHang        func(why string)     // of all roles; nil: the process exits
 	disturbed     bool                 // a part was stopped or not running while orders were due
@@ -164,8 +165,12 @@ func (r *rig) start(role pipeline.Role) { r.startAs(role, role) }
 // connect returns clients of all servers for a process.
 func (r *rig) connect(name string) clients.Clients {
 	r.t.Helper()
-	c := must.Get(r.world.Connect(name))(r.t)
-	return clients.Of(c)
+	c := clients.Of(must.Get(r.world.Connect(name))(r.t))
+	if r.network != nil {
+		c.Kafka.Close()
+		c.Kafka = must.Get(kafka.New(kafka.Options{Brokers: r.world.Brokers(), ClientID: name, Dial: r.network.Dial, PoisonFreedMemory: true, Logger: r.logger}))(r.t)
+	}
+	return c
 }
 
 // startAs starts a role under a name, so that a role can have several processes.

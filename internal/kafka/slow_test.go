@@ -1,0 +1,211 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// protection is how connections to a broker are protected.
+type protection struct {
+	name   string
+	broker []kfake.Opt
+	client Security
+}
+
+// protections are those with one answer for a connection to six of them.
+func protections() []protection {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	certificates, trusted := server.TLS.Certificates, server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	encrypted := func(version uint16) (kfake.Opt, *tls.Config) {
+		return kfake.TLS(&tls.Config{Certificates: certificates, MaxVersion: version}), &tls.Config{RootCAs: trusted, ServerName: "example.com"}
+	}
+	scram := &SASL{Mechanism: "SCRAM-SHA-256", User: "relay", Password: "secret"}
+	login := []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "relay", "secret")}
+	tls12, trusts12 := encrypted(tls.VersionTLS12)
+	tls13, trusts13 := encrypted(tls.VersionTLS13)
+	return []protection{
+		{"plain", nil, Security{}},
+		{"SCRAM", login, Security{SASL: scram}},
+		{"TLS", []kfake.Opt{tls13}, Security{TLS: trusts13}},
+		{"TLS 1.2 and SCRAM", append([]kfake.Opt{tls12}, login...), Security{TLS: trusts12, SASL: scram}},
+	}
+}
+
+// reset closes the connections of a client, as a broker that is restarted does, or a firewall.
+func (c *Cluster) reset() {
+	c.transport.brokers.mu.Lock()
+	defer c.transport.brokers.mu.Unlock()
+	for _, of := range c.transport.brokers.byAddress {
+		for conn := range of.open {
+			conn.Close()
+		}
+	}
+}
+
+// TestConsume_SlowIsNotDead: two processes share six groups, as relays do. Their partitions are served all the time while
+// each answer takes up to 3 s, also after all connections were reset.
+func TestConsume_SlowIsNotDead(t *testing.T) {
+	const groups, partitions = 6, 2
+	for _, p := range protections() {
+		for _, slow := range []time.Duration{600 * time.Millisecond, 1300 * time.Millisecond, 2 * time.Second, 3 * time.Second} {
+			t.Run(fmt.Sprintf("%s/%v", p.name, slow), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBroker(t, append(p.broker, kfake.SeedTopics(partitions, "t0", "t1", "t2", "t3", "t4", "t5"), kfake.NumBrokers(1))...)
+					var serving atomic.Int32
+					ctx, stop := context.WithCancel(t.Context())
+					var running sync.WaitGroup
+					var clusters []*Cluster
+					for range 2 {
+						c := b.cluster(Options{Security: p.client})
+						clusters = append(clusters, c)
+						for g := range groups {
+							running.Go(func() {
+								c.Consume(ctx, fmt.Sprint("g", g), fmt.Sprint("t", g), func(ctx context.Context, _ wire.Claim) {
+									serving.Add(1)
+									defer serving.Add(-1)
+									<-ctx.Done()
+								})
+							})
+						}
+					}
+					time.Sleep(20 * time.Second)
+					b.slow.Store(int64(slow))
+					time.Sleep(20 * time.Second)
+					for _, c := range clusters {
+						c.reset()
+					}
+					served, idle, longest := 0, 0, 0
+					const looks = 1200 // each 500 ms
+					for range looks {
+						time.Sleep(500 * time.Millisecond)
+						n := int(serving.Load())
+						served += n
+						if idle++; n > 0 {
+							idle = 0
+						}
+						longest = max(longest, idle)
+					}
+					ended := strings.Count(b.log.String(), "membership in the group ended")
+					t.Logf("served %.0f %%, nothing for %v at most; %d memberships ended", 100*float64(served)/looks/groups/partitions, time.Duration(longest)*500*time.Millisecond, ended)
+					expect.That(t, served == looks*groups*partitions && ended == 0, "in %.1f %% of the time a partition was not served", 100-100*float64(served)/looks/groups/partitions)
+					b.slow.Store(0)
+					stop()
+					running.Wait()
+				})
+			})
+		}
+	}
+}
+
+// TestCluster_AnAnswerThatComesLaterIsNotInVain: a caller that gives up earlier leaves the connection, and the next request uses it.
+func TestCluster_AnAnswerThatComesLaterIsNotInVain(t *testing.T) {
+	for _, p := range protections() {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBroker(t, append(p.broker, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))...)
+			b.slow.Store(int64(3 * time.Second))
+			c := b.cluster(Options{Security: p.client})
+			for tries := 1; ; tries++ {
+				must.That(t, tries < 20, "%s: no answer within 80 s", p.name)
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+				_, err := c.Append(ctx, "t", 0, someRecords)
+				cancel()
+				if err == nil {
+					break
+				}
+			}
+			expect.AtMost(t, b.dials.Load(), 3, "%s: connections, for metadata and an append", p.name)
+		})
+	}
+}
+
+// TestIdempotent_AppendsToASlowBroker within the time that a Sender has for it, and knows the partitions.
+func TestIdempotent_AppendsToASlowBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		c := b.cluster(Options{})
+		must.Get(c.Append(t.Context(), "t", 0, someRecords))(t)
+		b.slow.Store(int64(3 * time.Second))
+		time.Sleep(metadataTTL + 3*time.Second)
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+			must.Get(c.Partitions(ctx, "t"))(t)
+			must.Get(c.Idempotent(nil)(ctx, "t", 0, []wire.RawRecord{someRecords[0].Raw()}))(t)
+			cancel()
+			time.Sleep(time.Duration(rand.Int64N(int64(2 * time.Second))))
+		}
+		began := time.Now()
+		for range 10 {
+			must.Get(c.Partitions(t.Context(), "t"))(t)
+		}
+		expect.AtMost(t, time.Since(began), 3*time.Second, "the time to look up a topic in use, ten times")
+	})
+}
+
+// TestRead_WaitsForASlowBroker, which itself waits for records before it answers.
+func TestRead_WaitsForASlowBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		c := b.cluster(Options{})
+		b.slow.Store(int64(3 * time.Second))
+		for range 3 {
+			must.Get(c.Read(t.Context(), wire.Position{Topic: "t"}))(t)
+		}
+	})
+}
+
+// TestConsume_GoesOnWithoutACoordinator: the topic can be read and written while the partition of the group's commits has no
+// leader. So claims go on for as long as brokers say that there is no coordinator.
+func TestConsume_GoesOnWithoutACoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(3, "t"), kfake.NumBrokers(1))
+		m := b.join("g", "")
+		m.after(t, 3)
+		var away atomic.Bool
+		for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.Heartbeat, kmsg.JoinGroup, kmsg.OffsetCommit} {
+			b.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				b.KeepControl()
+				switch res := req.ResponseKind().(type) {
+				case *kmsg.FindCoordinatorResponse:
+					res.ErrorCode = kerr.CoordinatorNotAvailable.Code
+					return res, nil, away.Load()
+				case *kmsg.HeartbeatResponse:
+					res.ErrorCode = kerr.NotCoordinator.Code
+					return res, nil, away.Load()
+				case *kmsg.JoinGroupResponse:
+					res.ErrorCode = kerr.NotCoordinator.Code
+					return res, nil, away.Load()
+				}
+				return nil, nil, false
+			})
+		}
+		away.Store(true)
+		time.Sleep(time.Hour)
+		expect.Equal(t, len(m.claims), 0, "claims that began again in an hour without a coordinator")
+		away.Store(false)
+		time.Sleep(time.Minute)
+		b.hung.Store(b.ListenAddrs()[0]) // it reaches nobody
+		time.Sleep(DefaultSessionTimeout + requestTimeout)
+		b.hung.Store("")
+		m.after(t, 3)
+		m.end(t)
+	})
+}
