@@ -46,6 +46,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control", Shadow: "shadow", Delay: "delay_{bucket}"},
 		Partitions:  12,
 		Replication: 1,
+		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
 		Compensator: config.Compensator{
 			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
 			Lock:   config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
@@ -81,6 +82,7 @@ func TestParse_ReadsEveryKey(t *testing.T) {
 topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: events, control: talk, shadow: trial, delay: "wait-{bucket}-x"}
 partitions: 3
 replication: 2
+kafka: {session_timeout: 6s}
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [{match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s}, {match: {category: [c.d]}, remind: [1s, 2s]}, {match: {attributes: {pay: bank}}, never: true}]}
 compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: database, key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}, pauses: {wait: never}}
@@ -98,10 +100,10 @@ accept: [long_grace]
 			Rules: []orderclose.Rule{
 				{
 					Match: orderclose.Match{Categories: []string{"42", "a b"}, Attributes: map[string][]string{"pay": {"card", "3"}, "vip": {"true"}}},
-					After: time.Minute, Grace: 5 * time.Second, Line: 6,
+					After: time.Minute, Grace: 5 * time.Second, Line: 7,
 				},
-				{Match: orderclose.Match{Categories: []string{"c.d"}}, Remind: []time.Duration{2 * time.Second, time.Second}, Line: 6},
-				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 6},
+				{Match: orderclose.Match{Categories: []string{"c.d"}}, Remind: []time.Duration{2 * time.Second, time.Second}, Line: 7},
+				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 7},
 			},
 		},
 		MaxDelay:    48 * time.Hour,
@@ -109,6 +111,7 @@ accept: [long_grace]
 		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Shadow: "eu.trial", Delay: "eu.wait-{bucket}-x"},
 		Partitions:  3,
 		Replication: 2,
+		Kafka:       config.Kafka{SessionTimeout: 6 * time.Second},
 		Compensator: config.Compensator{
 			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999, Rate: 77,
 			Lock:   config.Lock{Kind: config.LockDatabase, Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},

@@ -92,11 +92,14 @@ func (t topic) recent() bool {
 	return time.Since(t.at) < 2*(metadataTTL+t.took) // one refresh and its answer //mutant:slow-answer-old
 }
 
-// cached returns the cached answers, and whether each of them is enough.
+// cached returns the cached answers, and whether each of them is enough. From now on the topics are cached.
 func (t *topology) cached(names []string, enough func(topic) bool) (found []topic, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range names {
+		if _, known := t.topics[name]; !known {
+			t.topics[name] = topic{name: name} // every refresh asks about it, also if its caller gives up //mutant:given-up-forgotten
+		}
 		found = append(found, t.topics[name])
 	}
 	return found, !slices.ContainsFunc(found, func(known topic) bool { return !enough(known) })

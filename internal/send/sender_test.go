@@ -75,7 +75,7 @@ func TestAppend_CutsNoRequestOfASlowBrokerOff(t *testing.T) {
 			case <-ctx.Done():
 				t.Errorf("a request was cut off after %d", answered)
 				return ctx.Err()
-			case <-time.After(1400 * time.Millisecond):
+			case <-time.After(2800 * time.Millisecond):
 				answered++
 				return nil
 			}

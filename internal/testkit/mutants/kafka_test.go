@@ -58,6 +58,8 @@ var kafkaMutants = []mutant{
 		"internal/kafka", "TestConsume_SurvivesHalfOpenConnections", "the claim"},
 	{"given-up-closes", "a caller that gives up closes its connection, so a login at a slow broker never ends", changes{{"<-ctx.Done():", "<-ctx.Done():\n\t\tc.Close()"}},
 		"internal/kafka", "TestCluster_AnAnswerThatComesLaterIsNotInVain", "no answer within 80 s"},
+	{"given-up-forgotten", "a topic is asked about only while its caller waits", nil,
+		"internal/kafka", "TestCluster_AnAnswerThatComesLaterIsNotInVain", "no answer within 80 s"},
 	{"heartbeat-cut-off", "a heartbeat has two seconds with its connection, so slow brokers end memberships", changes{{"session+requestTimeout-time.Since(heard)", "2*time.Second"}},
 		"internal/kafka", "TestConsume_SlowIsNotDead/plain/3s", "a partition was not served"},
 	{"slow-answer-old", "an answer about a topic that took seconds is old when it comes", changes{{"(metadataTTL+t.took)", "metadataTTL"}},
