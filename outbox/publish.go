@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// publishTimeout limits how long rows stay locked while Kafka does not answer. The
-	// transactions that insert rows do not wait for these locks, but the batch
-	// occupies a database connection. A look-up and a request fit if each answer takes 3 s. A process
-	// has 10 s to stop.
+	// publishTimeout limits how long rows stay locked while Kafka does not answer. The transactions that insert rows do not wait
+	// for these locks, but the batch occupies a database connection. A look-up and a request fit if each answer takes 3 s, and a
+	// process has 10 s to stop.
 	publishTimeout = 8 * time.Second
 	// deadLetterTimeout limits the appends to the dead-letter topic, so that a
 	// missing or full topic does not keep the other rows of the batch locked.

@@ -293,7 +293,7 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 		"topics: {control: 'a b'}\n":               "topics, brokers, clock of Kafka",
 		"topics: {prefix: 'e u'}\n":                "topics, brokers, dead letters, clock of Kafka",
 		"closer: {batch: 0}\noutbox: {batch: 0}\n": "",
-		"buckets: [\n":                             "topics, brokers, dead letters, commits, clock of Kafka, database",
+		"buckets: [\n":                             "topics, brokers, dead letters, clock of Kafka, database",
 	} {
 		must.Do(t, os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600))
 		var result struct{ Checks []checkup }

@@ -229,7 +229,7 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 		e.answer("topics", ops.TopicsDiffer, e.Topics.Err, fmt.Sprintf("all %d match topics.yaml", e.Topics.Value.Topics), "topics", "buckets", "partitions", "replication"),
 		s.check(ctx, "brokers", s.checkLimits, "topics.prefix", "topics.control"),
 		e.answer("dead letters", ops.LettersPending, e.Letters.Err, "none pending", "topics.prefix", "topics.dead_letter"),
-		s.check(ctx, "commits", s.checkCommits, "replication"))
+		s.check(ctx, "commits", s.checkCommits))
 	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
 		offset, measured, err := kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
 		switch {
@@ -274,13 +274,7 @@ func (s *session) checkCommits(ctx context.Context, check string) checkup {
 		return finding(check, fmt.Sprintf("a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again", limit),
 			fmt.Sprintf("set offset.metadata.max.bytes to %d or more on every broker", wire.MaxCommitBytes))
 	}
-	switch found, err := s.Kafka.CheckOffsets(ctx, s.cfg.Replication); {
-	case err != nil:
-		return skipped(check, "the brokers accept the longest. Where they keep commits is not checked: "+err.Error())
-	case len(found) > 0:
-		return finding(check, found[0].Topic+" "+found[0].What, found[0].Fix+": orderclose runbook topics-differ")
-	}
-	return passed(check, "the brokers accept the longest, and keep them as the topics")
+	return passed(check, "the brokers accept the longest")
 }
 
 // othersOf returns the problems that no check above has shown.

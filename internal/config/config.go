@@ -62,9 +62,7 @@ type Topics struct {
 
 // Kafka holds the settings of the connections to Kafka.
 type Kafka struct {
-	// SessionTimeout is how long a group waits for a member that is silent, 6 s to 5 minutes. Then the member's partitions go to
-	// others. Default: kafka.DefaultSessionTimeout.
-	SessionTimeout time.Duration
+	SessionTimeout time.Duration // how long a group waits for a silent member, 6 s to 5 minutes; default: kafka.DefaultSessionTimeout
 }
 
 // Compensator holds the settings of the periodic sweep.

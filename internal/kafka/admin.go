@@ -73,20 +73,17 @@ func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicS
 	return states, nil
 }
 
-// offsetsTopic is Kafka's own topic with the commits and the members of all groups. The leader of a group's partition in it is
-// the coordinator of the group.
-const offsetsTopic = "__consumer_offsets"
-
-// CheckOffsets returns why a broker that is down may stop groups, although the topics, with this number of replicas, go on. A
-// broker creates the topic for the first group: until then nothing is found. The error wraps an AccessError if this user may not
-// see the topic.
+// CheckOffsets returns why a broker that is down may stop groups, although the topics, with this number of replicas, go on. It looks
+// at Kafka's own topic of commits, in which the leader of a group's partition is the coordinator. Before the first group there is no
+// such topic, and no finding. The error wraps an AccessError if this user may not see it.
 func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Finding, err error) {
-	states, err := c.Topics(ctx, offsetsTopic)
-	state := states[offsetsTopic]
+	const topic, key = "__consumer_offsets", "min.insync.replicas"
+	states, err := c.Topics(ctx, topic)
+	state := states[topic]
+	add := func(what, fix string) { all = append(all, Finding{Topic: topic, What: what, Fix: fix}) }
 	if err != nil || !state.Exists {
 		return nil, err
 	}
-	add := func(what, fix string) { all = append(all, Finding{Topic: offsetsTopic, What: what, Fix: fix}) }
 	if n := state.Leaderless; n > 0 {
 		add(fmt.Sprintf("%d of %d partitions have no leader: their groups accept no members and no commits", n, state.Partitions), "start the brokers that have their replicas")
 	}
@@ -94,7 +91,6 @@ func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Find
 		add(fmt.Sprintf("has %d replicas, want %d as the other topics: while a broker is down, groups may stand still", n, replication),
 			"reassign its partitions with your cluster's tools, and set offsets.topic.replication.factor on every broker")
 	}
-	const key = "min.insync.replicas"
 	if n, err := strconv.Atoi(state.Config[key]); err == nil && n > 1 && n >= state.Replication {
 		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, state.Replication), "set it to less than the replicas with your cluster's tools")
 	}

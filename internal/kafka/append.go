@@ -26,9 +26,8 @@ const goneAfter = 4 * time.Second
 // the function gives up with wire.ErrNoPartition. See wire.AppendFunc for its errors.
 //
 // How long a record may take: until ctx ends. Until then the function sends the same bytes again
-// after each failure, and nothing below it repeats. An attempt takes at most 5 s, and up to 20 s more for
-// finding the leader and a new connection; the same again if it needs a new producer id. At most 0.75 s pass
-// between two attempts.
+// after each failure, and nothing below it repeats. An attempt takes 5 s at most for each answer: that of the append, and those for
+// a new connection, the leader and a new producer id, if it needs them. At most 0.75 s pass between two attempts.
 //
 // onDuplicates, if not nil, is called with the number of records when records may have been written
 // twice, because the broker has forgotten the producer id under which they were first sent.

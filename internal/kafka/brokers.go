@@ -27,9 +27,8 @@ const (
 // anyBroker is the address of a request that any broker can answer.
 const anyBroker = ""
 
-// brokers are the brokers of a cluster and the connections to them. A request uses an idle
-// connection to its broker, or a new one. The caller of a request may give up earlier than the broker
-// answers. Then the connection stays, until the answer has come or is overdue.
+// brokers are the brokers of a cluster and the connections to them. A request uses an idle connection to its broker, or a new
+// one. If its caller gives up before the broker answers, the connection stays until the answer has come or is overdue.
 type brokers struct {
 	connector
 	end      context.CancelFunc       // ends connector.lifetime
@@ -42,10 +41,9 @@ type brokers struct {
 	closed    bool
 }
 
-// brokerConns are the connections to a broker under one of its addresses. A broker's process may
-// hang while its kernel keeps the connections open. Each of dozens of idle connections would cost a
-// request its deadline. So when a broker hangs, its idle connections are closed at once. brokers.mu
-// guards all fields but address and heard.
+// brokerConns are the connections to a broker under one of its addresses. A broker's process may hang while its kernel keeps the
+// connections open. Each of dozens of idle connections would cost a request its deadline. So when a broker hangs, its idle
+// connections are closed at once. brokers.mu guards all fields but address and heard.
 type brokerConns struct {
 	address string
 	heard   atomic.Int64       // when the broker last sent something; see sinceStart
@@ -62,9 +60,8 @@ type opened struct {
 }
 
 func newBrokers(named []string, c connector) *brokers {
-	b := &brokers{named: named, byAddress: map[string]*brokerConns{}}
-	c.lifetime, b.end = context.WithCancel(context.Background())
-	b.connector = c
+	b := &brokers{connector: c, named: named, byAddress: map[string]*brokerConns{}}
+	b.lifetime, b.end = context.WithCancel(context.Background())
 	b.next.Store(rand.Uint64N(uint64(len(named))))
 	return b
 }
@@ -122,9 +119,9 @@ func (b *brokers) skip(address string) {
 	}
 }
 
-// exchange sends a request to the broker at an address and returns its answer, or an error when
-// ctx ends. It repeats nothing. It calls lost if the broker cannot be reached or does not answer in time, also after ctx has
-// ended. A connection that was open and broke says nothing about the broker.
+// exchange sends a request to the broker at an address and returns its answer, or an error when ctx ends. It repeats nothing.
+// It calls lost if the broker cannot be reached or does not answer in time, also after ctx has ended. A connection that was open
+// and broke says nothing about the broker.
 func (b *brokers) exchange(ctx context.Context, address string, req kafka.Request, lost func()) (kafka.Response, error) {
 	c, err := b.take(ctx, address)
 	if err != nil {
@@ -136,14 +133,13 @@ func (b *brokers) exchange(ctx context.Context, address string, req kafka.Reques
 	var res kafka.Response
 	answered := make(chan error, 1)
 	go func() {
-		sent := sinceStart()
-		answer, err := c.exchange(req)
+		sent, err := sinceStart(), error(nil)
+		res, err = c.exchange(req)
 		b.release(c, sent, err)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			lost()
 			err = fmt.Errorf("broker %s gives no answer: %w", c.broker.address, context.DeadlineExceeded)
 		}
-		res = answer
 		answered <- err
 	}()
 	select {
@@ -205,13 +201,10 @@ func (b *brokers) connection(ctx context.Context, address string) (*conn, error)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	to.waiting = slices.DeleteFunc(to.waiting, func(other chan opened) bool { return other == turn })
-	select {
-	case o := <-turn: // it came at the same moment
-		if o.err == nil {
-			to.give(o)
-		}
-	default:
+	if i := slices.Index(to.waiting, turn); i >= 0 {
+		to.waiting = slices.Delete(to.waiting, i, i+1)
+	} else if o := <-turn; o.err == nil { // it came at the same moment
+		to.give(o)
 	}
 	return nil, ctx.Err()
 }
@@ -222,24 +215,23 @@ func (b *brokers) open(to *brokerConns) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	to.opening--
-	if err == nil && b.closed {
+	switch {
+	case err == nil && b.closed:
 		c.Close()
 		err = net.ErrClosed
-	}
-	if err == nil {
+	case err == nil:
 		to.open[c] = struct{}{}
 	}
 	to.give(opened{c, err})
 }
 
-// give gives a connection, or the error of one that was not opened, to the request that has waited longest. Without
-// such a request the connection is idle. The caller holds brokers.mu.
+// give gives a connection, or the error of one that was not opened, to the request that has waited longest. Without such a request
+// the connection is idle. The caller holds brokers.mu.
 func (of *brokerConns) give(o opened) {
-	switch {
-	case len(of.waiting) > 0:
+	if len(of.waiting) > 0 {
 		of.waiting[0] <- o
 		of.waiting = of.waiting[1:]
-	case o.err == nil:
+	} else if o.err == nil {
 		o.conn.used = sinceStart()
 		of.idle = append(of.idle, o.conn)
 	}
@@ -288,14 +280,6 @@ func (of *brokerConns) close(c *conn) {
 	c.Close()
 }
 
-// closeAll closes all connections to a broker. The caller holds brokers.mu.
-func (of *brokerConns) closeAll() {
-	for c := range of.open {
-		of.close(c)
-	}
-	of.idle = nil
-}
-
 // close closes all connections. Requests in flight fail.
 func (b *brokers) close() {
 	b.end()
@@ -303,6 +287,9 @@ func (b *brokers) close() {
 	defer b.mu.Unlock()
 	b.closed = true
 	for _, of := range b.byAddress {
-		of.closeAll()
+		for c := range of.open {
+			of.close(c)
+		}
+		of.idle = nil
 	}
 }

@@ -21,13 +21,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 )
 
-// connectTimeout is how long a request waits for a connection: TLS and SCRAM at a broker that takes 3 s for each of
-// its six answers. The opening has no limit of its own. Each answer in it has requestTimeout, and it goes on when
-// nobody waits for the connection any more.
-const connectTimeout = 20 * time.Second
-
-// connector opens every connection of a Cluster. Every connection that a connector returns has
-// answered a request.
+// connector opens every connection of a Cluster. Every connection that a connector returns has answered a request.
 type connector struct {
 	lifetime  context.Context                                                      // of the Cluster
 	dial      func(ctx context.Context, network, address string) (net.Conn, error) // opens a TCP connection
@@ -38,8 +32,7 @@ type connector struct {
 	log       *slog.Logger
 }
 
-// conn is an encrypted and authenticated connection to a broker. It has one request in flight
-// at a time.
+// conn is an encrypted and authenticated connection to a broker. It has one request in flight at a time.
 type conn struct {
 	*protocol.Conn
 	raw      net.Conn // below TLS
@@ -54,7 +47,7 @@ type conn struct {
 // Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
 func (c *conn) Close() error { return c.raw.Close() }
 
-// open opens a connection to a broker. Its error names the broker and the step that failed. A broker that does not answer in
+// open opens a connection to a broker. Each answer has requestTimeout: six with TLS 1.2 and SCRAM. The error names the broker and the step that failed. A broker that does not answer in
 // time is logged here, because a caller with a shorter deadline reports only its own deadline.
 func (c *connector) open(to *brokerConns) (*conn, error) {
 	step := "TCP"
@@ -80,11 +73,9 @@ func (c *conn) awaits(wait time.Duration) {
 	c.raw.SetDeadline(time.Now().Add(requestTimeout + wait)) //mutant:connect-no-deadline
 }
 
-// handshake prepares a new TCP connection: TLS, the first request, and SASL. It sets step to
-// the present step.
+// handshake prepares a new TCP connection: TLS, the first request, and SASL. It sets step to the present step.
 func (c *connector) handshake(raw net.Conn, to *brokerConns, step *string) (*conn, error) {
 	ready := &conn{raw: raw, by: c, broker: to}
-	ready.awaits(0)
 	if c.tls != nil {
 		*step = "TLS handshake"
 		config := c.tls
@@ -116,10 +107,10 @@ func (c *connector) handshake(raw net.Conn, to *brokerConns, step *string) (*con
 // requests of which it knows later versions too.
 var latestCorrect = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.LeaveGroup: 0}
 
-// agreeOnVersions asks the broker for the versions of each request that it accepts, and
-// chooses one for each.
+// agreeOnVersions asks the broker for the versions of each request that it accepts, and chooses one for each.
 func (c *conn) agreeOnVersions() error {
-	answer, err := c.ask(&apiversions.Request{})
+	c.awaits(0)
+	answer, err := c.RoundTrip(&apiversions.Request{})
 	if err != nil {
 		return err
 	}
@@ -143,12 +134,6 @@ func (c *conn) agreeOnVersions() error {
 	return nil
 }
 
-// ask sends a request of the client library that has no version of its own choice.
-func (c *conn) ask(req protocol.Message) (protocol.Message, error) {
-	c.awaits(0)
-	return c.RoundTrip(req)
-}
-
 // logIn authenticates by SASL, and sets when that must be done again. The broker may have set
 // connections.max.reauth.ms, and closes the connection at the first request after the session's
 // end. So the first request in the last quarter of the session, or after its end, logs in again
@@ -156,7 +141,7 @@ func (c *conn) ask(req protocol.Message) (protocol.Message, error) {
 //
 // A mechanism that has no credentials now fails before anything is sent.
 func (c *conn) logIn() error {
-	ctx, cancel := context.WithTimeout(c.by.lifetime, connectTimeout) // of the provider of tokens
+	ctx, cancel := context.WithTimeout(c.by.lifetime, requestTimeout) // of the provider of tokens
 	defer cancel()
 	host, _, err := net.SplitHostPort(c.broker.address)
 	if err != nil {
@@ -166,7 +151,8 @@ func (c *conn) logIn() error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.ask(&saslhandshake.Request{Mechanism: c.by.mechanism.Name()})
+	c.awaits(0)
+	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: c.by.mechanism.Name()})
 	if err != nil {
 		return err
 	}
@@ -175,7 +161,8 @@ func (c *conn) logIn() error {
 	}
 	c.renewAt = time.Time{}
 	for done := false; err == nil && !done; {
-		answer, err = c.ask(&saslauthenticate.Request{AuthBytes: message})
+		c.awaits(0)
+		answer, err = c.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
 		if errors.Is(err, io.EOF) { // so old brokers reject credentials
 			return kafka.SASLAuthenticationFailed
 		}

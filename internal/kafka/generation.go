@@ -70,14 +70,10 @@ func (g *generation) run(ctx context.Context, serve func(context.Context, wire.C
 	return rejected
 }
 
-// beat sends heartbeats until ctx ends, also while claims end. It calls revoke when the
-// partitions may go to another member: the coordinator says so, or has not answered for the
-// session timeout, nor a heartbeat that was sent before its end. A coordinator that moves, or a broken
-// connection, ends nothing.
-//
-// While brokers answer that the group has no coordinator, nobody else can join, so the claims go on. A broker that
-// answers so and is cut off from the others may be wrong. Then two members serve a partition, which repeats records:
-// the commits of this one are not accepted.
+// beat sends heartbeats until ctx ends, also while claims end. It calls revoke when the partitions may go to another member: the
+// coordinator says so, or has not answered for the session timeout, nor a heartbeat that was sent before its end. A coordinator
+// that moves, or a broken connection, ends nothing. While brokers answer that there is no coordinator, nobody can join, and the
+// claims go on. A broker that is cut off from the others may be wrong: then two members repeat records, and this one cannot commit.
 func (g *generation) beat(ctx context.Context, revoke func()) {
 	heard, session := time.Now(), g.cluster.opts.SessionTimeout
 	var err error

@@ -22,15 +22,13 @@ import (
 // A shorter session ends while a member logs in again at brokers that take 3 s for an answer: that takes up to 24 s.
 const DefaultSessionTimeout = 30 * time.Second
 
-// Times of a group membership. The heartbeats are far more frequent than the session needs, because a
-// member also learns of a planned rebalance by a heartbeat.
+// Times of a group membership. Heartbeats are frequent, because a member also learns of a planned rebalance by a heartbeat.
 const (
 	heartbeatEvery  = 250 * time.Millisecond
 	heartbeatAtMost = 6 * heartbeatEvery // of one membership among many; see heartbeats
 	commitEvery     = 200 * time.Millisecond
 	rejoinBackoff   = 250 * time.Millisecond
-	// rebalanceTimeout is how long the members have to join. If answers take 3 s, a member hears of a rebalance after 7.5 s,
-	// and its claims and commits end within 4 s.
+	// rebalanceTimeout is for members to join: at slow brokers they hear of a rebalance after 7.5 s, and end their work within 4 s.
 	rebalanceTimeout   = 15 * time.Second
 	watchPartitions    = 5 * time.Second // how often the leader compares the number of partitions
 	finalCommitTimeout = 2 * time.Second // for the last commit of a generation, with all retries

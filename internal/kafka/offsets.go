@@ -208,8 +208,6 @@ func (c *Cluster) offsetRequests(ctx context.Context, wanted []*foundOffset) map
 // askLeader sends one request, and sets the offsets and the errors. A partition may be in it only
 // once.
 func (c *Cluster) askLeader(ctx context.Context, leader string, about []*foundOffset) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout)
-	defer cancel()
 	byPartition := map[topicPartition]*foundOffset{}
 	req, topics := &listoffsets.Request{ReplicaID: -1}, map[string]int{} // the index of each topic
 	for _, f := range about {

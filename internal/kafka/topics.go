@@ -193,8 +193,6 @@ func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string,
 	if prefix == "" {
 		return nil, errNotOffered
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout)
-	defer cancel()
 	for from := prefix; ; from = names[len(names)-1] + "-" { // no character of topic names sorts before -
 		req := kmsg.NewPtrDescribeTopicPartitionsRequest()
 		req.ResponsePartitionLimit, req.Cursor = pagePartitions, &kmsg.DescribeTopicPartitionsRequestCursor{Topic: from}

@@ -113,8 +113,7 @@ func (t *topology) lookup(ctx context.Context, names []string, enough func(topic
 	if ok {
 		return found, nil
 	}
-	// While the brokers hang, many may wait for the lock.
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 5*requestTimeout) // while the brokers hang, many may wait for the lock
 	defer cancel()
 	select {
 	case t.refreshLock <- struct{}{}:

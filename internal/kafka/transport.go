@@ -41,12 +41,10 @@ func brokerWait(req kafka.Request) time.Duration {
 	return 0
 }
 
-// errNotSent means that a request was not sent, because its partition has no leader or does not
-// exist.
+// errNotSent means that a request was not sent, because its partition has no leader or does not exist.
 var errNotSent = errors.New("the request was not sent")
 
-// errCoordinatorSilent means that the coordinator of a group did not answer. Another broker may be
-// the coordinator by now.
+// errCoordinatorSilent means that the coordinator of a group did not answer. Another broker may be the coordinator by now.
 var errCoordinatorSilent = errors.New("the group's coordinator does not answer")
 
 // transport sends every request of this package, also those of the client library: to the right
@@ -59,11 +57,9 @@ type transport struct {
 	reached  atomic.Bool // a request has been answered
 }
 
-// RoundTrip implements kafka.RoundTripper. It sends a request once, to the broker that must
-// answer it, and returns the answer. It takes at most connectTimeout, requestTimeout and brokerWait together.
+// RoundTrip implements kafka.RoundTripper. It sends a request once, to the broker that must answer it, and returns the answer. Each
+// answer has requestTimeout, also those about the leader or the coordinator, and those of a new connection.
 func (t *transport) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout+brokerWait(req))
-	defer cancel()
 	address, err := t.route(ctx, req)
 	if err != nil {
 		return nil, err
@@ -135,8 +131,6 @@ func (t *transport) exchange(ctx context.Context, address string, req kafka.Requ
 
 // askTopics asks any broker for the metadata of topics by name; nil means all topics.
 func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+requestTimeout)
-	defer cancel()
 	res, err := t.exchange(ctx, anyBroker, metadataRequest(names))
 	if err != nil {
 		return nil, err
@@ -163,8 +157,7 @@ func (t *transport) describe(ctx context.Context, enough func(topic) bool, names
 	return found, err
 }
 
-// routes returns the answer about a topic by which requests are routed. An old answer may still be
-// right, so it counts if there is no newer one.
+// routes returns the answer about a topic by which requests are routed. An old answer may still be right, so it counts if there is no newer one.
 func (t *transport) routes(ctx context.Context, name string) (topic, error) {
 	t.topology.keepRecent()
 	found, err := t.describe(ctx, topic.usable, name)
@@ -187,8 +180,7 @@ func (t *transport) cluster(ctx context.Context) (protocol.Cluster, error) {
 	return cluster, nil
 }
 
-// coordinator returns the address of the coordinator of a group. If this user may not know it,
-// that is any broker: that broker's answer says why.
+// coordinator returns the address of the coordinator of a group. If this user may not know it, that is any broker: that broker's answer says why.
 func (t *transport) coordinator(ctx context.Context, group string) (string, error) {
 	if address := t.topology.coordinator(group); address != "" {
 		return address, nil
@@ -225,8 +217,7 @@ func (r *missingACLs) observe(code int16, name string) {
 	}
 }
 
-// explain returns the AccessError of a request, which may be for a group, or nil if nothing was
-// refused.
+// explain returns the AccessError of a request, which may be for a group, or nil if nothing was refused.
 func (r *missingACLs) explain(request protocol.ApiKey, group string, who func() string) error {
 	a, ok := neededACL(request, r.code)
 	if !ok {
@@ -299,8 +290,7 @@ func groupOf(req kafka.Request) string {
 	return ""
 }
 
-// partitionOf returns a partition of a request that goes to its leader. For any other request the
-// topic is "".
+// partitionOf returns a partition of a request that goes to its leader. For any other request the topic is "".
 func partitionOf(req kafka.Request) (topic string, partition int) {
 	switch r := req.(type) {
 	case *message:

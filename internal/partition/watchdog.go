@@ -10,8 +10,8 @@ import (
 
 const (
 	// stuckAfter is how long a loop may show no sign of life. A loop shows one before each
-	// attempt. Each request ends within 5 s, or 25 s with a new connection to a slow broker, and an attempt makes at most
-	// two requests. So a silent loop does not wait for an unavailable server: it hangs.
+	// attempt. Each request ends within 5 s, and an attempt makes at most two requests, or opens a connection to a broker that
+	// is slow. So a silent loop does not wait for an unavailable server: it hangs.
 	stuckAfter = 30 * time.Second
 	// stopTimeout is how long a loop, or a call in code of the user, may take to stop before the
 	// process is better restarted.
