@@ -262,6 +262,12 @@ var refusals = []struct {
 	{"an unknown kind of lock", "buckets: [1m]\ncompensator: {lock: zookeeper}\n", []string{
 		"t:2:21: compensator.lock: \"zookeeper\" is neither redis nor database; write redis or database",
 	}},
+	{"a session that no broker accepts", "buckets: [1m]\nkafka: {session_timeout: 5s}\n", []string{
+		"t:2:26: kafka.session_timeout: 5s is shorter than 6s: brokers refuse shorter sessions; write 6s or more",
+	}},
+	{"a session of an hour", "buckets: [1m]\nkafka: {session_timeout: 1h}\n", []string{
+		"t:2:26: kafka.session_timeout: 1h is longer than 5m: the partitions of a process that died would stand still for so long; write 5m or less",
+	}},
 	{"values that are too short", "buckets: [1m]\ncompensator: {period: 1ms, lock: {expiry: 2ms, extend: 1ms}}\n", []string{
 		"t:2:23: compensator.period: 1ms is shorter than 1s: sweeps would follow each other without a pause; write 1s or more",
 		"t:2:43: compensator.lock.expiry: 2ms is shorter than 1s: a slow answer of its server would end the lock, and two processes would sweep at once; write 1s or more",

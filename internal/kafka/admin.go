@@ -66,8 +66,8 @@ func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicS
 	states := map[string]TopicState{}
 	for _, t := range found {
 		if t.exists() {
-			alive := slices.DeleteFunc(slices.Clone(t.leaders), func(leader string) bool { return leader == "" })
-			states[t.name] = TopicState{Exists: true, Partitions: len(t.leaders), Replication: t.replicas, Leaderless: len(t.leaders) - len(alive), Config: map[string]string{}}
+			led := slices.DeleteFunc(slices.Clone(t.leaders), func(leader string) bool { return leader == "" })
+			states[t.name] = TopicState{true, len(t.leaders), t.replicas, len(t.leaders) - len(led), map[string]string{}}
 		}
 	}
 	return states, nil
@@ -85,14 +85,14 @@ func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Find
 		return nil, err
 	}
 	if n := state.Leaderless; n > 0 {
-		add(fmt.Sprintf("%d of %d partitions have no leader: their groups accept no members and no commits", n, state.Partitions), "start the brokers that have their replicas")
+		add(fmt.Sprintf("%d of %d partitions have no leader: their groups accept no member and no commit", n, state.Partitions), "start the brokers with their replicas")
 	}
 	if n := state.Replication; n < replication {
 		add(fmt.Sprintf("has %d replicas, want %d as the other topics: while a broker is down, groups may stand still", n, replication),
 			"reassign its partitions with your cluster's tools, and set offsets.topic.replication.factor on every broker")
 	}
 	if n, err := strconv.Atoi(state.Config[key]); err == nil && n > 1 && n >= state.Replication {
-		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, state.Replication), "set it to less than the replicas with your cluster's tools")
+		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, state.Replication), "set it to less than the replicas")
 	}
 	return all, nil
 }

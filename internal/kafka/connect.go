@@ -47,8 +47,8 @@ type conn struct {
 // Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
 func (c *conn) Close() error { return c.raw.Close() }
 
-// open opens a connection to a broker. Each answer has requestTimeout: six with TLS 1.2 and SCRAM. The error names the broker and the step that failed. A broker that does not answer in
-// time is logged here, because a caller with a shorter deadline reports only its own deadline.
+// open opens a connection to a broker. Each answer has requestTimeout: six with TLS 1.2 and SCRAM. The error names the broker and the
+// step. A broker that does not answer in time is logged here, because a caller with a shorter deadline reports only its own one.
 func (c *connector) open(to *brokerConns) (*conn, error) {
 	step := "TCP"
 	limited, cancel := context.WithTimeout(c.lifetime, requestTimeout)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -69,7 +70,7 @@ func TestConsume_SlowIsNotDead(t *testing.T) {
 		for _, slow := range []time.Duration{600 * time.Millisecond, 1300 * time.Millisecond, 2 * time.Second, 3 * time.Second} {
 			t.Run(fmt.Sprintf("%s/%v", p.name, slow), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := newBroker(t, append(p.broker, kfake.SeedTopics(partitions, "t0", "t1", "t2", "t3", "t4", "t5"), kfake.NumBrokers(1))...)
+					b := newBroker(t, append(p.broker, kfake.SeedTopics(partitions, "t0", "t1", "t2", "t3", "t4", "t5"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))...)
 					var serving atomic.Int32
 					ctx, stop := context.WithCancel(t.Context())
 					var running sync.WaitGroup
@@ -205,5 +206,49 @@ func TestConsume_GoesOnWithoutACoordinator(t *testing.T) {
 		b.hung.Store("")
 		m.after(t, 3)
 		m.end(t)
+	})
+}
+
+// TestCheckOffsets_FindsWhatABrokerThatIsDownWouldStop, in Kafka's own topic of commits.
+func TestCheckOffsets_FindsWhatABrokerThatIsDownWouldStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
+		c := b.cluster(Options{})
+		check := func(replication int, want ...string) {
+			t.Helper()
+			time.Sleep(2 * metadataTTL)
+			found, err := c.CheckOffsets(t.Context(), replication)
+			must.Do(t, err)
+			must.That(t, len(found) == len(want), "found %+v, want %q", found, want)
+			for i, f := range found {
+				expect.That(t, f.Topic == "__consumer_offsets" && strings.Contains(f.What, want[i]) && f.Fix != "" && f.By == (Change{}), "found %+v, want %q", f, want[i])
+			}
+		}
+		check(3) // no group has been there yet
+		must.Do(t, c.createTopic(t.Context(), TopicSpec{Name: "__consumer_offsets", Partitions: 5, Replication: 2}))
+		check(2)
+		check(3, "has 2 replicas, want 3")
+		must.Get(c.client.IncrementalAlterConfigs(t.Context(), &kafka.IncrementalAlterConfigsRequest{Resources: []kafka.IncrementalAlterConfigsRequestResource{{
+			ResourceType: kafka.ResourceTypeTopic, ResourceName: "__consumer_offsets",
+			Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: "min.insync.replicas", Value: "2", ConfigOperation: kafka.ConfigOperationSet}},
+		}}}))(t)
+		check(2, "min.insync.replicas is 2 of 2")
+		b.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			b.KeepControl()
+			res := kmsg.NewPtrMetadataResponse()
+			res.Version = req.GetVersion()
+			for _, asked := range req.(*kmsg.MetadataRequest).Topics {
+				topic := kmsg.MetadataResponseTopic{Topic: asked.Topic}
+				for p := range int32(5) {
+					topic.Partitions = append(topic.Partitions, kmsg.MetadataResponseTopicPartition{Partition: p, Leader: -p % 2, Replicas: []int32{0, 1}})
+				}
+				res.Topics = append(res.Topics, topic)
+			}
+			for n := range int32(3) {
+				res.Brokers = append(res.Brokers, kmsg.MetadataResponseBroker{NodeID: n, Host: "127.0.0.1", Port: 9092 + n})
+			}
+			return res, nil, true
+		})
+		check(1, "2 of 5 partitions have no leader", "min.insync.replicas is 2 of 2")
 	})
 }
