@@ -101,7 +101,8 @@ type SweepLog interface {
 	// LastSweep returns when the last sweep of that name finished, zero if never, and
 	// the current time, both by the same clock.
 	LastSweep(ctx context.Context, name string) (finished, now time.Time, err error)
-	// SweepFinished stores that a sweep of that name finished now.
+	// SweepFinished stores that a sweep of that name finished now. A Compensator also stores its
+	// name with the suffix /again.
 	SweepFinished(ctx context.Context, name string) error
 }
 
@@ -212,7 +213,7 @@ func New(o Options) (*Compensator, error) {
 		return nil, err
 	}
 	if o.SweepLog == nil {
-		o.SweepLog = &ownLog{clock: o.Store}
+		o.SweepLog = &ownLog{clock: o.Store, finished: map[string]time.Time{}}
 	}
 	if o.LockChecked == nil {
 		o.LockChecked = func(error) {}
@@ -252,8 +253,9 @@ func New(o Options) (*Compensator, error) {
 }
 
 // Run sweeps whenever a sweep is due, until ctx ends. A sweep that failed, or that
-// found the lock held, is tried again within a minute if it is still due then. Run
-// returns nil when all its goroutines have stopped.
+// found the lock held, is tried again within a minute if it is still due then. One that left
+// orders of a paused category is tried again until it finds no pause. Run returns nil when all
+// its goroutines have stopped.
 func (c *Compensator) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { c.watchLock(ctx) })
@@ -283,11 +285,12 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 		return c.schedule.pollInterval()
 	}
 	c.metrics.lastSweep.Set(metrics.Timestamp(finished))
-	if !c.schedule.due(finished, now) {
+	due := c.schedule.due(finished, now)
+	if !due && !c.leftPaused(ctx, finished, now) {
 		return c.schedule.wait(now)
 	}
 	began := time.Now()
-	r, err := c.workOnce(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	r, err := c.workOnce(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r, !due) })
 	if err == nil {
 		c.metrics.lastSweep.Set(metrics.Timestamp(r.StartedAt.Add(r.Took())))
 	}
@@ -301,14 +304,14 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 // meanwhile.
 func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 	finished, now, err := c.o.SweepLog.LastSweep(ctx, c.o.Name)
-	return err == nil && c.schedule.due(finished, now), err
+	return err == nil && (c.schedule.due(finished, now) || c.leftPaused(ctx, finished, now)), err
 }
 
 // Sweep sweeps once, now. With dryRun it only looks for orders and changes nothing.
 // The report is valid also if an error ended the sweep early. The error wraps ErrHeld
 // if another process is sweeping.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	r, err := c.workOnce(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	r, err := c.workOnce(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r, false) })
 	c.record(ctx, wire.SweepOnce, r, err)
 	return r, err
 }

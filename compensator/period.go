@@ -66,25 +66,25 @@ type ownLog struct {
 		Now(ctx context.Context) (time.Time, error)
 	}
 	mu       sync.Mutex
-	finished time.Time
+	finished map[string]time.Time // by name
 }
 
 // LastSweep implements SweepLog.
-func (l *ownLog) LastSweep(ctx context.Context, _ string) (finished, now time.Time, err error) {
+func (l *ownLog) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
 	now, err = l.clock.Now(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.finished, now, err
+	return l.finished[name], now, err
 }
 
 // SweepFinished implements SweepLog.
-func (l *ownLog) SweepFinished(ctx context.Context, _ string) error {
+func (l *ownLog) SweepFinished(ctx context.Context, name string) error {
 	now, err := l.clock.Now(ctx)
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.finished = now
+	l.finished[name] = now
 	return nil
 }

@@ -52,7 +52,7 @@ type fleet struct {
 func inFleet(t *testing.T, store *fakeStore, test func(f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{t: t, redis: miniredis.NewMiniRedis(), store: store, log: &ownLog{clock: store}}
+		f := &fleet{t: t, redis: miniredis.NewMiniRedis(), store: store, log: &ownLog{clock: store, finished: map[string]time.Time{}}}
 		f.redis.ClockTTL(true)
 		defer f.redis.Close()
 		defer func() {

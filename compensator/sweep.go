@@ -58,19 +58,21 @@ type sweepRun struct {
 	lastErr       error              // why the last order without a verdict has none
 	failed        map[string]bool    // orders that failed in this sweep
 	paused        pauses             // that this sweep has met
+	again         bool               // it ends when it has met all pauses of the last sweep
 	asked         time.Time          // when the present pages are closed
 	cycle         cycleCheck         // of the current pass
 }
 
-// sweep closes all overdue orders and then stores that the sweep finished.
-func (c *Compensator) sweep(ctx context.Context, r *Report) error {
+// sweep closes all overdue orders and then stores that the sweep finished. With again it ends with errStillPaused when it
+// has met all pauses that the last sweep of this process met.
+func (c *Compensator) sweep(ctx context.Context, r *Report, again bool) error {
 	now, err := c.o.Store.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("read the database clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace) //mutant:sweep-ignores-grace
 	c.resting.forget(now)
-	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}, paused: pauses{}}
+	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}, paused: pauses{}, again: again}
 	if c.o.Investigator != nil && !r.DryRun {
 		s.investigation, err = call(ctx, c.calls, "Investigator.Begin", c.o.Investigator.Begin)
 		if err != nil {
@@ -79,14 +81,17 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 		}
 	}
 	err = s.sweepAll(ctx)
-	if !r.DryRun && (err == nil || errors.Is(err, orderclose.ErrPaused)) {
+	if !r.DryRun && (err == nil || errors.Is(err, orderclose.ErrPaused) && !errors.Is(err, errStillPaused)) {
 		c.notePauses(s.paused, err)
 	}
 	if err != nil || r.DryRun {
 		return err
 	}
 	c.lastFailed = s.failed
-	return c.o.SweepLog.SweepFinished(ctx, c.o.Name)
+	if err := c.o.SweepLog.SweepFinished(ctx, c.o.Name); err != nil || len(s.paused) == 0 {
+		return err
+	}
+	return c.o.SweepLog.SweepFinished(ctx, c.o.Name+leftPausedName) //mutant:paused-sweep-finished
 }
 
 // sweepAll closes all overdue orders. It starts where the last sweep gave up. So the orders
@@ -130,6 +135,9 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 		s.progress(last)
 		if errors.Is(s.lastErr, orderclose.ErrPaused) {
 			return s.lastErr
+		}
+		if s.again && s.paused.hasAll(s.Compensator.paused) { //mutant:paused-sweep-reads-all
+			return errStillPaused
 		}
 		if s.silent >= maxSilentPages || len(s.unresolved)-s.locked > maxUnresolvedPages*s.o.PageSize { //mutant:hang-ends-sweep
 			s.from = last // the next sweep continues here //mutant:sweep-repeats-pages
@@ -262,8 +270,9 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 			s.unresolved = append(s.unresolved, page[i]) //mutant:unresolved-forgotten
 			continue
 		}
-		decided++
-		s.tally(o)
+		if s.tally(o); o.Verdict != orderclose.Paused {
+			decided++
+		}
 		if o.Verdict == orderclose.Paused && s.o.PausesCategories { //mutant:one-pauses-category
 			s.paused.met(page[i].Category, s.asked)
 		}
