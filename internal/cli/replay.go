@@ -46,7 +46,8 @@ the plan. After the end it sends nothing. --restart sends everything again.
 
 Exits 4 if a named order has no record in the window, or if no record of the window,
 topics.yaml and no unpaid order has the category, 5 if the category of a record is
-not known, 6 if only a part was sent.`,
+not known, 6 if only a part was sent, or if the replay topic refused some records, such
+as too large ones: it lists them and sends all others.`,
 		Example: "  orderclose replay --from 2h --to 30m\n  orderclose replay --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --category virtual --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w, err := f.window(time.Now())
@@ -142,6 +143,8 @@ func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f r
 	switch {
 	case errors.Is(err, ops.ErrCategoryUnknown):
 		return categoryUnknown(err)
+	case errors.Is(err, ops.ErrReplayRefused):
+		return Exit(Partly, err)
 	case err != nil && result.Sent > 0:
 		return Exit(Partly, fmt.Errorf("%w; to continue (repeats are harmless): %s --yes", err, command))
 	case err != nil:
@@ -248,6 +251,10 @@ func printReplayed(w io.Writer, r ops.ReplayResult) {
 	fmt.Fprintf(w, "sent again\t%d\n", r.Sent)
 	printAny(w, r.Unselected, "not selected\t%d")
 	fmt.Fprintf(w, "skipped\t%d were replays themselves, or invalid\n", r.Skipped)
+	printAny(w, r.Refused, "refused\t%d")
+	for _, refused := range r.Refusals {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", refused.At, oneLine(refused.Key, orderclose.MaxIDBytes), oneLine(refused.Why, 200))
+	}
 	if r.NotKept != "" {
 		fmt.Fprintf(w, "progress not kept\t%s\n", oneLine(r.NotKept, 400))
 	}

@@ -112,19 +112,30 @@ type ReplayResult struct {
 	Skipped int `json:"passed"` // skipped: replays, and invalid records
 	// Unselected counts the records of other orders and categories.
 	Unselected int `json:"unselected"`
+	// Refused counts the records that Into refuses for good, such as those that are too large with the header of a replay. They
+	// are passed over. Refusals has the first, with their positions in Topic.
+	Refused  int                   `json:"refused"`
+	Refusals []deadletters.Refusal `json:"refusals,omitempty"`
 	// Missing are those of Orders that have no record in the window. It is empty if an earlier run
 	// has handled a part of the window.
 	Missing []string `json:"missing,omitempty"`
 }
 
+// ErrReplayRefused says that a replay has sent all records but those that its topic refuses.
+var ErrReplayRefused = errors.New("records are refused, and passed over")
+
+// maxRefusals bounds the refused records that a result lists: those of one screen.
+const maxRefusals = 20
+
 // handled returns how many records of the plan were handled.
-func (r *ReplayResult) handled() int64 { return int64(r.Sent + r.Skipped + r.Unselected) }
+func (r *ReplayResult) handled() int64 { return int64(r.Sent + r.Skipped + r.Unselected + r.Refused) }
 
 // Replay sends the records of the plan again, on the replay lane and with a full number of
 // retries. It reads only the close topic and writes only to the replay topic, so it never sends
 // a record that a replay sent. It keeps its progress once a second: a run of the same window
 // after an interruption repeats the records of about a second, which changes nothing, because
-// their orders are closed. If Replay fails, the result still counts the records that it handled.
+// their orders are closed. If Into refuses records for good, Replay passes them over and sends all others; the error wraps
+// ErrReplayRefused. If Replay fails, the result still counts the records that it handled.
 func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (ReplayResult, error) {
 	run := replayRun{
 		log: log, o: o, chunk: replayChunk, limiter: rate.NewLimiter(rate.Inf, 0),
@@ -153,8 +164,12 @@ func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (Replay
 			break
 		}
 	}
+	if err == nil && run.r.Refused > 0 {
+		err = fmt.Errorf("%w: %d, such as %s of order %q: %s. A sweep closes their orders: orderclose compensate --once. Or raise max.message.bytes of %s, and replay them with --order",
+			ErrReplayRefused, run.r.Refused, run.r.Refusals[0].At, run.r.Refusals[0].Key, run.r.Refusals[0].Why, p.Into)
+	}
 	run.r.NotKept = cmp.Or(run.progress.problem(), p.NotKept)
-	if err == nil && p.Handled == 0 {
+	if (err == nil || errors.Is(err, ErrReplayRefused)) && p.Handled == 0 {
 		run.r.Missing = run.selector.missing()
 	}
 	return run.r, err
@@ -218,9 +233,16 @@ func (run *replayRun) sendChunk(ctx context.Context, chunk []wire.RawRecord) err
 	sending, cancel := context.WithTimeout(ctx, deadletters.SendTimeout)
 	defer cancel()
 	run.sender.AppendAll(sending, map[string][]wire.RawRecord{run.r.Into: again}, func(sent send.Result) {
-		n, failed := deadletters.Acked(sent)
-		run.r.Sent += n
-		err = cmp.Or(err, failed)
+		for _, request := range sent.Acked {
+			run.r.Sent += len(request.Records)
+		}
+		for _, refused := range sent.Refused {
+			if run.r.Refused++; len(run.r.Refusals) < maxRefusals {
+				at := deadletters.Position{Partition: run.claim.Partition, Offset: refused.Record.Offset}
+				run.r.Refusals = append(run.r.Refusals, deadletters.Refusal{At: at, Key: string(refused.Record.Key()), Why: refused.Err.Error()})
+			}
+		}
+		err = cmp.Or(err, sent.Err)
 	})
 	return err
 }

@@ -27,7 +27,8 @@ type replayedLog struct {
 	Log
 	appending sync.Mutex
 	records   []wire.RawRecord
-	fail      error // returned by the second append
+	fail      error  // returned by the second append
+	large     string // the order whose record the replay topic refuses
 	sent      map[int][]wire.Message
 	appends   int
 	kept      map[string]int64 // commits by group
@@ -87,6 +88,9 @@ func (f *replayedLog) Idempotent(func(int)) wire.AppendFunc {
 		}
 		if topic != "again" {
 			return time.Time{}, errors.New("appended to " + topic)
+		}
+		if slices.ContainsFunc(records, func(r wire.RawRecord) bool { return string(r.Key()) == f.large }) {
+			return time.Time{}, wire.ErrRefused
 		}
 		for _, r := range records {
 			m, err := r.Message()
@@ -208,6 +212,28 @@ func TestReplay_DoesNotBeginAgainIfTheProgressStands(t *testing.T) {
 	if result, err := replay(t, log, again, ReplayOptions{}); err != nil || result.Sent != 3 {
 		t.Errorf("once more: %+v, %v", result, err)
 	}
+}
+
+// A record of the largest size that the close topic accepts is too large with the header of a replay.
+func TestReplay_PassesOverRefusedRecords(t *testing.T) {
+	log := newLog(t)
+	log.large = "b"
+	result, err := replay(t, log, window, ReplayOptions{})
+	expect.Is(t, err, ErrReplayRefused, "a replay with a refused record")
+	expect.Says(t, err, `1, such as 0/1 of order "b"`, "a replay with a refused record")
+	expect.That(t, log.keys() == "ac" && result.Sent == 2 && result.Refused == 1 && result.Skipped == 2 && len(result.Missing) == 0, "sent %s: %+v", log.keys(), result)
+	must.That(t, len(result.Refusals) == 1, "%+v", result.Refusals)
+	expect.Equal(t, result.Refusals[0].At.String()+" "+result.Refusals[0].Key, "0/1 b", "position and order of the refused record")
+	again, err := replay(t, log, window, ReplayOptions{})
+	expect.That(t, err == nil && again.Sent == 0 && again.Refused == 0 && again.Handled == 5, "the same again: %+v, %v", again, err)
+
+	log = newLog(t)
+	log.large, log.fail = "b", errors.New("no broker")
+	if result, err := replay(t, log, window, ReplayOptions{Rate: 10}); !errors.Is(err, log.fail) || result.Sent != 1 {
+		t.Fatalf("%+v, %v; want one record, then an interruption", result, err)
+	}
+	result, err = replay(t, log, window, ReplayOptions{Rate: 10})
+	expect.That(t, errors.Is(err, ErrReplayRefused) && result.Sent == 1 && result.Refused == 1 && log.keys() == "ac", "continued: %+v, %v, sent %s", result, err, log.keys())
 }
 
 func TestReplay_ThatMayNotKeepItsProgressSaysSoAndSends(t *testing.T) {

@@ -48,7 +48,7 @@ type Plan struct {
 type Refusal struct {
 	At    Position `json:"at"`
 	Key   string   `json:"key"`
-	Cause string   `json:"cause"`
+	Cause string   `json:"cause,omitempty"` // of a dead letter
 	Why   string   `json:"why"`
 }
 
