@@ -113,7 +113,7 @@ func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 
 func TestControl_OneDamagedAnswerLosesNoPause(t *testing.T) {
 	_, good, damaged := newBroker(t, "control", 1, "maintenance")
-	must.Do(t, ops.NewControl(good, "control").Pause(t.Context(), orderclose.Paths(), "", time.Hour, "maintenance of the shop"))
+	must.Get(ops.NewControl(good, "control").Pause(t.Context(), orderclose.Paths(), "", time.Hour, "maintenance of the shop", false))(t)
 	expect.Equal(t, len(must.Get(ops.NewControl(damaged, "control").Pauses(t.Context()))(t)), 3, "pauses")
 }
 

@@ -48,7 +48,7 @@ func TestPauses_ACompensatorWithoutKafkaObeysTheKeptPause(t *testing.T) {
 		s, _ := restarted(log, keeper, 10*time.Minute)
 		pause := func(lasting time.Duration) {
 			t.Helper()
-			must.Do(t, ops.NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", lasting, "r"))
+			must.Get(ops.NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", lasting, "r", false))(t)
 			time.Sleep(2 * time.Second)
 			on := must.Get(s.read(t.Context(), false))(t)
 			s.keep(t.Context(), on)
@@ -118,7 +118,7 @@ func TestPauses_LastAsLongAsTheOperatorSays(t *testing.T) {
 		log := &pauseTopic{}
 		behind := time.Now().Add(-2 * time.Hour)
 		p := wire.Pause{Path: orderclose.PathSweep, CreatedAt: behind, Until: behind.Add(time.Hour), Reason: "r"}
-		must.Do(t, ops.NewControl(log, "control").WritePauses(t.Context(), p))
+		must.Get(ops.NewControl(log, "control").WritePauses(t.Context(), p))(t)
 		s, _ := restarted(log, nil, time.Minute)
 		time.Sleep(59 * time.Minute)
 		expect.Is(t, sweepAnOrder(t, s), orderclose.ErrPaused, "after 59 minutes")

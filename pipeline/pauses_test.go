@@ -62,7 +62,7 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 		}
 		write := func(p wire.Pause) {
 			t.Helper()
-			must.Do(t, control.WritePauses(t.Context(), p))
+			must.Get(control.WritePauses(t.Context(), p))(t)
 		}
 		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil); !errors.Is(err, orderclose.ErrNoOrderAtFault) || errors.Is(err, orderclose.ErrPaused) {
 			t.Errorf("before the pauses are known: %v; want the store to count as down", err)

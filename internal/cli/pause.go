@@ -18,6 +18,7 @@ import (
 
 type pauseFlags struct {
 	path, category, lasting, reason, via string
+	replace                              bool
 }
 
 // Values of the flag --via.
@@ -35,7 +36,7 @@ func (f *pauseFlags) add(cmd *cobra.Command, what string) {
 func newPause(c *common) *cobra.Command {
 	var f pauseFlags
 	cmd := &cobra.Command{
-		Use:   "pause --for DURATION --reason TEXT [--path PATH] [--category CATEGORY]",
+		Use:   "pause --for DURATION --reason TEXT [--path PATH] [--category CATEGORY] [--replace]",
 		Short: "Close no orders for a while",
 		Long: `Close no orders for a while, at most a day. Every closer, sweep and program that
 closes on read obeys within 2 s; a transaction that has begun may finish. Nothing is lost: records
@@ -52,8 +53,9 @@ control topic: --via kafka.
 
 Exits 4 if neither topics.yaml nor an unpaid order has the category.
 
-A second pause of the same path and category replaces the first. orderclose status shows what is
-paused.`,
+A second pause of the same path and category replaces the first. If the first ends later, the
+command names it, changes nothing and exits 5: another operator may rely on it. --replace ends it
+earlier on purpose. orderclose status shows what is paused.`,
 		Example: `  orderclose pause --for 30m --reason "payment provider is down, INC-1234"
   orderclose pause --path sweep --for 2h --reason "migration of the orders' table"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,16 +65,20 @@ paused.`,
 				if err := c.checkCategories(ctx, s, f.category); err != nil {
 					return nil, err
 				}
-				if err = s.pauses().Pause(ctx, paths, f.category, lasting, f.reason); errors.Is(err, store.ErrNoCategory) {
+				shortened, err := s.pauses().Pause(ctx, paths, f.category, lasting, f.reason, f.replace)
+				if errors.Is(err, wire.ErrEndsLater) {
+					err = Exit(Refused, fmt.Errorf("%w; to end it earlier on purpose, add --replace", err))
+				} else if errors.Is(err, store.ErrNoCategory) {
 					err = Exit(Refused, err)
 				}
-				return nil, err
+				return shortened, err
 			}, err, ops.CheckReason(f.reason))
 		},
 	}
 	f.add(cmd, "pause")
 	cmd.Flags().StringVar(&f.lasting, "for", "", "how long, at most 24h")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the others on call; up to 500 characters")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "also replace a pause that ends later")
 	return cmd
 }
 
@@ -143,7 +149,7 @@ func (c *common) changePauses(ctx context.Context, f pauseFlags, change func(*se
 			Pauses []wire.Pause `json:"pauses"`
 			Ended  []wire.Pause `json:"ended,omitempty"`
 		}{append([]wire.Pause{}, on...), ended}, func(w io.Writer) {
-			printPauses(w, "resumed", ended)
+			printPauses(w, "ended", ended)
 			printPauses(w, "paused", on)
 		})
 	})

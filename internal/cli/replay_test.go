@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clients"
@@ -38,6 +41,46 @@ func (r *rig) replayed() (n int64) {
 		n += end
 	}
 	return n
+}
+
+// The replay topic refuses one record of each of two partitions.
+func TestBroker_AReplayPassesOverRefusedRecordsAndExitsWith6(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	client := must.Get(kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...)))(t)
+	defer client.Close()
+	limit := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	limit.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: r.cfg.Topics.Replay,
+		Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "max.message.bytes", Value: kmsg.StringPtr("2000")}}}}
+	must.Get(limit.RequestWith(t.Context(), client))(t)
+	for p := range 2 {
+		for i := range 20 {
+			category := ""
+			if i == 7 {
+				category = strings.Repeat("x", 3000)
+			}
+			r.closed(p, fmt.Sprint("order-", p, "-", i), category)
+		}
+	}
+	var result ops.ReplayResult
+	out, _, _ := r.cli("replay", "--from", "1h")
+	_, command, _ := strings.Cut(out, "To do it:\n  orderclose ")
+	window := strings.Fields(command)
+	stderr := r.json(&result, int(Partly), window...)
+	expect.That(t, result.Sent == 38 && result.Refused == 2 && r.replayed() == 38, "%+v, %d sent", result, r.replayed())
+	var refused []string
+	for _, at := range result.Refusals {
+		refused = append(refused, at.At.String()+" "+at.Key)
+	}
+	expect.Same(t, refused, []string{"0/7 order-0-7", "1/7 order-1-7"}, "refused records")
+	for _, want := range []string{"2, such as 0/7 of order", "orderclose", "compensate --once", "max.message.bytes of order-close-replay"} {
+		expect.That(t, strings.Contains(stderr, want), "%q is not in %s", want, stderr)
+	}
+	out, _, code := r.cli(append(window, "--restart")...)
+	expect.That(t, code == int(Partly) && strings.Contains(out, "order-1-7"), "exit %d\n%s", code, out)
+	result = ops.ReplayResult{}
+	r.json(&result, 0, window...)
+	expect.That(t, result.Sent == 0 && result.Refused == 0 && result.Handled == 40, "the same again: %+v", result)
 }
 
 func TestBroker_AReplayShowsAPlanFirstAndSendsOnceUnlessItIsRestarted(t *testing.T) {

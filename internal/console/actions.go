@@ -212,16 +212,20 @@ type pausePlan struct {
 	Category string            `json:"category,omitempty"`
 	For      string            `json:"for,omitempty"`
 	Reason   string            `json:"reason,omitempty"`
-	On       []wire.Pause      `json:"on"` // that are on now
-	Ended    []wire.Pause      `json:"ended,omitempty"`
+	On       []wire.Pause      `json:"on"`              // that are on now
+	Ended    []wire.Pause      `json:"ended,omitempty"` // by a resume, or earlier than they would end
+
+	lasting time.Duration
+	replace bool
 }
 
-// planPause plans to close no orders for a while: path, for, reason, and perhaps category.
+// planPause plans to close no orders for a while: path, for, reason, and perhaps category. With replace it may end another
+// pause earlier.
 func (c *Console) planPause(fields url.Values) (planner, error) {
 	lasting, err := ops.ParsePause(fields.Get("for"))
-	p := pausePlan{For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
+	p := pausePlan{For: config.FormatDuration(lasting), Reason: fields.Get("reason"), lasting: lasting, replace: fields.Get("replace") != ""}
 	return c.planPauses(fields, p, func(ctx context.Context, kept ops.Pauser, p pausePlan) ([]wire.Pause, error) {
-		return nil, kept.Pause(ctx, p.Paths, p.Category, lasting, p.Reason)
+		return kept.Pause(ctx, p.Paths, p.Category, lasting, p.Reason, p.replace)
 	}, err, ops.CheckReason(p.Reason), checkText("reason", p.Reason, maxReason))
 }
 
@@ -252,6 +256,11 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 		}
 		if p.On, err = kept.Pauses(ctx); err != nil {
 			return prepared{}, err
+		}
+		if p.For != "" {
+			if p.Ended, err = wire.Shortened(p.On, p.Paths, p.Category, time.Now().Add(p.lasting), p.replace); err != nil {
+				return prepared{}, fmt.Errorf("%w; to end it earlier on purpose, plan again with replace", err)
+			}
 		}
 		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, int64, error) {
 			after := p

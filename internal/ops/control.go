@@ -14,12 +14,7 @@ import (
 )
 
 // PathName returns the name of a path in commands and metrics: pipeline, sweep or on-read.
-func PathName(p orderclose.Path) string {
-	if p == orderclose.PathTouch {
-		return "on-read"
-	}
-	return string(p)
-}
+func PathName(p orderclose.Path) string { return wire.PathName(p) }
 
 // controlKeeps is how many sweeps, and how many losses, a Control remembers: the newest. Sweeps of
 // each hour of a week are 168; one that fails is tried again each minute.
@@ -165,7 +160,11 @@ func (c *Control) add(r wire.RawRecord) {
 			if !m.Appended.IsZero() { // the operator's clock may be wrong
 				pause.CreatedAt, pause.Until = m.Appended.UTC(), m.Appended.UTC().Add(lasts)
 			}
-			c.pauses[pause.Path] = pause
+			on := c.pauses[pause.Path]
+			unseen := lasts > 0 && !pause.Replace && on.Until.After(pause.Until) || lasts <= 0 && on.Reason != pause.Reason
+			if pause.Replace = false; !unseen { //mutant:unseen-pause-ends
+				c.pauses[pause.Path] = pause
+			}
 		}
 	case wire.KeySweep:
 		s, err := wire.DecodeSweep(m.Value)
@@ -226,17 +225,16 @@ func (c *Control) state(now time.Time) (s ControlState) {
 	return s
 }
 
-// WritePauses appends pauses to the control topic.
-func (c *Control) WritePauses(ctx context.Context, pauses ...wire.Pause) error {
+// WritePauses appends pauses to the control topic. It returns when, by the brokers' clock; zero if unknown.
+func (c *Control) WritePauses(ctx context.Context, pauses ...wire.Pause) (appended time.Time, err error) {
 	messages := make([]wire.Message, len(pauses))
 	for i, pause := range pauses {
-		var err error
 		if messages[i], err = pause.Encode(); err != nil {
-			return err
+			return appended, err
 		}
 	}
-	if _, err := c.log.Append(ctx, c.topic, 0, messages); err != nil {
-		return fmt.Errorf("write the pause to topic %s: %w", c.topic, err)
+	if appended, err = c.log.Append(ctx, c.topic, 0, messages); err != nil {
+		return appended, fmt.Errorf("write the pause to topic %s: %w", c.topic, err)
 	}
-	return nil
+	return appended, nil
 }

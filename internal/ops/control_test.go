@@ -23,6 +23,7 @@ type controlLog struct {
 	first, end int64
 	read       int           // records that were read
 	hang       chan struct{} // if set, Bounds waits for it
+	before     func()        // what another operator does before the next append; nil: nothing
 }
 
 var control = testkit.TopicPartition{Topic: "control"}
@@ -41,6 +42,10 @@ func (l *controlLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, 
 }
 
 func (l *controlLog) Append(_ context.Context, _ string, _ int, messages []wire.Message) (time.Time, error) {
+	if other := l.before; other != nil {
+		l.before = nil
+		other()
+	}
 	for _, m := range messages {
 		l.Put(control, m)
 		l.end++
@@ -118,11 +123,11 @@ func TestControl_ReadsEachRecordOnce(t *testing.T) {
 		log.put(t, sweepAt(0), wire.Lost{Topic: "a"}, pause("one", time.Hour), sweepAt(60), probe)
 		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0, losses a, pauses one")
 		log.put(t, wire.Lost{Topic: "b"}, sweepAt(120))
-		must.Do(t, c.WritePauses(t.Context(), pause("two", time.Hour)))
+		must.Get(c.WritePauses(t.Context(), pause("two", time.Hour)))(t)
 		wantControl(t, "three more", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses two")
 		time.Sleep(time.Hour)
 		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
-		log.put(t, pause("three", time.Hour), pause("resumed", 0))
+		log.put(t, pause("three", time.Hour), pause("three", 0))
 		wantControl(t, "after a resume", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
 		expect.That(t, log.read == int(log.end), "it read %d records of %d", log.read, log.end)
 	})
@@ -140,6 +145,69 @@ func TestControl_PauseEndsADayAfterItsRecordAtTheLatest(t *testing.T) {
 		time.Sleep(time.Second)
 		wantControl(t, "after a day", mustRead(t, c), "sweeps, losses, pauses")
 	})
+}
+
+// on returns the pauses of closing as a process reads them that starts now.
+func (l *controlLog) on(t *testing.T) (on []string) {
+	t.Helper()
+	for _, p := range must.Get(NewControl(l, "control").Pauses(t.Context()))(t) {
+		on = append(on, wire.PathName(p.Path)+" "+p.Reason)
+	}
+	return on
+}
+
+func TestControl_APauseEndsNoOtherEarlierUnlessItReplacesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &controlLog{}
+		first, second := NewControl(log, "control"), NewControl(log, "control")
+		pipeline := []orderclose.Path{orderclose.PathPipeline}
+		must.Get(first.Pause(t.Context(), pipeline, "", 4*time.Hour, "INC-1", false))(t)
+		time.Sleep(time.Minute)
+		for _, paths := range [][]orderclose.Path{pipeline, orderclose.Paths()} {
+			err := expect.Err(second.Pause(t.Context(), paths, "", time.Minute, "restart", false))
+			expect.Is(t, err, wire.ErrEndsLater, "a shorter pause")
+			expect.Says(t, err, `closes by pipeline of all orders until 2000-01-01T04:00:00Z: "INC-1"`, "a shorter pause")
+		}
+		expect.Same(t, log.on(t), []string{"pipeline INC-1"}, "pauses after two refusals")
+		must.Get(second.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", time.Minute, "sweeps", false))(t)
+		must.Get(second.Pause(t.Context(), pipeline, "", 5*time.Hour, "longer", false))(t)
+		expect.Same(t, log.on(t), []string{"pipeline longer", "sweep sweeps"}, "pauses after a longer one")
+		ended := must.Get(second.Pause(t.Context(), orderclose.Paths(), "", 2*time.Minute, "replaced", true))(t)
+		expect.That(t, len(ended) == 1 && ended[0].Reason == "longer", "replaced %+v", ended)
+		expect.Same(t, log.on(t), []string{"pipeline replaced", "sweep replaced", "on-read replaced"}, "pauses after a replacement")
+	})
+}
+
+// Another operator acts after the first one has read the topic, and before the record of the first one is appended.
+func TestControl_APauseThatWasNotSeenStays(t *testing.T) {
+	for name, act := range map[string]func(t *testing.T, c *Control) error{
+		"pause": func(t *testing.T, c *Control) error {
+			return expect.Err(c.Pause(t.Context(), orderclose.Paths(), "", time.Hour, "short", false))
+		},
+		"resume": func(t *testing.T, c *Control) error {
+			ended, err := c.Resume(t.Context(), orderclose.Paths(), "")
+			expect.That(t, len(ended) == 3 && ended[0].Reason == "before", "the resume says that it has ended %+v", ended)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &controlLog{}
+				c := NewControl(log, "control")
+				must.Get(c.Pause(t.Context(), orderclose.Paths(), "", time.Minute, "before", false))(t)
+				log.before = func() {
+					must.Get(NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", 4*time.Hour, "unseen", false))(t)
+				}
+				err := act(t, c)
+				want := []string{"sweep unseen"}
+				if name == "pause" {
+					expect.Is(t, err, wire.ErrEndsLater, "the pause")
+					want = []string{"pipeline short", "sweep unseen", "on-read short"}
+				}
+				expect.Same(t, log.on(t), want, "pauses")
+			})
+		})
+	}
 }
 
 // Processes judge a pause by the time of the brokers, which appended it.

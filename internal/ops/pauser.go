@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,8 +57,9 @@ type Pauser interface {
 	// Pauses returns the pauses that are on.
 	Pauses(ctx context.Context) ([]wire.Pause, error)
 	// Pause keeps orders of a category, or with an empty category all orders, from being closed by
-	// some paths for a time. The error wraps store.ErrNoCategory if orders have no category.
-	Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string) error
+	// some paths for a time. With replace it returns the pauses that it ends earlier; without, the error names them and wraps
+	// wire.ErrEndsLater. The error wraps store.ErrNoCategory if orders have no category.
+	Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) (shortened []wire.Pause, err error)
 	// Resume ends pauses, and returns those that were on.
 	Resume(ctx context.Context, paths []orderclose.Path, category string) (ended []wire.Pause, err error)
 }
@@ -81,17 +83,32 @@ func (c *Control) Pauses(ctx context.Context) ([]wire.Pause, error) {
 	return state.Pauses, err
 }
 
-// Pause implements Pauser.
-func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string) error {
+// Pause implements Pauser. If another operator has paused some of the paths for longer at the same time, the error wraps
+// wire.ErrEndsLater too, and the other paths are paused.
+func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) (shortened []wire.Pause, err error) {
 	if category != "" {
-		return fmt.Errorf("a pause of one category needs orders that are closed in the database: %w", store.ErrNoCategory)
+		return nil, fmt.Errorf("a pause of one category needs orders that are closed in the database: %w", store.ErrNoCategory)
+	}
+	on, err := c.Pauses(ctx)
+	if err != nil {
+		return nil, err
 	}
 	now := time.Now().UTC()
+	if shortened, err = wire.Shortened(on, paths, "", now.Add(lasting), replace); err != nil {
+		return nil, err
+	}
 	pauses := make([]wire.Pause, len(paths))
 	for i, p := range paths {
-		pauses[i] = wire.Pause{Path: p, Until: now.Add(lasting), Reason: reason, CreatedAt: now}
+		pauses[i] = wire.Pause{Path: p, Until: now.Add(lasting), Reason: reason, CreatedAt: now, Replace: replace}
 	}
-	return c.WritePauses(ctx, pauses...)
+	appended, err := c.WritePauses(ctx, pauses...)
+	if err == nil && !replace {
+		on, err = c.Pauses(ctx)
+	}
+	if err != nil || replace {
+		return shortened, err
+	}
+	return wire.Shortened(on, paths, "", cmp.Or(appended, time.Now()).Add(lasting), false)
 }
 
 // aheadAtMost is by how much the clock of an operator who ends a pause may be ahead.
@@ -112,5 +129,6 @@ func (c *Control) Resume(ctx context.Context, paths []orderclose.Path, category 
 	for i := range marks {
 		marks[i].CreatedAt, marks[i].Until = now, now
 	}
-	return on, c.WritePauses(ctx, marks...)
+	_, err = c.WritePauses(ctx, marks...)
+	return on, err
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -13,37 +14,59 @@ import (
 
 // Pause keeps orders of a category, or with an empty category all orders, from being closed by some
 // paths for a time. A close that has begun may finish. Pause replaces an earlier pause of the same path
-// and category. The error wraps ErrNoCategory, or orderclose.ErrUnavailable if the database failed.
-func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string) error {
+// and category. If that one ends later, the error wraps wire.ErrEndsLater; with replace Pause returns the pauses that it ends
+// earlier. The error may also wrap ErrNoCategory, or orderclose.ErrUnavailable if the database failed.
+func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) (shortened []wire.Pause, err error) {
 	if category != "" && s.q.m.Category == "" {
-		return ErrNoCategory
+		return nil, ErrNoCategory
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		now, err := s.now(tx)
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		on, now, err := s.lockPauses(tx)
 		if err != nil {
 			return err
 		}
+		if shortened, err = wire.Shortened(on, paths, category, now.Add(lasting), replace); err != nil {
+			return err
+		}
 		for _, p := range paths {
-			err := tx.Exec(s.dialect.replace("pauses", 2, "path", "category", "until_at", "reason", "created_at"),
-				p, category, s.dialect.time(now.Add(lasting)), reason, s.dialect.time(now)).Error
-			if err != nil {
+			if err := s.writePause(tx, p, category, now.Add(lasting), reason, now); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return wrap(err, "write the pause")
+	return shortened, wrap(err, "write the pause")
+}
+
+// lockPauses returns the pauses that are on, and the time. Others that pause or resume wait until the transaction ends, for
+// the row without a path, which is never on.
+func (s *Store) lockPauses(tx *gorm.DB) (on []wire.Pause, now time.Time, err error) {
+	if err = s.writePause(tx, "", "", time.Unix(0, 0), "", time.Unix(0, 0)); err == nil {
+		now, err = s.now(tx)
+	}
+	if err == nil {
+		on, err = s.pauses(tx, "until_at > ?", s.dialect.time(now))
+	}
+	return on, now, err
+}
+
+func (s *Store) writePause(tx *gorm.DB, path orderclose.Path, category string, until time.Time, reason string, now time.Time) error {
+	return tx.Exec(s.dialect.replace("pauses", 2, "path", "category", "until_at", "reason", "created_at"),
+		path, category, s.dialect.time(until), reason, s.dialect.time(now)).Error
 }
 
 // Resume ends the pauses of a category on some paths; with an empty category, all pauses of the paths. It returns the
 // pauses that it has ended.
 func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended []wire.Pause, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) (err error) {
-		const which = "path IN ? AND (category = ? OR ? = '')"
-		if ended, err = s.pauses(tx, which+" AND until_at > ?", paths, category, category, s.dialect.now()); err != nil {
+		on, _, err := s.lockPauses(tx)
+		if err != nil {
 			return err
 		}
-		return tx.Exec("DELETE FROM pauses WHERE "+which, paths, category, category).Error
+		ended = slices.DeleteFunc(on, func(p wire.Pause) bool {
+			return !slices.Contains(paths, p.Path) || category != "" && p.Category != category
+		})
+		return tx.Exec("DELETE FROM pauses WHERE path IN ? AND (category = ? OR ? = '')", paths, category, category).Error
 	})
 	return ended, wrap(err, "delete the pause")
 }

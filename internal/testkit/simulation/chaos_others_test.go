@@ -73,7 +73,10 @@ func (w *chaosWorld) pauseCloses(e event) {
 	if e.How != "all" {
 		paths = []orderclose.Path{orderclose.Path(e.How)}
 	}
-	for w.db.Pause(w.faulty, paths, "", wire.MaxPause, "a random world") != nil && w.faulty.Err() == nil {
+	for w.faulty.Err() == nil {
+		if _, err := w.db.Pause(w.faulty, paths, "", wire.MaxPause, "a random world", true); err == nil {
+			break
+		}
 		time.Sleep(time.Second)
 	}
 	w.hold(e)

@@ -54,7 +54,7 @@ func TestSimulation_PausesWithoutKafka(t *testing.T) {
 				r.disturbed = true
 				_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
 				defer stop()
-				must.Do(t, ops.NewControl(r.kafka, cfg.Topics.Control).Pause(ctx, []orderclose.Path{orderclose.PathSweep}, "", time.Hour, "a trial"))
+				must.Get(ops.NewControl(r.kafka, cfg.Topics.Control).Pause(ctx, []orderclose.Path{orderclose.PathSweep}, "", time.Hour, "a trial", false))(t)
 				paused := time.Now()
 				if read {
 					r.start(pipeline.Compensator)

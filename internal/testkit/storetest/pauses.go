@@ -2,13 +2,18 @@ package storetest
 
 import (
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 var pausePromises = []promise[shop]{
+	{name: "APauseEndsNoOtherUnseen", test: unseenPause},
 	{name: "APausedPathClosesNothing", test: pausedPath},
 	{name: "APausedCategoryDelaysItsOrdersOnly", test: pausedCategory},
 	{name: "APauseEndsByItself", test: pauseEnds},
@@ -30,12 +35,49 @@ func (s *shop) wantPaused(id string) {
 	}
 }
 
+// pause pauses, and returns the pauses that end earlier.
+func (s *shop) pause(paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) []wire.Pause {
+	s.Helper()
+	ended, err := s.Pause(s.Context(), paths, category, lasting, reason, replace)
+	s.must(err)
+	return ended
+}
+
+// unseenPause lets two operators act at once. The longer pause is on afterwards, unless a resume has returned it.
+func unseenPause(t *testing.T, s *shop) {
+	s.migrated()
+	for round := range 10 {
+		category := []string{"", "book"}[round%2]
+		var pausing, acting sync.WaitGroup
+		var short, long, resume error
+		var ended []wire.Pause
+		pausing.Go(func() { _, short = s.Pause(t.Context(), orderclose.Paths(), category, time.Minute, "short", false) })
+		pausing.Go(func() { _, long = s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "long", false) })
+		if round%4 > 1 {
+			acting.Go(func() { ended, resume = s.Resume(t.Context(), orderclose.Paths(), category) })
+		}
+		pausing.Wait()
+		acting.Wait()
+		if short != nil && !errors.Is(short, wire.ErrEndsLater) || long != nil || resume != nil {
+			t.Fatalf("the pauses return %v and %v, the resume %v", short, long, resume)
+		}
+		on, err := s.Pauses(t.Context())
+		s.must(err)
+		seen := slices.DeleteFunc(slices.Concat(on, ended), func(p wire.Pause) bool { return p.Reason != "long" })
+		if len(seen) != 3 {
+			t.Errorf("round %d: %+v are on, a resume has ended %+v; the shorter pause returned %v", round, on, ended, short)
+		}
+		_, err = s.Resume(t.Context(), orderclose.Paths(), "")
+		s.must(err)
+	}
+}
+
 func pausedPath(t *testing.T, s *shop) {
 	s.migrated("ink")
 	for _, id := range []string{"a", "b", "c"} {
 		s.order(id, -time.Minute)
 	}
-	s.must(s.Pause(t.Context(), pipelineOnly, "", time.Hour, "the reason"))
+	s.pause(pipelineOnly, "", time.Hour, "the reason", false)
 	s.wantPaused("a")
 	out, err := s.PreviewClose(t.Context(), orderclose.PathSweep, requests("b"))
 	s.must(err)
@@ -44,13 +86,25 @@ func pausedPath(t *testing.T, s *shop) {
 	s.must(err)
 	want(t, "verdict of the sweep", out[0].Verdict, orderclose.Closed)
 
-	s.must(s.Pause(t.Context(), orderclose.Paths(), "", time.Minute, "longer"))
+	for _, paths := range [][]orderclose.Path{pipelineOnly, orderclose.Paths()} {
+		_, err := s.Pause(t.Context(), paths, "", time.Minute, "shorter", false)
+		want(t, "error of a shorter pause", errors.Is(err, wire.ErrEndsLater) && strings.Contains(err.Error(), "closes by pipeline of all orders until") && strings.Contains(err.Error(), `"the reason"`), true)
+	}
 	on, err := s.Pauses(t.Context())
+	s.must(err)
+	if len(on) != 1 || on[0].Reason != "the reason" {
+		t.Errorf("after a refusal: pauses %+v", on)
+	}
+	ended := s.pause(orderclose.Paths(), "", time.Minute, "longer", true)
+	if len(ended) != 1 || ended[0].Reason != "the reason" {
+		t.Errorf("replaced %+v", ended)
+	}
+	on, err = s.Pauses(t.Context())
 	s.must(err)
 	if len(on) != 3 || on[0].Reason != "longer" || on[0].Until.Sub(on[0].CreatedAt) != time.Minute {
 		t.Errorf("pauses %+v", on)
 	}
-	ended, err := s.Resume(t.Context(), pipelineOnly, "")
+	ended, err = s.Resume(t.Context(), pipelineOnly, "")
 	s.must(err)
 	if len(ended) != 1 || ended[0].Path != orderclose.PathPipeline || ended[0].Reason != "longer" {
 		t.Errorf("ended %+v", ended)
@@ -68,7 +122,7 @@ func pausedCategory(t *testing.T, s *shop) {
 	s.order("paid", -time.Minute)
 	s.answer(s.Pay(t.Context(), "paid", "p"))
 	s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: "film", Category: "film", CreatedAt: s.now(), Due: s.now()}, nil))
-	s.must(s.Pause(t.Context(), pipelineOnly, "book", time.Hour, "the reason"))
+	s.pause(pipelineOnly, "book", time.Hour, "the reason", false)
 	for path, verdict := range map[orderclose.Path]string{orderclose.PathPipeline: "paused", orderclose.PathSweep: "closed", "": "closed"} {
 		out, err := s.PreviewClose(t.Context(), path, requests("book", "film", "later", "paid"))
 		s.must(err)
@@ -86,7 +140,7 @@ func pausedCategory(t *testing.T, s *shop) {
 func pauseEnds(t *testing.T, s *shop) {
 	s.migrated()
 	s.order("a", -time.Minute)
-	s.must(s.Pause(t.Context(), pipelineOnly, "", time.Hour, "the reason"))
+	s.pause(pipelineOnly, "", time.Hour, "the reason", false)
 	s.wantPaused("a")
 	s.exec("UPDATE pauses SET until_at = ?", s.time(s.now().Add(-time.Millisecond)))
 	on, err := s.Pauses(t.Context())

@@ -205,13 +205,13 @@ func remindSkipsPaused(t *testing.T, s *shop) {
 	r := reminderOf(s.order("a", 10*time.Minute), 10*time.Minute)
 	sweeps := []orderclose.Path{orderclose.PathSweep}
 	for _, category := range []string{"", "book"} {
-		s.must(s.Pause(t.Context(), sweeps, category, time.Hour, "the reason"))
+		s.pause(sweeps, category, time.Hour, "the reason", false)
 		written, locked := s.remind(r)
 		want(t, "written and locked in a pause of "+category, []int{written, locked}, []int{0, 0})
 		_, err := s.Resume(t.Context(), sweeps, category)
 		s.must(err)
 	}
-	s.must(s.Pause(t.Context(), sweeps, "toy", time.Hour, "the reason"))
+	s.pause(sweeps, "toy", time.Hour, "the reason", false)
 	s.remind(r)
 	s.wantReminders("a")
 }

@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// twoOperators have a broker and a database. Each round has an overdue order, its late payment, its record in the close topic and
+// its dead letter.
+type twoOperators struct {
+	*rig
+	s     *session
+	order orderclose.Order
+	late  int64
+	plans [2]string // files, one of each operator
+}
+
+// done is what one operator has done.
+type done struct {
+	name           string
+	reason         string // of a pause
+	code           int
+	stdout, stderr string
+	err            error // of a command that the test calls with its clients
+	changed        int   // orders that such a command has changed
+}
+
+// ended returns the reasons of the pauses that the command says it has ended.
+func (d done) ended(t *testing.T) (reasons []string) {
+	if command := operations[d.name].command; d.code != 0 || command != "pause" && command != "resume" {
+		return nil
+	}
+	var out struct{ Ended []wire.Pause }
+	must.Do(t, json.Unmarshal([]byte(d.stdout), &out))
+	for _, p := range out.Ended {
+		reasons = append(reasons, p.Reason)
+	}
+	return reasons
+}
+
+// operation is what an operator does: a command of acting with flags.
+type operation struct {
+	command string
+	codes   []int // that it may exit with
+	args    func(w *twoOperators, who int) []string
+	do      func(ctx context.Context, w *twoOperators, who int) (changed int, err error) // in place of args
+}
+
+func always(args ...string) func(*twoOperators, int) []string {
+	return func(*twoOperators, int) []string { return args }
+}
+
+// pauseFor returns the arguments of a pause. Its reason names the operator.
+func pauseFor(lasting string, more ...string) func(*twoOperators, int) []string {
+	return func(w *twoOperators, who int) []string {
+		return append([]string{"pause", "--via", "kafka", "--for", lasting, "--reason", fmt.Sprint(w.order.ID, " for ", lasting, " by ", who)}, more...)
+	}
+}
+
+var operations = map[string]operation{
+	"a long pause":    {command: "pause", codes: []int{0, 5}, args: pauseFor("4h")},
+	"a short pause":   {command: "pause", codes: []int{0, 5}, args: pauseFor("1m")},
+	"a replacement":   {command: "pause", codes: []int{0}, args: pauseFor("2m", "--replace")},
+	"a pause of more": {command: "pause", codes: []int{0, 5}, args: pauseFor("3m", "--path", "sweep")},
+	"a resume":        {command: "resume", codes: []int{0, 4}, args: always("resume", "--via", "kafka")},
+	"a replay": {command: "replay", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
+		return []string{"replay", "--from", "1h", "--order", w.order.ID, "--yes"}
+	}},
+	"a redrive": {command: "dlq redrive", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
+		return []string{"dlq", "redrive", "--order", w.order.ID, "--yes"}
+	}},
+	"a discard": {command: "dlq discard", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
+		return []string{"dlq", "discard", "--order", w.order.ID, "--yes"}
+	}},
+	"topics apply": {command: "topics apply", codes: []int{0}, args: always("topics", "apply")},
+	"a record": {command: "send", codes: []int{0}, args: func(w *twoOperators, who int) []string {
+		return []string{"send", "--id", fmt.Sprint(w.order.ID, "-sent-", who)}
+	}},
+	"a postponement": {command: "postpone", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, who int) (int, error) {
+		r, err := w.postpone(ctx, w.plans[who], true)
+		return int(r.Postponed), err
+	}},
+	"a refund":    {command: "payments resolve", codes: []int{0, 5}, do: resolveAs(store.Refunded)},
+	"a reopening": {command: "payments resolve", codes: []int{0, 5}, do: resolveAs(store.Reopened)},
+	"a sweep": {command: "compensate", codes: []int{0, 5}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
+		a, err := pipeline.New(w.s.options())
+		if err != nil {
+			return 0, err
+		}
+		var comp *compensator.Compensator
+		if comp, err = a.Compensator(nil); err != nil {
+			return 0, err
+		}
+		r, err := comp.Sweep(ctx, false)
+		return r.Closed, err
+	}},
+	"a migration": {command: "migrate", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
+		return 0, w.s.Store.Migrate(ctx)
+	}},
+}
+
+func resolveAs(how store.LateResolution) func(context.Context, *twoOperators, int) (int, error) {
+	return func(ctx context.Context, w *twoOperators, _ int) (int, error) {
+		c := &common{output: "json", quiet: true, env: Env{Stdout: io.Discard, Stderr: io.Discard}}
+		err := c.resolveLate(ctx, w.s.Store, w.late, how, true)
+		if err != nil {
+			return 0, err
+		}
+		return 1, nil
+	}
+}
+
+// postpone writes the plan that postpones the order by a day, or carries it out.
+func (w *twoOperators) postpone(ctx context.Context, file string, yes bool) (r ops.PostponeOutcome, err error) {
+	f := postponeFlags{dueBefore: "now", by: "20h", file: file}
+	if yes {
+		f = postponeFlags{file: file, yes: true}
+	}
+	plan, err := f.plan(time.Now())
+	if err != nil {
+		return r, err
+	}
+	plan.Database = "db:3306/shop"
+	var out strings.Builder
+	c := &common{output: "json", quiet: true, env: Env{Stdout: &out, Stderr: io.Discard}}
+	if err = c.postpone(ctx, w.s, plan, f); err == nil {
+		err = json.Unmarshal([]byte(out.String()), &r)
+	}
+	return r, err
+}
+
+// begin prepares a round.
+func (w *twoOperators) begin(round int) {
+	ctx, now := w.t.Context(), time.Now().Truncate(time.Millisecond)
+	w.order = orderclose.Order{ID: fmt.Sprint("order-", round), CreatedAt: now.Add(-time.Hour), Due: now.Add(-2 * time.Minute)}
+	must.Do(w.t, scenario.OrdersOf(w.s.Store).CreateOrder(ctx, w.order, nil))
+	w.late = int64(round)
+	must.Get(w.s.Store.DB().ExecContext(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (?, ?, 'p', 'callback', ?)", w.late, w.order.ID, now.UnixMilli()))(w.t)
+	for who := range w.plans {
+		w.plans[who] = filepath.Join(w.t.TempDir(), fmt.Sprint("plan-", round, "-", who))
+		must.Get(w.postpone(ctx, w.plans[who], false))(w.t)
+	}
+	w.send(w.cfg.Topics.Close, w.order.ID, w.order.Due)
+	w.addDeadLetter(w.order.ID, "failed", w.order.Due)
+}
+
+// act lets an operator do something.
+func (w *twoOperators) act(name string, who int) (d done) {
+	d.name = name
+	o := operations[name]
+	if o.do != nil {
+		d.changed, d.err = o.do(w.t.Context(), w, who)
+		d.code = codeOf(d.err)
+		return d
+	}
+	args := o.args(w, who)
+	if at := slices.Index(args, "--reason"); at >= 0 {
+		d.reason = args[at+1]
+	}
+	d.stdout, d.stderr, d.code = w.cli(append(args, "-o", "json")...)
+	return d
+}
+
+// Each pair of commands runs at once. No command undoes another silently.
+func TestOperators_TwoAtOnce(t *testing.T) {
+	r := newRig(t)
+	db := must.Get(sqlite.Open(sqlite.Memory, nil))(t)
+	t.Cleanup(func() { db.Close() })
+	must.Do(t, db.Migrate(t.Context()))
+	w := &twoOperators{rig: r, s: &session{Clients: clients.Clients{Store: db}, cfg: r.cfg, logger: slog.New(slog.DiscardHandler)}}
+	r.cli("topics", "apply")
+	names := slices.Sorted(maps.Keys(operations))
+	tested := map[string]bool{}
+	round := 0
+	for i, first := range names {
+		tested[operations[first].command] = true
+		for _, second := range names[i:] {
+			if (operations[first].do == nil) != (operations[second].do == nil) {
+				continue // one needs Kafka alone, the other the database alone
+			}
+			round++
+			w.begin(round)
+			var both [2]done
+			var acting sync.WaitGroup
+			for who, name := range []string{first, second} {
+				acting.Go(func() { both[who] = w.act(name, who) })
+			}
+			acting.Wait()
+			what := first + " beside " + second
+			for who, d := range both {
+				expect.That(t, slices.Contains(operations[d.name].codes, d.code), "%s: %s exits with %d: %s%v", what, d.name, d.code, d.stderr, d.err)
+				w.check(what, d, both[1-who])
+			}
+			w.checkDatabase(what, both)
+			must.Get(ops.NewControl(r.kafka, r.cfg.Topics.Control).Resume(t.Context(), orderclose.Paths(), ""))(t)
+		}
+	}
+	for _, command := range acting {
+		expect.That(t, tested[command], "no operator runs %s: add it to operations", command)
+	}
+}
+
+// check checks that what a command has done is still done, or that the command of the other operator says otherwise.
+func (w *twoOperators) check(what string, d, other done) {
+	w.t.Helper()
+	switch operations[d.name].command {
+	case "pause":
+		if d.code == 5 {
+			expect.That(w.t, strings.Contains(d.stderr, other.reason) && strings.Contains(d.stderr, "--replace"), "%s: the refusal does not name the pause: %s", what, d.stderr)
+			return
+		}
+		var on []string
+		for _, p := range must.Get(ops.NewControl(w.kafka, w.cfg.Topics.Control).Pauses(w.t.Context()))(w.t) {
+			on = append(on, p.Reason)
+		}
+		lengthened := slices.Contains(on, other.reason) && lasts(other.name) >= lasts(d.name)
+		expect.That(w.t, slices.Contains(on, d.reason) || slices.Contains(other.ended(w.t), d.reason) || lengthened,
+			"%s: %s is not on, and nobody has said so: on are %q\n%s", what, d.name, on, other.stdout)
+	case "replay":
+		sent := slices.ContainsFunc(w.records(w.cfg.Topics.Replay), func(m wire.Message) bool { return string(m.Key) == w.order.ID })
+		expect.That(w.t, sent, "%s: the record is not in the replay topic", what)
+	case "dlq redrive", "dlq discard":
+		var list listed
+		w.json(&list, 0, "dlq", "ls", "--order", w.order.ID)
+		expect.That(w.t, len(list.Letters) == 0, "%s: %d dead letters are pending", what, len(list.Letters))
+	}
+}
+
+// lasts returns how long the pause of an operation lasts.
+func lasts(name string) time.Duration {
+	args := operations[name].args(&twoOperators{}, 0)
+	lasting, _ := time.ParseDuration(args[slices.Index(args, "--for")+1])
+	return lasting
+}
+
+// checkDatabase checks that the order and its late payment were changed once, and as the commands say.
+func (w *twoOperators) checkDatabase(what string, both [2]done) {
+	w.t.Helper()
+	changed := map[string]int{}
+	ran := map[string]bool{}
+	for _, d := range both {
+		changed[operations[d.name].command] += d.changed
+		ran[operations[d.name].command] = true
+	}
+	h := must.Get(w.s.Store.OrderHistory(w.t.Context(), w.order.ID))(w.t)
+	moved := h.Order.Due.After(w.order.Due)
+	if ran["postpone"] || ran["compensate"] {
+		expect.Equal(w.t, changed["postpone"]+changed["compensate"], 1, "%s: closes and postponements of the order", what)
+		expect.Equal(w.t, moved, changed["postpone"] == 1, "%s: the order is postponed", what)
+	}
+	if ran["payments resolve"] {
+		expect.Equal(w.t, changed["payments resolve"], 1, "%s: resolutions of the late payment", what)
+	}
+	must.Get(w.s.Store.DB().ExecContext(w.t.Context(), "DELETE FROM orders"))(w.t)
+}
