@@ -66,9 +66,7 @@ earlier on purpose. orderclose status shows what is paused.`,
 					return nil, err
 				}
 				shortened, err := s.pauses().Pause(ctx, paths, f.category, lasting, f.reason, f.replace)
-				if errors.Is(err, wire.ErrEndsLater) {
-					err = Exit(Refused, fmt.Errorf("%w; to end it earlier on purpose, add --replace", err))
-				} else if errors.Is(err, store.ErrNoCategory) {
+				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, wire.ErrEndsLater) {
 					err = Exit(Refused, err)
 				}
 				return shortened, err

@@ -249,17 +249,15 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 		return nil, err
 	}
 	return func(ctx context.Context, _ progress) (prepared, error) {
+		if p.On, err = kept.Pauses(ctx); err != nil {
+			return prepared{}, err
+		}
 		if p.For != "" { // a pause of a typo would pause nothing
 			if unknown := c.pipeline().UnknownCategory(ctx, p.Category); unknown != "" {
 				return prepared{}, fmt.Errorf("category %s: %s", unknown, ops.NoSuchCategory)
 			}
-		}
-		if p.On, err = kept.Pauses(ctx); err != nil {
-			return prepared{}, err
-		}
-		if p.For != "" {
 			if p.Ended, err = wire.Shortened(p.On, p.Paths, p.Category, time.Now().Add(p.lasting), p.replace); err != nil {
-				return prepared{}, fmt.Errorf("%w; to end it earlier on purpose, plan again with replace", err)
+				return prepared{}, err
 			}
 		}
 		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, int64, error) {

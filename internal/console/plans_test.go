@@ -232,7 +232,7 @@ func TestPlans_PauseAndResume(t *testing.T) {
 	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `<form id="plan-resume"`)
 	shorter := url.Values{"kind": {"pause"}, "path": {"sweep"}, "for": {"1m"}, "reason": {"restart"}}
 	_, page = r.plan(shorter)
-	contains(t, page, `data-state="failed"`, "a pause that is on ends later: closes by sweep of all orders until 2", "&lt;b&gt;maintenance&lt;/b&gt;", "plan again with replace")
+	contains(t, page, `data-state="failed"`, "closes by sweep of all orders until 2", "&lt;b&gt;maintenance&lt;/b&gt;", "Replace in the console")
 	shorter.Set("replace", "1")
 	path, page = r.plan(shorter)
 	contains(t, page, `data-state="planned"`, `<dd id="ended"><p>the sweep, all orders, 2`)

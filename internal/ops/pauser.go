@@ -102,13 +102,13 @@ func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category s
 		pauses[i] = wire.Pause{Path: p, Until: now.Add(lasting), Reason: reason, CreatedAt: now, Replace: replace}
 	}
 	appended, err := c.WritePauses(ctx, pauses...)
-	if err == nil && !replace {
+	if err == nil {
 		on, err = c.Pauses(ctx)
 	}
-	if err != nil || replace {
-		return shortened, err
+	if err == nil {
+		_, err = wire.Shortened(on, paths, "", cmp.Or(appended, time.Now()).Add(lasting), replace)
 	}
-	return wire.Shortened(on, paths, "", cmp.Or(appended, time.Now()).Add(lasting), false)
+	return shortened, err
 }
 
 // aheadAtMost is by how much the clock of an operator who ends a pause may be ahead.

@@ -124,9 +124,6 @@ type ReplayResult struct {
 // ErrReplayRefused says that a replay has sent all records but those that its topic refuses.
 var ErrReplayRefused = errors.New("records are refused, and passed over")
 
-// maxRefusals bounds the refused records that a result lists: those of one screen.
-const maxRefusals = 20
-
 // handled returns how many records of the plan were handled.
 func (r *ReplayResult) handled() int64 { return int64(r.Sent + r.Skipped + r.Unselected + r.Refused) }
 
@@ -233,11 +230,10 @@ func (run *replayRun) sendChunk(ctx context.Context, chunk []wire.RawRecord) err
 	sending, cancel := context.WithTimeout(ctx, deadletters.SendTimeout)
 	defer cancel()
 	run.sender.AppendAll(sending, map[string][]wire.RawRecord{run.r.Into: again}, func(sent send.Result) {
-		for _, request := range sent.Acked {
-			run.r.Sent += len(request.Records)
-		}
+		n, _ := deadletters.Acked(sent)
+		run.r.Sent += n
 		for _, refused := range sent.Refused {
-			if run.r.Refused++; len(run.r.Refusals) < maxRefusals {
+			if run.r.Refused++; len(run.r.Refusals) < deadletters.MaxNamed {
 				at := deadletters.Position{Partition: run.claim.Partition, Offset: refused.Record.Offset}
 				run.r.Refusals = append(run.r.Refusals, deadletters.Refusal{At: at, Key: string(refused.Record.Key()), Why: refused.Err.Error()})
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// maxNamed bounds how many dead letters a plan or a result lists. All are counted.
-const maxNamed = 100
+// MaxNamed bounds how many dead letters, or records of a replay, a plan or a result lists. All are counted.
+const MaxNamed = 100
 
 // Options for a redrive or a discard of the dead letters of a filter.
 type Options struct {
@@ -58,7 +58,7 @@ func (p Plan) Doable() int { return p.Pending - p.Refused }
 // refuse adds a refusal.
 func (p *Plan) refuse(l Letter, why string) {
 	p.Refused++
-	if len(p.Refusals) < maxNamed {
+	if len(p.Refusals) < MaxNamed {
 		p.Refusals = append(p.Refusals, Refusal{l.At, l.Key, l.Cause, why})
 	}
 }

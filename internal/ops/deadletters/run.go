@@ -114,7 +114,7 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 				r.result.refuse(l, refusal)
 				continue
 			}
-			if topic == r.o.Rules.Events && len(r.result.Events) < maxNamed {
+			if topic == r.o.Rules.Events && len(r.result.Events) < MaxNamed {
 				r.result.Events = append(r.result.Events, eventID(m))
 			}
 			if r.sender == nil {
