@@ -48,7 +48,7 @@ func TestPauses_ACompensatorWithoutKafkaObeysTheKeptPause(t *testing.T) {
 		s, _ := restarted(log, keeper, 10*time.Minute)
 		pause := func(lasting time.Duration) {
 			t.Helper()
-			must.Get(ops.NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", lasting, "r", false))(t)
+			must.Get(ops.NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", lasting, "r", lasting == 0))(t)
 			time.Sleep(2 * time.Second)
 			on := must.Get(s.read(t.Context(), false))(t)
 			s.keep(t.Context(), on)

@@ -78,7 +78,7 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 		expect.That(t, paused(orderclose.PathPipeline) && !paused(orderclose.PathSweep), "without Kafka: want the long pause on, and the short one ended")
 		log.fails = false
 		time.Sleep(pauseRetry)
-		write(wire.Pause{Path: orderclose.PathPipeline, Until: time.Now(), CreatedAt: time.Now(), Reason: "resumed"})
+		write(wire.Pause{Path: orderclose.PathPipeline, Until: time.Now(), CreatedAt: time.Now(), Reason: "two"})
 		time.Sleep(2 * time.Second)
 		expect.That(t, !paused(orderclose.PathPipeline), "2 s after the resume: still paused")
 		reads := log.reads
