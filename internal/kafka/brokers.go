@@ -257,7 +257,7 @@ func (b *brokers) release(c *conn, sent int64, err error) {
 		}
 		of.idle = nil //mutant:idle-connection-deadlines
 		if hangs {
-			b.skip(of.address)
+			b.skip(of.address) //mutant:idle-connection-deadlines
 		}
 	}
 	b.mu.Unlock()

@@ -136,6 +136,23 @@ func TestCluster_AnAnswerThatComesLaterIsNotInVain(t *testing.T) {
 	}
 }
 
+// TestCluster_LearnsATopicThoughItsCallersGiveUp before the answer comes.
+func TestCluster_LearnsATopicThoughItsCallersGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		b.slow.Store(int64(3 * time.Second))
+		c := b.cluster(Options{})
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			c.Append(ctx, "t", 0, someRecords)
+			cancel()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		must.Get(c.Partitions(ctx, "t"))(t)
+	})
+}
+
 // TestIdempotent_AppendsToASlowBroker within the time that a Sender has for it, and knows the partitions.
 func TestIdempotent_AppendsToASlowBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -176,8 +193,20 @@ func TestRead_WaitsForASlowBroker(t *testing.T) {
 func TestConsume_GoesOnWithoutACoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(3, "t"), kfake.NumBrokers(1))
-		m := b.join("g", "")
-		m.after(t, 3)
+		c := b.cluster(Options{})
+		var serving atomic.Int32
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.Consume(ctx, "g", "t", func(ctx context.Context, _ wire.Claim) {
+				serving.Add(1)
+				defer serving.Add(-1)
+				<-ctx.Done()
+			})
+		}()
+		time.Sleep(10 * time.Second)
+		expect.Equal(t, serving.Load(), 3, "partitions that are served")
 		var away atomic.Bool
 		for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.Heartbeat, kmsg.JoinGroup, kmsg.OffsetCommit} {
 			b.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -198,14 +227,16 @@ func TestConsume_GoesOnWithoutACoordinator(t *testing.T) {
 		}
 		away.Store(true)
 		time.Sleep(time.Hour)
-		expect.Equal(t, len(m.claims), 0, "claims that began again in an hour without a coordinator")
+		expect.Equal(t, serving.Load(), 3, "partitions that are served after an hour without a coordinator")
 		away.Store(false)
 		time.Sleep(time.Minute)
+		expect.Equal(t, serving.Load(), 3, "partitions that are served with a coordinator again")
 		b.hung.Store(b.ListenAddrs()[0]) // it reaches nobody
 		time.Sleep(DefaultSessionTimeout + requestTimeout)
+		expect.Equal(t, serving.Load(), 0, "partitions that are served by a member that reaches nobody")
 		b.hung.Store("")
-		m.after(t, 3)
-		m.end(t)
+		stop()
+		<-ended
 	})
 }
 
