@@ -112,12 +112,9 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 	case orderclose.PaymentPending:
 		return paymentPending(r, at, jitter)
 	case orderclose.NotFound:
-		return failed(r, causeNotFound, "the store has no such order", jitter)
+		return failed(r, causeNotFound, o.Why().Error(), jitter)
 	case orderclose.Failed:
-		if o.Err != nil {
-			return failed(r, causeFailed, o.Err.Error(), jitter)
-		}
-		return failed(r, causeFailed, "closing the order failed", jitter)
+		return failed(r, causeFailed, o.Why().Error(), jitter)
 	}
 	return failed(r, causeFailed, fmt.Sprintf("the store returned the unknown verdict %q", o.Verdict), jitter)
 }

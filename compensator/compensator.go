@@ -194,11 +194,12 @@ type Compensator struct {
 	culprits          *bisect.Culprits
 	recorder          recorder
 
-	busy       sync.Mutex       // held while this process sweeps, taken with TryLock only; protects the fields below
-	from       orderclose.Order // the next sweep starts after this order; zero: at the beginning
-	lastFailed map[string]bool  // orders that failed in the last finished sweep
-	resting    resting          // only if Alone
-	paused     pauses           // that the last sweep met
+	busy       sync.Mutex                          // held while this process sweeps, taken with TryLock only; protects the fields below
+	from       orderclose.Order                    // the next sweep starts after this order; zero: at the beginning
+	lastFailed map[string]failing                  // orders that failed in the last finished sweep, or before and rest since
+	named      map[orderclose.FailureCause]failing // the failure that was logged last
+	resting    resting                             // only if Alone
+	paused     pauses                              // that the last sweep met
 }
 
 // New returns a Compensator, or an error if the options are invalid.
@@ -248,7 +249,7 @@ func New(o Options) (*Compensator, error) {
 		o: o, metrics: m, calls: calls, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
 		culprits: &bisect.Culprits{Limited: true, Logger: o.Logger},
-		recorder: recorder{history: o.History, logger: o.Logger}, resting: resting,
+		recorder: recorder{history: o.History, logger: o.Logger}, resting: resting, named: map[orderclose.FailureCause]failing{},
 	}, nil
 }
 

@@ -84,6 +84,7 @@ func TestHistory_HasTheReportOfEachSweep(t *testing.T) {
 		want := []wire.Sweep{{
 			StartedAt: began, Cutoff: began, TookMillis: r.TookMillis, Lock: "none", Holder: "shop/17", Why: wire.SweepOnce, PeriodMillis: 3_600_000,
 			Found: 25, Closed: 23, AlreadyPaid: 1, Failed: 1, Causes: map[string]int{"absent": 20, "unknown": 3}, OldestDue: oldest,
+			Failures: []wire.Failure{{OrderID: "o0007", Cause: "unexplained", Error: "no stock row", Times: 1, Since: began}},
 		}}
 		expect.Same(t, h.take(), want, "sweeps")
 		expect.That(t, r.TookMillis != 0, "the sweep took no time")

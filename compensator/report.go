@@ -2,13 +2,13 @@ package compensator
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -56,11 +56,9 @@ type Report struct {
 	Lost int `json:"lost,omitempty"`
 }
 
-// Failure is an order that the sweep could not close.
-type Failure struct {
-	OrderID string `json:"order_id"`
-	Error   string `json:"error"`
-}
+// Failure is an order that the sweep could not close: its id, its orderclose.FailureCause, the cause in a sentence, and how many sweeps
+// of this process in a row have failed to close it, since when.
+type Failure = wire.Failure
 
 // Took returns how long the sweep took.
 func (r Report) Took() time.Duration { return time.Duration(r.TookMillis) * time.Millisecond }
@@ -86,8 +84,8 @@ func (r Report) LogValue() slog.Value {
 	return slog.GroupValue(fields...)
 }
 
-// count adds one outcome to the report.
-func (r *Report) count(o orderclose.Outcome) {
+// count adds one outcome to the report. f is its failure, if it failed.
+func (r *Report) count(o orderclose.Outcome, f Failure) {
 	switch o.Verdict {
 	case orderclose.Closed:
 		r.Closed++
@@ -106,7 +104,7 @@ func (r *Report) count(o orderclose.Outcome) {
 	default:
 		r.Failed++
 		if len(r.Failures) < maxFailures {
-			r.Failures = append(r.Failures, Failure{o.OrderID, fmt.Sprintf("%s: %v", o.Verdict, o.Err)})
+			r.Failures = append(r.Failures, f)
 		}
 	}
 }

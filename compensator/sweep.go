@@ -56,7 +56,7 @@ type sweepRun struct {
 	locked        int                // how many of them were locked
 	lastCall      bool               // they are being asked for again
 	lastErr       error              // why the last order without a verdict has none
-	failed        map[string]bool    // orders that failed in this sweep
+	failed        map[string]failing // orders that failed in this sweep
 	paused        pauses             // that this sweep has met
 	again         bool               // it ends when it has met all pauses of the last sweep
 	asked         time.Time          // when the present pages are closed
@@ -72,7 +72,7 @@ func (c *Compensator) sweep(ctx context.Context, r *Report, again bool) error {
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace) //mutant:sweep-ignores-grace
 	c.resting.forget(now)
-	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}, paused: pauses{}, again: again}
+	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]failing{}, paused: pauses{}, again: again}
 	if c.o.Investigator != nil && !r.DryRun {
 		s.investigation, err = call(ctx, c.calls, "Investigator.Begin", c.o.Investigator.Begin)
 		if err != nil {
@@ -86,6 +86,11 @@ func (c *Compensator) sweep(ctx context.Context, r *Report, again bool) error {
 	}
 	if err != nil || r.DryRun {
 		return err
+	}
+	for id, f := range c.lastFailed {
+		if _, tried := s.failed[id]; !tried && now.Before(c.resting[id].until) {
+			s.failed[id] = f
+		}
 	}
 	c.lastFailed = s.failed
 	if err := c.o.SweepLog.SweepFinished(ctx, c.o.Name); err != nil || len(s.paused) == 0 {
@@ -175,7 +180,7 @@ func (s *sweepRun) retryUnresolved(ctx context.Context) error {
 			tries = 0
 		}
 	}
-	unknown := slices.IndexFunc(s.unresolved, func(o orderclose.Order) bool { return !s.lastFailed[o.ID] })
+	unknown := slices.IndexFunc(s.unresolved, func(o orderclose.Order) bool { return s.lastFailed[o.ID].verdict != orderclose.Failed })
 	if unknown >= 0 {
 		return fmt.Errorf("%d orders have no verdict, such as %q: %w", len(s.unresolved), s.unresolved[unknown].ID, s.lastErr)
 	}
@@ -290,11 +295,44 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 // tally counts one outcome.
 func (s *sweepRun) tally(o orderclose.Outcome) {
 	s.metrics.Verdict(o.Verdict)
-	s.r.count(o)
+	s.r.count(o, s.note(o))
 	s.resting.tried(o, s.r.StartedAt)
-	if o.Verdict == orderclose.Failed && len(s.failed) < maxRemembered {
-		s.failed[o.OrderID] = true
+}
+
+// failing is an order that sweeps could not close.
+type failing struct {
+	Failure
+	verdict orderclose.Verdict
+	logged  time.Time // by the database's clock
+}
+
+// renameAfter is the time after which a failure is logged again.
+const renameAfter = time.Hour
+
+// note remembers an order that could not be closed. It logs the first order of each cause: once, and again if what was found
+// differs, if that order fails no more, and after renameAfter. A pending payment is no failure.
+func (s *sweepRun) note(o orderclose.Outcome) Failure {
+	why := o.Why()
+	if why == nil || o.Verdict == orderclose.PaymentPending {
+		return Failure{}
 	}
+	if !slices.Contains(orderclose.FailureCauses(), why.Cause) { // a Store's own causes could be any number
+		why = &orderclose.CauseError{Cause: orderclose.Unexplained, What: why.Error(), Err: why.Err}
+	}
+	f := failing{Failure{o.OrderID, string(why.Cause), why.Error(), 1, s.r.StartedAt.UTC()}, o.Verdict, s.r.StartedAt}
+	if before, known := s.lastFailed[o.OrderID]; known {
+		f.Times, f.Since = before.Times+1, before.Since
+	}
+	if len(s.failed) < maxRemembered {
+		s.failed[o.OrderID] = f
+	}
+	named := s.named[why.Cause]
+	_, stays := s.lastFailed[named.OrderID]
+	if _, now := s.failed[named.OrderID]; !stays && !now || named.OrderID == o.OrderID && named.Error != f.Error || s.r.StartedAt.Sub(named.logged) >= renameAfter { //mutant:failure-named-always
+		s.named[why.Cause] = f
+		s.o.Logger.Warn("order not closed", "order", o.OrderID, "cause", f.Cause, "detail", why.What, "times", f.Times, "since", f.Since)
+	}
+	return f.Failure
 }
 
 // explain looks up why orders that were just closed had been missed.

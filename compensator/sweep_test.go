@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -22,9 +23,10 @@ type fakeStore struct {
 	mu     sync.Mutex
 	orders []orderclose.Order // unpaid
 	bad    map[string]bool
-	paid   map[string]bool // paid between the read of the page and the close
-	slow   time.Duration   // duration of each page
-	locked map[string]int  // how many closes find the order locked
+	causes map[string]error // why a close with an order fails
+	paid   map[string]bool  // paid between the read of the page and the close
+	slow   time.Duration    // duration of each page
+	locked map[string]int   // how many closes find the order locked
 	sweeps int
 }
 
@@ -70,6 +72,9 @@ func (s *fakeStore) CloseOrders(_ context.Context, path orderclose.Path, request
 	}
 	outcomes := make([]orderclose.Outcome, len(requests))
 	for i, r := range requests {
+		if err := s.causes[r.OrderID]; err != nil {
+			return nil, err
+		}
 		if s.bad[r.OrderID] {
 			return nil, errors.New("no stock row")
 		}
@@ -141,4 +146,56 @@ func TestSweep_ADryRunChangesNothing(t *testing.T) {
 func TestReport_TheLogCountsTheOrdersThatStayOpen(t *testing.T) {
 	got := (Report{Found: 3, PaymentPending: 2, Paused: 1}).LogValue().String()
 	expect.That(t, strings.Contains(got, "payment_pending=2 paused=1"), "%v", got)
+}
+
+// The first order of each cause is logged once, again if what was found differs, and again after an hour. The record of a sweep has
+// the orders that failed, how often, and since when.
+func TestSweep_NamesTheOrdersThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log, h := newStore(3), &strings.Builder{}, &fakeHistory{}
+		pen := &orderclose.CauseError{Cause: orderclose.StockRowMissing, What: `SKU "pen" has no row in table g`}
+		ink := &orderclose.CauseError{Cause: orderclose.StockRowMissing, What: `SKU "ink" has no row in table g`}
+		s.causes = map[string]error{"o0001": pen, "o0002": pen}
+		c := newCompensator(t, Options{Store: s, Grace: -1, History: h.history(), Logger: slog.New(slog.NewTextHandler(log, nil))})
+		began := time.Now().UTC()
+		sweep := func(times, lines int, says string) {
+			t.Helper()
+			log.Reset()
+			r := must.Get(c.Sweep(t.Context(), false))(t)
+			last := h.take()[0].Failures
+			expect.Same(t, last, r.Failures, "recorded failures")
+			f := r.Failures[0]
+			expect.That(t, f.Times == times && f.Cause == "stock_row_missing" && f.Since.Equal(began), "%+v, want %d times since %v", f, times, began)
+			got := log.String()
+			expect.That(t, strings.Count(got, "order not closed") == lines && strings.Contains(got, says), "%d lines and %q wanted: %s", lines, says, got)
+			time.Sleep(time.Minute)
+		}
+		sweep(1, 1, `order=o0001 cause=stock_row_missing detail="SKU \\"pen\\" has no row in table g" times=1`)
+		sweep(2, 0, "")
+		s.causes["o0001"] = ink
+		sweep(3, 1, `detail="SKU \\"ink\\" has no row in table g" times=3`)
+		sweep(4, 0, "")
+		time.Sleep(time.Hour)
+		sweep(5, 1, "times=5")
+		delete(s.causes, "o0001")
+		log.Reset()
+		must.Get(c.Sweep(t.Context(), false))(t) // the order that was named is closed
+		expect.That(t, !strings.Contains(log.String(), "order not closed"), "%s", log)
+		h.take()
+		sweep(7, 1, "order=o0002")
+	})
+}
+
+// A sweep alone leaves failed orders out for a while. They are not forgotten meanwhile, nor named again.
+func TestSweep_NamesARestingOrderOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := newStore(1), &strings.Builder{}
+		s.causes = map[string]error{"o0000": &orderclose.CauseError{Cause: orderclose.NoDueTime, What: "none"}}
+		c := newCompensator(t, Options{Store: s, Grace: -1, Alone: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		for range 60 {
+			must.Get(c.Sweep(t.Context(), false))(t)
+			time.Sleep(5 * time.Second)
+		}
+		expect.That(t, strings.Count(log.String(), "order not closed") == 1 && c.lastFailed["o0000"].Times > 3, "%+v, %s", c.lastFailed, log)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
@@ -63,6 +64,20 @@ func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compe
 	}
 	o.Progress = progress
 	return compensator.New(o)
+}
+
+// CloseOrder closes one order that is unpaid and due, by the configured method: a payment provider is asked first, and pauses of sweeps
+// apply. The errors are those of closer.Store.
+func (a *App) CloseOrder(ctx context.Context, id string) (orderclose.Outcome, error) {
+	method, err := a.closeMethodOnce()
+	if err != nil {
+		return orderclose.Outcome{}, err
+	}
+	out, err := method.store.CloseOrders(ctx, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: id}})
+	if err != nil {
+		return orderclose.Outcome{}, err
+	}
+	return out[0], nil
 }
 
 // sweepOptions returns the configured options of a compensator, and where it finds orders.

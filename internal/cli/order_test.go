@@ -77,6 +77,29 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	expect.That(t, codeOf(historyError(history, true)) == int(NotFound), "%+v", history)
 }
 
+// An order that cannot be closed is named with its cause, and with how often sweeps have failed if a sweep has told.
+func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	s := &session{Clients: clients.Clients{Store: r.shop()}, cfg: r.cfg}
+	due := time.Now().Add(-time.Minute)
+	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: "stuck", CreatedAt: due, Due: due}, []shopdb.Item{{SKU: "pen", Quantity: 2}}))
+	const cause = `stock_row_missing: SKU "pen" has no row in table stock`
+	look := func(told string) {
+		t.Helper()
+		now := s.pipeline().History(t.Context(), "stuck", 1000).Now.String()
+		expect.That(t, strings.HasSuffix(now, told+": "+cause+": orderclose runbook an-order-cannot-be-closed"), "%s", now)
+		overdue := s.questions(t.Context()).Facts(t.Context()).Overdue
+		expect.That(t, overdue.Err == nil && strings.Contains(overdue.Value.String(), cause), "%v, %v", overdue.Value, overdue.Err)
+	}
+	look("it cannot be closed")
+	s.Kafka = r.kafka
+	look("it cannot be closed")
+	m := must.Get(wire.Sweep{StartedAt: time.Now(), Failed: 1, Failures: []wire.Failure{{OrderID: "other"}, {OrderID: "stuck", Error: "locked: a row", Times: 5, Since: due}}}.Encode())(t)
+	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
+	look("sweeps have failed to close it 5 times since " + stamp(due.UTC().Truncate(time.Millisecond)))
+}
+
 func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 	r := newRig(t)
 	if _, stderr, code := r.cli("order", "a"); code != 6 {
@@ -153,7 +176,7 @@ func TestOrder_Table(t *testing.T) {
 		{Topic: "order-close-dead-letter", Kind: ops.KindDeadLetters, Looked: 2, Records: []ops.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}
-	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, topics, false), nil) })
+	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, topics, nil, false), nil) })
 }
 
 func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {

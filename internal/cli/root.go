@@ -18,6 +18,7 @@
 //	audit.go          audit: compares the database with Kafka
 //	shadow.go         shadow report: compares a shadow run with another job
 //	compensate.go     compensate: one sweep, or its preview
+//	close.go          close: one order whose stock can never come back
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume
 //	postpone.go       postpone: moves due times to later
@@ -134,7 +135,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	c.flags(root)
 	root.AddCommand(
 		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), group("shadow", "Compare a shadow run with the job that closes the orders today", newShadowReport(c)), newDoctor(c), newRunbook(c),
-		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
+		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
 		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)

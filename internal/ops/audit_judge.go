@@ -196,6 +196,9 @@ func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 	if r.Late > 0 {
 		s.LatePayments++
 	}
+	if slices.ContainsFunc(r.Ledger, func(l store.LedgerRow) bool { return l.Kind == "close" && l.Quantity == 0 }) {
+		s.LeftOut++
+	}
 	if r.LateOpen > 0 {
 		s.LateUnresolved++
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // History is what is known about an order.
@@ -20,6 +21,8 @@ type History struct {
 	Database *store.OrderHistory `json:"database"` // nil: the database was not asked
 	Topics   []HistoryTopic      `json:"topics"`   // the topics that were searched
 	Timeline []Event             `json:"timeline"`
+	// Failure is why the order cannot be closed; nil: that is not known.
+	Failure *wire.Failure `json:"failure,omitempty"`
 	// NotRead lists what could not be searched, with the reasons.
 	NotRead []string `json:"unseen"`
 
@@ -27,9 +30,9 @@ type History struct {
 }
 
 // NewHistory returns the history of an order. database is nil if the database was not asked, and
-// topics is empty if Kafka was not asked. pays says that the payment provider is asked before a close.
-func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, pays bool) History {
-	s := History{ID: id, At: at.UTC(), Database: database, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}, pays: pays}
+// topics is empty if Kafka was not asked. failure is nil if none is known. pays says that the payment provider is asked before a close.
+func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, failure *wire.Failure, pays bool) History {
+	s := History{ID: id, At: at.UTC(), Database: database, Failure: failure, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}, pays: pays}
 	for _, p := range topics {
 		if p.Problem != "" {
 			s.NotRead = append(s.NotRead, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
@@ -81,7 +84,11 @@ func (s History) now() Sentence {
 		if acked {
 			now = append(now, say("it has not closed the order, or in another database: orderclose runbook orders-are-overdue-in-the-database"))
 		}
-		switch {
+		switch f := s.Failure; {
+		case f != nil && f.Times > 0:
+			return append(now, say("sweeps have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed", f.Times, stamp(f.Since), f.Error))
+		case f != nil:
+			return append(now, say("it cannot be closed: %s: orderclose runbook an-order-cannot-be-closed", f.Error))
 		case s.pays:
 			return append(now, say("a sweep asks the payment provider, and closes it unless the provider says paid or has no answer; now: orderclose compensate --once"))
 		case o.Meaning != "":

@@ -47,7 +47,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 			{Offset: 5, Appended: after(6 * time.Minute), Settles: &wire.Resolution{Offset: 4, How: wire.Redriven}}}},
 		{Topic: "events", Kind: KindEvents, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
-	s := NewHistory("a", after(time.Hour), db, topics, false)
+	s := NewHistory("a", after(time.Hour), db, topics, nil, false)
 	var got []string
 	for _, e := range s.Timeline {
 		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What.String())
@@ -94,6 +94,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	dead := func(records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "dead", Kind: KindDeadLetters, Records: records}
 	}
+	failures := map[string]*wire.Failure{"fails": {Error: "locked: a row"}, "fails, mapped": {Error: "locked: a row", Times: 5, Since: made}}
 	for what, c := range map[string]struct {
 		db     *store.OrderHistory
 		topics []HistoryTopic
@@ -107,6 +108,8 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"never due":           {never, []HistoryTopic{bucket(0)}, true, "unpaid, and never closed: its due time means never; no record of it waits"},
 		"without a record":    {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
 		"overdue":             {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
+		"fails":               {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "no record of it waits; it cannot be closed: locked: a row: orderclose runbook an-order-cannot-be-closed"},
+		"fails, mapped":       {mapped, []HistoryTopic{bucket(0, gone)}, true, "sweeps have failed to close it 5 times since 2026-11-20T12:00:00.000Z: locked: a row: orderclose runbook an-order-cannot-be-closed"},
 		"acknowledged":        {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), {Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 7}, {Offset: 9}}}}, true, "no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 9; it has not closed the order, or in another database: orderclose runbook orders-are-overdue-in-the-database; the sweep closes it"},
 		"acknowledged, paid":  {order(store.Paid, -time.Minute), []HistoryTopic{{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}}}}, true, "paid"},
 		"dead":                {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
@@ -125,13 +128,13 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"no database":          {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
 		"neither":              {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
 	} {
-		s := NewHistory("a", made, c.db, c.topics, strings.HasPrefix(what, "pays"))
+		s := NewHistory("a", made, c.db, c.topics, failures[what], strings.HasPrefix(what, "pays"))
 		promises := strings.Contains(s.Now.String(), "in any case") && (strings.HasPrefix(what, "pays") || strings.HasPrefix(what, "pending"))
 		if s.Known() != c.known || !strings.Contains(s.Now.String(), c.want) || promises {
 			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
 		}
 	}
-	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}, false); len(s.NotRead) != 1 {
+	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}, nil, false); len(s.NotRead) != 1 {
 		t.Errorf("%+v", s)
 	}
 }

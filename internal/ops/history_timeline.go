@@ -93,6 +93,9 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 }
 
 func ledger(l store.LedgerRow) Phrase {
+	if l.Quantity == 0 {
+		return say("stock: %s did not come back (%s): %s", l.SKU, l.Kind, l.Reason)
+	}
 	if l.Kind == "ship" {
 		return say("stock: %d of %s left (%s)", l.Quantity, l.SKU, l.Kind)
 	}

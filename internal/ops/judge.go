@@ -190,6 +190,9 @@ func (j *judgement) waiting() {
 		}
 		p := j.add(OrdersOverdue, 0, detail)
 		p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)
+		if overdue.Failure != nil && severity == Today {
+			p.Runbook = failureRunbook
+		}
 	}
 	if n, first := j.Status.Value.firstProblem(); n > 0 {
 		j.add(TopicUnread, n, first)
@@ -225,6 +228,9 @@ func (j *judgement) payments() {
 	}
 }
 
+// failureRunbook is the section of the runbook on orders that cannot be closed.
+const failureRunbook = "an-order-cannot-be-closed"
+
 // sweeps judges the last sweep.
 func (j *judgement) sweeps() {
 	if len(j.Sweeps.Value.Sweeps) == 0 {
@@ -235,7 +241,10 @@ func (j *judgement) sweeps() {
 	if last.Error != "" || last.Failed > 0 {
 		p := j.add(SweepFailed, last.Failed, last.Error)
 		if last.Error == "" {
-			p.Severity = Today // single orders, which the next sweep tries again
+			p.Severity, p.Runbook = Today, failureRunbook // single orders, which the next sweep tries again
+			if len(last.Failures) > 0 {
+				p.Detail = last.Failures[0].String()
+			}
 		}
 		for _, s := range j.Sweeps.Value.Sweeps {
 			if s.Error == "" && s.Failed == 0 {

@@ -42,6 +42,9 @@ type OverdueOrders struct {
 	Example string `json:"example,omitempty"`
 	// Where says in words where the record of Example is; "" if that is not known.
 	Where string `json:"where,omitempty"`
+	// Failure is why the oldest order cannot be closed; nil: that is not known.
+	Failure *wire.Failure `json:"failure,omitempty"`
+	oldest  string        // the id of that order
 }
 
 // OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
@@ -73,6 +76,38 @@ func (p Pipeline) countOverdue(ctx context.Context) (OverdueOrders, orderclose.O
 	return o, example, nil
 }
 
+// failure returns why an order stays open: what a close meets now, and since when sweeps have failed to close it, by the record of the
+// last one. It returns nil if the order is not overdue, or no cause is known. With try it may close the order and roll back: see store.WhyOpen.
+func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *wire.Failure) {
+	if p.reachKafka(ctx) == nil {
+		state, _ := p.Control.Read(ctx, time.Now()) // what it has read
+		for _, s := range state.Sweeps {
+			for _, of := range s.Failures {
+				if of.OrderID == order.OrderID {
+					f = &of
+				}
+			}
+			if f != nil || s.Error == "" {
+				break
+			}
+		}
+	}
+	if !p.ClosesInDatabase() {
+		return f
+	}
+	why, err := p.Store.WhyOpen(ctx, order, try)
+	switch {
+	case why != nil && f == nil:
+		f = &wire.Failure{OrderID: order.OrderID}
+		fallthrough
+	case why != nil:
+		f.Cause, f.Error = string(why.Cause), why.Error()
+	case err == nil && try:
+		return nil
+	}
+	return f
+}
+
 // Limits of the search for the record of one overdue order. An open console repeats the search each 5 s.
 const (
 	exampleRecords = 20_000
@@ -89,9 +124,12 @@ var exampleTexts = map[compensator.Cause]string{
 	compensator.Acknowledged: "a member of the closers' group has acknowledged the record %s without closing the order",
 }
 
-// overdueExplained is OverdueOrders, with Where if many orders are overdue.
+// overdueExplained is OverdueOrders, with Failure, and with Where if many orders are overdue.
 func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
 	o, example, err := p.countOverdue(ctx)
+	if err == nil && o.Orders > 0 {
+		o.Failure = p.failure(ctx, orderclose.CloseRequest{OrderID: o.oldest, Due: o.Oldest}, false)
+	}
 	if err != nil || p.Kafka == nil || o.Severity(0) != Urgent {
 		return o, err
 	}
@@ -133,7 +171,7 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 			example = order
 		}
 		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
-			o.Oldest = order.Due
+			o.Oldest, o.oldest = order.Due, order.ID
 		}
 	}
 	o.Example = example.ID
@@ -224,6 +262,9 @@ func (o OverdueOrders) String() string {
 			text += fmt.Sprintf(", %d %s", o.Categories[c], c)
 		}
 		text += ")"
+	}
+	if o.Failure != nil {
+		text += "; " + o.Failure.String()
 	}
 	if o.Paused > 0 {
 		text += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)

@@ -109,7 +109,7 @@ func RunbookSections() (all []string) {
 			all = append(all, k.runbook)
 		}
 	}
-	return append(all, Behind{}.runbook(), Behind{Topic: TopicStatus{close: true}}.runbook())
+	return append(all, failureRunbook, Behind{}.runbook(), Behind{Topic: TopicStatus{close: true}}.runbook())
 }
 
 // Problem is one thing that is wrong.

@@ -46,6 +46,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	waiting := func(orders int64, since time.Duration) OverdueOrders {
 		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
+	stuck := waiting(1, 11*time.Minute)
+	stuck.Failure = &wire.Failure{OrderID: "2", Error: "locked: a row"}
 	frozen := func(topic string) Status {
 		held := PartitionStatus{Partition: 3, Overdue: 12, Head: &Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
 		return Status{Processes: []Process{{Process: wire.Process{Name: "x@h:1"}, State: Frozen}, {State: Present}},
@@ -109,7 +111,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow, []ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Pauses: Answer[[]wire.Pause]{Err: errors.New("no table")}, Status: knownAs(Status{Topics: []TopicStatus{{close: true, shadow: true}}})}, LookToday, []ProblemKind{OrdersOverdue}, "late by the job that closes the orders today", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Letters: knownAs(deadletters.Counts{"failed": 1})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
-		{Facts{Sweeps: swept(wire.Sweep{Failed: 1})}, LookToday, []ProblemKind{SweepFailed}, "", "no-sweep-has-finished"},
+		{Facts{Overdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row", "an-order-cannot-be-closed"},
+		{Facts{Sweeps: swept(wire.Sweep{Failed: 1, Failures: []wire.Failure{{OrderID: "2", Error: "locked: a row", Times: 5, Since: now}}})}, LookToday, []ProblemKind{SweepFailed},
+			"order 2 has failed 5 times since 2026-11-20T12:00:00Z: locked: a row", "an-order-cannot-be-closed"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 		{Facts{Pauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
 		{Facts{Pauses: Answer[[]wire.Pause]{Err: errors.New("no table")}}, Unknown, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},

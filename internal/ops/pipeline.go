@@ -121,6 +121,10 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			search.Since = row.Order.CreatedAt
 		}
 	}
+	var failure *wire.Failure
+	if database != nil && database.Order != nil && unpaid(database.Order) && !database.Order.Due.After(database.At) {
+		failure = p.failure(ctx, orderclose.CloseRequest{OrderID: id, CreatedAt: search.Since, Due: database.Order.Due}, true)
+	}
 	var topics []HistoryTopic
 	if p.Kafka != nil {
 		if err := p.Kafka.Ping(ctx); err != nil {
@@ -133,7 +137,7 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			topics = SearchTopics(ctx, p.Kafka, all, id, search)
 		}
 	}
-	h := NewHistory(id, time.Now(), database, topics, p.Config.Closer.AsksPayment())
+	h := NewHistory(id, time.Now(), database, topics, failure, p.Config.Closer.AsksPayment())
 	h.NotRead = append(notRead, h.NotRead...)
 	plain := strings.TrimLeft(id, "0")
 	if !h.Known() && plain != id && plain != "" && p.Config.Orders != nil && p.Config.Orders.ID.Type == mapping.Integer {

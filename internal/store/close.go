@@ -51,6 +51,9 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 	began := time.Now()
 	c, err := s.closeUnlocked(ctx, path, reqs)
 	if err != nil {
+		if ids, _ := s.distinct(reqs); len(ids) == 1 {
+			err = s.withCause(ctx, reqs[0], err) //mutant:failure-without-cause
+		}
 		if s.q.months != nil {
 			s.q.months.forget() // a table may have been dropped
 		}
@@ -138,9 +141,6 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 		}
 		return err
 	})
-	if err != nil && s.dialect.Fault(err) == FaultDuplicate {
-		err = c.explainDuplicate(ctx, err)
-	}
 	switch {
 	case errors.Is(err, errCommitLost):
 		s.inDoubt.add(c.txID, c.all)

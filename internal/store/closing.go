@@ -3,7 +3,6 @@ package store
 import (
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,7 +16,7 @@ import (
 )
 
 // errNoDue says that an order cannot be closed because its due time is 0 or the zero date.
-var errNoDue = errors.New("the order has no due time in the database: write a due time, and publish the order again")
+var errNoDue = because(orderclose.NoDueTime, nil, "the order has no due time in the database: write a due time, and publish the order again")
 
 // closing is one transaction of CloseOrders. Its goroutine owns it.
 type closing struct {
@@ -283,7 +282,7 @@ func (s *Store) changeStatus(tx *gorm.DB, t *table, query string, args, ids []an
 		}
 	}
 	if has != len(ids) {
-		return fmt.Errorf("%d of %d orders do not have the status %v after it was written: a trigger of table %s has set another one; let the trigger raise an error, or let the shop change the order before",
+		return because(orderclose.RefusedByTrigger, nil, "%d of %d orders do not have the status %v after it was written: a trigger of table %s has set another one; let the trigger raise an error, or let the shop change the order before",
 			len(ids)-has, len(ids), to, t.name)
 	}
 	return nil
@@ -365,7 +364,7 @@ func (c *closing) outcome(id string) orderclose.Outcome {
 	case c.contended[id]:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.now, Err: errRowLocked}
 	case !ok:
-		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now, Err: orderclose.ValidateID(id)} // a sweep may find such ids
+		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now, Err: notFound(id)}
 	}
 	o := orderclose.Outcome{OrderID: id, Verdict: row.verdict, Due: row.due, At: c.now}
 	if !row.at.IsZero() {

@@ -60,6 +60,7 @@ var serverErrors = []struct {
 	{FaultUnavailable, "1049 1054 1146 1176 1356 1449 3D 3F 42"},     // the schema does not match the mapping
 	{FaultUnavailable, "1194 1195 1932 XX"},                          // a table is damaged, or missing in the engine
 	{FaultUnavailable, "1180 40003"},                                 // error during COMMIT; nobody knows whether it was done
+	{FaultUnavailable, "1665"},                                       // the binary log cannot take the write: see binlogCodes
 	{FaultUnavailable, "0A 26"},                                      // a prepared statement is unknown, or its table has changed
 	{FaultUnavailable, "55 F0"},                                      // the server is not in the state for it, or badly configured
 }
@@ -83,6 +84,7 @@ const (
 	charsetCodes  = "1267 1270 1271"                                        // the charset of a column does not have a text
 	thereCodes    = "1060 1061"                                             // the column or index to add is there
 	deniedCodes   = "1142 1143 42501"                                       // a privilege is missing
+	binlogCodes   = "1665"                                                  // binlog_format is STATEMENT, which takes no write of READ COMMITTED
 )
 
 // raisableCodes are codes and classes of FaultUnavailable that a trigger may raise for one order: a privilege, a table, a column or a
@@ -232,6 +234,10 @@ func unavailable(ctx context.Context, err error) error {
 	}
 	if Denied(err) {
 		return fmt.Errorf("%w: %w; grant it to the database's user: docs/security.md lists what each part needs", orderclose.ErrUnavailable, err)
+	}
+	if hasCode(err, binlogCodes) {
+		return fmt.Errorf("%w: binlog_format of the server is STATEMENT, and no close can be written: set it to ROW or MIXED in the server's configuration and with "+
+			"SET GLOBAL binlog_format = 'ROW', and start orderclose again, since open sessions keep the old value: %w", orderclose.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
 }

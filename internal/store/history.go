@@ -75,6 +75,7 @@ type LedgerRow struct {
 	Kind     string    `json:"kind"`
 	Quantity int64     `json:"quantity"`
 	At       time.Time `json:"at"`
+	Reason   string    `json:"reason,omitempty"` // why the stock did not come back; then Quantity is 0
 }
 
 // PendingRow is a row of an outbox.
@@ -217,10 +218,10 @@ func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow))
 // eachLedgerRow calls each for the ledger rows of orders, with the order's id. Those of one order are
 // sorted by SKU and kind.
 func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow)) error {
-	return wrap(eachRow(tx, "SELECT order_id, sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id IN ? ORDER BY order_id, sku_id, kind", []any{ids}, func(rows *sql.Rows) error {
+	return wrap(eachRow(tx, "SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ? ORDER BY order_id, sku_id, kind", []any{ids}, func(rows *sql.Rows) error {
 		var id string
 		var l LedgerRow
-		err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At))
+		err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At), &l.Reason)
 		each(id, l)
 		return err
 	}), "ledger")

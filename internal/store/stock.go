@@ -38,7 +38,8 @@ type line struct {
 func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time, moved moves) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
 	if t.lines == "" {
-		return released, nil
+		_, err := s.leaveOut(tx, nil, now)
+		return released, err
 	}
 	for part := range slices.Chunk(orders, maxIn) {
 		all, unreadable, err := s.holdLines(tx, t, part)
@@ -49,14 +50,19 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			if err == nil {
 				all[i], err = s.ownLines(tx, t, part, all[i])
 			}
+		}
+		if err == nil {
+			all[0], err = s.leaveOut(tx, all[0], now)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read lines: %w", err)
+		}
+		for i := range all {
 			for _, l := range all[i] {
 				s.add(moved, i, l)
 			}
 		}
 		lines := all[0]
-		if err != nil {
-			return nil, fmt.Errorf("read lines: %w", err)
-		}
 		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)", rows: len(lines)}
 		at := s.dialect.time(now)
 		for _, l := range lines {
@@ -64,7 +70,7 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			case l.quantity == 0: // a gift, or a line that was removed: the order holds nothing
 				continue
 			case l.quantity < 0:
-				return nil, fmt.Errorf("order %q holds %d of SKU %q: fix its lines", l.order, l.quantity, l.sku)
+				return nil, negative(l)
 			}
 			in.row(l.order, l.sku, k, l.quantity, at)
 			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
@@ -136,7 +142,7 @@ func (s *Store) ownLines(tx *gorm.DB, t *table, orders []string, lines []line) (
 		}
 		lines[i].order = cmp.Or(owners[exact(l.order)], owners[folded(l.order)])
 		if lines[i].order == "" {
-			return nil, fmt.Errorf("the lines of order %q belong to no order: write ids the same way in both tables", l.order)
+			return nil, because(orderclose.LinesWrong, nil, "the lines of order %q belong to no order: write ids the same way in both tables", l.order)
 		}
 	}
 	return sumLines(lines), nil
@@ -212,8 +218,7 @@ func (s *Store) moveStock(tx *gorm.DB, moved moves, now time.Time, spelt []map[s
 				}
 			}
 			if err != nil {
-				return fmt.Errorf("release the stock of SKUs %q to %q in table %s: a SKU is missing from the stock, or less is reserved than ordered, or available is NULL: %w",
-					part[0], part[len(part)-1], stock.Table, err)
+				return fmt.Errorf("release the stock of %d SKUs from %q in table %s: %w", len(part), part[0], stock.Table, err)
 			}
 		}
 	}

@@ -52,23 +52,27 @@ func (s *Store) TryClose(ctx context.Context) (Trial, error) {
 	if err != nil || len(orders) == 0 {
 		return Trial{}, err
 	}
-	var t *trial
+	t, err := s.tryOrders(ctx, orders)
+	if err != nil {
+		return Trial{}, s.trialError(ctx, t, err)
+	}
+	return t.Trial, nil
+}
+
+// tryOrders tries orders until one is closed. The trial is that of the last order.
+func (s *Store) tryOrders(ctx context.Context, orders []orderclose.Order) (t *trial, err error) {
 	err = s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) error {
 		defer s.discard(conn)
 		ctx, cancel := context.WithTimeout(ctx, trialWithin)
 		defer cancel()
 		for _, o := range orders {
-			var err error
 			if t, err = s.try(ctx, conn, o); err != nil || t.done {
 				return err
 			}
 		}
 		return fmt.Errorf("%w: other transactions lock each unpaid order that was looked at; try again", ErrNoTrial)
 	})
-	if err != nil {
-		return Trial{}, s.trialError(ctx, t, err)
-	}
-	return t.Trial, nil
+	return t, err
 }
 
 // ordersToTry returns unpaid orders: some that are not due yet, since nobody else closes those, then others.
@@ -256,11 +260,10 @@ func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
 		return fmt.Errorf("%w: this user may not close orders: %w", ErrNoTrial, err)
 	case s.dialect.Fault(err) == FaultRetry:
 		return fmt.Errorf("%w: another transaction locks a row that the close of order %q needs; try again: %w", ErrNoTrial, t.OrderID, err)
-	case t == nil || t.closing == nil || !answered && s.dialect.Fault(err) == FaultUnavailable:
+	case t == nil || t.closing == nil || hasCode(err, binlogCodes) || !answered && s.dialect.Fault(err) == FaultUnavailable:
 		return s.failed(ctx, err, "try a close")
-	case s.dialect.Fault(err) == FaultDuplicate:
-		err = t.closing.explainDuplicate(ctx, err)
 	}
+	err = s.withCause(ctx, orderclose.CloseRequest{OrderID: t.OrderID}, err)
 	p := mapping.Problem{Path: cmp.Or(t.closing.step, "table"), What: fmt.Sprintf("closing order %q fails: %v", t.OrderID, err), Fix: "correct the mapping, or the data of the order; nothing was changed"}
 	for _, a := range s.q.m.Set {
 		if p.Path == "status" && strings.Contains(err.Error(), a.Column) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -29,10 +30,31 @@ type Sweep struct {
 	PaymentPending int `json:"payment_pending"`
 	Failed         int `json:"failed"`
 
-	Causes    map[string]int `json:"causes,omitempty"` // closed orders by why the pipeline had missed them
+	Causes    map[string]int `json:"causes,omitempty"`   // closed orders by why the pipeline had missed them
+	Failures  []Failure      `json:"failures,omitempty"` // the first MaxFailures of Failed
 	OldestDue time.Time      `json:"oldest_due,omitzero"`
 	Lost      int            `json:"lost,omitempty"`  // notices of lost records that started the sweep
 	Error     string         `json:"error,omitempty"` // why the sweep ended early; empty: it finished
+}
+
+// MaxFailures limits the failed orders in the record of a sweep: readers keep the records of a week in memory.
+const MaxFailures = 20
+
+// Failure is an order that a sweep could not close.
+type Failure struct {
+	OrderID string    `json:"order_id"`
+	Cause   string    `json:"cause"`          // an orderclose.FailureCause
+	Error   string    `json:"error"`          // the cause and what was found, in one sentence
+	Times   int       `json:"times"`          // how many sweeps of the process in a row have failed to close it
+	Since   time.Time `json:"since,omitzero"` // the first of them, by the database's clock
+}
+
+// String says since when an order fails, and why.
+func (f Failure) String() string {
+	if f.Times == 0 { // no sweep has told
+		return fmt.Sprintf("order %s cannot be closed: %s", f.OrderID, f.Error)
+	}
+	return fmt.Sprintf("order %s has failed %d times since %s: %s", f.OrderID, f.Times, f.Since.UTC().Format(time.RFC3339), f.Error)
 }
 
 // SweepReason is why a sweep was started.
@@ -55,6 +77,10 @@ const maxSweepText = 500
 // time whose year JSON cannot express.
 func (s Sweep) Encode() (Message, error) {
 	s.Holder, s.Error = truncate(s.Holder, maxSweepText), truncate(s.Error, maxSweepText)
+	s.Failures = slices.Clone(s.Failures[:min(len(s.Failures), MaxFailures)])
+	for i := range s.Failures {
+		s.Failures[i].Error = truncate(s.Failures[i].Error, maxSweepText)
+	}
 	if _, err := rfc3339(s.OldestDue); err != nil {
 		s.OldestDue = time.Time{}
 	}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 			StartedAt: at, Cutoff: at.Add(-time.Minute), TookMillis: 420, Lock: "held", Holder: "shop-1/17", Why: SweepLosses, PeriodMillis: 60_000,
 			Found: 45, Closed: 1, AlreadyPaid: 2, AlreadyClosed: 3, NotDue: 4, Excluded: 5, Paused: 6, PaymentPending: 7, Failed: 8,
 			Causes: map[string]int{"absent": 1}, OldestDue: at.Add(-time.Hour), Lost: 9, Error: "the lock was lost",
+			Failures: []Failure{{"o-1", "locked", "locked: a row", 3, at}},
 		},
 		"one that found nothing":          {StartedAt: at, Cutoff: at.Add(-time.Minute), Lock: "none", Holder: "shop-1/17", Why: SweepPeriod},
 		"one that could not read a clock": {StartedAt: at, Lock: "none", Holder: "shop-1/17", Why: SweepOnce, Error: "read the database clock: refused"},
@@ -35,8 +37,9 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 // A sweep that failed with a long error, or that found an order with a nonsensical due time, is
 // recorded too.
 func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
-	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20), OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)}.Encode()
-	must.That(t, err == nil && len(m.Value) <= 2000, "%d bytes, %v", len(m.Value), err)
+	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20), OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+		Failures: slices.Repeat([]Failure{{Error: strings.Repeat("x", 1000)}}, 100)}.Encode()
+	must.That(t, err == nil && len(m.Value) <= 2000+MaxFailures*600, "%d bytes, %v", len(m.Value), err)
 	if s, err := DecodeSweep(m.Value); err != nil || !strings.HasPrefix(s.Error, "ää") || strings.Contains(s.Error, "\ufffd") || !s.OldestDue.IsZero() {
 		t.Errorf("%+v, %v", s, err)
 	}

@@ -9,6 +9,8 @@ var compensatorMutants = []mutant{
 		"pipeline", "TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing", "late payments of [], want"},
 	{"recheck-gap-skipped", "closed orders are not asked about if no compensator ran at their time",
 		changes{{"from.IsZero()", "from.Before(to.Add(-time.Hour))"}}, "compensator", "TestRecheck_CatchesUpWhatWasMissed", "times about"},
+	{"failure-named-always", "each sweep logs the orders that it cannot close", changes{{"s.r.StartedAt.Sub(named.logged) >= renameAfter", "true"}},
+		"compensator", "TestSweep_NamesTheOrdersThatFail", "0 lines"},
 	{"lock-not-extended", "a lock is not extended", changes{{"o.Extend", "1000 * o.Expiry"}},
 		"compensator", "TestLock_IsHeldWhileTheWorkRuns", "two have it"},
 	{"counter-keeps-lock", "a process that cannot count overdue orders keeps others from counting", changes{{"err != nil || ", ""}},

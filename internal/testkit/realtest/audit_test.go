@@ -73,7 +73,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 		"replayed-1": "DELETE FROM receipts WHERE order_id = ?",
 		"replayed-2": "DELETE FROM stock_ledger WHERE order_id = ?",
 		"replayed-3": "UPDATE stock_ledger SET quantity = 5 WHERE order_id = ?",
-		"replayed-4": "INSERT INTO stock_ledger SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = ?",
+		"replayed-4": "INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = ?",
 		"replayed-5": "UPDATE orders SET status = 1 WHERE id = ?",
 		"replayed-6": "UPDATE orders SET status = 3 WHERE id = ?",
 		"replayed-7": "UPDATE receipts SET closed_at = due - INTERVAL 1 MINUTE WHERE order_id = ?",

@@ -54,7 +54,7 @@ func stockReleasedBefore(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
-	s.exec("INSERT INTO stock_ledger VALUES ('a', 'ink', 'close', 2, ?)", s.time(s.now()))
+	s.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES ('a', 'ink', 'close', 2, ?)", s.time(s.now()))
 	s.failing("a", "b")
 }
 

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,8 @@ var stockPromises = []promise[shop]{
 	{name: "StockIsRightAfterEverything", test: stockIsRight},
 	{name: "StockCheckFindsEveryMistake", test: stockCheckSees},
 	{name: "StockCheckReadsManyPages", test: stockCheckPages},
+	{name: "AFailedCloseNamesOneCause", test: failureNamed},
+	{name: "AnOrderClosesWithoutStockThatCannotComeBack", test: withoutStock},
 }
 
 // checkStock returns the findings as text.
@@ -67,7 +71,7 @@ func stockCheckSees(t *testing.T, s *shop) {
 		{"UPDATE stock SET reserved = reserved + 1 WHERE sku_id = 'nib'", "UPDATE stock SET reserved = reserved - 1 WHERE sku_id = 'nib'", []string{"reserved  nib"}},
 		{"UPDATE orders SET status = 0 WHERE id = 'closed'", "UPDATE orders SET status = 2 WHERE id = 'closed'",
 			[]string{"ledger closed ink", "ledger closed nib", "receipt closed ", "reserved  ink", "reserved  nib"}},
-		{"INSERT INTO stock_ledger SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = 'closed' AND sku_id = 'ink'",
+		{"INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = 'closed' AND sku_id = 'ink'",
 			"DELETE FROM stock_ledger WHERE order_id = 'closed' AND kind = 'cancel'", []string{"twice closed ink"}},
 		{"UPDATE stock_ledger SET quantity = 4 WHERE order_id = 'cancelled' AND sku_id = 'ink'",
 			"UPDATE stock_ledger SET quantity = 5 WHERE order_id = 'cancelled' AND sku_id = 'ink'", []string{"ledger cancelled ink"}},
@@ -108,4 +112,71 @@ func stockCheckPages(t *testing.T, s *shop) {
 	s.must(err)
 	want(t, "report", report, store.StockReport{SKUs: 1, Orders: n, Findings: []store.StockFinding{}})
 	want(t, "orders reported as progress", seen, n)
+}
+
+// failureNamed plays two causes. The others are those of a shop's own tables.
+func failureNamed(t *testing.T, s *shop) {
+	s.migrated("ink", "pen")
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "pen", Quantity: 1})
+	for _, c := range []struct{ query, says string }{
+		{"DELETE FROM stock WHERE sku_id = 'pen'", `stock_row_missing: SKU "pen" has no row in table stock`},
+		{"DELETE FROM order_items WHERE sku_id = 'pen'", ""},
+		{"UPDATE stock SET reserved = 1 WHERE sku_id = 'ink'", `reserved_too_low: reserved of SKU "ink" in table stock is 1, and the order holds 2`},
+	} {
+		if s.exec(c.query); c.says == "" {
+			continue
+		}
+		_, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests("a", "a"))
+		why, _ := errors.AsType[*orderclose.CauseError](err)
+		look, lookErr := s.WhyOpen(s.Context(), orderclose.CloseRequest{OrderID: "a"}, false)
+		s.must(lookErr)
+		if why == nil || why.Error() != c.says || look == nil || look.Error() != c.says {
+			t.Errorf("%s: the close says %v and the look %v, want %s", c.query, err, look, c.says)
+		}
+	}
+}
+
+// withoutStock closes an order whose product was deleted, once, and leaves out no other stock.
+func withoutStock(t *testing.T, s *shop) {
+	s.migrated("ink", "pen")
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "pen", Quantity: 3})
+	without := func(says string, skus ...string) {
+		t.Helper()
+		ctx := store.WithoutStock(s.Context(), store.Without{SKUs: skus, Reason: "product deleted"})
+		out, err := s.CloseOrders(ctx, orderclose.PathSweep, requests("a"))
+		if got := fmt.Sprint(verdicts(out), err); !strings.Contains(got, says) {
+			t.Errorf("%s, want %s", got, says)
+		}
+	}
+	without(`SKU "pen" has a row in table stock`, "pen")
+	s.exec("UPDATE stock SET reserved = 0 WHERE sku_id = 'pen'") // which a person can correct
+	without(`SKU "pen" has a row in table stock`, "pen")
+	s.exec("DELETE FROM stock WHERE sku_id = 'pen'")
+	without(`the order has 1 of the SKUs ["pen" "nib"]`, "pen", "nib")
+	without(`SKU "ink" has a row in table stock`, "pen", "ink")
+	s.exec("UPDATE orders SET status = 1")
+	without("already_paid", "pen")
+	s.exec("UPDATE orders SET status = 0, expire_at = ?", s.time(s.now().Add(time.Hour)))
+	without("not_due", "pen")
+	s.exec("UPDATE orders SET expire_at = ?", s.time(s.now().Add(-time.Minute)))
+	without("a closed", "pen")
+	history, err := s.OrderHistory(s.Context(), "a")
+	s.must(err)
+	var ledger []string
+	for _, l := range history.Ledger {
+		ledger = append(ledger, fmt.Sprint(l.SKU, " ", l.Kind, " ", l.Quantity, " ", l.Reason))
+	}
+	slices.Sort(ledger)
+	want(t, "ledger", ledger, []string{"ink close 2 ", "pen close 0 product deleted"})
+	want(t, "ink in stock", s.count("SELECT available FROM stock WHERE sku_id = 'ink'"), 1000)
+	want(t, "events with the pen", s.count("SELECT COUNT(*) FROM outbox_events WHERE payload LIKE '%pen%'"), 0)
+	_, found := s.checkStock()
+	want(t, "findings", found, nil)
+	s.must(s.PutStock(s.Context(), "pen", 7)) // the product is back, and the order is opened again
+	s.exec("UPDATE orders SET status = 0")
+	_, err = s.CloseOrders(s.Context(), orderclose.PathSweep, requests("a"))
+	if err == nil || !strings.Contains(err.Error(), "closed_before: order \"a\" has a receipt") {
+		t.Errorf("a second close: %v", err)
+	}
+	want(t, "pens in stock", s.count("SELECT available FROM stock WHERE sku_id = 'pen'"), 7)
 }

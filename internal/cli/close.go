@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// maxReason is the length of the column reason of the table stock_ledger, in characters.
+const maxReason = 255
+
+func newClose(c *common) *cobra.Command {
+	var without store.Without
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "close ORDER --without-stock SKU [--without-stock SKU]... --reason TEXT [--yes]",
+		Short: "Close an order whose stock can never come back",
+		Long: `Close an unpaid order that is due, without the stock of SKUs that have no row in the
+table of stock any more, such as those of a deleted product. The rest of its stock comes back.
+The ledger gets a row with the quantity 0 and the reason for each of the SKUs, so the stock is
+not released later either. orderclose audit counts the order, and orderclose order shows it.
+
+Without --yes it shows why the order is open, and changes nothing. Exits 5 if the order is not
+closed: it is paid, not due or paused, the payment provider has no answer, a SKU is not in the
+order or has a row in the table of stock, or the mapping has not one table of stock.`,
+		Example: "  orderclose close order-17 --without-stock 4711 --reason 'product deleted' --yes",
+		Args:    oneArg("the order's id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := orderclose.ValidateID(args[0])
+			if reason := strings.TrimSpace(without.Reason); len(without.SKUs) == 0 || reason == "" || utf8.RuneCountInString(reason) > maxReason {
+				err = errors.Join(err, fmt.Errorf("name the SKUs with --without-stock, and say why with --reason, in at most %d characters", maxReason))
+			}
+			if err != nil {
+				return Exit(Usage, err)
+			}
+			return c.closeWithout(cmd.Context(), args[0], without, yes)
+		},
+	}
+	cmd.Flags().StringArrayVar(&without.SKUs, "without-stock", nil, "a SKU of the order whose stock does not come back; may be repeated")
+	cmd.Flags().StringVar(&without.Reason, "reason", "", "why, for the ledger and the audit log")
+	cmd.Flags().BoolVar(&yes, "yes", false, "close the order")
+	return cmd
+}
+
+func (c *common) closeWithout(ctx context.Context, id string, without store.Without, yes bool) error {
+	s, err := c.openFor(sweepVariables, config.EnvRedis, config.EnvBrokers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c.attachKafka(s)
+	if !s.pipeline().ClosesInDatabase() {
+		return Exit(Refused, errors.New("a service closes the orders: end the order there"))
+	}
+	if !yes {
+		why, err := s.Store.WhyOpen(ctx, orderclose.CloseRequest{OrderID: id}, false)
+		text := "its rows do not show why it is open"
+		if why != nil {
+			text = why.Error()
+		}
+		fmt.Fprintf(c.env.Stdout, "order %s: %s; nothing was changed, --yes closes it without the stock of %q\n", id, oneLine(text, 400), without.SKUs)
+		return err
+	}
+	a, err := pipeline.New(s.options())
+	if err == nil {
+		err = findings(a.CheckDatabase(ctx))
+	}
+	if err != nil {
+		return err
+	}
+	o, err := a.CloseOrder(store.WithoutStock(ctx, without), id)
+	switch {
+	case err != nil && errors.Is(err, orderclose.ErrUnavailable):
+		return err
+	case err != nil:
+		return Exit(Refused, err)
+	case o.Verdict != orderclose.Closed:
+		return Exit(Refused, fmt.Errorf("order %s was not closed: its verdict is %s", id, o.Verdict))
+	}
+	fmt.Fprintf(c.env.Stdout, "order %s is closed, without the stock of %q\n", id, without.SKUs)
+	return nil
+}

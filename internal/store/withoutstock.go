@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+)
+
+// Without is the stock that the close of one order leaves out, because it can never come back: the product was deleted.
+type Without struct {
+	SKUs   []string // as the ledger spells them
+	Reason string   // of at most 255 characters, kept in the ledger
+}
+
+// withoutKey is the context key of WithoutStock.
+type withoutKey struct{}
+
+// WithoutStock returns the context for CloseOrders of one order without some of its stock. In place of a release, the ledger gets a row
+// with the quantity 0, so that no later close releases the stock either. The close fails if a SKU is not in the order, or has a row in
+// the table of stock, and unless the mapping has one table of stock.
+func WithoutStock(ctx context.Context, w Without) context.Context {
+	return context.WithValue(ctx, withoutKey{}, w)
+}
+
+// leaveOut writes the ledger rows of the lines that the context of tx leaves out, and returns the other lines.
+func (s *Store) leaveOut(tx *gorm.DB, lines []line, now time.Time) (others []line, err error) {
+	w, _ := tx.Statement.Context.Value(withoutKey{}).(Without)
+	if len(w.SKUs) == 0 {
+		return lines, nil
+	}
+	if len(s.q.m.Stock) != 1 {
+		return nil, fmt.Errorf("%d tables of stock are mapped: only with one can a close leave out stock", len(s.q.m.Stock))
+	}
+	in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at, reason)"}
+	for _, l := range lines {
+		if !slices.Contains(w.SKUs, l.sku) {
+			others = append(others, l)
+			continue
+		}
+		moved := s.newMoves()
+		s.add(moved, 0, l)
+		if why := s.stockCause(tx, s.q.m.Stock[0], moved[0], false); why == nil || why.Cause != orderclose.StockRowMissing { //mutant:without-stock-there
+			return nil, fmt.Errorf("SKU %q has a row in table %s: close the order with its stock", l.sku, s.q.m.Stock[0].Table)
+		}
+		in.row(l.order, l.sku, kindClose, 0, s.dialect.time(now), w.Reason)
+	}
+	if out := len(lines) - len(others); out != len(w.SKUs) {
+		return nil, fmt.Errorf("the order has %d of the SKUs %q", out, w.SKUs)
+	}
+	return others, in.exec(tx, s.dialect)
+}
