@@ -170,10 +170,10 @@ func TestSweep_NamesTheOrdersThatFail(t *testing.T) {
 			expect.That(t, strings.Count(got, "order not closed") == lines && strings.Contains(got, says), "%d lines and %q wanted: %s", lines, says, got)
 			time.Sleep(time.Minute)
 		}
-		sweep(1, 1, `order=o0001 cause=stock_row_missing detail="SKU \\"pen\\" has no row in table g" times=1`)
+		sweep(1, 1, `order=o0001 cause=stock_row_missing detail="SKU \"pen\" has no row in table g" times=1`)
 		sweep(2, 0, "")
 		s.causes["o0001"] = ink
-		sweep(3, 1, `detail="SKU \\"ink\\" has no row in table g" times=3`)
+		sweep(3, 1, `detail="SKU \"ink\" has no row in table g" times=3`)
 		sweep(4, 0, "")
 		time.Sleep(time.Hour)
 		sweep(5, 1, "times=5")

@@ -244,7 +244,7 @@ func spelledSKUs(t *testing.T) {
 	}
 	put("gone", "INK", "ink", "Pen") // Pen has no row
 	out = must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:]))(t)
-	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), "a SKU is missing from the stock") {
+	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), `stock_row_missing: SKU "Pen" has no row in table g`) {
 		t.Errorf("%+v", out)
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 26 74, nib 11 89" {

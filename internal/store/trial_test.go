@@ -62,10 +62,10 @@ func trialRefused(t *testing.T) {
 		trialSays(t, s, true, c.said)
 	}
 	exec(t, s.DB(), on+"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no close on Sundays'")
-	trialSays(t, s, false, "orders.status: closing order \"1\" fails: mark as closed: Error 1644 (45000): no close on Sundays")
+	trialSays(t, s, false, "orders.status: closing order \"1\" fails: refused_by_trigger: mark as closed: Error 1644 (45000): no close on Sundays")
 	exec(t, s.DB(), "DROP TRIGGER watch")
 	exec(t, s.DB(), "UPDATE t_order_line SET num = -1")
-	trialSays(t, s, false, "orders.items: closing order \"1\" fails: order \"1\" holds -1 of SKU \"10\"")
+	trialSays(t, s, false, "orders.items: closing order \"1\" fails: lines_wrong: order \"1\" holds -1 of SKU \"10\"")
 	if got := texts(t, s, "SELECT state FROM t_order UNION ALL SELECT CONCAT(free, '') FROM t_goods_stock"); got != "WAIT_PAY, 5" && !slices.Contains([]string{"5, WAIT_PAY"}, got) {
 		t.Errorf("trials left %s", got)
 	}
@@ -101,7 +101,7 @@ func trialRefusedByPostgres(t *testing.T) {
 	}{
 		{"shop.orders", "inside", false, ""},
 		{"shop.coupons", "outside", true, "the code of the function outside could not be read"},
-		{"shop.orders", "broken", false, "orders.status: closing order \"1\" fails: mark as closed: ERROR: no close on Sundays"},
+		{"shop.orders", "broken", false, "orders.status: closing order \"1\" fails: refused_by_trigger: mark as closed: ERROR: no close on Sundays"},
 	} {
 		exec(t, s.DB(), "CREATE TRIGGER watch BEFORE UPDATE ON "+c.on+" FOR EACH ROW EXECUTE FUNCTION "+c.function+"()")
 		trialSays(t, s, c.refused, c.said)
