@@ -319,7 +319,7 @@ func (s *sweepRun) note(o orderclose.Outcome) Failure {
 	if !slices.Contains(orderclose.FailureCauses(), why.Cause) { // a Store's own causes could be any number
 		why = &orderclose.CauseError{Cause: orderclose.Unexplained, What: why.Error(), Err: why.Err}
 	}
-	f := failing{Failure{o.OrderID, string(why.Cause), why.Error(), 1, s.r.StartedAt.UTC()}, o.Verdict, s.r.StartedAt}
+	f := failing{Failure{OrderID: o.OrderID, Cause: string(why.Cause), Error: why.Error(), Times: 1, Since: s.r.StartedAt.UTC()}, o.Verdict, s.r.StartedAt}
 	if before, known := s.lastFailed[o.OrderID]; known {
 		f.Times, f.Since = before.Times+1, before.Since
 	}

@@ -83,7 +83,9 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	r.cli("topics", "apply")
 	s := &session{Clients: clients.Clients{Store: r.shop()}, cfg: r.cfg}
 	due := time.Now().Add(-time.Minute)
+	must.Do(t, scenario.OrdersOf(s.Store).PutStock(t.Context(), "pen", 2))
 	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: "stuck", CreatedAt: due, Due: due}, []shopdb.Item{{SKU: "pen", Quantity: 2}}))
+	must.Get(s.Store.DB().ExecContext(t.Context(), "DELETE FROM stock WHERE sku_id = 'pen'"))(t)
 	const cause = `stock_row_missing: SKU "pen" has no row in table stock`
 	look := func(told string) {
 		t.Helper()

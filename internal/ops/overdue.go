@@ -43,8 +43,8 @@ type OverdueOrders struct {
 	// Where says in words where the record of Example is; "" if that is not known.
 	Where string `json:"where,omitempty"`
 	// Failure is why the oldest order cannot be closed; nil: that is not known.
-	Failure *wire.Failure `json:"failure,omitempty"`
-	oldest  string        // the id of that order
+	Failure  *wire.Failure `json:"failure,omitempty"`
+	OldestID string        `json:"oldest_id,omitempty"` // of the order that was due at Oldest
 }
 
 // OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
@@ -128,7 +128,7 @@ var exampleTexts = map[compensator.Cause]string{
 func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
 	o, example, err := p.countOverdue(ctx)
 	if err == nil && o.Orders > 0 {
-		o.Failure = p.failure(ctx, orderclose.CloseRequest{OrderID: o.oldest, Due: o.Oldest}, false)
+		o.Failure = p.failure(ctx, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, false)
 	}
 	if err != nil || p.Kafka == nil || o.Severity(0) != Urgent {
 		return o, err
@@ -171,7 +171,7 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 			example = order
 		}
 		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
-			o.Oldest, o.oldest = order.Due, order.ID
+			o.Oldest, o.OldestID = order.Due, order.ID
 		}
 	}
 	o.Example = example.ID

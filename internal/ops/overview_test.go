@@ -207,9 +207,9 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		want   OverdueOrders
 		text   string
 	}{
-		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, Example: "ticket0"}, "15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
+		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, OldestID: "gift0", Example: "ticket0"}, "15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
 		{[]wire.Pause{{Path: orderclose.PathPipeline, Category: "gift"}, {Path: orderclose.PathSweep}},
-			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
+			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, OldestID: "new0", Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
 		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
 		got, _ := sumOverdue(orders, c.pauses, listed)

@@ -29,6 +29,8 @@
 //	closing.go, decide.go                       one transaction of a close, and what it does with an order
 //	stock.go, event.go, eventcolumns.go         the lines, the ledger and the stock; the event of a close
 //	stocktables.go                              several tables and locations of stock; optimistic locks of the shop
+//	cause.go                                    why one order cannot be closed: by its rows and the server's error
+//	withoutstock.go                             a close without stock that can never come back
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
 //	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
