@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// FailureCause is why an order stays open, in one word. A text has it before a colon. The section "An order cannot be closed" of
-// docs/runbook.md has a remedy for each.
+// FailureCause is why an order stays open, in one word. docs/runbook.md, An order cannot be closed, has a remedy for each.
 type FailureCause string
 
 // The causes.
@@ -27,58 +26,38 @@ const (
 	Unexplained      FailureCause = "unexplained"         // any other error
 )
 
-// FailureCauses returns all causes.
-func FailureCauses() []FailureCause {
-	return []FailureCause{StockRowMissing, ReservedTooLow, ValueNull, NumberOutOfRange, LinesWrong, NoDueTime, ClosedBefore, RowNotFound,
-		Locked, PaymentUnknown, RefusedByTrigger, RefusedByServer, NoAnswer, Unexplained}
-}
+var failureCauses = []FailureCause{StockRowMissing, ReservedTooLow, ValueNull, NumberOutOfRange, LinesWrong, NoDueTime, ClosedBefore, RowNotFound,
+	Locked, PaymentUnknown, RefusedByTrigger, RefusedByServer, NoAnswer, Unexplained}
 
-// CauseError says why one order cannot be closed. A Store may return it as Outcome.Err or as the error of a call with one order.
-type CauseError struct {
-	Cause FailureCause
-	What  string // one sentence, with the SKU, the column and the value if they are known
-	Err   error  // of the close; may be nil
-}
-
-// Error returns the sentence, with the cause before it unless that is Unexplained.
-func (e *CauseError) Error() string {
-	if e.Cause == Unexplained {
-		return e.What
-	}
-	return string(e.Cause) + ": " + e.What
-}
-
-// Unwrap returns the error of the close.
-func (e *CauseError) Unwrap() error { return e.Err }
-
-// Why returns why the order stays open. It returns nil without a verdict, and after a verdict that is no failure, such as Closed and NotDue.
-func (o Outcome) Why() *CauseError {
+// Why returns why the order stays open, in one word and in a sentence that begins with the word, unless it is Unexplained. A Store says both
+// in the text of Outcome.Err, or of the error of a call with one order, as "locked: a payment holds the row". The sentence is empty without a
+// verdict, and after one that is no failure, such as Closed and NotDue.
+func (o Outcome) Why() (cause FailureCause, sentence string) {
 	switch o.Verdict {
 	case "", Closed, AlreadyPaid, AlreadyClosed, NotDue, Excluded, Paused:
-		return nil
+		return "", ""
 	}
-	if known, ok := errors.AsType[*CauseError](o.Err); ok {
-		return known
-	}
-	why := &CauseError{Unexplained, "the store says " + string(o.Verdict) + ", and not why", o.Err}
+	text := "the store says " + string(o.Verdict) + ", and not why"
 	if o.Err != nil {
-		why.What = o.Err.Error()
+		text = o.Err.Error()
 	}
-	for _, cause := range FailureCauses() { // a service writes it into the text
-		if _, rest, found := strings.Cut(": "+why.What, ": "+string(cause)+": "); found {
-			why.Cause, why.What = cause, rest
-			return why
+	cause, sentence = Unexplained, text
+	for _, c := range failureCauses { // the first word counts: behind it is text of the server
+		if i := strings.Index(": "+text, ": "+string(c)+": "); i >= 0 && (cause == Unexplained || len(text)-i > len(sentence)) {
+			cause, sentence = c, text[i:]
 		}
 	}
 	switch {
+	case cause != Unexplained:
+		return cause, sentence
 	case o.Verdict == Contended:
-		why.Cause = Locked
+		return Locked, string(Locked) + ": " + text
 	case o.Verdict == NotFound:
-		why.Cause, why.What = RowNotFound, "the store has no such order"
+		return RowNotFound, string(RowNotFound) + ": the store has no such order"
 	case o.Verdict == PaymentPending:
-		why.Cause, why.What = PaymentUnknown, "the payment provider does not know yet whether the order is paid"
+		return PaymentUnknown, string(PaymentUnknown) + ": the payment provider does not know yet whether the order is paid"
 	case errors.Is(o.Err, ErrUnavailable):
-		why.Cause = NoAnswer
+		return NoAnswer, string(NoAnswer) + ": " + text
 	}
-	return why
+	return cause, text
 }

@@ -111,10 +111,9 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
 	case orderclose.PaymentPending:
 		return paymentPending(r, at, jitter)
-	case orderclose.NotFound:
-		return failed(r, causeNotFound, o.Why().Error(), jitter)
-	case orderclose.Failed:
-		return failed(r, causeFailed, o.Why().Error(), jitter)
+	case orderclose.NotFound, orderclose.Failed:
+		_, why := o.Why()
+		return failed(r, string(o.Verdict), why, jitter)
 	}
 	return failed(r, causeFailed, fmt.Sprintf("the store returned the unknown verdict %q", o.Verdict), jitter)
 }

@@ -312,25 +312,22 @@ const renameAfter = time.Hour
 // note remembers an order that could not be closed. It logs the first order of each cause: once, and again if what was found
 // differs, if that order fails no more, and after renameAfter. A pending payment is no failure.
 func (s *sweepRun) note(o orderclose.Outcome) Failure {
-	why := o.Why()
-	if why == nil || o.Verdict == orderclose.PaymentPending {
+	cause, why := o.Why()
+	if why == "" || o.Verdict == orderclose.PaymentPending {
 		return Failure{}
 	}
-	if !slices.Contains(orderclose.FailureCauses(), why.Cause) { // a Store's own causes could be any number
-		why = &orderclose.CauseError{Cause: orderclose.Unexplained, What: why.Error(), Err: why.Err}
-	}
-	f := failing{Failure{OrderID: o.OrderID, Cause: string(why.Cause), Error: why.Error(), Times: 1, Since: s.r.StartedAt.UTC()}, o.Verdict, s.r.StartedAt}
+	f := failing{Failure{OrderID: o.OrderID, Cause: string(cause), Error: why, Times: 1, Since: s.r.StartedAt.UTC()}, o.Verdict, s.r.StartedAt}
 	if before, known := s.lastFailed[o.OrderID]; known {
 		f.Times, f.Since = before.Times+1, before.Since
 	}
 	if len(s.failed) < maxRemembered {
 		s.failed[o.OrderID] = f
 	}
-	named := s.named[why.Cause]
+	named := s.named[cause]
 	_, stays := s.lastFailed[named.OrderID]
 	if _, now := s.failed[named.OrderID]; !stays && !now || named.OrderID == o.OrderID && named.Error != f.Error || s.r.StartedAt.Sub(named.logged) >= renameAfter { //mutant:failure-named-always
-		s.named[why.Cause] = f
-		s.o.Logger.Warn("order not closed", "order", o.OrderID, "cause", f.Cause, "detail", why.What, "times", f.Times, "since", f.Since)
+		s.named[cause] = f
+		s.o.Logger.Warn("order not closed", "order", o.OrderID, "cause", cause, "detail", why, "times", f.Times, "since", f.Since)
 	}
 	return f.Failure
 }

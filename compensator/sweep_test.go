@@ -153,8 +153,7 @@ func TestReport_TheLogCountsTheOrdersThatStayOpen(t *testing.T) {
 func TestSweep_NamesTheOrdersThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log, h := newStore(3), &strings.Builder{}, &fakeHistory{}
-		pen := &orderclose.CauseError{Cause: orderclose.StockRowMissing, What: `SKU "pen" has no row in table g`}
-		ink := &orderclose.CauseError{Cause: orderclose.StockRowMissing, What: `SKU "ink" has no row in table g`}
+		pen, ink := errors.New(`stock_row_missing: SKU "pen" has no row in table g`), errors.New(`stock_row_missing: SKU "ink" has no row in table g`)
 		s.causes = map[string]error{"o0001": pen, "o0002": pen}
 		c := newCompensator(t, Options{Store: s, Grace: -1, History: h.history(), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		began := time.Now().UTC()
@@ -170,10 +169,10 @@ func TestSweep_NamesTheOrdersThatFail(t *testing.T) {
 			expect.That(t, strings.Count(got, "order not closed") == lines && strings.Contains(got, says), "%d lines and %q wanted: %s", lines, says, got)
 			time.Sleep(time.Minute)
 		}
-		sweep(1, 1, `order=o0001 cause=stock_row_missing detail="SKU \"pen\" has no row in table g" times=1`)
+		sweep(1, 1, `order=o0001 cause=stock_row_missing detail="stock_row_missing: SKU \"pen\" has no row in table g" times=1`)
 		sweep(2, 0, "")
 		s.causes["o0001"] = ink
-		sweep(3, 1, `detail="SKU \"ink\" has no row in table g" times=3`)
+		sweep(3, 1, `detail="stock_row_missing: SKU \"ink\" has no row in table g" times=3`)
 		sweep(4, 0, "")
 		time.Sleep(time.Hour)
 		sweep(5, 1, "times=5")
@@ -190,7 +189,7 @@ func TestSweep_NamesTheOrdersThatFail(t *testing.T) {
 func TestSweep_NamesARestingOrderOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := newStore(1), &strings.Builder{}
-		s.causes = map[string]error{"o0000": &orderclose.CauseError{Cause: orderclose.NoDueTime, What: "none"}}
+		s.causes = map[string]error{"o0000": errors.New("no_due_time: none")}
 		c := newCompensator(t, Options{Store: s, Grace: -1, Alone: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
 		for range 60 {
 			must.Get(c.Sweep(t.Context(), false))(t)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,33 +59,27 @@ func (c *common) closeWithout(ctx context.Context, id string, without store.With
 	}
 	defer s.Close()
 	c.attachKafka(s)
-	if !s.pipeline().ClosesInDatabase() {
-		return Exit(Refused, errors.New("a service closes the orders: end the order there"))
-	}
-	if !yes {
-		why, err := s.Store.WhyOpen(ctx, orderclose.CloseRequest{OrderID: id}, false)
-		text := "its rows do not show why it is open"
-		if why != nil {
-			text = why.Error()
-		}
-		fmt.Fprintf(c.env.Stdout, "order %s: %s; nothing was changed, --yes closes it without the stock of %q\n", id, oneLine(text, 400), without.SKUs)
-		return err
-	}
 	a, err := pipeline.New(s.options())
 	if err == nil {
 		err = findings(a.CheckDatabase(ctx))
 	}
-	if err != nil {
+	switch {
+	case err != nil:
+		return err
+	case !s.pipeline().ClosesInDatabase():
+		return Exit(Refused, errors.New("a service closes the orders: end the order there"))
+	case !yes:
+		o, err := s.Store.WhyOpen(ctx, orderclose.CloseRequest{OrderID: id}, false)
+		_, why := o.Why()
+		fmt.Fprintf(c.env.Stdout, "order %s: %s; nothing was changed, --yes closes it without the stock of %q\n", id, cmp.Or(why, "its rows do not show why it is open"), without.SKUs)
 		return err
 	}
 	o, err := a.CloseOrder(store.WithoutStock(ctx, without), id)
-	switch {
-	case err != nil && errors.Is(err, orderclose.ErrUnavailable):
+	if errors.Is(err, orderclose.ErrUnavailable) {
 		return err
-	case err != nil:
-		return Exit(Refused, err)
-	case o.Verdict != orderclose.Closed:
-		return Exit(Refused, fmt.Errorf("order %s was not closed: its verdict is %s", id, o.Verdict))
+	}
+	if err != nil || o.Verdict != orderclose.Closed {
+		return Exit(Refused, cmp.Or(err, fmt.Errorf("order %s was not closed: its verdict is %s", id, o.Verdict)))
 	}
 	fmt.Fprintf(c.env.Stdout, "order %s is closed, without the stock of %q\n", id, without.SKUs)
 	return nil

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -81,29 +82,21 @@ func (p Pipeline) countOverdue(ctx context.Context) (OverdueOrders, orderclose.O
 func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *wire.Failure) {
 	if p.reachKafka(ctx) == nil {
 		state, _ := p.Control.Read(ctx, time.Now()) // what it has read
-		for _, s := range state.Sweeps {
-			for _, of := range s.Failures {
-				if of.OrderID == order.OrderID {
-					f = &of
-				}
-			}
-			if f != nil || s.Error == "" {
-				break
+		for _, s := range state.Sweeps[:min(1, len(state.Sweeps))] {
+			if i := slices.IndexFunc(s.Failures, func(f wire.Failure) bool { return f.OrderID == order.OrderID }); i >= 0 {
+				f = &s.Failures[i]
 			}
 		}
 	}
 	if !p.ClosesInDatabase() {
 		return f
 	}
-	why, err := p.Store.WhyOpen(ctx, order, try)
-	switch {
-	case why != nil && f == nil:
-		f = &wire.Failure{OrderID: order.OrderID}
-		fallthrough
-	case why != nil:
-		f.Cause, f.Error = string(why.Cause), why.Error()
-	case err == nil && try:
-		return nil
+	o, err := p.Store.WhyOpen(ctx, order, try)
+	if cause, why := o.Why(); why != "" {
+		f = cmp.Or(f, &wire.Failure{OrderID: order.OrderID})
+		f.Cause, f.Error = string(cause), why
+	} else if err == nil && try {
+		return nil // it can be closed now
 	}
 	return f
 }

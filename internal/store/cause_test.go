@@ -66,29 +66,31 @@ func namedCauses(t *testing.T) {
 		exec(t, s.DB(), c.do)
 		r := orderclose.CloseRequest{OrderID: "1"}
 		out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{r, {OrderID: "4"}}))(t)
-		var look *orderclose.CauseError
+		var look orderclose.Outcome
 		storetest.Await(t, "a trial within its limit", func() (string, bool) {
 			var err error
 			look, err = s.WhyOpen(t.Context(), r, true)
 			return fmt.Sprint(err), err == nil
 		})
-		for what, why := range map[string]*orderclose.CauseError{"the close": out[0].Why(), "the look": look} {
-			if why == nil || why.Cause != c.cause || !strings.Contains(why.What, c.says) {
-				t.Errorf("%s, %s: %v, want %s: %s", c.do, what, why, c.cause, c.says)
+		for what, o := range map[string]orderclose.Outcome{"the close": out[0], "the look": look} {
+			if cause, why := o.Why(); cause != c.cause || !strings.HasPrefix(why, string(c.cause)+": ") || !strings.Contains(why, c.says) {
+				t.Errorf("%s, %s: %s %s, want %s: %s", c.do, what, cause, why, c.cause, c.says)
 			}
 		}
 		exec(t, s.DB(), c.undo)
 	}
 	look, err := s.WhyOpen(t.Context(), orderclose.CloseRequest{OrderID: "1"}, true)
-	expect.That(t, look == nil && err == nil, "an order that can be closed: %v, %v", look, err)
+	expect.That(t, look.Verdict == "" && err == nil, "an order that can be closed: %v, %v", look, err)
 	tx := begin(t, s.DB(), "SELECT * FROM o WHERE no = '1' FOR UPDATE")
 	look, err = s.WhyOpen(t.Context(), orderclose.CloseRequest{OrderID: "1"}, true)
-	expect.That(t, err == nil && look != nil && look.Cause == orderclose.Locked, "a locked order: %v, %v", look, err)
+	cause, _ := look.Why()
+	expect.That(t, err == nil && cause == orderclose.Locked, "a locked order: %v, %v", look, err)
 	must.Do(t, tx.Rollback())
 	must.Get(s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}}))(t)
 	exec(t, s.DB(), "UPDATE o SET status = 0 WHERE no = '2'")
 	out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}}))(t)
-	expect.That(t, out[0].Why().Cause == orderclose.ClosedBefore, "an order that is opened again: %v", out[0].Why())
+	cause, why := out[0].Why()
+	expect.That(t, cause == orderclose.ClosedBefore, "an order that is opened again: %s", why)
 }
 
 // A server whose binary log takes no write of READ COMMITTED is named, and not the mapping or an order.

@@ -16,7 +16,7 @@ import (
 )
 
 // errNoDue says that an order cannot be closed because its due time is 0 or the zero date.
-var errNoDue = because(orderclose.NoDueTime, nil, "the order has no due time in the database: write a due time, and publish the order again")
+var errNoDue = because(orderclose.NoDueTime, "the order has no due time in the database: write a due time, and publish the order again")
 
 // closing is one transaction of CloseOrders. Its goroutine owns it.
 type closing struct {
@@ -282,7 +282,7 @@ func (s *Store) changeStatus(tx *gorm.DB, t *table, query string, args, ids []an
 		}
 	}
 	if has != len(ids) {
-		return because(orderclose.RefusedByTrigger, nil, "%d of %d orders do not have the status %v after it was written: a trigger of table %s has set another one; let the trigger raise an error, or let the shop change the order before",
+		return because(orderclose.RefusedByTrigger, "%d of %d orders do not have the status %v after it was written: a trigger of table %s has set another one; let the trigger raise an error, or let the shop change the order before",
 			len(ids)-has, len(ids), to, t.name)
 	}
 	return nil

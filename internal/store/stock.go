@@ -142,7 +142,7 @@ func (s *Store) ownLines(tx *gorm.DB, t *table, orders []string, lines []line) (
 		}
 		lines[i].order = cmp.Or(owners[exact(l.order)], owners[folded(l.order)])
 		if lines[i].order == "" {
-			return nil, because(orderclose.LinesWrong, nil, "the lines of order %q belong to no order: write ids the same way in both tables", l.order)
+			return nil, because(orderclose.LinesWrong, "the lines of order %q belong to no order: write ids the same way in both tables", l.order)
 		}
 	}
 	return sumLines(lines), nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,7 +9,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Without is the stock that the close of one order leaves out, because it can never come back: the product was deleted.
@@ -36,16 +37,16 @@ func (s *Store) leaveOut(tx *gorm.DB, lines []line, now time.Time) (others []lin
 	if len(s.q.m.Stock) != 1 {
 		return nil, fmt.Errorf("%d tables of stock are mapped: only with one can a close leave out stock", len(s.q.m.Stock))
 	}
-	in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at, reason)"}
+	in, stock := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at, reason)"}, s.q.m.Stock[0]
+	is, _ := stockKey(stock)
 	for _, l := range lines {
 		if !slices.Contains(w.SKUs, l.sku) {
 			others = append(others, l)
 			continue
 		}
-		moved := s.newMoves()
-		s.add(moved, 0, l)
-		if why := s.stockCause(tx, s.q.m.Stock[0], moved[0], false); why == nil || why.Cause != orderclose.StockRowMissing { //mutant:without-stock-there
-			return nil, fmt.Errorf("SKU %q has a row in table %s: close the order with its stock", l.sku, s.q.m.Stock[0].Table)
+		there, err := anyRow(tx, "SELECT 1 FROM "+mapping.Quote(stock.Table)+" WHERE "+is, stockArgs(stock, s.q.stockSKU(0, l.sku))...)
+		if err != nil || there { //mutant:without-stock-there
+			return nil, cmp.Or(err, fmt.Errorf("SKU %q has a row in table %s: close the order with its stock", l.sku, stock.Table))
 		}
 		in.row(l.order, l.sku, kindClose, 0, s.dialect.time(now), w.Reason)
 	}
