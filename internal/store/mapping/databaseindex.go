@@ -15,14 +15,23 @@ func (d *databaseChecker) needUniqueIndex(path string, k Key, more ...string) {
 	if d.table.Postgres {
 		do = "add one: CREATE UNIQUE INDEX CONCURRENTLY ON " + Quote(d.name) + " (`" + list + "`)"
 	}
+	if d.table.Partitioned {
+		do = "a partitioned table takes no unique index without the columns of its partitions: close through a service, closer.kind: http"
+	}
+	repeats := ""
 	for _, i := range d.table.Indexes {
 		switch {
+		case !i.identifies(columns...) && i.Unique && i.Where == "" && slices.Contains(i.Columns, strings.ToLower(k.Column)):
+			repeats = fmt.Sprintf("; if %s repeats, since the index %s is on (%s), no such index is possible: map a generated column of all of them", k.Column, i.Name, strings.Join(i.Columns, ", "))
 		case !i.identifies(columns...):
 		case strings.EqualFold(i.Name, k.Index), d.table.Postgres && k.Index == primary: // no statement names it
 			return
 		default:
 			do = "name the one that is there, index: " + i.Name
 		}
+	}
+	if strings.HasPrefix(do, "add one") {
+		do += repeats
 	}
 	d.reportHarm(path, fmt.Sprintf("table %s has no unique index %s on %s alone", d.name, k.Index, strings.Join(columns, " and ")),
 		"a close finds and locks rows through it; without it each close reads and locks the whole table", do)
@@ -49,6 +58,9 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 	if t.Postgres { // rows that are no longer open leave a partial index
 		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s, %s) WHERE %s = '%s'", Quote("orderclose_overdue"), Quote(name), Quote(m.Due.Column), Quote(m.ID.Column),
 			Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))
+		if t.Partitioned { // PostgreSQL builds no index of a partitioned table beside writes
+			add = strings.Replace(add, " CONCURRENTLY", "", 1)
+		}
 	}
 	for _, i := range t.Indexes {
 		if i.Where != "" && strings.Contains(i.Where, status) && strings.Contains(i.Where, m.Status.From.Text) && slices.Equal(i.Columns, []string{due, id}) {

@@ -15,6 +15,7 @@ type Table struct {
 	Schema, Name string // as the database reports them
 	Home         bool   // the table is in the database of the connection
 	View         bool
+	Partitioned  bool // by the database itself
 	Engine       string
 	// Postgres says that the fixes of problems are written for PostgreSQL, and that the case of names counts.
 	Postgres bool

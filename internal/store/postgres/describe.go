@@ -11,7 +11,7 @@ import (
 )
 
 // tableQuery reads the id, the schema, the name and the kind of a table.
-const tableQuery = "SELECT c.oid AS oid, n.nspname AS schema, c.relname AS name, n.nspname = current_schema() AS home, c.relkind NOT IN ('r', 'p') AS view" +
+const tableQuery = "SELECT c.oid AS oid, n.nspname AS schema, c.relname AS name, n.nspname = current_schema() AS home, c.relkind NOT IN ('r', 'p') AS view, c.relkind = 'p' AS partitioned" +
 	" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ? AND c.relkind IN ('r', 'p', 'v', 'm', 'f')" +
 	" AND has_table_privilege(c.oid, 'SELECT')"
@@ -23,12 +23,13 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 		OID          uint32 `gorm:"column:oid"`
 		Schema, Name string
 		Home, View   bool
+		Partitioned  bool
 	}
 	if err := tx.Raw(tableQuery, schema, table).Scan(&found).Error; err != nil || len(found) == 0 {
 		return t, false, err
 	}
 	f := found[0]
-	t = mapping.Table{Schema: f.Schema, Name: f.Name, Home: f.Home, View: f.View, Postgres: true}
+	t = mapping.Table{Schema: f.Schema, Name: f.Name, Home: f.Home, View: f.View, Partitioned: f.Partitioned, Postgres: true}
 	if t.View {
 		return t, true, nil
 	}
