@@ -21,6 +21,7 @@ type closeReport struct {
 	CheckoutP99 measure.Millis `json:"checkout_p99_ms"` // on the hot SKUs
 	lineChanges
 	Checkouts []checkoutRow `json:"checkouts"` // beside the closer
+	Payments  []paymentsRow `json:"payments"`  // beside closing
 	EndToEnd  []endToEnd    `json:"end_to_end"`
 	Crews     []crewRow     `json:"crews"`
 	rates     [4][]float64  // of each round
@@ -72,6 +73,7 @@ func benchClose(ctx context.Context, p *workspace, pl plan) error {
 		}
 	}
 	steps = append(steps,
+		func(r *closeReport, s *shop) error { return r.measurePayments(ctx, s, pl) },
 		func(r *closeReport, s *shop) error { return r.measureCheckouts(ctx, s, pl) },
 		func(r *closeReport, s *shop) error { return r.measureLineChanges(ctx, s, pl) })
 	for _, closers := range pl.closers {

@@ -33,6 +33,9 @@ type plan struct {
 	closers     []int // rows of the table of closers and pools
 	pools       []int
 
+	paidOrders int           // orders that are paid or closed, beside each kind of closing
+	paidSpell  time.Duration // within which they are due
+
 	outboxCheckouts int // made by each side
 	outboxRows      int // dispatched
 
@@ -57,6 +60,7 @@ func planFor(quick bool) plan {
 		watch: time.Minute, settle: 20 * time.Second,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
+		paidOrders: 8000, paidSpell: 25 * time.Second,
 		outboxCheckouts: 20_000, outboxRows: 500_000,
 		sweepTables: []int{1_000_000, 5_000_000},
 		shopOrders:  20_000, shopRate: 1000, shopSpell: 30 * time.Second, shopNotices: 3000,
@@ -68,6 +72,7 @@ func planFor(quick bool) plan {
 		p.watch, p.settle = 15*time.Second, 5*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
+		p.paidOrders, p.paidSpell = 6000, 10*time.Second
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000
 		p.sweepTables = []int{100_000, 500_000}
 		p.shopSpell, p.shopNotices = 5*time.Second, 500

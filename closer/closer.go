@@ -97,7 +97,7 @@ type Store interface {
 	//     this error several times while the store closes other orders, that order has failed,
 	//     unless the error also wraps orderclose.ErrNoOrderAtFault.
 	//   - orderclose.ErrContended: a locked row. The closer searches for its order, which
-	//     becomes Contended and is tried again after 3 s.
+	//     becomes Contended and is tried again after 1 s.
 	//   - any other error: an order of the batch. The closer searches for the order and retries
 	//     it. After three retries the order becomes a dead letter.
 	//

@@ -14,7 +14,7 @@ const (
 	parkLimit = 10 * time.Second
 	// contendedWait is the wait before an order with a locked row is tried again. The
 	// transaction of a checkout takes milliseconds; an operator ends one that hangs.
-	contendedWait = 3 * time.Second
+	contendedWait = time.Second
 	// pausedWait is the wait before a paused store, or one order of a paused category, is tried
 	// again: see paused.go. The others of the category wait as long again as they have waited since
 	// they were due, between blockedWait and pausedMax.

@@ -33,9 +33,10 @@ const (
 	maxUnresolvedPages = 10
 	// maxSilentRetries is how many retries in a row may bring no verdict.
 	maxSilentRetries = 3
-	// contendedPause is how long a sweep waits before it asks again for the orders that another
-	// transaction had locked. A closer waits as long.
-	contendedPause = 3 * time.Second
+	// contendedPause is how long a sweep waits, at its end, before it asks again for the orders that other
+	// transactions had locked. A closer waits as long. It asks contendedAsks times.
+	contendedPause = time.Second
+	contendedAsks  = 3
 	// maxRemembered limits the failed orders that are remembered for the next sweep, and the
 	// locked ones that are asked for again.
 	maxRemembered = 1000
@@ -58,21 +59,21 @@ type sweepRun struct {
 	lastErr       error              // why the last order without a verdict has none
 	failed        map[string]failing // orders that failed in this sweep
 	paused        pauses             // that this sweep has met
-	again         bool               // it ends when it has met all pauses of the last sweep
+	sooner        bool               // it ends when it has met all pauses of the last sweep
 	asked         time.Time          // when the present pages are closed
 	cycle         cycleCheck         // of the current pass
 }
 
-// sweep closes all overdue orders and then stores that the sweep finished. With again it ends with errStillPaused when it
+// sweep closes all overdue orders and then stores that the sweep finished. With sooner it ends with errStillPaused when it
 // has met all pauses that the last sweep of this process met.
-func (c *Compensator) sweep(ctx context.Context, r *Report, again bool) error {
+func (c *Compensator) sweep(ctx context.Context, r *Report, sooner bool) error {
 	now, err := c.o.Store.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("read the database clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace) //mutant:sweep-ignores-grace
 	c.resting.forget(now)
-	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]failing{}, paused: pauses{}, again: again}
+	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]failing{}, paused: pauses{}, sooner: sooner}
 	if c.o.Investigator != nil && !r.DryRun {
 		s.investigation, err = call(ctx, c.calls, "Investigator.Begin", c.o.Investigator.Begin)
 		if err != nil {
@@ -141,7 +142,7 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 		if errors.Is(s.lastErr, orderclose.ErrPaused) {
 			return s.lastErr
 		}
-		if s.again && s.paused.hasAll(s.Compensator.paused) { //mutant:paused-sweep-reads-all
+		if s.sooner && s.paused.hasAll(s.Compensator.paused) { //mutant:paused-sweep-reads-all
 			return errStillPaused
 		}
 		if s.silent >= maxSilentPages || len(s.unresolved)-s.locked > maxUnresolvedPages*s.o.PageSize { //mutant:hang-ends-sweep
@@ -159,24 +160,26 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 
 // retryUnresolved retries the orders without a verdict, after all other orders were tried. It ends when
 // several retries in a row bring no verdict. Orders that another transaction had locked, such as a
-// payment that was rolled back meanwhile, are asked for once more. An order that also failed in the last
+// payment that was rolled back meanwhile, are asked for contendedAsks times first. An order that also failed in the last
 // finished sweep counts as failed. Any other order without a verdict fails the sweep.
 func (s *sweepRun) retryUnresolved(ctx context.Context) error {
-	if s.lastCall = true; s.locked > 0 {
+	for n := 1; s.locked > 0 && n <= contendedAsks; n++ {
 		retry.Sleep(ctx, contendedPause)
+		s.lastCall = n == contendedAsks
+		if err := s.again(ctx); err != nil {
+			return err
+		}
 	}
+	s.lastCall = true
 	for tries := 0; len(s.unresolved) > 0 && tries < maxSilentRetries; {
 		if tries > 0 {
 			retry.Sleep(ctx, silentPause)
 		}
-		unresolved := s.unresolved
-		s.unresolved = nil
-		for page := range slices.Chunk(unresolved, s.o.PageSize) {
-			if err := s.close(ctx, [][]orderclose.Order{page}); err != nil {
-				return fmt.Errorf("close orders without a verdict: %w", err)
-			}
+		before := len(s.unresolved)
+		if err := s.again(ctx); err != nil {
+			return err
 		}
-		if tries++; len(s.unresolved) < len(unresolved) {
+		if tries++; len(s.unresolved) < before {
 			tries = 0
 		}
 	}
@@ -186,6 +189,18 @@ func (s *sweepRun) retryUnresolved(ctx context.Context) error {
 	}
 	for _, o := range s.unresolved {
 		s.tally(orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Err: s.lastErr})
+	}
+	return nil
+}
+
+// again asks once more for the unresolved orders.
+func (s *sweepRun) again(ctx context.Context) error {
+	unresolved := s.unresolved
+	s.unresolved, s.locked = nil, 0
+	for page := range slices.Chunk(unresolved, s.o.PageSize) {
+		if err := s.close(ctx, [][]orderclose.Order{page}); err != nil {
+			return fmt.Errorf("close orders without a verdict: %w", err)
+		}
 	}
 	return nil
 }
@@ -270,6 +285,7 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 		locked := o.Verdict == orderclose.Contended && !s.lastCall && s.locked < maxRemembered
 		if locked {
 			s.locked++
+			s.metrics.Verdict(o.Verdict)
 		}
 		if locked || o.Verdict == "" {
 			s.unresolved = append(s.unresolved, page[i]) //mutant:unresolved-forgotten

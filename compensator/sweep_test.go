@@ -115,13 +115,15 @@ func TestSweep_ClosesEveryPageOldestFirst(t *testing.T) {
 	})
 }
 
-func TestSweep_AsksOnceMoreForLockedOrders(t *testing.T) {
+func TestSweep_AsksAgainForLockedOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(25)
-		s.locked = map[string]int{"o0003": 1, "o0014": 9}
-		r := must.Get(newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false))(t)
-		expect.That(t, r.Found == 25 && r.Closed == 24 && r.Failed == 1 && s.locked["o0014"] == 7 && s.open() == 1,
-			"%+v, %d open, locks left %v; want o0014 alone open, asked for twice", r, s.open(), s.locked)
+		s.locked = map[string]int{"o0003": 3, "o0014": 9}
+		counts := newCounts()
+		r := must.Get(newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Registerer: counts.Metrics}).Sweep(t.Context(), false))(t)
+		expect.That(t, r.Found == 25 && r.Closed == 24 && r.Failed == 1 && s.locked["o0014"] == 5 && s.open() == 1,
+			"%+v, %d open, locks left %v; want o0014 alone open, asked for four times", r, s.open(), s.locked)
+		expect.Equal(t, counts.Value("close_total", "path", "sweep", "result", "contended"), 7, "contended answers")
 	})
 }
 

@@ -12,11 +12,15 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // maxIn is the maximum length of an IN list. MariaDB turns a list of 1,000 or more into a
 // join with a temporary table, and then does not lock rows in id order.
 const maxIn = 999
+
+// maxRounds is how often one transaction of CloseOrders is tried, each time in another way.
+const maxRounds = 4
 
 // CloseOrders closes, in one transaction, the orders of reqs that are unpaid and due by the
 // database's clock. It releases their stock, and writes a receipt and an outbox event for
@@ -37,13 +41,13 @@ const maxIn = 999
 //   - orderclose.ErrNoOrderAtFault, with ErrUnavailable: every batch would fail. It is missing after the
 //     read timeout: then an order may have made the database hang. It is missing too if the server refuses a statement,
 //     and accepts the writes of a close without an order right after: then a trigger may refuse one of the orders.
-//   - orderclose.ErrContended: another transaction locked a row of some order for too long.
-//     The batch without that order can succeed. If the database can name the locked orders,
+//   - orderclose.ErrContended: other transactions lock rows of some orders, again and again.
+//     The batch without these orders can succeed. If the database can name the locked orders,
 //     there is no error: these orders are Contended, and the others are closed.
 //   - Any other error: some order caused it. The batch without that order can succeed.
 //
-// An order whose own row another transaction locks is Contended at once. A close waits for the lines of
-// an order and for the stock.
+// An order whose own row another transaction locks is Contended at once. If another transaction locks one of its lines, or a row of
+// its stock for longer than stockWait, the order is left out. It is Contended if its lines are locked, and otherwise after roundsFor.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
@@ -89,52 +93,76 @@ func (s *Store) mayBeOrders(ctx context.Context, err error) bool {
 	return err == nil && len(problems) == 0
 }
 
-// closeUnlocked closes the orders whose rows no other transaction locks. If a lock wait timed
-// out, it finds the orders with locked lines, then those with locked SKUs, and each time tries again
-// without them.
+// MaxBatch implements closer.Store. While shops and closes compete for the stock, transactions are small, so that they are short.
+func (s *Store) MaxBatch() int {
+	if s.isCrowded() {
+		return crowdedBatch
+	}
+	return 0
+}
+
+// closeUnlocked closes the orders that no other transaction locks. Orders that it left out because of their
+// stock it tries again for roundsFor, in transactions of their own. Each of these first waits, with
+// nothing locked, for the row of stock that most of them need.
 func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
 	ids, requests := s.distinct(reqs)
 	candidates, err := s.candidates(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
-	skipped := s.stillLocked(ctx, ids, candidates)
-	try := func() (*closing, error) {
-		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return skipped[id] })
-		c, err := s.tryClose(ctx, path, left, requests, candidates, skipLocked)
+	all := s.newClosing(nil, requests, candidates)
+	var turn *hotRow
+	for began, n := time.Now(), 0; ; n++ {
+		c, err := s.closeRound(ctx, path, ids, requests, candidates, turn)
+		switch {
+		case err != nil && (n == 0 || len(all.all) == 0 && !errors.Is(err, orderclose.ErrContended)):
+			return nil, err
+		case err != nil:
+			return all, nil // what this transaction left is contended still
+		}
+		all.add(c)
+		ids, turn = slices.DeleteFunc(ids, func(id string) bool { return !c.leftOut[id] }), c.turn
+		if turn == nil || n > 0 && time.Since(began) > roundsFor || !retry.Sleep(ctx, roundPause) {
+			return all, nil
+		}
+	}
+}
+
+// closeRound is one transaction of closeUnlocked. It is tried again after a lock that another way of closing can
+// avoid.
+func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest,
+	candidates candidates, turn *hotRow) (c *closing, err error) {
+	locked := map[string]bool{} // orders with locked lines
+	for range maxRounds {
+		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
+		c, err = s.tryClose(ctx, path, left, requests, candidates, skipLocked, turn)
 		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
 			// The server may not have ended the lost transaction yet, which locks the rows.
-			c, err = s.tryClose(ctx, path, left, requests, candidates, waitForLocks)
+			c, err = s.tryClose(ctx, path, left, requests, candidates, waitForLocks, nil)
 		}
-		if err == nil {
-			maps.Copy(c.contended, skipped)
+		switch {
+		case errors.Is(err, errLinesLocked):
+			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
+		case errors.Is(err, errStockLocked) && turn == nil:
+			s.crowded()
+		case err == nil:
+			maps.Copy(c.contended, locked)
+			return c, nil
+		default:
+			return nil, err
 		}
-		return c, err
 	}
-	c, err := try()
-	again := func(locked map[string]bool) {
-		if len(locked) > 0 {
-			maps.Copy(skipped, locked)
-			c, err = try()
-		}
-	}
-	waited := func() bool { return errors.Is(err, orderclose.ErrContended) && ctx.Err() == nil }
-	if waited() {
-		again(s.ordersWithLockedLines(ctx, ids, candidates))
-	}
-	if waited() {
-		again(s.ordersWithLockedSKUs(ctx, ids, candidates, nil))
-	}
-	return c, err
+	return nil, err
 }
 
 // tryClose closes orders in one transaction. The closing holds what became of each order.
-func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates candidates, locks locking) (*closing, error) {
+func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates candidates, locks locking, turn *hotRow) (*closing, error) {
 	var c *closing
 	var spelt []map[string]string
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = s.newClosing(tx, requests, candidates)
-		c.locks, c.path, c.txID, c.spelt = locks, path, rand.Int64N(1<<62)+1, spelt
+		c.locks, c.path, c.txID, c.spelt, c.turn = locks, path, rand.Int64N(1<<62)+1, spelt, turn
+		c.stockFirst = turn != nil || s.isCrowded()
 		err := c.run(ids)
 		if e, ok := errors.AsType[*spellingError](err); ok {
 			spelt = e.spelt

@@ -28,10 +28,13 @@ type closing struct {
 	locks      locking
 	txID       int64               // the random id of this transaction, written to its receipts
 	spelt      []map[string]string // as moveStock takes it
+	stockFirst bool                // locks the stock before it writes, and leaves orders out
+	turn       *hotRow             // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
 
 	now       time.Time            // the database's clock, read once
 	orders    map[string]lockedRow // the rows that were locked, or in a preview read, by order id
 	contended map[string]bool      // requested orders that other transactions lock
+	leftOut   map[string]bool      // those of them whose stock others lock
 	paused    map[string]bool      // categories whose orders are not closed now
 	won       map[*table][]string  // ids that this transaction closes, in the order of their index
 	all       []string             // all ids of won, sorted
@@ -50,7 +53,8 @@ const (
 )
 
 func (s *Store) newClosing(tx *gorm.DB, requests map[string]orderclose.CloseRequest, where candidates) *closing {
-	return &closing{s: s, tx: tx, requests: requests, candidates: where, orders: map[string]lockedRow{}, contended: map[string]bool{}, won: map[*table][]string{}, open: map[string]*table{}}
+	return &closing{s: s, tx: tx, requests: requests, candidates: where, orders: map[string]lockedRow{}, contended: map[string]bool{}, leftOut: map[string]bool{},
+		won: map[*table][]string{}, open: map[string]*table{}}
 }
 
 // lockedRow is the row of an order, locked until the transaction ends.
@@ -66,6 +70,9 @@ type lockedRow struct {
 // run takes the steps of a close in the order of the package comment. If no order is to be
 // closed, it ends after the first step.
 func (c *closing) run(ids []string) error {
+	if err := c.awaitTurn(); err != nil {
+		return fmt.Errorf("lock a row of the stock: %w", err)
+	}
 	if err := c.readPauses(); err != nil {
 		return err
 	}
@@ -78,10 +85,31 @@ func (c *closing) run(ids []string) error {
 	if err := c.resolveInDoubt(); err != nil {
 		return fmt.Errorf("read the receipts of a commit in doubt: %w", err)
 	}
+	if c.stockFirst {
+		if err := c.lockStockFirst(); err != nil {
+			return fmt.Errorf("lock the stock: %w", err)
+		}
+	}
 	if len(c.won) == 0 {
 		return c.readClock()
 	}
 	return c.write()
+}
+
+// add takes the results of a later transaction for some of the orders.
+func (c *closing) add(later *closing) {
+	if c.now.IsZero() {
+		c.now = later.now
+	}
+	c.all = append(c.all, later.all...)
+	for id, row := range later.orders {
+		if row.at.IsZero() {
+			row.at = later.now
+		}
+		c.orders[id] = row
+		delete(c.contended, id)
+	}
+	maps.Copy(c.contended, later.contended)
 }
 
 // write makes all changes of a close.
@@ -115,6 +143,11 @@ func (c *closing) write() error {
 		return fmt.Errorf("write events: %w", err)
 	}
 	c.step = "stock"
+	if !c.stockFirst {
+		if err := c.lockStockLast(moved); err != nil {
+			return fmt.Errorf("lock the stock: %w", err)
+		}
+	}
 	return c.s.moveStock(c.tx, moved, c.now, c.spelt)
 }
 

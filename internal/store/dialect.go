@@ -72,7 +72,7 @@ type Dialect struct {
 	// SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ transaction. A row that another
 	// transaction adds while the SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
 	isolation string
-	shareLock string // appended to a SELECT that keeps others from changing what it reads
+	shareLock string // the text of share, with wait as %[1]s; empty: the database has one write transaction at a time
 
 	// returning says that an UPDATE may have RETURNING.
 	returning bool
@@ -134,7 +134,8 @@ var mysqlDialect = Dialect{
 	forceIndex:   " FORCE INDEX (%s)",
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
-	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
+	// MariaDB has no FOR SHARE, and MySQL no LOCK IN SHARE MODE that does not wait. Each executes one of the comments.
+	shareLock:    " /*!80001 FOR SHARE %[1]s */ /*M!100600 LOCK IN SHARE MODE %[1]s */",
 	describe:     describeTable,
 	beforeUpdate: beforeUpdate,
 	scannedTable: scannedTable,
@@ -165,7 +166,7 @@ var postgresDialect = Dialect{
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED",
 	isolation:    "SELECT current_setting('transaction_isolation'), " + postgres.RaiseCommit,
-	shareLock:    " FOR SHARE",
+	shareLock:    " FOR SHARE %[1]s",
 	describe:     postgres.Describe,
 	rowSecurity:  postgres.RowSecurity,
 	scannedTable: postgres.ScannedTable,
@@ -204,6 +205,14 @@ func (d Dialect) replace(table string, keys int, columns ...string) string {
 		set = append(set, c+" = EXCLUDED."+c)
 	}
 	return "INSERT" + into + " ON CONFLICT (" + strings.Join(columns[:keys], ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
+}
+
+// share returns the text after a SELECT that keeps others from changing what it reads. wait is NOWAIT, SKIP LOCKED or empty.
+func (d Dialect) share(wait string) string {
+	if d.shareLock == "" {
+		return ""
+	}
+	return fmt.Sprintf(d.shareLock, wait)
 }
 
 // hint returns the text after a table's name that forces an index: the key, so that rows are locked in its

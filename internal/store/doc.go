@@ -12,11 +12,16 @@
 //  2. lock the orders' rows in id order, without those that other transactions lock, and read
 //     their status, their due time and the database's clock;
 //  3. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
-//  4. lock and read the lines of the orders that were closed;
+//  4. lock and read the lines of the orders that were closed; if another transaction locks a line, the
+//     transaction is tried again without its order;
 //  5. insert their ledger rows and receipts, whose unique keys ensure that stock is released
 //     once, run the user's statements (Mapping.OnClose), and insert the events into the outbox;
-//  6. release the stock last, summed per SKU and in SKU order: rows that many orders share
-//     are locked briefly, and always in the same order.
+//  6. release the stock last, summed per SKU: rows that many orders share are locked briefly.
+//
+// No step waits in the server's queue for a row of orders, lines or stock, so a close is part of no deadlock, in whatever order the
+// shop locks these rows. Rows of stock that another transaction locks are asked for again for some milliseconds.
+// If that is not enough, the stock of the next batches is locked before step 3, and orders whose stock is locked are left out and tried
+// again: locked.go.
 //
 // The files:
 //
@@ -33,7 +38,7 @@
 //	withoutstock.go                             a close without stock that can never come back
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
-//	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
+//	locked.go, indoubt.go                       rows that others lock; commits without an answer
 //	pauses.go                                   pauses of closing
 //	reminders.go                                reminders before the deadline
 //	duerule.go                                  due times by rule: the delays in force, and postponed orders

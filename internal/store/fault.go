@@ -45,8 +45,8 @@ var serverErrors = []struct {
 	codes string
 }{
 	{FaultDuplicate, "1062 23505"},
-	{FaultRetry, "1205 1213 55P03 40"},   // lock wait timed out, deadlock, serialization failure
-	{FaultRetry, "1020 1412 3101 72000"}, // a row or a table has changed since it was read; group replication rolled it back
+	{FaultRetry, "1205 1213 3572 55P03 40"}, // lock wait timed out, deadlock, NOWAIT, serialization failure
+	{FaultRetry, "1020 1412 3101 72000"},    // a row or a table has changed since it was read; group replication rolled it back
 
 	{FaultUnavailable, "1158 1159 1160 1161 1152 1184 4031 08"},      // the network, the connection; also what a pooler says
 	{FaultUnavailable, "1927 3169 25P03 25P04"},                      // the session was killed, or was idle or busy for too long
@@ -83,6 +83,7 @@ const (
 	slowCodes     = "1317 1969 3024 57014 25P04"                            // a time limit: one order may be the cause
 	charsetCodes  = "1267 1270 1271"                                        // the charset of a column does not have a text
 	thereCodes    = "1060 1061"                                             // the column or index to add is there
+	lockedCodes   = "1205 3572 55P03"                                       // another transaction locks a row
 	deniedCodes   = "1142 1143 42501"                                       // a privilege is missing
 	binlogCodes   = "1665"                                                  // binlog_format is STATEMENT, which takes no write of READ COMMITTED
 )

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -13,111 +14,240 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
+// A close waits in no queue of the server for a row while it holds one, so it is part of no deadlock on the rows of
+// orders, lines and stock, in whatever order the shop locks them.
 const (
-	// lockMemory is how long a lock is remembered. Meanwhile, a batch with that order or SKU
-	// checks for the lock before it waits for the row.
+	// stockWait is how long a close, before it writes the stock, asks again for rows that others lock. A close
+	// of 500 orders locks its rows of stock for 2 to 20 ms. Meanwhile payments of the orders wait.
+	stockWait = 50 * time.Millisecond
+	// stockPoll is the pause between two such questions.
+	stockPoll = time.Millisecond
+	// crowdedFor is how long closes lock the stock first, after stockWait was not enough, or a row of stock was locked then.
+	crowdedFor = 10 * time.Second
+	// crowdedBatch is how many orders a transaction closes meanwhile: a checkout waits for one of 100 half as long as for one of 500.
+	crowdedBatch = 100
+	// roundsFor is how long CloseOrders tries again the orders that it left out, in further transactions. With the
+	// first one it stays below the closer's target of 250 ms for a call.
+	roundsFor = 150 * time.Millisecond
+	// roundPause is the pause before each of these transactions. The shop uses it to lock rows.
+	roundPause = 10 * time.Millisecond
+	// lockMemory is how long a row of stock is remembered for whose lock a close has waited in vain. Meanwhile
+	// no close waits for it.
 	lockMemory = time.Minute
-	// maxLockedKeys bounds the number of locks that are remembered.
+	// maxLockedKeys bounds the number of rows that are remembered.
 	maxLockedKeys = 10_000
 )
 
 // errRowLocked is the error of a Contended order that was left out of a batch.
 var errRowLocked = fmt.Errorf("%w: another transaction locks the order's row, one of its lines, or the row of one of its SKUs", orderclose.ErrContended)
 
-// lockedKeys remembers the orders with a line, or the SKUs with a row, that another transaction recently
-// locked. Without it, each batch with such an order would wait for the lock, and each half of the batch
-// would wait again. Safe for concurrent use.
-type lockedKeys struct {
+// Errors of a transaction of a close, which is tried again at once in another way.
+var (
+	errLinesLocked = fmt.Errorf("%w: another transaction locks a line of the batch", orderclose.ErrContended)
+	errStockLocked = fmt.Errorf("%w: another transaction locks a row of the stock of the batch", orderclose.ErrContended)
+)
+
+// hotRow names a row of the i-th table of Mapping.Stock.
+type hotRow struct {
+	i   int
+	sku string
+}
+
+// stuckRows remembers rows of stock for whose lock a close has waited in vain. Without it, each batch with such a SKU
+// would wait. Safe for concurrent use.
+type stuckRows struct {
 	mu    sync.Mutex
-	until map[string]time.Time
+	until map[hotRow]time.Time
 }
 
-// known returns the remembered locks.
-func (k *lockedKeys) known() map[string]bool {
+// has reports whether a row is remembered.
+func (k *stuckRows) has(row hotRow) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := time.Now()
-	known := make(map[string]bool, len(k.until))
-	for key, until := range k.until {
-		if now.Before(until) {
-			known[key] = true
-		} else {
-			delete(k.until, key)
-		}
-	}
-	return known
+	return time.Now().Before(k.until[row])
 }
 
-// note remembers the keys that are locked, and forgets the other keys. If there would be more than
-// maxLockedKeys locks, it first forgets all of them: then later batches wait for a locked row
-// once more.
-func (k *lockedKeys) note(keys []string, locked map[string]bool) {
+// add remembers a row. If there would be more than maxLockedKeys, it first forgets all of them.
+func (k *stuckRows) add(row hotRow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.until == nil || len(k.until)+len(locked) > maxLockedKeys {
-		k.until = map[string]time.Time{}
+	if k.until == nil || len(k.until) >= maxLockedKeys {
+		k.until = map[hotRow]time.Time{}
 	}
-	for _, key := range keys {
-		if delete(k.until, key); locked[key] {
-			k.until[key] = time.Now().Add(lockMemory)
+	k.until[row] = time.Now().Add(lockMemory)
+}
+
+// awaitTurn locks the row of c.turn, and waits for it in the server's queue. The transaction holds nothing yet.
+func (c *closing) awaitTurn() error {
+	if c.turn == nil {
+		return nil
+	}
+	stock := c.s.q.m.Stock[c.turn.i]
+	is, _ := stockKey(stock)
+	query := "SELECT 1 FROM " + mapping.Quote(stock.Table) + c.s.dialect.hint(stock.SKU.Index) + " WHERE " + is + c.s.dialect.lock
+	err := eachRow(c.tx, query, stockArgs(stock, c.turn.sku), func(*sql.Rows) error { return nil })
+	if err != nil && c.s.fault(c.tx.Statement.Context, err) == FaultRetry {
+		c.s.stuck.add(*c.turn)
+		return fmt.Errorf("%w: %w", errStockLocked, err)
+	}
+	return err
+}
+
+// lockStockFirst locks the rows of stock that the orders of c.won need, before anything is written. It leaves out the
+// orders that need a row that another transaction locks, and makes the row that most of them need c.turn of
+// the next transaction.
+func (c *closing) lockStockFirst() error {
+	needs := make([]map[string][]string, len(c.s.q.m.Stock)) // orders by SKU
+	for i := range needs {
+		needs[i] = map[string][]string{}
+	}
+	for _, t := range sorted(c.won) {
+		if t.lines == "" {
+			continue
 		}
-	}
-}
-
-// stillLocked returns the orders with a line or a SKU whose lock is remembered and still exists. It
-// waits for no lock. If a query fails, it returns no order.
-func (s *Store) stillLocked(ctx context.Context, ids []string, where candidates) map[string]bool {
-	still := map[string]bool{}
-	if known := s.lockedLines.known(); len(known) > 0 {
-		maps.Copy(still, s.ordersWithLockedLines(ctx, only(known, ids), where))
-	}
-	if known := s.lockedSKUs.known(); len(known) > 0 {
-		maps.Copy(still, s.ordersWithLockedSKUs(ctx, ids, where, known))
-	}
-	return still
-}
-
-// only returns the keys that are in a set. A nil set has all keys.
-func only(set map[string]bool, keys []string) []string {
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return set != nil && !set[key] })
-}
-
-// eachTable calls find for each table that may have the orders, and for each part of them, in a
-// transaction that looks for locks. It returns the orders that find marks as found; none if find fails.
-func (s *Store) eachTable(ctx context.Context, isolation *sql.TxOptions, ids []string, where candidates,
-	find func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error) map[string]bool {
-	if s.dialect.skipLocked == "" || len(ids) == 0 {
-		return nil // this database locks no rows
-	}
-	found := map[string]bool{}
-	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		for _, t := range where.all {
-			for part := range slices.Chunk(ids, maxIn) {
-				if err := find(tx, t, part, found); err != nil {
-					return err
+		for part := range slices.Chunk(c.won[t], maxIn) {
+			all, _, err := c.s.holdLines(c.tx, t, part) // an order whose lines cannot be read fails later
+			if err != nil {
+				return err
+			}
+			for i := range needs {
+				for _, l := range all[i] {
+					if l.quantity != 0 {
+						sku := c.s.q.stockSKU(i, l.sku)
+						needs[i][sku] = append(needs[i][sku], l.order)
+					}
 				}
 			}
 		}
-		return nil
-	}, isolation)
-	if err != nil {
+	}
+	most := 0
+	c.turn = nil
+	for i, of := range needs {
+		locked, err := c.s.lockStock(c.tx, c.s.q.m.Stock[i], slices.Sorted(maps.Keys(of)))
+		if err != nil {
+			return err
+		}
+		for sku := range locked {
+			if of[sku] == nil {
+				return errStockLocked // the lines spell it otherwise
+			}
+			for _, id := range of[sku] {
+				c.leftOut[id], c.contended[id] = true, true
+			}
+			if row := (hotRow{i, sku}); len(of[sku]) > most && !c.s.stuck.has(row) {
+				most, c.turn = len(of[sku]), &row
+			}
+		}
+	}
+	if len(c.leftOut) == 0 {
 		return nil
 	}
-	return found
+	c.s.crowded()
+	for t, ids := range c.won {
+		if c.won[t] = slices.DeleteFunc(ids, func(id string) bool { return c.leftOut[id] }); len(c.won[t]) == 0 {
+			delete(c.won, t)
+		}
+	}
+	return nil
 }
 
-// ordersWithLockedLines returns the orders with a line that another transaction locks, and remembers
-// their locks. It reads twice: committed rows do not include a new line of an open transaction, and
+// crowded makes closes lock the stock first for crowdedFor.
+func (s *Store) crowded() { s.crowdedUntil.Store(time.Now().Add(crowdedFor).UnixNano()) }
+
+func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil.Load() }
+
+// lockStockLast locks the rows of stock that a close writes. Rows that others lock, such as another close, it
+// asks for again and again for up to stockWait. Then the error is errStockLocked.
+func (c *closing) lockStockLast(moved moves) error {
+	began := time.Now()
+	for i, stock := range c.s.q.m.Stock {
+		for skus := slices.SortedFunc(maps.Keys(moved[i]), compareStock(stock)); len(skus) > 0; {
+			locked, err := c.s.lockStock(c.tx, stock, skus)
+			switch {
+			case err != nil:
+				return err
+			case len(locked) > 0 && (time.Since(began) > stockWait || !retry.Sleep(c.tx.Statement.Context, stockPoll)):
+				return cmp.Or(c.tx.Statement.Context.Err(), errStockLocked)
+			}
+			skus = slices.SortedFunc(maps.Keys(locked), compareStock(stock))
+		}
+	}
+	return nil
+}
+
+// lockStock locks the rows of SKUs that no other transaction locks, and returns the SKUs of the others, spelled as
+// in the stock. It waits for no lock, and ignores SKUs without a row.
+func (s *Store) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (locked map[string]bool, err error) {
+	if s.dialect.skipLocked == "" {
+		return nil, nil // this database locks no rows
+	}
+	for part := range slices.Chunk(skus, maxIn) {
+		free, err := s.stockRows(tx, stock, part, s.dialect.skipLocked)
+		if err != nil || len(free) == len(part) {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		all, err := s.stockRows(tx, stock, part, "")
+		if err != nil {
+			return nil, err
+		}
+		maps.DeleteFunc(all, func(sku string, _ bool) bool { return free[sku] })
+		if locked == nil {
+			locked = all
+		}
+		maps.Copy(locked, all)
+	}
+	return locked, nil
+}
+
+// stockRows returns the SKUs of at most maxIn that have a row of the stock, locked by lock, spelled as in the stock.
+func (s *Store) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock string) (map[string]bool, error) {
+	is, read := stockKey(stock)
+	var args []any
+	for _, sku := range skus {
+		args = append(args, stockArgs(stock, sku)...)
+	}
+	if is += strings.Repeat(" OR "+is, len(skus)-1); stock.Location.Column == "" {
+		is, args = mapping.Quote(stock.SKU.Column)+" IN ?", []any{args}
+	}
+	found := make(map[string]bool, len(skus))
+	query := "SELECT " + strings.Join(read, ", ") + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) +
+		" WHERE " + is + " ORDER BY " + mapping.Quote(stock.SKU.Column) + lock
+	return found, eachRow(tx, query, args, func(rows *sql.Rows) error {
+		var sku string
+		var location sql.NullString
+		err := rows.Scan(&sku, &location)
+		found[located(sku, location)] = true
+		return err
+	})
+}
+
+// ordersWithLockedLines returns the orders with a line that another transaction locks; none if a query
+// fails. It reads twice: committed rows do not include a new line of an open transaction, and
 // uncommitted rows do not include a line that it deletes.
 func (s *Store) ordersWithLockedLines(ctx context.Context, ids []string, where candidates) map[string]bool {
 	found := map[string]bool{}
 	for _, isolation := range []*sql.TxOptions{readCommitted, readUncommitted} {
-		maps.Copy(found, s.eachTable(ctx, isolation, ids, where, s.lockedLinesIn))
+		err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			for _, t := range where.all {
+				for part := range slices.Chunk(ids, maxIn) {
+					if err := s.lockedLinesIn(tx, t, part, found); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}, isolation)
+		if err != nil {
+			return nil
+		}
 	}
-	s.lockedLines.note(ids, found)
 	return found
 }
 
@@ -127,7 +257,7 @@ func (s *Store) lockedLinesIn(tx *gorm.DB, t *table, ids []string, found map[str
 		return nil
 	}
 	free := map[string]int{} // by order: lines that are not locked, less all lines
-	for lock, n := range map[string]int{"": -1, s.dialect.skipLocked: 1} {
+	for lock, n := range map[string]int{"": -1, s.dialect.share("SKIP LOCKED"): 1} {
 		err := eachRow(tx, t.lines+lock, s.q.lineArgs(ids), func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(append([]any{&id}, skipped(3+max(len(s.q.m.Stock)-1, 0))...)...)
@@ -146,43 +276,6 @@ func (s *Store) lockedLinesIn(tx *gorm.DB, t *table, ids []string, found map[str
 	return nil
 }
 
-// ordersWithLockedSKUs returns the orders with a SKU whose row another transaction locks, and remembers
-// these locks. It checks the SKUs in a set; nil: all.
-//
-// The row of a SKU that many orders have is often locked for a moment, which is no reason to
-// leave orders out. So all SKUs of a batch are checked only after a lock wait timed out. Later
-// batches check only the SKUs that were locked then.
-func (s *Store) ordersWithLockedSKUs(ctx context.Context, ids []string, where candidates, set map[string]bool) map[string]bool {
-	return s.eachTable(ctx, readCommitted, ids, where, func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
-		if t.lines == "" || len(s.q.m.Stock) == 0 {
-			return nil
-		}
-		all, _, err := s.readLines(tx, t.lines, ids) // an order whose lines cannot be read fails alone later
-		if err != nil {
-			return err
-		}
-		for i, stock := range s.q.m.Stock {
-			of := map[string][]string{} // orders by SKU
-			for _, l := range all[i] {
-				sku := s.q.stockSKU(i, l.sku)
-				of[sku] = append(of[sku], l.order)
-			}
-			locked, err := s.lockedSKUsOf(tx, stock, only(set, slices.SortedFunc(maps.Keys(of), compareStock(stock))))
-			if err != nil {
-				return err
-			}
-			for sku := range locked {
-				for _, id := range of[sku] {
-					if slices.Contains(ids, id) {
-						found[id] = true
-					}
-				}
-			}
-		}
-		return nil
-	})
-}
-
 // skipped returns n destinations for columns that are not read.
 func skipped(n int) []any {
 	into := make([]any, n)
@@ -190,35 +283,4 @@ func skipped(n int) []any {
 		into[i] = new(any)
 	}
 	return into
-}
-
-// lockedSKUsOf returns the SKUs whose rows other transactions lock, and remembers these locks.
-func (s *Store) lockedSKUsOf(tx *gorm.DB, stock *mapping.Stock, skus []string) (map[string]bool, error) {
-	locked := map[string]bool{}
-	is, read := stockKey(stock)
-	query := "SELECT " + strings.Join(read, ", ") + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
-	for part := range slices.Chunk(skus, maxIn) {
-		var args []any
-		for _, sku := range part {
-			args = append(args, stockArgs(stock, sku)...)
-		}
-		query := query + strings.Repeat(" OR "+is, len(part)-1) + " ORDER BY " + mapping.Quote(stock.SKU.Column)
-		for _, lock := range []string{"", s.dialect.skipLocked} {
-			err := eachRow(tx, query+lock, args, func(rows *sql.Rows) error {
-				var sku string
-				var location sql.NullString
-				err := rows.Scan(&sku, &location)
-				sku = located(sku, location)
-				if locked[sku] = true; lock != "" {
-					delete(locked, sku)
-				}
-				return err
-			})
-			if err != nil {
-				return nil, err
-			}
-		}
-	}
-	s.lockedSKUs.note(skus, locked)
-	return locked, nil
 }

@@ -98,6 +98,9 @@ func lockedInItsMonth(t *testing.T) {
 	}
 }
 
+// receiptOfA makes a close of the order "a" wait that has locked the order.
+const receiptOfA = "INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', UTC_TIMESTAMP(3), UTC_TIMESTAMP(3), 'touch', 0, 0)"
+
 // Two closers have one batch. The second waits for no row, and later learns that the first closed all.
 func TestMySQL_TwoClosersWithOneBatch(t *testing.T) { eachServer(t, twoClosers) }
 
@@ -105,9 +108,9 @@ func twoClosers(t *testing.T) {
 	dsn := patient(t, migratedDatabase(t))
 	s := openMigrated(t, store.Options{DSN: dsn})
 	overdue(t, s, "a")
-	hold := begin(t, s.DB(), "SELECT * FROM stock WHERE sku_id = 'ink' FOR UPDATE") // the first closer waits for it
+	hold := begin(t, s.DB(), receiptOfA) // the first closer waits for it
 	done := closeA(t, s)
-	waitsFor(t, s.DB(), "STRAIGHT_JOIN")
+	waitsFor(t, s.DB(), "INTO receipts")
 	second := open(t, store.Options{DSN: dsn})
 	wantVerdicts(t, second, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
 	must.Do(t, hold.Rollback())
@@ -130,9 +133,9 @@ func lostCommitWaits(t *testing.T) {
 	s := openMigrated(t, store.Options{DSN: through})
 	overdue(t, s, "a")
 	direct := open(t, store.Options{DSN: dsn})
-	hold := begin(t, direct.DB(), "SELECT * FROM stock WHERE sku_id = 'ink' FOR UPDATE")
+	hold := begin(t, direct.DB(), receiptOfA)
 	done := closeA(t, s)
-	waitsFor(t, direct.DB(), "STRAIGHT_JOIN")
+	waitsFor(t, direct.DB(), "INTO receipts")
 	other := begin(t, direct.DB())
 	locked := make(chan error, 1)
 	go func() {

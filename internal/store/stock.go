@@ -86,6 +86,9 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 // locks waited: with Dialect.isolation a second SELECT looks, and new lines are locked too.
 func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (all [][]line, unreadable map[string]error, err error) {
 	all, unreadable, err = s.readLines(tx, t.lockLines, orders)
+	if hasCode(err, lockedCodes) {
+		err = fmt.Errorf("%w: %w", errLinesLocked, err)
+	}
 	if err != nil || s.dialect.isolation == "" {
 		return all, unreadable, err
 	}

@@ -258,7 +258,7 @@ func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
 		return fmt.Errorf("%w: it took longer than %v; try again", ErrNoTrial, trialWithin)
 	case Denied(err):
 		return fmt.Errorf("%w: this user may not close orders: %w", ErrNoTrial, err)
-	case s.dialect.Fault(err) == FaultRetry:
+	case s.dialect.Fault(err) == FaultRetry, errors.Is(err, orderclose.ErrContended):
 		return fmt.Errorf("%w: another transaction locks a row that the close of order %q needs; try again: %w", ErrNoTrial, t.OrderID, err)
 	case t == nil || t.closing == nil || hasCode(err, binlogCodes) || !answered && s.dialect.Fault(err) == FaultUnavailable:
 		return s.failed(ctx, err, "try a close")

@@ -51,8 +51,8 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 			done = err == nil
 			return err
 		}, readCommitted)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, orderclose.ErrContended) {
+			return err // the caller tries again in another way
 		}
 		if fault := s.fault(ctx, err); fault != FaultRetry {
 			if err = s.explain(ctx, err); done {

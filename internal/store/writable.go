@@ -124,7 +124,7 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 		}
 		statements = append(statements, updateNone(t.name, columns...))
 		if t.items != "" {
-			statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.items)+" WHERE 1 = 0"+s.dialect.shareLock)
+			statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.items)+" WHERE 1 = 0"+s.dialect.share(""))
 		}
 	}
 	for _, stock := range m.Stock {

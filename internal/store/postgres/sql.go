@@ -86,17 +86,14 @@ func DeleteByID(table string) string {
 }
 
 // ReleaseStock returns an UPDATE of the stock by n SKUs with their quantities. set and where are its
-// assignments and its condition on the rows s and the list v, and sameRow says which belong together. It locks the rows in the order of the SKUs first: an
-// UPDATE alone locks them in any order.
+// assignments and its condition on the rows s and the list v, and sameRow says which belong together.
 func ReleaseStock(s *mapping.Stock, n int, set, where, sameRow string) string {
-	table, sku := mapping.Quote(s.Table), "s."+mapping.Quote(s.SKU.Column)
-	names, first, more, order := "sku, quantity", keyTypes[s.SKU.Type], "", sku
+	names, first, more := "sku, quantity", keyTypes[s.SKU.Type], ""
 	if s.Location.Column != "" {
-		names, first, more, order = "sku, location, quantity", first+"), CAST(? AS "+keyTypes[s.Location.Type], ", ?", sku+", s."+mapping.Quote(s.Location.Column)
+		names, first, more = "sku, location, quantity", first+"), CAST(? AS "+keyTypes[s.Location.Type], ", ?"
 	}
 	return fmt.Sprintf("WITH v (%s) AS (VALUES (CAST(? AS %s), CAST(? AS bigint))%s)", names, first, strings.Repeat(", (?, ?"+more+")", n-1)) +
-		fmt.Sprintf(", locked AS MATERIALIZED (SELECT %s FROM %s AS s JOIN v ON %s ORDER BY %s FOR UPDATE OF s)", sku, table, sameRow, order) +
-		fmt.Sprintf(" UPDATE %s AS s SET %s FROM v WHERE %s AND (SELECT COUNT(*) FROM locked) > 0 AND %s", table, set, sameRow, where)
+		fmt.Sprintf(" UPDATE %s AS s SET %s FROM v WHERE %s AND %s", mapping.Quote(s.Table), set, sameRow, where)
 }
 
 // Rows writes rows of a width for an INSERT, with an array for each column: a list of thousands of values takes

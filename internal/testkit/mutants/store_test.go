@@ -60,7 +60,7 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestSuite_InMemory/AnOrderClosesWithoutStockThatCannotComeBack", "has a row in table stock"},
 	{"without-stock-lost", "stock that a person has left out counts as lost", changes{{"rows[0].Quantity == 0", "rows[0].Quantity == -1"}},
 		"internal/store/sqlite", "TestSuite_InMemory/AnOrderClosesWithoutStockThatCannotComeBack", "findings (-want +got)"},
-	{"lines-read-unlocked", "a close reads lines that another transaction is removing", changes{{" + q.d.shareLock", ""}},
+	{"lines-read-unlocked", "a close reads lines that another transaction is removing", changes{{` + q.d.share("NOWAIT")`, ""}},
 		"internal/store", "TestOpen_ACloseLocksTheLinesThatItReads", "reads lines without a lock"},
 	{"question-in-text", "a question mark in a text is an argument to PostgreSQL", changes{{`'\'', `, ""}},
 		"internal/store/postgres", "TestTranslate", "want SELECT 'it''s ?"},

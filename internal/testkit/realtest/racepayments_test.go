@@ -22,8 +22,10 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/shoplocks"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -52,12 +54,15 @@ func racePayments(t *testing.T, servers config.Servers) {
 	r.start("relay", "closer-1", "closer-2")
 	rounds := &remindRounds{}
 	stop := r.raceCompensator(rounds)
-	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(29, 29)), exists: map[string]time.Time{}, paid: map[string]time.Time{}}
+	seed := raceSeed(t)
+	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(seed, seed)), exists: map[string]time.Time{}, paid: map[string]time.Time{}}
+	shop.db = must.Get(shoplocks.Open(r.servers.DSN))(t)
+	t.Cleanup(func() { shop.db.Close() })
 	r.shop.OnOrder = shop.created
 	reading, read := context.WithCancel(t.Context())
 	readers := shop.read(reading, service.URL)
 
-	steps := scenario.Plan(scenario.Spec{Seed: 29, Orders: orders, Over: max(5*time.Second, time.Duration(orders)*15*time.Millisecond), SKUs: skus, Categories: categories})
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: max(5*time.Second, time.Duration(orders)*15*time.Millisecond), SKUs: skus, Categories: categories})
 	for i := range steps {
 		if steps[i].Fate != scenario.Unpublished { // a sweep finds these
 			steps[i].Fate = scenario.Unpaid
@@ -76,6 +81,7 @@ func racePayments(t *testing.T, servers config.Servers) {
 	})
 	stop()
 	shop.judge(orders)
+	shop.judgeLocks()
 	shop.judgeReminders(rounds)
 	r.check()
 }
@@ -122,6 +128,8 @@ type racingShop struct {
 	provider  *racedProvider
 	openings  *openings
 	customers sync.WaitGroup
+	db        *sql.DB         // of the shop's own
+	locks     shoplocks.Tally // of the callbacks
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -174,7 +182,16 @@ func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
 	}
 }
 
-// callback records a payment, and repeats that until it succeeds, as the callback of a provider does.
+// raceSeed returns the seed of a race: SEED, or 29.
+func raceSeed(t *testing.T) uint64 {
+	if os.Getenv("SEED") == "" {
+		return 29
+	}
+	return must.Get(strconv.ParseUint(os.Getenv("SEED"), 10, 64))(t)
+}
+
+// callback records a payment, and repeats that until it succeeds, as the callback of a provider does. Its transaction locks
+// stock and lines before or after the order, by the seed.
 func (s *racingShop) callback(order, id string) {
 	s.mu.Lock()
 	if _, called := s.paid[order]; !called {
@@ -182,15 +199,17 @@ func (s *racingShop) callback(order, id string) {
 	}
 	s.mu.Unlock()
 	s.eventually(func() error {
-		tx, err := s.store.DB().BeginTx(s.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if err != nil {
+		s.mu.Lock()
+		plan := shoplocks.Draw(s.random)
+		s.mu.Unlock()
+		if plan.Sorted = true; s.onPostgres() {
+			plan.Isolation = sql.LevelReadCommitted // RecordPayment takes no other
+		}
+		var got store.Recorded
+		err := plan.Run(s.t.Context(), s.db, order, &s.locks, func(tx *sql.Tx) (err error) {
+			got, err = s.store.RecordPayment(s.t.Context(), tx, store.LatePayment{OrderID: order, PaymentID: id, Amount: 100, Currency: "EUR"})
 			return err
-		}
-		defer tx.Rollback() // does nothing after the commit
-		got, err := s.store.RecordPayment(s.t.Context(), tx, store.LatePayment{OrderID: order, PaymentID: id, Amount: 100, Currency: "EUR"})
-		if err == nil {
-			err = tx.Commit()
-		}
+		})
 		if err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -234,6 +253,21 @@ func (s *racingShop) readable(now time.Time) (o orderclose.Order, due bool) {
 	o = s.due[i]
 	s.due = slices.Delete(s.due, i, i+1)
 	return o, true
+}
+
+func (s *racingShop) onPostgres() bool { return s.store.Dialect() == store.Postgres }
+
+// judgeLocks prints what the callbacks waited. On PostgreSQL, which locks no gaps, the shop locks its rows in an order that leads to no
+// deadlock, so each deadlock is with a close. No close may be part of one.
+func (s *racingShop) judgeLocks() {
+	s.t.Helper()
+	deadlocks, others := s.locks.Lost()
+	waited := measure.SpreadOf(s.locks.Waited())
+	s.t.Logf("%d callbacks: statements, waits and commits took %v, p99 %v, at most %v; %d lost a deadlock, %d another conflict", len(s.locks.Waited()),
+		time.Duration(waited.P50), time.Duration(waited.P99), time.Duration(waited.Max), deadlocks, others)
+	if deadlocks > 0 && s.onPostgres() {
+		s.t.Errorf("the shop lost %d deadlocks with closes", deadlocks)
+	}
 }
 
 // judge compares the database with the provider's ledger, and prints both.

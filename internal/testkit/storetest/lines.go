@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func (s *shop) change(queries ...string) *sql.Tx {
 var watched sync.Mutex
 
 // closeBeside begins to close orders while a transaction is open, commits the transaction once the
-// close waits, and returns the outcomes.
+// close waits or has left orders out, and returns the outcomes. Orders that were left out are closed again then.
 func (s *shop) closeBeside(tx *sql.Tx, reqs ...orderclose.CloseRequest) []orderclose.Outcome {
 	s.Helper()
 	watched.Lock()
@@ -60,6 +61,9 @@ func (s *shop) closeBeside(tx *sql.Tx, reqs ...orderclose.CloseRequest) []orderc
 	})
 	s.must(tx.Commit())
 	<-done
+	if err == nil && slices.ContainsFunc(out, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
+		out, err = s.CloseOrders(s.Context(), orderclose.PathPipeline, reqs)
+	}
 	s.must(err)
 	return out
 }
