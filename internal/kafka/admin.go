@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/retry"
 )
@@ -66,33 +67,39 @@ func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicS
 	states := map[string]TopicState{}
 	for _, t := range found {
 		if t.exists() {
-			led := slices.DeleteFunc(slices.Clone(t.leaders), func(leader string) bool { return leader == "" })
-			states[t.name] = TopicState{true, len(t.leaders), t.replicas, len(t.leaders) - len(led), map[string]string{}}
+			states[t.name] = TopicState{Exists: true, Partitions: len(t.leaders), Replication: t.replicas, Config: map[string]string{}}
 		}
 	}
 	return states, nil
 }
 
 // CheckOffsets returns why a broker that is down may stop groups, although the topics, with this number of replicas, go on. It looks
-// at Kafka's own topic of commits, in which the leader of a group's partition is the coordinator. Before the first group there is no
-// such topic, and no finding. The error wraps an AccessError if this user may not see it.
+// at Kafka's own topic of commits, in which the leader of a group's partition is the coordinator. It finds nothing before the first
+// group, when there is no such topic, and if this user may not see it.
 func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Finding, err error) {
 	const topic, key = "__consumer_offsets", "min.insync.replicas"
-	states, err := c.Topics(ctx, topic)
-	state := states[topic]
 	add := func(what, fix string) { all = append(all, Finding{Topic: topic, What: what, Fix: fix}) }
-	if err != nil || !state.Exists {
+	res, err := c.transport.askTopics(ctx, []string{topic}) // not cached: it would be asked for each second
+	if err != nil || res.Topics[0].ErrorCode != 0 || len(res.Topics[0].Partitions) == 0 {
 		return nil, err
 	}
-	if n := state.Leaderless; n > 0 {
-		add(fmt.Sprintf("%d of %d partitions have no leader: their groups accept no member and no commit", n, state.Partitions), "start the brokers with their replicas")
+	partitions, replicas := res.Topics[0].Partitions, len(res.Topics[0].Partitions[0].Replicas)
+	led := slices.DeleteFunc(slices.Clone(partitions), func(p kmsg.MetadataResponseTopicPartition) bool { return p.Leader < 0 })
+	if n := len(partitions); len(led) < n {
+		add(fmt.Sprintf("%d of %d partitions have no leader: their groups accept no member and no commit", n-len(led), n), "start the brokers with their replicas")
 	}
-	if n := state.Replication; n < replication {
-		add(fmt.Sprintf("has %d replicas, want %d as the other topics: while a broker is down, groups may stand still", n, replication),
+	if replicas < replication {
+		add(fmt.Sprintf("has %d replicas, want %d as the other topics: while a broker is down, groups may stand still", replicas, replication),
 			"reassign its partitions with your cluster's tools, and set offsets.topic.replication.factor on every broker")
 	}
-	if n, err := strconv.Atoi(state.Config[key]); err == nil && n > 1 && n >= state.Replication {
-		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, state.Replication), "set it to less than the replicas")
+	configs, err := c.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
+		{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{key}},
+	}})
+	if err != nil || len(configs.Resources[0].ConfigEntries) == 0 {
+		return all, nil // this user may not read settings
+	}
+	if n, _ := strconv.Atoi(configs.Resources[0].ConfigEntries[0].ConfigValue); n > 1 && n >= replicas {
+		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, replicas), "set it to less than the replicas")
 	}
 	return all, nil
 }

@@ -27,10 +27,9 @@ type Options struct {
 	Brokers  []string // host:port, at least one
 	ClientID string   // default "orderclose"; memberships: see NameMember
 	// Dial opens TCP connections. Default: a net.Dialer. Tests pass an in-memory one.
-	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	Security Security // of every connection; default: none
-	// SessionTimeout is how long a group waits for a member that is silent; default DefaultSessionTimeout.
-	SessionTimeout time.Duration
+	Dial           func(ctx context.Context, network, address string) (net.Conn, error)
+	Security       Security      // of every connection; default: none
+	SessionTimeout time.Duration // how long a group waits for a member that is silent; default DefaultSessionTimeout
 	// PoisonFreedMemory is for tests. Freed memory is overwritten at once, so that reading
 	// it after Free is noticed.
 	PoisonFreedMemory bool

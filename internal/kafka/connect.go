@@ -134,10 +134,9 @@ func (c *conn) agreeOnVersions() error {
 	return nil
 }
 
-// logIn authenticates by SASL, and sets when that must be done again. The broker may have set
-// connections.max.reauth.ms, and closes the connection at the first request after the session's
-// end. So the first request in the last quarter of the session, or after its end, logs in again
-// (KIP-368).
+// logIn authenticates by SASL, and sets when that must be done again. The broker may have set connections.max.reauth.ms, and closes
+// the connection at the first request after the session's end. So the first request in the last quarter of the session, or after
+// its end, logs in again (KIP-368).
 //
 // A mechanism that has no credentials now fails before anything is sent.
 func (c *conn) logIn() error {

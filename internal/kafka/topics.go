@@ -46,7 +46,6 @@ type TopicState struct {
 	Exists      bool
 	Partitions  int
 	Replication int
-	Leaderless  int // partitions without a leader
 	Config      map[string]string
 }
 

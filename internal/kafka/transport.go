@@ -47,9 +47,8 @@ var errNotSent = errors.New("the request was not sent")
 // errCoordinatorSilent means that the coordinator of a group did not answer. Another broker may be the coordinator by now.
 var errCoordinatorSilent = errors.New("the group's coordinator does not answer")
 
-// transport sends every request of this package, also those of the client library: to the right
-// broker, by one connection, once. Only the callers repeat requests. If an answer refuses access
-// to any resource, RoundTrip returns an AccessError.
+// transport sends every request of this package, also those of the client library: to the right broker, by one connection, once. Only
+// the callers repeat requests. If an answer refuses access to any resource, RoundTrip returns an AccessError.
 type transport struct {
 	brokers  *brokers
 	topology *topology
@@ -234,8 +233,7 @@ func (r *missingACLs) explain(request protocol.ApiKey, group string, who func() 
 	return denied(who(), a, r.code)
 }
 
-// eachErrorCode calls see with every error code of an answer and with the name of the topic,
-// group or other resource that the code is about.
+// eachErrorCode calls see with every error code of an answer and with the name of the topic, group or other resource that the code is about.
 func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
 	switch r := res.(type) {
 	case messageAnswer:

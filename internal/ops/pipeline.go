@@ -223,7 +223,7 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 		return TopicsPlan{}, err
 	}
 	offsets, err := p.Kafka.CheckOffsets(ctx, p.Config.Replication)
-	if hidden := (*kafka.AccessError)(nil); err != nil && !errors.As(err, &hidden) { // few users may see it
+	if err != nil {
 		return TopicsPlan{}, err
 	}
 	return NewTopicsPlan(p.Config, len(specs), append(append(findings, unlisted...), offsets...)), nil

@@ -40,8 +40,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// MaxTime is the time limit that callers set for an append: a look-up, a new producer id and a request, if the broker takes 3 s
-// for each answer.
+// MaxTime is the time limit that callers set for an append: a look-up, a new producer id and a request, if each answer takes 3 s.
 const MaxTime = 10 * time.Second
 
 // minRequest is the shortest time that an append leaves for a further request. If the deadline cuts a
