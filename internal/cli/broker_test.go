@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,6 +94,25 @@ func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 	expect.That(t, len(applied.Fixed) == len(plan.Would), "apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)
 	r.json(&plan, 0, "topics", "plan")
 	expect.That(t, len(plan.Would)+len(plan.Left) == 0, "after apply: %+v", plan)
+}
+
+// Kafka's own topic of commits decides which groups stand still while a broker is down.
+func TestBroker_TopicsCheckAndDoctorCompareTheTopicOfCommits(t *testing.T) {
+	r := newRig(t)
+	r.file = topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\nreplication: 2\n")
+	r.cli("topics", "apply")
+	var found struct{ Findings []kafka.Finding }
+	r.json(&found, 0, "topics", "check")
+	_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{{Name: "__consumer_offsets", Partitions: 3, Replication: 1, Retention: time.Hour}})
+	must.Do(t, err)
+	r.json(&found, 3, "topics", "check")
+	must.That(t, len(found.Findings) == 1 && found.Findings[0].Topic == "__consumer_offsets" && strings.Contains(found.Findings[0].What, "has 1 replicas, want 2"), "found %+v", found)
+	var result struct{ Checks []checkup }
+	r.json(&result, 3, "doctor")
+	named := slices.ContainsFunc(result.Checks, func(k checkup) bool {
+		return k.Check == "topics" && !k.OK && strings.Contains(k.What, "__consumer_offsets") && strings.Contains(k.Fix, "topics-differ")
+	})
+	expect.That(t, named, "doctor says %+v", result)
 }
 
 func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
