@@ -29,7 +29,7 @@ var compensatorMutants = []mutant{
 		"compensator", "TestSweep_AsksAboutFewOrdersOfAPausedCategory", "asked about 2000"},
 	{"paused-sweep-finished", "orders of a paused category wait for the next period after the pause", changes{{"c.o.SweepLog.SweepFinished(ctx, c.o.Name+leftPausedName)", "nil"}},
 		"compensator", "TestRun_OrdersOfAPausedCategoryAreClosedSoonAfterThePause", "open orders after the pause"},
-	{"paused-sweep-reads-all", "a sweep reads all orders each minute of a pause", changes{{"s.again", "false"}},
+	{"paused-sweep-reads-all", "a sweep reads all orders each minute of a pause", changes{{"s.sooner", "false"}},
 		"compensator", "TestRun_OrdersOfAPausedCategoryAreClosedSoonAfterThePause", "pages are read"},
 	{"one-pauses-category", "one order that a service holds pauses its category", changes{{"&& s.o.PausesCategories ", ""}},
 		"compensator", "TestSweep_APausedOrderSaysNothingAboutOthers", "paused 1"},
