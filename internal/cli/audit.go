@@ -186,7 +186,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
 	printAny(w, s.LatePayments, "with a late payment\t%d")
 	printAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
-	printAny(w, s.LeftOut, "closed without the stock of a SKU that had no row (orderclose close)\t%d")
+	printAny(w, s.LeftOut, "closed without the stock of a SKU that had no row\t%d")
 	printAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
 	printAny(w, s.NoRecord, "closed without a record in the close topic\t%d")
 	printAny(w, s.DeadLetters, "with a pending dead letter\t%d")

@@ -55,14 +55,14 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 	began := time.Now()
 	c, err := s.closeUnlocked(ctx, path, reqs)
 	if err != nil {
-		if ids, _ := s.distinct(reqs); len(ids) == 1 {
-			err = s.withCause(ctx, reqs[0], err) //mutant:failure-without-cause
-		}
 		if s.q.months != nil {
 			s.q.months.forget() // a table may have been dropped
 		}
 		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) && !s.mayBeOrders(ctx, err) {
 			err = fmt.Errorf("%w: %w", err, orderclose.ErrNoOrderAtFault)
+		}
+		if ids, _ := s.distinct(reqs); len(ids) == 1 {
+			err = s.withCause(ctx, reqs[0], err) //mutant:failure-without-cause
 		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
 	}
