@@ -33,31 +33,30 @@ var failureCauses = []FailureCause{StockRowMissing, ReservedTooLow, ValueNull, N
 // in the text of Outcome.Err, or of the error of a call with one order, as "locked: a payment holds the row". The sentence is empty without a
 // verdict, and after one that is no failure, such as Closed and NotDue.
 func (o Outcome) Why() (cause FailureCause, sentence string) {
+	cause, text := Unexplained, "the store says "+string(o.Verdict)
 	switch o.Verdict {
 	case "", Closed, AlreadyPaid, AlreadyClosed, NotDue, Excluded, Paused:
 		return "", ""
+	case Contended:
+		cause = Locked
+	case NotFound:
+		cause = RowNotFound
+	case PaymentPending:
+		cause = PaymentUnknown
 	}
-	text := "the store says " + string(o.Verdict) + ", and not why"
 	if o.Err != nil {
 		text = o.Err.Error()
 	}
-	cause, sentence = Unexplained, text
+	if errors.Is(o.Err, ErrUnavailable) {
+		cause = NoAnswer
+	}
 	for _, c := range failureCauses { // the first word counts: behind it is text of the server
-		if i := strings.Index(": "+text, ": "+string(c)+": "); i >= 0 && (cause == Unexplained || len(text)-i > len(sentence)) {
+		if i := strings.Index(": "+text, ": "+string(c)+": "); i >= 0 && len(text)-i > len(sentence) {
 			cause, sentence = c, text[i:]
 		}
 	}
-	switch {
-	case cause != Unexplained:
-		return cause, sentence
-	case o.Verdict == Contended:
-		return Locked, string(Locked) + ": " + text
-	case o.Verdict == NotFound:
-		return RowNotFound, string(RowNotFound) + ": the store has no such order"
-	case o.Verdict == PaymentPending:
-		return PaymentUnknown, string(PaymentUnknown) + ": the payment provider does not know yet whether the order is paid"
-	case errors.Is(o.Err, ErrUnavailable):
-		return NoAnswer, string(NoAnswer) + ": " + text
+	if sentence == "" {
+		sentence = strings.TrimPrefix(string(cause)+": "+text, string(Unexplained)+": ")
 	}
-	return cause, text
+	return cause, sentence
 }

@@ -37,7 +37,7 @@ func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 		outcome       orderclose.Outcome
 		cause, detail string
 	}{
-		{orderclose.Outcome{Verdict: orderclose.NotFound}, "not_found", "row_not_found: the store has no such order"},
+		{orderclose.Outcome{Verdict: orderclose.NotFound}, "not_found", "row_not_found: the store says not_found"},
 		{orderclose.Outcome{Verdict: orderclose.Failed, Err: errors.New("no stock row")}, "failed", "no stock row"},
 		{orderclose.Outcome{Verdict: "shrug"}, "failed", `the store returned the unknown verdict "shrug"`},
 	} {

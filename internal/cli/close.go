@@ -25,23 +25,17 @@ func newClose(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "close ORDER --without-stock SKU [--without-stock SKU]... --reason TEXT [--yes]",
 		Short: "Close an order whose stock can never come back",
-		Long: `Close an unpaid order that is due, without the stock of SKUs that have no row in the
-table of stock any more, such as those of a deleted product. The rest of its stock comes back.
-The ledger gets a row with the quantity 0 and the reason for each of the SKUs, so the stock is
-not released later either. orderclose audit counts the order, and orderclose order shows it.
+		Long: `Close an unpaid order that is due, without the stock of SKUs that have no row in the table of stock any more,
+such as those of a deleted product. The rest of its stock comes back. The ledger gets a row with the quantity 0
+and the reason, so the stock is not released later either. Without --yes it shows why the order is open.
 
-Without --yes it shows why the order is open, and changes nothing. Exits 5 if the order is not
-closed: it is paid, not due or paused, the payment provider has no answer, a SKU is not in the
-order or has a row in the table of stock, or the mapping has not one table of stock.`,
+Exits 5 if the order is not closed: it is paid, not due or paused, the payment provider has no answer, a SKU is
+not in the order or has a row in the table of stock, or there is not one table of stock.`,
 		Example: "  orderclose close order-17 --without-stock 4711 --reason 'product deleted' --yes",
 		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := orderclose.ValidateID(args[0])
 			if reason := strings.TrimSpace(without.Reason); len(without.SKUs) == 0 || reason == "" || utf8.RuneCountInString(reason) > maxReason {
-				err = errors.Join(err, fmt.Errorf("name the SKUs with --without-stock, and say why with --reason, in at most %d characters", maxReason))
-			}
-			if err != nil {
-				return Exit(Usage, err)
+				return Exit(Usage, fmt.Errorf("name the SKUs with --without-stock, and say why with --reason, in at most %d characters", maxReason))
 			}
 			return c.closeWithout(cmd.Context(), args[0], without, yes)
 		},
