@@ -44,6 +44,32 @@ func sweepersAlone(t *testing.T, s config.Servers) {
 	expect.That(t, v.ByPath["sweep"] != 0 && v.ByPath["pipeline"] <= 0, "closed by %v", v.ByPath)
 	// The lock of a killed process ends with its connection, and the other one asks each second whether a sweep is due.
 	t.Logf("the latest close was %d ms late", r.count("SELECT MAX(lateness_ms) FROM receipts"))
+	r.deletedProduct()
+}
+
+// deletedProduct plays an order whose product was deleted: log and commands say why it is open, and a person ends it.
+func (r *rig) deletedProduct() {
+	r.t.Helper()
+	const cause = `stock_row_missing: SKU "deleted" has no row in table stock`
+	r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('stuck', 1, 'deleted', 2)")
+	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('stuck', 'book', 0, '2026-01-01', '2026-01-02', 1)")
+	r.until("a sweep names the order", func() bool {
+		return strings.Contains(r.logs.Tail(100_000), `msg="order not closed"`) && strings.Contains(r.logs.Tail(100_000), "order=stuck cause=stock_row_missing")
+	})
+	for _, args := range [][]string{{"status"}, {"order", "stuck"}, {"close", "stuck", "--without-stock", "deleted", "--reason", "product deleted"}} {
+		if out, code := r.cli(args...); code != 0 || !strings.Contains(out, cause) {
+			r.t.Errorf("orderclose %v exits with %d, and prints\n%s\nwant %q", args, code, out, cause)
+		}
+	}
+	r.must("close", "stuck", "--without-stock", "deleted", "--reason", "product deleted", "--yes")
+	for want, args := range map[string][]string{"closed without the stock of a SKU": {"audit", "--from", "2025-12-31T00:00:00Z"}, "deleted did not come back (close): product deleted": {"order", "stuck"}} {
+		if out, _ := r.cli(args...); !strings.Contains(out, want) {
+			r.t.Errorf("orderclose %v prints\n%s\nwant %q", args, out, want)
+		}
+	}
+	if n := r.count("SELECT COUNT(*) FROM operator_actions WHERE action LIKE '%close%--without-stock%stuck'"); n != 1 {
+		r.t.Errorf("the audit log has the close %d times", n)
+	}
 }
 
 // A sweeper without Kafka asks a provider before it closes. Each customer has opened a payment page, a third of them
