@@ -116,6 +116,14 @@ var operations = map[string]operation{
 		r, err := comp.Sweep(ctx, false)
 		return r.Closed, err
 	}},
+	"a close without stock": {command: "close", codes: []int{5}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) { // the order has no such SKU
+		ctx = store.WithoutStock(ctx, store.Without{SKUs: []string{"gone"}, Reason: "product deleted"})
+		outcomes, err := w.s.Store.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: w.order.ID}})
+		if err == nil && outcomes[0].Verdict == orderclose.Closed {
+			return 1, nil
+		}
+		return 0, Exit(Refused, fmt.Errorf("%v, %w", outcomes, err))
+	}},
 	"a migration": {command: "migrate", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
 		return 0, w.s.Store.Migrate(ctx)
 	}},
@@ -235,7 +243,8 @@ func (w *twoOperators) check(what string, d, other done) {
 		for _, p := range must.Get(ops.NewControl(w.kafka, w.cfg.Topics.Control).Pauses(w.t.Context()))(w.t) {
 			on = append(on, p.Reason)
 		}
-		lengthened := slices.Contains(on, other.reason) && lasts(other.name) >= lasts(d.name)
+		// A replacement ends what it does not see yet, too.
+		lengthened := slices.Contains(on, other.reason) && (lasts(other.name) >= lasts(d.name) || other.name == "a replacement")
 		expect.That(w.t, slices.Contains(on, d.reason) || slices.Contains(other.ended(w.t), d.reason) || lengthened,
 			"%s: %s is not on, and nobody has said so: on are %q\n%s", what, d.name, on, other.stdout)
 	case "replay":
