@@ -62,13 +62,18 @@ func (c *common) closeWithout(ctx context.Context, id string, without store.With
 		return err
 	case !s.pipeline().ClosesInDatabase():
 		return Exit(Refused, errors.New("a service closes the orders: end the order there"))
-	case !yes:
-		o, err := s.Store.WhyOpen(ctx, orderclose.CloseRequest{OrderID: id}, false)
-		_, why := o.Why()
-		fmt.Fprintf(c.env.Stdout, "order %s: %s; nothing was changed, --yes closes it without the stock of %q\n", id, cmp.Or(why, "its rows do not show why it is open"), without.SKUs)
-		return err
 	}
-	o, err := a.CloseOrder(store.WithoutStock(ctx, without), id)
+	o, err := s.Store.WhyOpen(ctx, orderclose.CloseRequest{OrderID: id}, false)
+	switch cause, why := o.Why(); {
+	case err != nil:
+		return err
+	case cause != orderclose.StockRowMissing: // before the payment provider cancels anything
+		return Exit(Refused, fmt.Errorf("order %s: %s; only the stock of a SKU without a row can be left out", id, cmp.Or(why, "its rows do not keep it open")))
+	case !yes:
+		fmt.Fprintf(c.env.Stdout, "order %s: %s; nothing was changed, --yes closes it without the stock of %q\n", id, why, without.SKUs)
+		return nil
+	}
+	o, err = a.CloseOrder(store.WithoutStock(ctx, without), id)
 	if errors.Is(err, orderclose.ErrUnavailable) {
 		return err
 	}

@@ -61,6 +61,11 @@ func (r *rig) deletedProduct() {
 			r.t.Errorf("orderclose %v exits with %d, and prints\n%s\nwant %q", args, code, out, cause)
 		}
 	}
+	for _, order := range []string{"nobody", "stuck"} {
+		if _, code := r.cli("close", order, "--without-stock", "ink", "--reason", "a mistake", "--yes"); code != 5 {
+			r.t.Errorf("a close of %s without stock that it does not hold exits with %d", order, code)
+		}
+	}
 	r.must("close", "stuck", "--without-stock", "deleted", "--reason", "product deleted", "--yes")
 	for want, args := range map[string][]string{"closed without the stock of a SKU": {"audit", "--from", "2025-12-31T00:00:00Z"}, "deleted did not come back (close): product deleted": {"order", "stuck"}} {
 		if out, _ := r.cli(args...); !strings.Contains(out, want) {
