@@ -68,10 +68,6 @@ func (l *limiter) observe(s sample) {
 		step = l.limit
 	}
 	helps := l.smallerHelps(s)
-	before := l.limit
-	defer func() {
-		println("T", s.began.Add(s.took).Sub(start0).Milliseconds(), "orders", s.orders, "inflight", s.inFlight, "took", s.took.Milliseconds(), "helps", helps, "limit", before, l.limit)
-	}()
 	switch {
 	case slow && s.began.Before(l.lastCut):
 	case slow && helps: //mutant:slow-call-always-halves
@@ -127,5 +123,3 @@ func (l *limiter) batchSize(orders int, replay bool) int {
 	}
 	return min(orders, l.limit)
 }
-
-var start0 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
