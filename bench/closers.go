@@ -76,15 +76,23 @@ func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error)
 		for range workers {
 			working.Go(func() {
 				for b := range batches {
-					outcomes, err := bisect.Bisect(ctx, st, orderclose.PathPipeline, b)
-					if err != nil {
-						cancel(err)
-						return
-					}
-					for _, o := range outcomes {
-						if o.Verdict != orderclose.Closed && o.Verdict != orderclose.AlreadyPaid {
-							gaveUp.Add(1)
+					for len(b) > 0 { // contended orders are tried again, as closers do
+						outcomes, err := bisect.Bisect(ctx, st, orderclose.PathPipeline, b)
+						if err != nil {
+							cancel(err)
+							return
 						}
+						var again []orderclose.CloseRequest
+						for i, o := range outcomes {
+							switch o.Verdict {
+							case orderclose.Closed, orderclose.AlreadyPaid:
+							case orderclose.Contended:
+								again = append(again, b[i])
+							default:
+								gaveUp.Add(1)
+							}
+						}
+						b = again
 					}
 				}
 			})

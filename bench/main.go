@@ -11,6 +11,7 @@
 //	                records and dead letters: JSON on stdout, tables on stderr
 //	bench close     closing, on a real database, and end to end: JSON on stdout, tables
 //	                on stderr
+//	bench payments  the part of bench close about payments that lock rows in any order: the same
 //	bench outbox    what an outbox row costs a checkout, and how fast such rows are
 //	                dispatched: JSON on stdout, a table on stderr
 //	bench sweep     finding and closing overdue orders in large tables, and bench
@@ -27,8 +28,8 @@
 // idle.go and console.go watch; report.go the numbers; metadataproxy.go and
 // listener.go the costs of an idle relay.
 // databases.go has what is compared, MariaDB and PostgreSQL, in the benches close, outbox and sweep.
-// Of closing: shop.go has the shop of each; closers.go the closers; checkouts.go the
-// checkouts beside them, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
+// Of closing: shop.go has the shop of each; closers.go the closers; payments.go payments beside
+// closing; checkouts.go the checkouts beside it, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements; closework.go what a close costs the database.
 // Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
 // consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the
@@ -67,7 +68,7 @@ func run(args []string) error {
 		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench idle PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep | bench shop")
+		return errors.New("usage: bench relay | bench idle PROGRAM | bench console PROGRAM | bench close | bench payments | bench outbox | bench sweep | bench shop")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 const maxIn = 999
 
 // maxRounds is how often one transaction of CloseOrders is tried, each time in another way.
-const maxRounds = 4
+const maxRounds = 5
 
 // CloseOrders closes, in one transaction, the orders of reqs that are unpaid and due by the
 // database's clock. It releases their stock, and writes a receipt and an outbox event for
@@ -133,6 +133,7 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest,
 	candidates candidates, turn *hotRow) (c *closing, err error) {
 	locked := map[string]bool{} // orders with locked lines
+	waited := false             // for the stock, in vain
 	for range maxRounds {
 		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
 		c, err = s.tryClose(ctx, path, left, requests, candidates, skipLocked, turn)
@@ -144,7 +145,11 @@ func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []stri
 		case errors.Is(err, errLinesLocked):
 			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
 		case errors.Is(err, errStockLocked) && turn == nil:
-			s.crowded()
+			if waited { // twice: it was more than another close
+				s.crowded()
+			}
+			waited = true
+			retry.Sleep(ctx, roundPause)
 		case err == nil:
 			maps.Copy(c.contended, locked)
 			return c, nil
@@ -156,7 +161,8 @@ func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []stri
 }
 
 // tryClose closes orders in one transaction. The closing holds what became of each order.
-func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates candidates, locks locking, turn *hotRow) (*closing, error) {
+func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates candidates,
+	locks locking, turn *hotRow) (*closing, error) {
 	var c *closing
 	var spelt []map[string]string
 	err := s.transact(ctx, func(tx *gorm.DB) error {

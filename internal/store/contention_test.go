@@ -177,7 +177,7 @@ func cancelledWhileWaiting(t *testing.T) {
 }
 
 // A transaction that keeps the row of one order locked, or a line, costs the others nothing. A locked row of a SKU
-// costs one lock wait, and later batches do not wait for it. To the counter, MariaDB's error for a line looks like a wait.
+// costs one lock wait, and later batches do not wait for it.
 func TestClose_LockedOrdersAreLeftOut(t *testing.T) { eachDatabase(t, lockedOrdersAreLeftOut) }
 
 func lockedOrdersAreLeftOut(t *testing.T) {
@@ -220,7 +220,7 @@ func lockedOrdersAreLeftOut(t *testing.T) {
 		if got := contended(reqs[round.from:round.to]); !slices.Equal(got, want) {
 			t.Errorf("%d to %d: %q are locked, want %q", round.from, round.to, got, want)
 		}
-		if n := timeouts() - before; i == 0 && (n < 1 || n > 2) || i == 1 && n > 1 || i > 1 && n > 0 {
+		if n := timeouts() - before; !waitsLookLikeNOWAIT(t) && (i == 0 && n != 1 || i > 0 && n > 0) {
 			t.Errorf("round %d has waited for locks %d times", i, n)
 		}
 	}

@@ -64,7 +64,7 @@ func batchOfLockedOrders(t *testing.T) {
 	} {
 		before := timeouts()
 		out := must.Get(bisect.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...)))(t)
-		if n := timeouts() - before; n != round.waits {
+		if n := timeouts() - before; n != round.waits && !waitsLookLikeNOWAIT(t) {
 			t.Errorf("the batch has waited for a lock %d times, want %d", n, round.waits)
 		}
 		if round.also != nil {

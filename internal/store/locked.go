@@ -26,8 +26,8 @@ const (
 	stockWait = 50 * time.Millisecond
 	// stockPoll is the pause between two such questions.
 	stockPoll = time.Millisecond
-	// crowdedFor is how long closes lock the stock first, after stockWait was not enough, or a row of stock was locked then.
-	crowdedFor = 10 * time.Second
+	// crowdedFor is how long closes lock the stock first, after stockWait was not enough twice in a row, or a row of stock was locked then.
+	crowdedFor = 5 * time.Second
 	// crowdedBatch is how many orders a transaction closes meanwhile: a checkout waits for one of 100 half as long as for one of 500.
 	crowdedBatch = 100
 	// roundsFor is how long CloseOrders tries again the orders that it left out, in further transactions. With the
@@ -160,20 +160,40 @@ func (s *Store) crowded() { s.crowdedUntil.Store(time.Now().Add(crowdedFor).Unix
 
 func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil.Load() }
 
-// lockStockLast locks the rows of stock that a close writes. Rows that others lock, such as another close, it
-// asks for again and again for up to stockWait. Then the error is errStockLocked.
+// lockStockLast locks the rows of stock that a close writes, in the order of their keys. If another transaction locks one of them, such as
+// another close, it tries again and again for up to stockWait. Then the error is errStockLocked.
 func (c *closing) lockStockLast(moved moves) error {
-	began := time.Now()
+	if c.s.dialect.skipLocked == "" {
+		return nil // this database locks no rows
+	}
+	if err := c.tx.Exec("SAVEPOINT stock").Error; err != nil {
+		return err
+	}
+	for began := time.Now(); ; {
+		err := c.lockStockNow(moved)
+		switch {
+		case !hasCode(err, lockedCodes):
+			return err
+		case time.Since(began) > stockWait || !retry.Sleep(c.tx.Statement.Context, stockPoll):
+			return cmp.Or(c.tx.Statement.Context.Err(), errStockLocked)
+		}
+		// With innodb_rollback_on_timeout, MariaDB has rolled back the whole transaction. Then there is no savepoint.
+		if err := c.tx.Exec("ROLLBACK TO SAVEPOINT stock").Error; hasCode(err, "1305") {
+			return errStockLocked
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// lockStockNow locks the rows of stock that a close writes. It fails at the first row that another transaction locks: so two closes
+// never wait for each other, as they would with SKIP LOCKED.
+func (c *closing) lockStockNow(moved moves) error {
 	for i, stock := range c.s.q.m.Stock {
-		for skus := slices.SortedFunc(maps.Keys(moved[i]), compareStock(stock)); len(skus) > 0; {
-			locked, err := c.s.lockStock(c.tx, stock, skus)
-			switch {
-			case err != nil:
+		for part := range slices.Chunk(slices.SortedFunc(maps.Keys(moved[i]), compareStock(stock)), maxIn) {
+			if _, err := c.s.stockRows(c.tx, stock, part, c.s.dialect.lock+" NOWAIT"); err != nil {
 				return err
-			case len(locked) > 0 && (time.Since(began) > stockWait || !retry.Sleep(c.tx.Statement.Context, stockPoll)):
-				return cmp.Or(c.tx.Statement.Context.Err(), errStockLocked)
 			}
-			skus = slices.SortedFunc(maps.Keys(locked), compareStock(stock))
 		}
 	}
 	return nil
