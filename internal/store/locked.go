@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gorm.io/gorm"
@@ -38,8 +37,6 @@ const (
 	// lockMemory is how long a row of stock is remembered for whose lock a close has waited in vain. Meanwhile
 	// no close waits for it.
 	lockMemory = time.Minute
-	// maxLockedKeys bounds the number of rows that are remembered.
-	maxLockedKeys = 10_000
 )
 
 // errRowLocked is the error of a Contended order that was left out of a batch.
@@ -57,28 +54,11 @@ type hotRow struct {
 	sku string
 }
 
-// stuckRows remembers rows of stock for whose lock a close has waited in vain. Without it, each batch with such a SKU
-// would wait. Safe for concurrent use.
-type stuckRows struct {
-	mu    sync.Mutex
-	until map[hotRow]time.Time
-}
-
-// has reports whether a row is remembered.
-func (k *stuckRows) has(row hotRow) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return time.Now().Before(k.until[row])
-}
-
-// add remembers a row. If there would be more than maxLockedKeys, it first forgets all of them.
-func (k *stuckRows) add(row hotRow) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.until == nil || len(k.until) >= maxLockedKeys {
-		k.until = map[hotRow]time.Time{}
-	}
-	k.until[row] = time.Now().Add(lockMemory)
+// isStuck reports whether a close has waited in vain for the lock of a row. Without that memory, each batch with such a SKU would
+// wait. Each row that it holds has cost a wait of seconds, so it stays small.
+func (s *Store) isStuck(row hotRow) bool {
+	until, known := s.stuck.Load(row)
+	return known && time.Now().Before(until.(time.Time))
 }
 
 // awaitTurn locks the row of c.turn, and waits for it in the server's queue. The transaction holds nothing yet.
@@ -91,7 +71,7 @@ func (c *closing) awaitTurn() error {
 	query := "SELECT 1 FROM " + mapping.Quote(stock.Table) + c.s.dialect.hint(stock.SKU.Index) + " WHERE " + is + c.s.dialect.lock
 	err := eachRow(c.tx, query, stockArgs(stock, c.turn.sku), func(*sql.Rows) error { return nil })
 	if err != nil && c.s.fault(c.tx.Statement.Context, err) == FaultRetry {
-		c.s.stuck.add(*c.turn)
+		c.s.stuck.Store(*c.turn, time.Now().Add(lockMemory))
 		return fmt.Errorf("%w: %w", errStockLocked, err)
 	}
 	return err
@@ -138,7 +118,7 @@ func (c *closing) lockStockFirst() error {
 			for _, id := range of[sku] {
 				c.leftOut[id], c.contended[id] = true, true
 			}
-			if row := (hotRow{i, sku}); len(of[sku]) > most && !c.s.stuck.has(row) {
+			if row := (hotRow{i, sku}); len(of[sku]) > most && !c.s.isStuck(row) {
 				most, c.turn = len(of[sku]), &row
 			}
 		}

@@ -92,7 +92,7 @@ type Store struct {
 	q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
 	inDoubt     inDoubt
-	stuck       stuckRows
+	stuck       sync.Map     // until when nobody waits for a hotRow
 	triggers    sync.Map     // by the name of a table of orders
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
