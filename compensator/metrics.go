@@ -31,11 +31,12 @@ type sweepMetrics struct {
 func newMetrics(r prometheus.Registerer, period time.Duration, category func(string) string) (*sweepMetrics, error) {
 	f := metrics.With(r)
 	m := &sweepMetrics{
-		Closes:        metrics.NewCloses(f, orderclose.PathSweep, category),
-		seconds:       f.Histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16)),
-		lastSweep:     f.Gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished."),
-		runningSince:  f.Gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running."),
-		found:         f.CounterVec("compensator_found_total", "Overdue orders that sweeps found, by the reason why the pipeline missed them; not_closed: the sweep did not close them either, and not because of a pause.", "cause"),
+		Closes:       metrics.NewCloses(f, orderclose.PathSweep, category),
+		seconds:      f.Histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16)),
+		lastSweep:    f.Gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished."),
+		runningSince: f.Gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running."),
+		found: f.CounterVec("compensator_found_total", "Overdue orders that sweeps found, by the reason why the pipeline missed them; "+
+			"not_closed: the sweep did not close them either, and not because of a pause.", "cause"),
 		rescheduled:   f.Counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost."),
 		lossesOpen:    f.Gauge("compensator_losses_open", "1 if this process knows of lost records for which no sweep has succeeded yet, or cannot read whether there are any, else 0."),
 		failed:        f.Counter("compensator_failed_total", "Sweeps that failed."),

@@ -341,7 +341,9 @@ func (s *sweepRun) note(o orderclose.Outcome) Failure {
 	}
 	named := s.named[cause]
 	_, stays := s.lastFailed[named.OrderID]
-	if _, now := s.failed[named.OrderID]; !stays && !now || named.OrderID == o.OrderID && named.Error != f.Error || s.r.StartedAt.Sub(named.logged) >= renameAfter { //mutant:failure-named-always
+	_, now := s.failed[named.OrderID]
+	differs := named.OrderID == o.OrderID && named.Error != f.Error
+	if !stays && !now || differs || s.r.StartedAt.Sub(named.logged) >= renameAfter { //mutant:failure-named-always
 		s.named[cause] = f
 		s.o.Logger.Warn("order not closed", "order", o.OrderID, "cause", cause, "detail", why, "times", f.Times, "since", f.Since)
 	}

@@ -151,7 +151,8 @@ func (t *topology) refresh(ctx context.Context, names []string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, answer := range res.Topics {
-		known := topic{name: *answer.Topic, code: kafka.Error(answer.ErrorCode), id: answer.TopicID, leaders: make([]string, len(answer.Partitions)), at: at, took: time.Since(at)}
+		known := topic{name: *answer.Topic, code: kafka.Error(answer.ErrorCode), id: answer.TopicID, at: at, took: time.Since(at)}
+		known.leaders = make([]string, len(answer.Partitions))
 		for _, p := range answer.Partitions {
 			if int(p.Partition) < len(known.leaders) {
 				known.leaders[p.Partition] = addresses[p.Leader]

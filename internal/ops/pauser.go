@@ -85,7 +85,8 @@ func (c *Control) Pauses(ctx context.Context) ([]wire.Pause, error) {
 
 // Pause implements Pauser. If another operator has paused some of the paths for longer at the same time, the error wraps
 // wire.ErrEndsLater too, and the other paths are paused.
-func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) (shortened []wire.Pause, err error) {
+func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) (
+	shortened []wire.Pause, err error) {
 	if category != "" {
 		return nil, fmt.Errorf("a pause of one category needs orders that are closed in the database: %w", store.ErrNoCategory)
 	}

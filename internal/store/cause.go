@@ -107,7 +107,8 @@ func (s *Store) stockCause(tx *gorm.DB, stock *mapping.Stock, moved map[string]i
 		sums[cmp.Or(spelt[sku], sku)] += quantity
 	}
 	is, _ := stockKey(stock)
-	query := "SELECT " + orElse(stock.Available, "0") + ", " + orElse(stock.Reserved, "0") + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
+	query := "SELECT " + orElse(stock.Available, "0") + ", " + orElse(stock.Reserved, "0") +
+		" FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
 	for _, sku := range slices.Sorted(maps.Keys(sums)) {
 		var rows [][2]sql.NullInt64
 		if err == nil {

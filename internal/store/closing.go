@@ -315,7 +315,8 @@ func (s *Store) changeStatus(tx *gorm.DB, t *table, query string, args, ids []an
 		}
 	}
 	if has != len(ids) {
-		return because(orderclose.RefusedByTrigger, "%d of %d orders do not have the status %v after it was written: a trigger of table %s has set another one; let the trigger raise an error, or let the shop change the order before",
+		return because(orderclose.RefusedByTrigger, "%d of %d orders do not have the status %v after it was written: "+
+			"a trigger of table %s has set another one; let the trigger raise an error, or let the shop change the order before",
 			len(ids)-has, len(ids), to, t.name)
 	}
 	return nil

@@ -218,7 +218,8 @@ func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow))
 // eachLedgerRow calls each for the ledger rows of orders, with the order's id. Those of one order are
 // sorted by SKU and kind.
 func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow)) error {
-	return wrap(eachRow(tx, "SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ? ORDER BY order_id, sku_id, kind", []any{ids}, func(rows *sql.Rows) error {
+	const query = "SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ? ORDER BY order_id, sku_id, kind"
+	return wrap(eachRow(tx, query, []any{ids}, func(rows *sql.Rows) error {
 		var id string
 		var l LedgerRow
 		err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At), &l.Reason)

@@ -16,7 +16,8 @@ import (
 // paths for a time. A close that has begun may finish. Pause replaces an earlier pause of the same path
 // and category. If that one ends later, the error wraps wire.ErrEndsLater; with replace Pause returns the pauses that it ends
 // earlier. The error may also wrap ErrNoCategory, or orderclose.ErrUnavailable if the database failed.
-func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) (shortened []wire.Pause, err error) {
+func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) (
+	shortened []wire.Pause, err error) {
 	if category != "" && s.q.m.Category == "" {
 		return nil, ErrNoCategory
 	}

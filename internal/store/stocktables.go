@@ -63,7 +63,8 @@ func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]l
 			unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
 			return nil
 		case s.q.m.Items.Location != "" && !mapping.IsLocation(location.String):
-			unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose location %q is empty or contains an @: fix its lines", order, sku.String, location.String)
+			unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose location %q is empty or contains an @: fix its lines",
+				order, sku.String, location.String)
 			return nil
 		case s.q.m.Items.Location != "":
 			sku.String = mapping.LocatedSKU(sku.String, location.String)
