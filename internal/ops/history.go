@@ -86,8 +86,8 @@ func (s History) now() Sentence {
 		}
 		switch f := s.Failure; {
 		case f != nil && f.Times > 0:
-			const text = "sweeps have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed"
-			return append(now, say(text, f.Times, stamp(f.Since), f.Error))
+			return append(now, say("sweeps have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed",
+				f.Times, stamp(f.Since), f.Error))
 		case f != nil:
 			return append(now, say("it cannot be closed: %s: orderclose runbook an-order-cannot-be-closed", f.Error))
 		case s.pays:
