@@ -210,7 +210,7 @@ func (b *batcher) counts() (c counts) {
 		if !g.slow {
 			c.quick++
 		}
-		if g.hangs && c.hanging < maxHanging { //mutant:hanging-orders-count
+		if g.hangs && c.hanging < maxHanging {
 			c.hanging++
 			continue
 		}

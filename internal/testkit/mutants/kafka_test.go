@@ -10,7 +10,7 @@ var kafkaMutants = []mutant{
 	{"expired-token-used", "a token is used until it has ended", changes{{"/", "*"}},
 		"internal/kafka", "TestCluster_RenewsItsToken", "a token that has ended"},
 	{"static-joins-old", "a member that waited for another process with its instance joins by its old id", changes{{`m.id = ""`, ""}},
-		"internal/kafka", "TestConsume_OfTwoThatFenceEachOtherOneGoesOn", "the loser leaves false"},
+		"internal/kafka", "TestConsume_OfTwoThatFenceEachOtherOneGoesOn", "another process runs with the same instance"},
 	{"connect-no-deadline", "a new connection to Kafka has no deadline", changes{{"c.raw.SetDeadline", "_ ="}},
 		"internal/kafka", "TestConsume_LogsSilentBrokerAndTriesAnother", "the time of the membership"},
 	{"silent-broker-first", "a broker that does not answer is tried first each time", nil,

@@ -35,7 +35,7 @@ var partitionMutants = []mutant{
 		"internal/partition", "TestSend_OnlyRefusedRecordsBecomeDeadLetters", "appended (-want +got)"},
 	{"leaderless-holds-topic", "a partition without a leader holds up the others of its topic",
 		changes{{"", "ctx, cancel := l.limit(flight{s, time.Now()}); then(s.Append(ctx, send.Destination{Topic: topic, Partition: p}, part)); cancel()"}},
-		"internal/partition", "TestSend_APartitionThatFailsDelaysNoOther", "Send: acked after 5s"},
+		"internal/partition", "TestSend_APartitionThatFailsDelaysNoOther", "Send: acked after 10s"},
 	{"failing-topic-retried", "a topic that accepts no records is tried in each turn", changes{{".Add(f.rest)", ""}},
 		"internal/send", "TestAppend_AfterAFailureTheFirstRequestIsSmall", "while the partition rests"},
 	{"loss-published-late", "a position is committed before its loss is published", nil,
