@@ -54,7 +54,7 @@ type job struct {
 	replay   bool
 	alone    bool          // shares no transaction with other jobs
 	group    *group        // nil while the job waits
-	hangs    chan struct{} // closed when its transaction hangs that other jobs share
+	split    chan struct{} // closed when it shares a transaction that hangs: each job of it is to be tried alone
 	requests []orderclose.CloseRequest
 	done     chan struct{} // closed when outcomes and err are set
 	outcomes []orderclose.Outcome
@@ -112,7 +112,7 @@ func (b *batcher) leave(j *job) []*group {
 
 // newJob returns a job.
 func newJob(requests []orderclose.CloseRequest, replay, alone bool) *job {
-	return &job{replay: replay, alone: alone, requests: requests, done: make(chan struct{}), hangs: make(chan struct{})}
+	return &job{replay: replay, alone: alone, requests: requests, done: make(chan struct{}), split: make(chan struct{})}
 }
 
 // slow notes that a group takes longer than its target time: it may wait for a lock, or for a service.
@@ -130,7 +130,7 @@ func (b *batcher) hanging(g *group) []*group {
 	g.hangs = true
 	if len(g.jobs) > 1 { //mutant:hanging-order-keeps-others
 		for _, j := range g.jobs {
-			close(j.hangs)
+			close(j.split)
 		}
 	}
 	return b.next()
@@ -143,8 +143,8 @@ func (b *batcher) triedAlone(g *group) bool {
 	return g.hangs && len(g.jobs) > 1
 }
 
-// hangTime returns after how long without an answer of the store a group that starts now hangs.
-func (b *batcher) hangTime() time.Duration {
+// hangsAfter returns after how long without an answer of the store a group that starts now hangs.
+func (b *batcher) hangsAfter() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(hangTime, 4*b.limiter.usual)
@@ -210,7 +210,7 @@ func (b *batcher) counts() (c counts) {
 		if !g.slow {
 			c.quick++
 		}
-		if g.hangs && c.hanging < maxHanging {
+		if g.hangs && c.hanging < maxHanging { //mutant:hanging-orders-count
 			c.hanging++
 			continue
 		}

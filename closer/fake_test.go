@@ -136,14 +136,24 @@ func runCloser(t *testing.T, log Log, store Store, batch int) (stop func()) {
 
 func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
-	c := must.Get(New(Options{
-		Registerer: metrics,
-		Log:        log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
-		DeadLetterTopic: "dead", ControlTopic: "control", Batch: batch,
-		OnHang:  func(why string) { t.Errorf("OnHang: %s", why) },
+	return startCloser(t, Options{
+		Registerer: metrics, Log: log, Store: store, ReplayGroup: "r", ReplayTopic: "order-close-replay", Batch: batch,
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
-	}))(t)
-	return testkit.Start(t, c.Run)
+	})
+}
+
+// startCloser starts a closer with the groups and topics of the tests. By default it has one bucket of a minute, and OnHang fails
+// the test.
+func startCloser(t *testing.T, o Options) (stop func()) {
+	t.Helper()
+	o.Group, o.CloseTopic, o.DeadLetterTopic, o.ControlTopic = "g", "order-close", "dead", "control"
+	if o.Buckets == nil {
+		o.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
+	}
+	if o.OnHang == nil {
+		o.OnHang = func(why string) { t.Errorf("OnHang: %s", why) }
+	}
+	return testkit.Start(t, must.Get(New(o))(t).Run)
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,20 +15,16 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // runHostile runs a closer whose Store, and whose Options.Category, break their contracts.
 func runHostile(t *testing.T, log Log, store Store, logs *testkit.LogBuffer, onHang func(why string)) (stop func()) {
 	t.Helper()
-	c := must.Get(New(Options{
-		Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
-		Buckets:  orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
-		Category: func(string) string { panic("no such category") },
-		OnHang:   onHang, Logger: slog.New(slog.NewTextHandler(logs, nil)), Registerer: testkit.NewMetrics(),
-	}))(t)
-	return testkit.Start(t, c.Run)
+	return startCloser(t, Options{
+		Log: log, Store: store, Category: func(string) string { panic("no such category") },
+		OnHang: onHang, Logger: slog.New(slog.NewTextHandler(logs, nil)), Registerer: testkit.NewMetrics(),
+	})
 }
 
 // panicking is a store that panics on some orders, as code does that expects an order to have lines.

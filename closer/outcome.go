@@ -54,7 +54,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		case e.bare && !h.loop.Failing(h.buckets.Load().Pick(d.wait).Topic):
 			h.readAgain(e)
 			return
-		case e.bare || h.retries.full() && h.mayKeep():
+		case e.bare || h.retries.full() && h.mayKeep(): //mutant:refused-retries-unbounded
 			h.keep(e, record, now.Add(d.wait))
 			return
 		}

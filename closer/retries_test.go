@@ -112,9 +112,7 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 		log.add(t, "pending") // it is asked for again from memory while no bucket works
 		buckets := orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_5m", Length: 5 * time.Minute}, {Topic: "delay_30m", Length: 30 * time.Minute}}
 		store := &fakeStore{due: map[string]time.Time{"postponed": due}, pending: map[string]bool{"pending": true}}
-		c, err := New(Options{Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control", Buckets: buckets})
-		must.Do(t, err)
-		defer testkit.Start(t, c.Run)()
+		defer startCloser(t, Options{Log: log, Store: store, Buckets: buckets})()
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()
 		sent := 0

@@ -1,14 +1,10 @@
 package closer
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -49,16 +46,6 @@ func latest(t *testing.T, store *fakeStore, due map[string]time.Time) (late time
 	return late
 }
 
-// startCloser starts a closer with some defaults.
-func startCloser(t *testing.T, o Options) (stop func()) {
-	t.Helper()
-	o.Group, o.CloseTopic, o.DeadLetterTopic, o.ControlTopic = "g", "order-close", "dead", "control"
-	o.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
-	o.Logger = slog.New(slog.DiscardHandler)
-	o.OnHang = func(why string) { t.Errorf("OnHang: %s", why) }
-	return testkit.Start(t, must.Get(New(o))(t).Run)
-}
-
 // A store whose calls take the same time whatever their size, as a service far away, gets no smaller calls: they would only close
 // fewer orders. One whose time grows with the orders gets smaller calls.
 func TestCloser_AStoreThatTakesItsTimeKeepsUp(t *testing.T) {
@@ -85,20 +72,6 @@ func TestCloser_AStoreThatTakesItsTimeKeepsUp(t *testing.T) {
 	}
 }
 
-// stuckStore does not answer until ctx ends while an order whose id begins with stuck is in the call.
-type stuckStore struct{ *fakeStore }
-
-func (s stuckStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	for _, r := range requests {
-		if strings.HasPrefix(r.OrderID, "stuck") {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-	}
-	time.Sleep(5 * time.Millisecond)
-	return s.fakeStore.CloseOrders(ctx, path, requests)
-}
-
 // Up to three orders on which the store hangs, each in a burst of its own partition, delay no order of the other partitions.
 func TestCloser_HangingOrdersDelayNoOtherPartition(t *testing.T) {
 	for _, target := range []time.Duration{DefaultTargetLatency, 3 * time.Second} {
@@ -108,13 +81,13 @@ func TestCloser_HangingOrdersDelayNoOtherPartition(t *testing.T) {
 					t.Run(fmt.Sprint(target, hanging, burst, lowest), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							begin := time.Now()
-							log, store := &orderLog{}, &fakeStore{}
+							log, store := &orderLog{}, &fakeStore{slow: func(int) time.Duration { return 5 * time.Millisecond }}
 							store.down = func() bool { return lowest && time.Since(begin) < 10*time.Second } // the limit falls to its minimum
 							for p := range hanging {
 								for i := range burst {
 									o := orderclose.Order{ID: fmt.Sprintf("burst-%d-%d", p, i), CreatedAt: begin, Due: begin.Add(30 * time.Second)}
 									if i == 0 {
-										o.ID = fmt.Sprint("stuck-", p)
+										o.ID = fmt.Sprint("hang-", p)
 									}
 									log.putAt(t, testkit.TopicPartition{Topic: "order-close", Partition: 12 + p}, wire.Record{Order: o, Release: o.Due}, o.Due)
 								}
@@ -125,7 +98,7 @@ func TestCloser_HangingOrdersDelayNoOtherPartition(t *testing.T) {
 									delete(due, id)
 								}
 							}
-							defer startCloser(t, Options{Log: log, Store: stuckStore{store}, TargetLatency: target})()
+							defer startCloser(t, Options{Log: log, Store: patient{store}, TargetLatency: target})()
 							time.Sleep(10 * time.Minute)
 							expect.AtMost(t, latest(t, store, due), 2*time.Second, "the latest order of other partitions")
 						})
@@ -205,11 +178,8 @@ func TestCloser_LargeRetriesStopNoPartition(t *testing.T) {
 // Stores of all kinds keep up: their calls take up to 10 s, the same for all sizes or more for each order, and vary. The orders of a
 // second are a quarter of what the store closes if its calls take as long as the limiter may let them.
 func TestCloser_KeepsUpWithAnyStore(t *testing.T) {
-	seeds, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64)
-	if err != nil {
-		seeds = 3
-	}
-	for seed := range seeds {
+	first, after := ring.Seeds(3)
+	for seed := first; seed < after; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			ms := func(most float64) float64 { return math.Exp(r.Float64() * math.Log(most)) } // small and large ones alike

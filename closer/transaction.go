@@ -46,7 +46,7 @@ func (t *transactions) close(ctx context.Context, requests []orderclose.CloseReq
 		case <-ctx.Done():
 			t.start(t.batcher.leave(j))
 			return nil, ctx.Err()
-		case <-j.hangs: // the transaction ends when all its jobs have left
+		case <-j.split: // the transaction ends when all its jobs have left
 			t.start(t.batcher.leave(j))
 			j = newJob(j.requests, replay, true)
 			t.start(t.batcher.add(j))
@@ -97,7 +97,7 @@ func (t *transactions) run(g *group) {
 
 // watch notes that a group hangs, if one call of the store for it takes that long.
 func (t *transactions) watch(g *group, ended <-chan struct{}) {
-	limit := t.batcher.hangTime()
+	limit := t.batcher.hangsAfter()
 	for left := limit; left > 0; left = limit - g.pulse.Silent() {
 		select {
 		case <-ended:

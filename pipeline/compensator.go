@@ -69,12 +69,19 @@ func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compe
 // CloseOrder closes one order that is unpaid and due, by the configured method: a payment provider is asked first, and pauses of sweeps
 // apply. The errors are those of closer.Store.
 func (a *App) CloseOrder(ctx context.Context, id string) (orderclose.Outcome, error) {
-	out := make([]orderclose.Outcome, 1)
 	method, err := a.closeMethodOnce()
-	if err == nil {
-		out, err = method.store.CloseOrders(ctx, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: id}})
+	if err != nil {
+		return orderclose.Outcome{}, err
 	}
-	return append(out, orderclose.Outcome{})[0], err
+	requests := []orderclose.CloseRequest{{OrderID: id}}
+	outcomes, err := method.store.CloseOrders(ctx, orderclose.PathSweep, requests)
+	if err == nil {
+		err = bisect.CheckOutcomes(requests, outcomes)
+	}
+	if err != nil {
+		return orderclose.Outcome{}, err
+	}
+	return outcomes[0], nil
 }
 
 // sweepOptions returns the configured options of a compensator, and where it finds orders.

@@ -197,7 +197,7 @@ func (m *appMetrics) Paused(on []wire.Pause) {
 			}
 		}
 		for orders, v := range value {
-			m.paused.WithLabelValues(ops.PathName(path), orders).Set(v)
+			m.paused.WithLabelValues(wire.PathName(path), orders).Set(v)
 		}
 	}
 }

@@ -11,9 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // maxReason is the length of the column reason of the table stock_ledger, in characters.
@@ -47,20 +45,12 @@ not in the order or has a row in the table of stock, or there is not one table o
 }
 
 func (c *common) closeWithout(ctx context.Context, id string, without store.Without, yes bool) error {
-	s, err := c.openFor(sweepVariables, config.EnvRedis, config.EnvBrokers)
+	s, a, err := c.openSweep(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	c.attachKafka(s)
-	a, err := pipeline.New(s.options())
-	if err == nil {
-		err = findings(a.CheckDatabase(ctx))
-	}
-	switch {
-	case err != nil:
-		return err
-	case !s.pipeline().ClosesInDatabase():
+	if !s.pipeline().ClosesInDatabase() {
 		return Exit(Refused, errors.New("a service closes the orders: end the order there"))
 	}
 	o, err := s.Store.WhyOpen(ctx, orderclose.CloseRequest{OrderID: id}, false)

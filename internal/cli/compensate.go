@@ -51,20 +51,30 @@ If Kafka is set, the report has the reason why the pipeline missed each order:
 	return cmd
 }
 
-func (c *common) compensate(ctx context.Context, dryRun bool) error {
+// openSweep opens a session, and a pipeline on it that can close orders in this process. The database fits the statuses of the orders.
+func (c *common) openSweep(ctx context.Context) (*session, *pipeline.App, error) {
 	s, err := c.openFor(sweepVariables, config.EnvRedis, config.EnvBrokers)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.attachKafka(s)
+	a, err := pipeline.New(s.options())
+	if err == nil {
+		err = findings(a.CheckDatabase(ctx))
+	}
+	if err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return s, a, nil
+}
+
+func (c *common) compensate(ctx context.Context, dryRun bool) error {
+	s, a, err := c.openSweep(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	c.attachKafka(s)
-	a, err := pipeline.New(s.options())
-	if err != nil {
-		return err
-	}
-	if err := a.CheckDatabase(ctx); err != nil {
-		return findings(err)
-	}
 	bar, progress := c.sweepProgress(ctx, s)
 	comp, err := a.Compensator(progress)
 	if err != nil {

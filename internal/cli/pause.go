@@ -160,6 +160,6 @@ func printPauses(w io.Writer, word string, pauses []wire.Pause) {
 		if p.Category != "" {
 			what = "orders of " + oneLine(p.Category, 60)
 		}
-		fmt.Fprintf(w, "%s: closes by %s of %s until %s: %s\n", word, ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
+		fmt.Fprintf(w, "%s: closes by %s of %s until %s: %s\n", word, wire.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
 	}
 }

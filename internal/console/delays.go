@@ -82,7 +82,7 @@ func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status in
 		d.Categories = append(d.Categories, row)
 	}
 	for _, p := range orderclose.Paths() {
-		d.Paths = append(d.Paths, ops.PathName(p))
+		d.Paths = append(d.Paths, wire.PathName(p))
 	}
 	d.Broken = c.asks.Config.Get(r.Context()).Err
 	d.Pauses = c.asks.Pauses.Get(r.Context())

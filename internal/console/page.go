@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // languageCookie keeps the language that a person has chosen.
@@ -54,7 +55,7 @@ func (p page) Word(group string, value any) string {
 }
 
 // PathName returns the name of a path as commands have it.
-func (page) PathName(path orderclose.Path) string { return ops.PathName(path) }
+func (page) PathName(path orderclose.Path) string { return wire.PathName(path) }
 
 // Say returns a sentence of internal/ops in the page's language.
 func (p page) Say(s ops.Sentence) string { return p.WithConfig(clean(translate(p.Lang, s), 500)) }

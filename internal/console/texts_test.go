@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 var (
@@ -77,7 +78,7 @@ func computed() (keys []string) {
 		}
 	}
 	for _, path := range orderclose.Paths() {
-		keys = append(keys, "path."+ops.PathName(path))
+		keys = append(keys, "path."+wire.PathName(path))
 	}
 	for _, kind := range []string{kindPause, kindRedrive, kindDiscard, kindRefunded, kindReopened} {
 		keys = append(keys, "plan."+kind+"_effect")

@@ -92,16 +92,26 @@ func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Find
 		add(fmt.Sprintf("has %d replicas, want %d as the other topics: while a broker is down, groups may stand still", replicas, replication),
 			"reassign its partitions with your cluster's tools, and set offsets.topic.replication.factor on every broker")
 	}
-	configs, err := c.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
-		{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{key}},
-	}})
-	if err != nil || len(configs.Resources[0].ConfigEntries) == 0 {
-		return all, nil // this user may not read settings
-	}
-	if n, _ := strconv.Atoi(configs.Resources[0].ConfigEntries[0].ConfigValue); n > 1 && n >= replicas {
+	// Without an answer, this user may not read settings.
+	if n, err := c.setting(ctx, kafka.ResourceTypeTopic, topic, key); err == nil && n > 1 && n >= replicas {
 		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, replicas), "set it to less than the replicas")
 	}
 	return all, nil
+}
+
+// setting returns one number of the settings of a topic or a broker.
+func (c *Cluster) setting(ctx context.Context, kind kafka.ResourceType, name, key string) (int, error) {
+	res, err := c.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
+		{ResourceType: kind, ResourceName: name, ConfigNames: []string{key}},
+	}})
+	if err != nil {
+		return 0, err
+	}
+	r := res.Resources[0]
+	if r.Error != nil || len(r.ConfigEntries) != 1 {
+		return 0, cmp.Or(r.Error, errors.ErrUnsupported)
+	}
+	return strconv.Atoi(r.ConfigEntries[0].ConfigValue)
 }
 
 // MetadataLimit returns the smallest limit of the brokers, in bytes, for the metadata of a commit.
@@ -113,19 +123,9 @@ func (c *Cluster) MetadataLimit(ctx context.Context) (least int, err error) {
 	}
 	least = math.MaxInt
 	for id := range cluster.Brokers { // only the broker itself tells its settings
-		res, err := c.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
-			{ResourceType: kafka.ResourceTypeBroker, ResourceName: strconv.Itoa(int(id)), ConfigNames: []string{key}},
-		}})
+		n, err := c.setting(ctx, kafka.ResourceTypeBroker, strconv.Itoa(int(id)), key)
 		if err != nil {
-			return 0, err
-		}
-		r := res.Resources[0]
-		if r.Error != nil || len(r.ConfigEntries) != 1 {
-			return 0, fmt.Errorf("broker %s does not tell its %s: %w", r.ResourceName, key, cmp.Or(r.Error, errors.ErrUnsupported))
-		}
-		n, err := strconv.Atoi(r.ConfigEntries[0].ConfigValue)
-		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("broker %d does not tell its %s: %w", id, key, err)
 		}
 		least = min(least, n)
 	}

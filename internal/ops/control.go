@@ -13,9 +13,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// PathName returns the name of a path in commands and metrics: pipeline, sweep or on-read.
-func PathName(p orderclose.Path) string { return wire.PathName(p) }
-
 // controlKeeps is how many sweeps, and how many losses, a Control remembers: the newest. Sweeps of
 // each hour of a week are 168; one that fails is tried again each minute.
 const controlKeeps = 500

@@ -352,7 +352,7 @@ func (r Status) splitClosing() (waiting int64, others []TopicStatus) {
 }
 
 func describePause(p wire.Pause) string {
-	what := PathName(p.Path)
+	what := wire.PathName(p.Path)
 	if p.Category != "" {
 		what += ", " + p.Category
 	}

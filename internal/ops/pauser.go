@@ -20,7 +20,7 @@ func ParsePaths(name string) ([]orderclose.Path, error) {
 		return orderclose.Paths(), nil
 	}
 	for _, p := range orderclose.Paths() {
-		if PathName(p) == name {
+		if wire.PathName(p) == name {
 			return []orderclose.Path{p}, nil
 		}
 	}

@@ -22,9 +22,9 @@ const maxIn = 999
 // maxRounds is how often one transaction of CloseOrders is tried, each time in another way.
 const maxRounds = 5
 
-// CloseOrders closes, in one transaction, the orders of reqs that are unpaid and due by the
-// database's clock. It releases their stock, and writes a receipt and an outbox event for
-// each. It returns an outcome for each request, in the order of reqs. If several requests
+// CloseOrders closes the orders of reqs that are unpaid and due by the database's clock. In the same
+// transaction it releases their stock, and writes a receipt and an outbox event for each. Most calls are one
+// transaction; orders that it leaves out because others lock their stock are tried again in further ones. It returns an outcome for each request, in the order of reqs. If several requests
 // name one order, the first gets the verdict; the others get AlreadyClosed if it closed.
 //
 // On an error no order was closed, with one exception: the connection broke during the

@@ -183,30 +183,6 @@ func (c *closing) lockOrders(ids []string) error {
 	return nil
 }
 
-// orNoRow returns nil for the error that the charset of a column does not have a text: no row has such a text.
-func orNoRow(err error) error {
-	if hasCode(err, charsetCodes) {
-		return nil
-	}
-	return err
-}
-
-// searched searches rows by ids. The server refuses the whole list if the charset of the column does not have one of the ids. Then
-// searched calls search with each half of the list.
-func searched(ids []string, search func(ids []string) error) error {
-	err := search(ids)
-	if len(ids) == 1 {
-		return orNoRow(err)
-	}
-	if !hasCode(err, charsetCodes) {
-		return err
-	}
-	if err := searched(ids[:len(ids)/2], search); err != nil {
-		return err
-	}
-	return searched(ids[len(ids)/2:], search)
-}
-
 // notInTable returns the ids that have no row in a table. An id whose row exists, but was skipped because
 // of a lock, is contended. The next table does not have its row either.
 func (c *closing) notInTable(t *table, ids []string) ([]string, error) {

@@ -111,6 +111,30 @@ func hasCode(err error, codes string) bool {
 	return slices.Contains(strings.Fields(codes), errorCode(err))
 }
 
+// orNoRow returns nil for the error that the charset of a column does not have a text: no row has such a text.
+func orNoRow(err error) error {
+	if hasCode(err, charsetCodes) {
+		return nil
+	}
+	return err
+}
+
+// searched searches rows by ids. The server refuses the whole list if the charset of the column does not have one of the ids. Then
+// searched calls search with each half of the list.
+func searched(ids []string, search func(ids []string) error) error {
+	err := search(ids)
+	if len(ids) == 1 {
+		return orNoRow(err)
+	}
+	if !hasCode(err, charsetCodes) {
+		return err
+	}
+	if err := searched(ids[:len(ids)/2], search); err != nil {
+		return err
+	}
+	return searched(ids[len(ids)/2:], search)
+}
+
 // Denied reports whether err says that the user may not read a table. MySQL returns it also for
 // a table that does not exist, to a user without privileges on the database.
 func Denied(err error) bool { return hasCode(err, deniedCodes) }

@@ -185,12 +185,13 @@ func (s *Store) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (loc
 	if s.dialect.skipLocked == "" {
 		return nil, nil // this database locks no rows
 	}
+	locked = map[string]bool{}
 	for part := range slices.Chunk(skus, maxIn) {
 		free, err := s.stockRows(tx, stock, part, s.dialect.skipLocked)
-		if err != nil || len(free) == len(part) {
-			if err != nil {
-				return nil, err
-			}
+		if err != nil {
+			return nil, err
+		}
+		if len(free) == len(part) {
 			continue
 		}
 		all, err := s.stockRows(tx, stock, part, "")
@@ -198,9 +199,6 @@ func (s *Store) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (loc
 			return nil, err
 		}
 		maps.DeleteFunc(all, func(sku string, _ bool) bool { return free[sku] })
-		if locked == nil {
-			locked = all
-		}
 		maps.Copy(locked, all)
 	}
 	return locked, nil

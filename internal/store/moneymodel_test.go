@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // What shop, provider, operator and orderclose do to the payments of an order, in any order, by seed. At the end each payment is delivered (it
@@ -36,7 +37,7 @@ func eachPaymentEndsOnce(t *testing.T) {
 	exec(t, s.DB(), "CREATE TABLE t_order (id VARCHAR(64) NOT NULL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, pay_no VARCHAR(255) NULL)")
 	exec(t, s.DB(), "CREATE INDEX st ON t_order (state, due, id)")
 	must.Do(t, s.Migrate(t.Context()))
-	first, after := seeds(150)
+	first, after := ring.Seeds(150)
 	for seed := first; seed < after; seed++ {
 		m := &moneyWorld{T: t, Rand: rand.New(rand.NewPCG(seed, 49)), s: s, id: fmt.Sprintf("o%d", seed), payments: map[string]*payment{}}
 		m.automatic = m.IntN(2) == 0

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // Tables of shops by seed: charsets, collations, types, names, missing indexes, ids and SKUs that nobody would choose. A sweep closes the
@@ -26,7 +26,7 @@ import (
 func TestSchemas_AnyShopIsClosedOrRefusedWithAFix(t *testing.T) { eachDatabase(t, anyShop) }
 
 func anyShop(t *testing.T) {
-	first, after := seeds(20)
+	first, after := ring.Seeds(20)
 	for seed := first; seed < after; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := drawShop(rand.New(rand.NewPCG(seed, 49)), kindOf(t))
@@ -38,19 +38,6 @@ func anyShop(t *testing.T) {
 			d.play(t)
 		})
 	}
-}
-
-// seeds returns the first seed to play, and the one after the last: usual seeds from 0 on, or what SEED and SEEDS say.
-func seeds(usual uint64) (first, after uint64) {
-	first, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	many, manyErr := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64)
-	switch {
-	case manyErr == nil:
-		usual = many
-	case err == nil:
-		usual = 1
-	}
-	return first, first + usual
 }
 
 // drawnShop is a shop as the seed has drawn it.

@@ -9,6 +9,7 @@ package ring
 
 import (
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -22,6 +23,19 @@ func OnlyAll(t testing.TB, in string) {
 	if !All() {
 		t.Skipf("runs in make test-all; in make test: %s", in)
 	}
+}
+
+// Seeds returns the first seed to play, and the one after the last: usual seeds from 0 on, or what SEED and SEEDS say.
+func Seeds(usual uint64) (first, after uint64) {
+	first, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
+	many, manyErr := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64)
+	switch {
+	case manyErr == nil:
+		usual = many
+	case err == nil:
+		usual = 1
+	}
+	return first, first + usual
 }
 
 // NotShort skips a test that make unit leaves out, because it takes many seconds of a processor.

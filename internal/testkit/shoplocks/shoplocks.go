@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store/postgres"
@@ -156,7 +155,7 @@ func (t *Tally) add(took, paused time.Duration, err error) {
 	switch code := code(err); {
 	case code == "1213" || code == "40P01":
 		t.deadlocks++
-	case slices.Contains([]string{"1205", "1020", "40001", "55P03"}, code):
+	case IsConflict(err):
 		t.lost++
 	}
 	t.took, t.waited = append(t.took, took), append(t.waited, max(took-paused, 0))
@@ -166,10 +165,7 @@ func code(err error) string {
 	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return fmt.Sprint(my.Number)
 	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.Code
-	}
-	return ""
+	return postgres.Code(err)
 }
 
 // IsConflict reports whether a transaction of the shop lost a deadlock, a lock wait or a serialization, and has to be repeated.
