@@ -16,13 +16,14 @@ const (
 	// than the target time. With more, the database makes many small transactions of what would be a
 	// few large ones, and each waits for the others. Replays have one more slot.
 	freshSlots = 2
-	// slotTime is how long a transaction has a slot at most, also if the target time is longer. Three orders on which
-	// the store hangs, one after the other, so delay the others by no more than 2 s.
+	// slotTime is the longest time for which a transaction keeps its slot. A longer target time does not change that. If the
+	// store hangs on three orders, one after the other, the other orders wait for three times slotTime: less than 2 s.
 	slotTime = 500 * time.Millisecond
-	// hangTime is how long the orders of a transaction count against the limit, and itself as a worker; if the
-	// store is slow, four times as long as its calls take. A call that takes longer waits for a lock or for an answer, and
-	// loads the store little. If the transaction has orders of several partitions, each partition's are then tried
-	// alone. So an order on which the store hangs stops only its own partition, however low the limit is.
+	// hangTime is how long one call of the store may take before its transaction hangs; at a slow store, four times
+	// as long as its calls usually take. A transaction that hangs waits for a lock or for an answer, and puts little load on the store. So
+	// it no longer counts as a worker, and its orders no longer count against the limit. If it has orders of several
+	// partitions, it ends, and the closer tries each partition's orders alone. So an order on which the store hangs delays only
+	// its own partition.
 	hangTime = time.Second
 	// maxHanging is how many transactions may hang without counting. Each has a connection of the pool's 16.
 	maxHanging = 4

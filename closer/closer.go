@@ -79,9 +79,10 @@ type Store interface {
 	// one call and in later calls: closing it again must change nothing. CloseOrders is called
 	// concurrently.
 	//
-	// The context of a call ends after 2 minutes, or after a second if orders of other partitions wait for the call, which
-	// is then made for each partition alone. The call must then return within 10 s
-	// (Options.OnHang), and its error counts as ErrUnavailable. The closer then searches the order on
+	// The context of a call ends after 2 minutes. The call must then return within 10 s
+	// (Options.OnHang), and its error counts as ErrUnavailable. If the call has orders of several partitions, its context
+	// ends after a second, or after four times the usual duration of a call. The closer then makes a call for each partition.
+	// After a call of 2 minutes the closer searches the order on
 	// which the store waits. During the search the context ends after 10 s; so it does in later calls for
 	// that order. The search ends when a batch has all its verdicts, and after 5 minutes. A panic is an
 	// error of an order of the batch.
@@ -119,8 +120,8 @@ type Options struct {
 	ControlTopic    string // receives notices of losses
 	Batch           int    // maximum orders in a transaction; default DefaultBatch
 	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most one of them
-	// is of replays, and at most two of the others began less than TargetLatency ago, or half a second. Up to four
-	// whose call of the Store takes longer than a second do not count.
+	// is of replays. At most two of the others are younger than TargetLatency, or than half a second if that is
+	// shorter. Up to four transactions do not count: those with a call of the Store that hangs for a second.
 	Workers       int
 	TargetLatency time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions

@@ -24,8 +24,8 @@ type handler struct {
 	backoff *retry.BackOff // set while the store is unavailable
 	retryAt time.Time      // with backoff: when to try again
 	retries retries
-	again   map[int64]wire.Record // by offset: the tries of an order whose record is read again
-	// againFrom is the first offset of these; math.MaxInt64 if they are being read.
+	again   map[int64]wire.Record // by offset: what is known of an order whose record must be read again
+	// againFrom is the offset from which the next fetch reads again; math.MaxInt64: it reads on.
 	againFrom int64
 }
 

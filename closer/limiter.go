@@ -31,13 +31,13 @@ type size struct {
 }
 
 const (
-	// sizeMemory is how long the limiter knows how long transactions of a size take; if they take
-	// longer than a quarter of it, four times as long as they take. A store that has become slow for
-	// all sizes is closed from at the minimum for as long. A backlog has transactions of one size only: it
-	// runs one of half the size each time that this has passed.
+	// sizeMemory is how long the moving average of a size counts. If transactions take longer than a quarter of
+	// sizeMemory, the average counts for four times their duration. A longer memory would keep the limit at its minimum
+	// for longer when the store becomes slow for all sizes. A shorter memory costs more in a backlog, whose
+	// transactions all have one size: when the averages of smaller sizes are too old, the limiter halves the limit once to measure again.
 	sizeMemory = 5 * time.Second
-	// sizeWeight is the part of the last transaction in the moving average of its size. Times of a
-	// service vary by half and more.
+	// sizeWeight divides the difference that one transaction adds to a moving average: the durations of
+	// calls of a service vary by half and more.
 	sizeWeight = 4
 )
 
@@ -79,9 +79,9 @@ func (l *limiter) observe(s sample) {
 	}
 }
 
-// smallerHelps adds a transaction to its size, and reports whether smaller ones take less than three quarters
-// of the time of larger ones. A time that grows with the orders would be half or less. If only one size is known, they do, unless
-// none may be smaller.
+// smallerHelps adds a transaction to the average of its size. It reports whether smaller transactions take less than three
+// quarters of the time of larger ones. If the time grew with the orders, half as many orders would take half of the time.
+// If only one size is known, smallerHelps returns true, unless the limit is at its minimum.
 func (l *limiter) smallerHelps(s sample) bool {
 	ended, n := s.began.Add(s.took), bits.Len(uint(s.inFlight))
 	known := func(of *size) bool { return !of.at.IsZero() && ended.Sub(of.at) <= max(sizeMemory, 4*of.took) }

@@ -74,8 +74,8 @@ func (h *handler) retryAgain(record wire.RawRecord) {
 // mayKeep reports whether memory has room for one more order that keep is called with.
 func (h *handler) mayKeep() bool { return h.buffer.hasRoom(&entry{blocked: true}, h.memory.Share()/2) }
 
-// keep makes an order wait in memory for its next try, because too many records wait for a bucket. It needs no
-// body until a bucket accepts its record, or it becomes a dead letter: readAgain fetches the body then.
+// keep makes an order wait in memory for its next try, because too many records wait for a bucket. It drops the body of the
+// record. The closer needs the body again if a bucket accepts records, or if the record becomes a dead letter. Then readAgain reads it.
 func (h *handler) keep(e *entry, record wire.Record, retryAt time.Time) {
 	m := &e.message
 	e.record, e.blocked, e.bare = record, true, true
