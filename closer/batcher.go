@@ -45,6 +45,7 @@ type batcher struct {
 
 	mu             sync.Mutex
 	limiter        limiter
+	lowest         time.Time // since when the limit is at its minimum; zero: it is not
 	running        []*group
 	fresh, replays []*job // that wait
 	freshInARow    int    // fresh groups started in a row while a replay waited
@@ -187,6 +188,19 @@ func (b *batcher) limit(change func()) {
 	defer b.mu.Unlock()
 	change()
 	b.onLimit(float64(b.limiter.limit))
+	switch {
+	case b.limiter.limit > b.limiter.minLimit:
+		b.lowest = time.Time{}
+	case b.lowest.IsZero():
+		b.lowest = time.Now()
+	}
+}
+
+// lowestSince returns since when the limit has been at its minimum; zero: it is not.
+func (b *batcher) lowestSince() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lowest
 }
 
 // queue returns the jobs of a lane that wait.

@@ -28,10 +28,13 @@ const (
 	// announceEvery is the time between two records of a relay or closer, which is a member of a group, and
 	// announceAlone that of any other process.
 	announceEvery, announceAlone = time.Hour, time.Minute
+	// lowestLimitIsNews is for how long the limit of a closer has been at its minimum when it is announced. A
+	// backlog after a fault begins at the minimum, and leaves it after a few transactions.
+	lowestLimitIsNews = 30 * time.Second
 )
 
 // announce tells the control topic which process this is, until ctx ends: at the start, each hour or minute, when the
-// delays of a compensator or what fails in it have changed, and that somebody has stopped it. So console and status know
+// delays of a compensator or what fails in it or in a closer have changed, and that somebody has stopped it. So console and status know
 // which processes there should be, with which delays orders are made, and since when a server fails.
 func (a *App) announce(ctx context.Context, roles []Role) {
 	p, every := wire.Process{Name: a.o.ProcessName(roles), Database: a.database()}, announceEvery
@@ -48,10 +51,10 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 	failing := false
 	for pause := retry.NewBackOff(); ctx.Err() == nil; {
 		wait := every
-		if slices.Contains(roles, Compensator) {
+		if slices.ContainsFunc(roles, func(r Role) bool { return r == Compensator || r == Closer }) {
 			wait = announceLook
 		}
-		if fails, delays := a.setFailing(&p, roles), a.setDelays(&p, roles); fails || delays || time.Since(last) >= every {
+		if fails, delays := a.setFailing(&p), a.setDelays(&p, roles); fails || delays || time.Since(last) >= every {
 			if err := a.appendProcess(ctx, p); err == nil {
 				last, failing = time.Now(), false
 				pause.Reset()
@@ -88,8 +91,8 @@ func (a *App) setDelays(p *wire.Process, roles []Role) bool {
 	return true
 }
 
-// setFailing sets what fails now, if the process runs a compensator, and reports whether that is news.
-func (a *App) setFailing(p *wire.Process, roles []Role) bool {
+// setFailing sets what fails now in a closer or compensator, and reports whether that is news.
+func (a *App) setFailing(p *wire.Process) bool {
 	now := map[string]int64{}
 	if at, is := a.ready.waiting.since(writesReason); is {
 		now[wire.FailingWrites] = at.UnixMilli()
@@ -97,7 +100,12 @@ func (a *App) setFailing(p *wire.Process, roles []Role) bool {
 	if at, is := a.ready.hints.since(a.lockHint()); is {
 		now[wire.FailingLock] = at.UnixMilli()
 	}
-	if !slices.Contains(roles, Compensator) || maps.Equal(p.Failing, now) {
+	if a.lowestLimitSince != nil {
+		if at := a.lowestLimitSince(); !at.IsZero() && time.Since(at) >= lowestLimitIsNews {
+			now[wire.FailingLimit] = at.UnixMilli()
+		}
+	}
+	if maps.Equal(p.Failing, now) {
 		return false
 	}
 	p.Failing = now

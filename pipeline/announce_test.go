@@ -55,6 +55,7 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 	a := &App{o: Options{Config: &config.Config{}}}
 	a.live.Store(a.o.Config)
 	var p wire.Process
+	minuteAgo := time.Now().Add(-time.Minute)
 	for _, step := range []struct {
 		does func()
 		says bool
@@ -66,10 +67,12 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 		{func() { a.ready.waiting.add(writesReason, "read-only") }, true, []string{wire.FailingLock, wire.FailingWrites}},
 		{func() { a.lockChecked(nil) }, true, []string{wire.FailingWrites}},
 		{func() { a.ready.waiting.remove(writesReason) }, true, nil},
+		{func() { a.lowestLimitSince = func() time.Time { return time.Now().Add(-time.Second) } }, false, nil},
+		{func() { a.lowestLimitSince = func() time.Time { return minuteAgo } }, true, []string{wire.FailingLimit}},
+		{func() { a.lowestLimitSince = func() time.Time { return time.Time{} } }, true, nil},
 	} {
 		step.does()
-		expect.That(t, !a.setFailing(&wire.Process{}, []Role{Relay, Closer}), "a closer says it, and does not look again for an hour")
-		says := a.setFailing(&p, AllRoles())
+		says := a.setFailing(&p)
 		got := slices.Sorted(maps.Keys(p.Failing))
 		expect.That(t, says == step.says && slices.Equal(got, step.want), "%v %v, want %+v", says, got, step)
 	}

@@ -48,6 +48,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -108,6 +109,8 @@ type App struct {
 
 	closeMethodOnce func() (closeMethod, error)
 	closers         []io.Closer // the clients that buildCloseMethod made
+
+	lowestLimitSince func() time.Time // of the closer; nil: this process has none
 
 	alone bool // the role Sweeper runs
 }

@@ -194,6 +194,9 @@ func (j *judgement) waiting() {
 			p.Runbook = failureRunbook
 		}
 	}
+	if slices.ContainsFunc(j.problems, func(p Problem) bool { return p.Kind == RecordsOverdue || p.Kind == OrdersOverdue }) {
+		j.closesSlow()
+	}
 	if n, first := j.Status.Value.firstProblem(); n > 0 {
 		j.add(TopicUnread, n, first)
 	}
@@ -204,6 +207,19 @@ func (j *judgement) waiting() {
 	}
 	if letters > 0 {
 		j.add(LettersPending, letters, describeCauses(j.Letters.Value))
+	}
+}
+
+// closesSlow names the closers whose limit is at its minimum.
+func (j *judgement) closesSlow() {
+	var slow []string
+	for _, process := range j.Status.Value.Processes {
+		if process.State == Present && process.Failing[wire.FailingLimit] > 0 {
+			slow = append(slow, process.Name)
+		}
+	}
+	if len(slow) > 0 { //mutant:slow-closes-unseen
+		j.began(j.add(ClosesSlow, len(slow), slow[0]+" closes a few orders at once, because transactions take longer than closer.target_latency"), wire.FailingLimit)
 	}
 }
 

@@ -50,6 +50,7 @@ const (
 	RecordsOverdue ProblemKind = "records_overdue" // records should have left their topic
 	TopicUnread    ProblemKind = "topic_unread"    // the state of a topic or partition is unknown
 	OrdersOverdue  ProblemKind = "orders_overdue"  // the database has unpaid orders that should have been closed
+	ClosesSlow     ProblemKind = "closes_slow"     // orders are overdue, and a closer closes only a few at once, because each transaction takes long
 	ClosingPaused  ProblemKind = "closing_paused"  // somebody has paused the closes
 	PausesUnknown  ProblemKind = "pauses_unknown"  // whether somebody has is unknown
 	RecordsEarly   ProblemKind = "records_early"   // orders were closed, or records forwarded, before they were due
@@ -92,6 +93,7 @@ var kinds = map[ProblemKind]struct {
 	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-or-the-lock-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ProcessFrozen: {Urgent, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
 	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
 	OrdersOverdue: {Urgent, "orders-are-overdue-in-the-database"},
+	ClosesSlow:    {Today, "the-backlog-drains-slowly"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},

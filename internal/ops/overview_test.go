@@ -177,6 +177,7 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		{with(Facts{Overdue: Answer[OverdueOrders]{Err: errors.New("away")}}, process(Present, wire.FailingWrites, time.Minute)), DatabaseAway, ago(time.Minute)},
 		{with(Facts{Lock: Answer[struct{}]{Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(time.Minute)},
 		{with(Facts{Lock: Answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(2 * time.Minute)},
+		{with(Facts{Overdue: knownAs(OverdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(Present, wire.FailingLimit, time.Minute)), ClosesSlow, ago(time.Minute)},
 		{with(Facts{}, process(Gone, "", 0)), ProcessGone, ago(time.Hour)},
 		{Facts{Sweeps: swept}, SweepFailed, ago(time.Hour)},
 		{Facts{Sweeps: older}, SweepFound, ago(3*time.Hour - time.Minute)},

@@ -397,13 +397,10 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 // pendingPage is how many rows of the outbox one query of PendingEvents reads.
 const pendingPage = 5000
 
-// ofCloses is a condition on outbox_events: the event's id says that it is of no payment and no reminder.
-const ofCloses = ` AND payload NOT LIKE '%"` + orderclose.EventOrderPaidLate + `/%' AND payload NOT LIKE '%"` + orderclose.EventOrderPaid + `/%' AND payload NOT LIKE '%"` + orderclose.EventOrderReminder + `/%'`
-
 // PendingEvents calls each with the order id of every event of a close that waits in the outbox.
 func (s *Store) PendingEvents(ctx context.Context, each func(orderID string)) error {
 	for after := int64(-1); ; {
-		page, err := s.pending(ctx, "outbox_events", ofCloses, after, pendingPage)
+		page, err := s.pending(ctx, "outbox_events WHERE kind IN ? AND", []any{[]string{orderclose.EventOrderClosed, s.q.m.Event}}, after, pendingPage)
 		for _, r := range page {
 			after = r.ID
 			each(r.OrderID)

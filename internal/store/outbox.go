@@ -179,12 +179,12 @@ func (s *Store) DropOutbox(ctx context.Context, box wire.Outbox, keep time.Durat
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
 // Rows that are added meanwhile may be missed.
 func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	return s.pending(ctx, "outbox_schedules", "", afterID, limit)
+	return s.pending(ctx, "outbox_schedules WHERE", nil, afterID, limit)
 }
 
-// pending returns a page of an outbox, as PendingSchedules does, of the rows that meet a further condition.
-func (s *Store) pending(ctx context.Context, table, condition string, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ?"+condition+" ORDER BY id LIMIT ?", []any{afterID, limit},
+// pending returns a page of an outbox, as PendingSchedules does. rows is the table, and a condition on its rows.
+func (s *Store) pending(ctx context.Context, rows string, args []any, afterID int64, limit int) ([]wire.OutboxRow, error) {
+	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+rows+" id > ? ORDER BY id LIMIT ?", append(args, afterID, limit),
 		func(r *wire.OutboxRow) []any { return []any{&r.ID, &r.OrderID} })
-	return page, s.failed(ctx, err, "read %s", table)
+	return page, s.failed(ctx, err, "read %s", rows)
 }

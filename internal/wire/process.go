@@ -23,7 +23,8 @@ type Process struct {
 	// Delays are those of a compensator, in milliseconds by category; "" stands for all that are not listed, and a
 	// name that begins with "rule " for the orders that a rule matches.
 	Delays map[string]int64 `json:"delays_ms,omitempty"`
-	// Failing is since when a compensator cannot write to the database, or take the lock of its sweep, in Unix milliseconds.
+	// Failing is since when a closer or compensator cannot write to the database, a compensator cannot take the lock of
+	// its sweep, or a closer closes only as few orders at once as its limit allows at least, in Unix milliseconds.
 	Failing map[string]int64 `json:"failing_since_ms,omitempty"`
 	File    string           `json:"file,omitempty"` // the first digits of the SHA-256 of the file that has Delays; "": none
 }
@@ -35,6 +36,7 @@ const KeyProcess = "process"
 const (
 	FailingWrites = "writes"
 	FailingLock   = "lock"
+	FailingLimit  = "limit"
 )
 
 // Delay returns the delay of a category; "" stands for all that are not listed.

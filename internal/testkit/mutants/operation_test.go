@@ -12,6 +12,8 @@ var operationMutants = []mutant{
 		"internal/ops", "TestControl_HasTheDelaysThatAreNews", "they have different files"},
 	{"all-closers-frozen", "all closers are frozen while closing has stopped", changes{{"!t.close", "true"}},
 		"internal/ops", "TestFollow_SaysWhichProcessesAreFrozen", "no order is closed: "},
+	{"slow-closes-unseen", "status does not say that a closer closes only a few orders at once", changes{{"> 0", "> 9"}},
+		"internal/ops", "TestJudge_SaysSinceWhen", "closes_slow since"},
 	{"closer-blamed", "the records that wait for the database are blamed on the closer", changes{{"|| j.Writes.Err != nil ", ""}},
 		"internal/ops", "TestJudge_NamesEachProblemWithASectionOfTheRunbook", "writes_refused records_overdue"},
 	{"half-delay-accepted", "a delay that falls to half is no problem", changes{{"2", "4"}},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +32,7 @@ var outboxPromises = []promise[shop]{
 	{name: "DispatchersDeleteNeighboringRows", test: dispatchersDeleteNeighboringRows, tags: Dialect},
 	{name: "BacklogHasTheAgeOfTheOldest", test: backlogTellsTheOldest, tags: Dialect},
 	{name: "OldRowsAreDropped", test: dropsOldRows},
+	{name: "EachEventHasItsKindAndNoPayloadIsRefused", test: eventsHaveKinds, tags: Dialect},
 	{name: "AnUnknownOutboxIsRefused", test: unknownOutbox},
 	{name: "AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", test: addedWithItsTransaction},
 	{name: "AGormTransactionCanBeUsed", test: gormLendsItsTransaction},
@@ -66,6 +69,34 @@ func (s *shop) dispatchAfter(after int64, limit int, publish func(ids []int64) [
 
 func all(ids []int64) []int64  { return ids }
 func none(ids []int64) []int64 { return nil }
+
+// The database finds the kind in the payload of each row: of this program, of an older one, and of a service that writes its own SQL.
+func eventsHaveKinds(t *testing.T, s *shop) {
+	s.migrated()
+	cloud := `{"specversion":"1.0","id":"%[1]s/a","source":"/orderclose","type":"%[1]s","subject":"\"type\":\"x\"","data":{"type":"x","event":"x"}}`
+	var expected, closes []string
+	for i, row := range []struct{ payload, kind string }{
+		{`{"due_at":"2026-03-01T12:05:00Z","columns":{"type":"x","event":"x"}}`, "order.closed"},
+		{` { "category": "event", "due_at" : "2026-03-01T12:05:00Z"}`, "order.closed"},
+		{`{"event":"booking.expired","due_at":"2026-03-01T12:05:00Z"}`, "booking.expired"},
+		{fmt.Sprintf(cloud, "order.closed"), "order.closed"},
+		{fmt.Sprintf(cloud, "order.paid"), "order.paid"},
+		{strings.ReplaceAll(fmt.Sprintf(cloud, "order.paid_late"), `":"`, `" : "`), "order.paid_late"},
+		{fmt.Sprintf(cloud, strings.Repeat("è", 80)), strings.Repeat("è", 64)},
+		{`closed "type":"x"`, ""},
+	} {
+		id := strconv.Itoa(i)
+		s.exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", id, row.payload, s.time(s.now()))
+		expected = append(expected, row.kind)
+		if row.kind == orderclose.EventOrderClosed {
+			closes = append(closes, id)
+		}
+	}
+	want(t, "kinds", s.texts("SELECT COALESCE(kind, '') FROM outbox_events ORDER BY id"), expected)
+	var got []string
+	s.must(s.PendingEvents(t.Context(), func(id string) { got = append(got, id) }))
+	want(t, "orders with the event of a close", got, closes)
+}
 
 func dispatchAfterID(t *testing.T, s *shop) {
 	s.migrated()

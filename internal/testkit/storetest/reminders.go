@@ -43,7 +43,7 @@ func (s *shop) wantReminders(ids ...string) {
 	s.Helper()
 	slices.Sort(ids)
 	want(s, "rows of reminders", s.texts("SELECT order_id FROM order_reminders ORDER BY order_id, due_at"), ids)
-	want(s, "events of reminders", s.texts("SELECT order_id FROM outbox_events WHERE payload LIKE '%order.reminder%' ORDER BY order_id"), ids)
+	want(s, "events of reminders", s.texts("SELECT order_id FROM outbox_events WHERE kind = 'order.reminder' ORDER BY order_id"), ids)
 	s.must(s.PendingEvents(s.Context(), func(id string) {
 		if slices.Contains(ids, id) {
 			s.Errorf("the reminder of %s counts as the event of a close", id)
