@@ -7,8 +7,8 @@ MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest d
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
-demo serve unit test test-all race test-ops test-upgrade test-connectors race-payments test-console modules chaos mutants vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
-.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+demo serve unit test test-all race test-ops test-upgrade test-connectors race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
+.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules without lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test-changed: ## the steps of test-all whose code has changed since the last one
 # thirty random worlds. Programs on real servers are built
 # without the detector. -cpu 1: it crashes if two goroutines of a bubble of testing/synctest run timers at the same time
 # (seen with Go 1.26). It finds races nevertheless, because it compares the order of events, not their times.
-RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./internal/intake ./internal/kafka ./internal/ops ./internal/partition ./internal/retry ./internal/send
+RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./rooms/... ./internal/kafka ./internal/ops ./internal/partition ./internal/retry ./internal/send
 
 race: ## the race detector on the packages without servers, and on thirty random worlds
 	deploy/native/install.sh gcc
@@ -54,7 +54,7 @@ test-upgrade: ## the program of an earlier commit (FROM=HEAD^) is replaced by th
 	UPGRADE_FROM=$(or $(FROM),HEAD^) REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestUpgrade_' -v $(ARGS)
 
 test-connectors: ## the role intake with real connectors of Debezium, in a worker of Kafka Connect; three minutes
-	DEBEZIUM=1 REQUIRE_REAL=1 PACKAGES=./internal/intake deploy/native/test.sh -run '^TestReal_Debezium' -v $(ARGS)
+	DEBEZIUM=1 REQUIRE_REAL=1 PACKAGES=./rooms/intake deploy/native/test.sh -run '^TestReal_Debezium' -v $(ARGS)
 
 test-kafkas: ## rounds end to end and a killed broker on several versions of Kafka, which it installs; a table at the end; two minutes each (KAFKA_VERSIONS="3.9.2 4.4.0")
 	@deploy/native/test-kafkas.sh $(ARGS)
@@ -70,6 +70,9 @@ test-console: ## the web console in a real browser, which it installs: pages, ac
 
 modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers, tracing; not test-console
 	@for m in $(filter-out deploy/consoletest,$(MODULES)); do echo "go test $$m" && (cd $$m && go test -timeout 30m ./...) || failed="$$failed $$m"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+without: ## builds and vets everything without each room, or without one (ROOM=shadow); a minute each
+	go run ./internal/testkit/without -modules "$(MODULES)" $(ROOM)
 
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation

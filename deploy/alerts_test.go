@@ -27,7 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 func files(t *testing.T, pattern string) []string {
@@ -232,10 +232,20 @@ func described(t *testing.T) map[string]bool {
 		defer c.Close()
 		cfg := must.Get(pipeline.Load("../../topics.yaml"))(t)
 		cfg.Intake = config.Intake{Topic: "shop.orders", Format: "debezium"}
-		app := must.Get(pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken}))(t)
+		app := must.Get(pipeline.New(pipeline.Options{
+			Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(), Environment: pipeline.Environment{Release: config.Release{URL: "http://127.0.0.1"}},
+		}))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the metrics are registered before the roles begin
-		must.Do(t, app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...))
+		roles := pipeline.AllRoles()
+		for _, r := range rooms.All() {
+			for _, role := range r.Roles {
+				if role.Excludes == nil {
+					roles = append(roles, pipeline.Role(role.Name))
+				}
+			}
+		}
+		must.Do(t, app.Run(ctx, roles...))
 	})
 	names := map[string]bool{}
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)

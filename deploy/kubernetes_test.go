@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // These tests compare what the files of k8s and systemd say about orderclose with its code. The files
@@ -115,7 +116,7 @@ func requiredVariables(t *testing.T, topics string, args []string) []string {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "/etc/orderclose/topics.yaml", topics)
 	}
-	code := cli.Main(ctx, cli.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs, LookupEnv: none}, args)
+	code := cli.Main(ctx, cli.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs, LookupEnv: none, Rooms: rooms.All()}, args)
 	var names []string
 	for _, m := range notSet.FindAllStringSubmatch(errs.String(), -1) {
 		names = append(names, m[1])

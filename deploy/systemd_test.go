@@ -36,7 +36,7 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 	t.Chdir("systemd")
 	known := knownVariables(t)
 	roles := []string{"all"}
-	for _, r := range append(pipeline.AllRoles(), pipeline.Release, pipeline.Console) {
+	for _, r := range append(pipeline.AllRoles(), "release", pipeline.Console) {
 		roles = append(roles, string(r))
 	}
 	for name, instances := range map[string][]string{"orderclose@.service": roles, "orderclose-setup.service": {""}} {

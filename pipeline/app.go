@@ -16,7 +16,7 @@
 //
 //	options.go      what a program chooses, and Connections
 //	app.go          New, Run, and what runs beside the roles
-//	roles.go        the roles relay, closer, outbox, release, intake and shadow
+//	roles.go        the list of roles, the roles relay, closer and outbox, and what rooms get
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for, and a stage whose topic does not exist yet
 //	clock.go        the clocks of brokers and database, and what the brokers cannot do
@@ -58,13 +58,14 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/room"
 )
 
 // Role is a part of the pipeline that a process can run.
 type Role string
 
-// The roles of AllRoles. Any number of processes may run each of them. The other roles are Release,
-// Intake, Shadow and Console.
+// The roles of AllRoles. Any number of processes may run each of them. The other roles are Console and those of
+// Options.Rooms.
 const (
 	Relay       Role = "relay"       // moves records through the delay topics to the close topic
 	Closer      Role = "closer"      // closes the orders of the close topic
@@ -76,12 +77,17 @@ const (
 // other role may run beside it, but Console. See docs/sweeper.md.
 const Sweeper Role = "sweeper"
 
-// AllRoles returns all roles but Release, which only shops with stock in a service need, Intake, which needs a
-// topic of change records, Shadow, which is for a trial, and Console, which people open. The order of the roles has no meaning.
+// AllRoles returns the roles of a pipeline: Relay, Closer, Compensator and Outbox. Console, which people open, and the
+// roles of Options.Rooms are not among them. The order of the roles has no meaning.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
-// knownRoles returns all roles that Run accepts.
-func knownRoles() []Role { return append(AllRoles(), Sweeper, Release, Intake, Shadow, Console) }
+// roleNames returns the names of all roles that an App with these rooms can run.
+func roleNames(rooms []room.Room) (names []string) {
+	for _, r := range Roles(rooms) {
+		names = append(names, r.Name)
+	}
+	return names
+}
 
 // App runs roles, once. Make it with New.
 type App struct {
@@ -198,7 +204,7 @@ func (a *App) CreateTables(ctx context.Context) error {
 // An App runs once: a second Run returns an error. If a loop hangs and does not stop, Run calls
 // Options.OnHang, which by default exits the process.
 func (a *App) Run(ctx context.Context, roles ...Role) error {
-	if err := checkRoles(roles); err != nil {
+	if err := a.checkRoles(roles); err != nil {
 		return err
 	}
 	// Without its deadline: the requests in flight would fail with it, and be logged, before ctx ends.
@@ -260,9 +266,9 @@ func (a *App) watches(roles []Role) []watch {
 	has := func(role Role) bool { return slices.Contains(roles, role) }
 	kafka, sweeps, closes := a.conns.Kafka != nil, has(Compensator), has(Compensator) || has(Closer)
 	return []watch{
-		{kafka && slices.ContainsFunc(roles, requiresKafka), a.guard},
+		{kafka && slices.ContainsFunc(roles, a.requiresKafka), a.guard},
 		{kafka && (has(Relay) || has(Closer)), a.keepClock},
-		{kafka && slices.ContainsFunc(roles, usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
+		{kafka && slices.ContainsFunc(roles, a.usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
 		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
 		{kafka && closes, func(ctx context.Context) {
 			deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
@@ -280,7 +286,7 @@ func (a *App) watches(roles []Role) []watch {
 // part is a role that is ready to run.
 type part struct {
 	role  Role
-	needs []need
+	needs []room.Need
 	run   func(ctx context.Context) error
 }
 
@@ -323,21 +329,27 @@ func (a *App) database() string {
 	return a.conns.Store.Database()
 }
 
-// requiresKafka reports whether a role cannot work without Kafka.
-func requiresKafka(r Role) bool { return r != Compensator && r != Console }
-
-func (a *App) build(role Role) (part, error) {
-	build, known := map[Role]func() (part, error){
-		Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox,
-		Release: a.buildRelease, Intake: a.buildIntake, Shadow: a.buildShadow, Console: a.buildConsole,
-	}[role]
+func (a *App) build(name Role) (part, error) {
+	role, known := a.role(name)
 	switch {
 	case !known:
-		return part{}, fmt.Errorf("unknown role; the roles are %v", knownRoles())
-	case a.conns.Kafka == nil && requiresKafka(role):
+		return part{}, fmt.Errorf("unknown role; the roles are %v", roleNames(a.o.Rooms))
+	case a.conns.Kafka == nil && role.Kafka:
 		return part{}, errNoBrokers
-	case a.conns.Store == nil && (role == Outbox || role == Shadow):
+	case a.conns.Store == nil && role.Database:
 		return part{}, errNoDatabase
+	case role.New == nil:
+		return map[Role]func() (part, error){
+			Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox, Console: a.buildConsole,
+		}[name]()
 	}
-	return build()
+	runner, err := role.New(a.host())
+	if err != nil {
+		return part{}, err
+	}
+	p := part{name, runner.Needs, runner.Run}
+	if role.Kafka {
+		p.needs = append([]room.Need{a.needKafka()}, p.needs...)
+	}
+	return p, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/room"
 )
 
 // checkTimeout bounds one check of a server.
@@ -18,20 +19,14 @@ const checkTimeout = 10 * time.Second
 // warnInterval is the interval at which the log repeats a warning.
 const warnInterval = 30 * time.Second
 
-// need is a server or topic that must be available before a part starts.
-type need struct {
-	name  string
-	check func(ctx context.Context) error
-}
-
-func (a *App) needKafka() need {
-	return need{"kafka", func(ctx context.Context) error { return a.conns.Kafka.Ping(ctx) }}
+func (a *App) needKafka() room.Need {
+	return room.Need{Name: "kafka", Check: func(ctx context.Context) error { return a.conns.Kafka.Ping(ctx) }}
 }
 
 // needTopic is for a topic without which a part cannot start. A part uses every other
 // topic as soon as the topic exists; see topicWaiter.
-func (a *App) needTopic(topic string) need {
-	return need{"topic " + topic, func(ctx context.Context) error { return a.exists(ctx, topic) }}
+func (a *App) needTopic(topic string) room.Need {
+	return room.Need{Name: "topic " + topic, Check: func(ctx context.Context) error { return a.exists(ctx, topic) }}
 }
 
 // errNoTopic is the error for a topic that does not exist, with a hint.
@@ -46,12 +41,12 @@ func (a *App) exists(ctx context.Context, topic string) error {
 	return err
 }
 
-func (a *App) needDatabase() need { return need{"database", a.checkSchema} }
+func (a *App) needDatabase() room.Need { return room.Need{Name: "database", Check: a.checkSchema} }
 
 // needOrders is for parts that read the orders' tables. The outbox does not: its database user
 // needs no privilege on them.
-func (a *App) needOrders() need {
-	return need{"tables of orders", a.checkOrders}
+func (a *App) needOrders() room.Need {
+	return room.Need{Name: "tables of orders", Check: a.checkOrders}
 }
 
 // CheckDatabase returns an error if the database cannot be used: it does not answer, its
@@ -84,7 +79,7 @@ const needBuckets = "delay topics"
 // waitsForBuckets reports whether a role starts only when it is known which delay topics exist. A
 // compensator also works without Kafka.
 func (a *App) waitsForBuckets(r Role) bool {
-	return a.conns.Kafka != nil && usesBuckets(r) && r != Compensator
+	return a.conns.Kafka != nil && a.usesBuckets(r) && r != Compensator
 }
 
 // await repeats the check of n until it succeeds, and returns nil; it returns an error when ctx
@@ -94,27 +89,27 @@ func (a *App) waitsForBuckets(r Role) bool {
 //
 // Only the settings of the program's own pool stay wrong for as long as the process lives. A refused
 // password, a missing privilege, an old schema or an unknown host may be right a moment later.
-func (a *App) await(ctx context.Context, n need, missing *reasons, warning string, pause time.Duration) error {
+func (a *App) await(ctx context.Context, n room.Need, missing *reasons, warning string, pause time.Duration) error {
 	pauses := retry.NewBackOff()
 	var lastWarning time.Time
 	for {
 		limited, cancel := context.WithTimeout(ctx, checkTimeout)
-		err := n.check(limited)
+		err := n.Check(limited)
 		cancel()
 		if err == nil {
-			missing.remove(n.name)
+			missing.remove(n.Name)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		missing.add(n.name, err.Error())
+		missing.add(n.Name, err.Error())
 		if errors.Is(err, store.ErrPool) { //mutant:dead-pool-awaited
 			return err
 		}
 		if time.Since(lastWarning) >= warnInterval {
 			lastWarning = time.Now()
-			a.o.Logger.Warn(warning, "name", n.name, "err", err)
+			a.o.Logger.Warn(warning, "name", n.Name, "err", err)
 		}
 		if !retry.Sleep(ctx, max(pauses.NextBackOff(), pause)) {
 			return ctx.Err()
@@ -137,7 +132,7 @@ type topicWaiter struct {
 // Until then /-/ready shows a hint.
 func (k topicWaiter) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
 	exists := k.app.needTopic(topic)
-	defer k.app.ready.hints.remove(exists.name)
+	defer k.app.ready.hints.remove(exists.Name)
 	if k.app.await(ctx, exists, &k.app.ready.hints, "not serving a topic yet, serving all others", topicPollInterval) != nil {
 		return nil
 	}

@@ -56,11 +56,6 @@ func (a *App) keepBuckets(ctx context.Context, relaying bool) {
 	}
 }
 
-// usesBuckets reports whether a role puts records into buckets. A compensator does after a loss.
-func usesBuckets(r Role) bool {
-	return slices.Contains([]Role{Relay, Closer, Outbox, Intake, Compensator}, r)
-}
-
 // bucketManager is the state of keepBuckets. It belongs to one goroutine.
 type bucketManager struct {
 	*App

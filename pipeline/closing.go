@@ -13,13 +13,14 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/room"
 )
 
 // closeMethod is the configured method of closing orders. Closer and compensator share one, so
 // that they share what is known about the service behind it.
 type closeMethod struct {
 	store    closer.Store
-	needs    []need
+	needs    []room.Need
 	maxBatch int              // the largest useful batch; 0: no limit
 	provider payment.Provider // is asked or cancels before a close; nil: none
 }
@@ -59,7 +60,7 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	case a.conns.Store == nil:
 		err = errNoDatabase
 	default:
-		method = closeMethod{store: a.conns.Store, needs: []need{a.needDatabase(), a.needOrders()}}
+		method = closeMethod{store: a.conns.Store, needs: []room.Need{a.needDatabase(), a.needOrders()}}
 	}
 	if err == nil && (a.o.Payment != nil || c.AsksPayment()) {
 		method, err = a.withPayment(method, c.Payment)

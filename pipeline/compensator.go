@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/room"
 )
 
 // buildCompensator does not require Kafka: a sweep works without it. With Kafka the
@@ -20,7 +21,7 @@ func (a *App) buildCompensator() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	var needs []need
+	var needs []room.Need
 	if a.conns.Store != nil {
 		needs = append(needs, a.needDatabase(), a.needOrders())
 	}

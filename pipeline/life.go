@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/room"
 )
 
 // ErrClosed is the error of Run and WaitReady of an App that was closed.
@@ -36,17 +37,19 @@ func (a *App) beginRun(stop func()) error {
 	return nil
 }
 
-// checkRoles returns an error if no role is named, or one of them twice.
-func checkRoles(roles []Role) error {
+// checkRoles returns an error if no role is named, one of them twice, or one that excludes another.
+func (a *App) checkRoles(roles []Role) error {
 	if len(roles) == 0 {
-		return fmt.Errorf("pipeline: Run needs a role: %v", knownRoles())
+		return fmt.Errorf("pipeline: Run needs a role: %v", roleNames(a.o.Rooms))
 	}
-	for i, role := range roles {
-		if slices.Contains(roles[:i], role) {
+	var names []string
+	for _, role := range roles {
+		if slices.Contains(names, string(role)) {
 			return fmt.Errorf("pipeline: Run names the role %s twice: name each role once", role)
 		}
+		names = append(names, string(role))
 	}
-	return nil
+	return room.Together(Roles(a.o.Rooms), names)
 }
 
 // buildParts builds the roles, and lists in Ready what they wait for.
@@ -59,7 +62,7 @@ func (a *App) buildParts(roles []Role) ([]part, error) {
 		}
 		parts[i] = p
 		for _, need := range p.needs {
-			a.ready.waiting.add(need.name, "not checked yet")
+			a.ready.waiting.add(need.Name, "not checked yet")
 		}
 	}
 	if slices.ContainsFunc(roles, a.waitsForBuckets) {

@@ -25,7 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/outbox"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/room"
 )
 
 // Config is the content of topics.yaml. Load and Parse make it. Programs need these fields:
@@ -58,9 +58,8 @@ func Parse(file string, data []byte) (*Config, error) { return config.Parse(file
 //
 //   - Kafka: every role except Compensator and Console; Sweeper works only without it
 //   - the database: the outbox; the compensator, unless Store is a compensator.Store; the closer,
-//     unless Store or a service (topics.yaml: closer.kind) closes orders; the role Shadow, which works
-//     only if the database closes orders
-//   - Releaser: the role Release
+//     unless Store or a service (topics.yaml: closer.kind) closes orders
+//   - Rooms: the roles of rooms, which say what else they need
 //   - Console: the role Console
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
@@ -96,9 +95,13 @@ type Options struct {
 	// payment.Canceler cancels the order's payments before the close. Payment replaces
 	// closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store
 	// is one.
-	Payment  payment.Provider
-	Releaser release.Releaser         // returns stock that a service keeps, for the role Release
-	Missed   func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
+	Payment payment.Provider
+	Missed  func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
+
+	// Rooms are the parts beside the pipeline that the program chooses, such as release.Room, with roles of
+	// their own. Environment is what FromEnvironment has read for them.
+	Rooms       []room.Room
+	Environment Environment
 
 	// OnHang is called with the reason when a loop hangs and cannot be stopped. Nobody serves the
 	// partition of the loop until the process exits. The process should exit and be restarted by
@@ -199,6 +202,9 @@ type Servers struct {
 	RedisTLS *tls.Config
 }
 
+// Environment is what environment variables say. FromEnvironment makes it. Printing it hides all secrets.
+type Environment = config.Servers
+
 // FromEnvironment returns Options with the servers, secrets and services that the environment
 // variables of the command orderclose name (ORDERCLOSE_KAFKA_BROKERS, …). The error names each
 // variable with an invalid value, and shows no value.
@@ -211,7 +217,7 @@ func FromEnvironment() (Options, error) {
 		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL),
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}
-	return Options{Servers: servers, Instance: s.Instance, Secrets: s.Secrets, Releaser: clients.Releaser(s)}, nil
+	return Options{Servers: servers, Instance: s.Instance, Secrets: s.Secrets, Environment: s}, nil
 }
 
 // Connections are clients of the servers, which several Apps and stages may share. Connect and package

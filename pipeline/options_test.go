@@ -62,8 +62,6 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"no database to sweep":         {Options{Config: cfg, Store: ownStore{}}, Compensator, "Servers.DSN or Servers.DB"},
 		"a store that cannot be asked": {Options{Config: cfg, Store: sweptStore{}, Payment: ask}, Compensator, "PreviewClose and PayOrders"},
 		"a metric of another program":  {Options{Config: cfg, Registerer: taken("orderclose_topic_drift")}, Relay, "orderclose_topic_drift"},
-		"a shadow run without Kafka":   {Options{Config: cfg}, Shadow, "Servers.Brokers"},
-		"a shadow run of a Store":      {Options{Config: cfg, Store: ownStore{}, Servers: Servers{Brokers: []string{"127.0.0.1:1"}, DSN: "u@tcp(h)/d"}}, Shadow, "without Options.Store"},
 		"a lock in no database":        {Options{Config: locked, Store: sweptStore{}}, Compensator, "compensator.lock is database: there is no database"},
 		"a pool that is too small":     {Options{Config: locked, Servers: Servers{DB: small}}, Compensator, "SetMaxOpenConns(14)"},
 		"an unknown role":              {Options{Config: cfg}, "painter", "unknown role"},

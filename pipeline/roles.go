@@ -1,24 +1,75 @@
 package pipeline
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/delayrelay"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/intake"
-	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/shadow"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/outbox"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/room"
 )
+
+// Roles returns the roles that a process with these rooms can run, in the order of their help.
+func Roles(rooms []room.Room) []room.Role {
+	all := []room.Role{
+		{Name: string(Relay), Kafka: true, Buckets: true},
+		{Name: string(Closer), Kafka: true, Buckets: true, Variables: func(c *Config) []string { return c.Closer.Needs() }},
+		{Name: string(Compensator), Buckets: true, Variables: func(c *Config) []string { // it puts records into buckets after a loss
+			return slices.Concat(sweepVariables(c), c.Compensator.Lock.Needs())
+		}},
+		{Name: string(Outbox), Kafka: true, Database: true, Buckets: true},
+		{Name: string(Sweeper), Variables: sweepVariables},
+	}
+	for _, r := range rooms {
+		all = append(all, r.Roles...)
+	}
+	return append(all, room.Role{Name: string(Console)})
+}
+
+// sweepVariables returns the variables that a sweep requires. It finds overdue orders in the
+// database, also if a service closes them.
+func sweepVariables(c *Config) []string {
+	needs := c.Closer.Needs()
+	if !slices.Contains(needs, config.EnvDSN) {
+		needs = append(needs, config.EnvDSN)
+	}
+	return needs
+}
+
+// role returns a role of this App by its name.
+func (a *App) role(name Role) (r room.Role, known bool) {
+	all := Roles(a.o.Rooms)
+	i := slices.IndexFunc(all, func(r room.Role) bool { return r.Name == string(name) })
+	if i < 0 {
+		return r, false
+	}
+	return all[i], true
+}
+
+// requiresKafka reports whether a role cannot work without Kafka.
+func (a *App) requiresKafka(name Role) bool {
+	r, _ := a.role(name)
+	return r.Kafka
+}
+
+// usesBuckets reports whether a role puts records into buckets.
+func (a *App) usesBuckets(name Role) bool {
+	r, _ := a.role(name)
+	return r.Buckets
+}
+
+// host returns what this App gives to its rooms.
+func (a *App) host() room.Host {
+	o := a.o
+	return room.Host{
+		Config: o.Config, Live: a.config, Buckets: a.ActiveBuckets, Servers: o.Environment, Services: o.Services,
+		Kafka: a.conns.Kafka, Log: topicWaiter{a.conns.Kafka, a}, NeedTopic: a.needTopic, Store: a.conns.Store, OwnStore: !a.closesInDatabase(),
+		Now: o.Now, OnHang: o.OnHang, Logger: o.Logger, Registerer: o.Registerer, TracerProvider: o.TracerProvider,
+	}
+}
 
 func (a *App) buildRelay() (part, error) {
 	c := a.o.Config
@@ -41,7 +92,7 @@ func (a *App) buildRelay() (part, error) {
 		return part{}, err
 	}
 	a.subscribers = append(a.subscribers, r.SetBuckets)
-	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil //mutant:optional-topic-needed
+	return part{Relay, []room.Need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil //mutant:optional-topic-needed
 }
 
 func (a *App) buildCloser() (part, error) {
@@ -77,12 +128,8 @@ func (a *App) buildCloser() (part, error) {
 	}
 	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.SetBuckets(pick) })
 	a.lowestLimitSince = cl.LowestLimitSince
-	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
+	return part{Closer, append([]room.Need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
 }
-
-// Release is the role that releases stock in a service. Only shops whose stock is in a
-// service need it.
-const Release Role = "release"
 
 func (a *App) buildOutbox() (part, error) {
 	c := a.o.Config
@@ -97,7 +144,7 @@ func (a *App) buildOutbox() (part, error) {
 		Registerer:      a.o.Registerer,
 		TracerProvider:  a.o.TracerProvider,
 	})
-	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, err
+	return part{Outbox, []room.Need{a.needKafka(), a.needDatabase()}, d.Run}, err
 }
 
 // scheduling returns the settings for publishing schedules now.
@@ -117,111 +164,4 @@ func (a *App) eventType() string {
 		return ""
 	}
 	return a.o.Config.Orders.Event
-}
-
-func (a *App) buildRelease() (part, error) {
-	if a.o.Releaser == nil {
-		return part{}, fmt.Errorf("there is no service that keeps stock: set %s, or Options.Releaser", config.EnvReleaseURL)
-	}
-	c := a.o.Config
-	if r, ok := a.o.Releaser.(*release.HTTP); ok && !config.Private(r.URL) && !c.Accepts(config.WithoutTLS) {
-		return part{}, fmt.Errorf("%s is http:// of another machine: anybody on the way can read its token, and answer in place of the service; write https://, or add %s to accept", config.EnvReleaseURL, config.WithoutTLS)
-	}
-	w, err := release.New(release.Options{
-		Log:             topicWaiter{a.conns.Kafka, a},
-		Releaser:        a.o.Releaser,
-		Group:           c.ReleaseGroup(),
-		EventsTopic:     c.Topics.Events,
-		DeadLetterTopic: c.Topics.DeadLetter,
-		Event:           a.eventType(),
-		Now:             a.o.Now,
-		OnHang:          a.o.OnHang,
-		Logger:          a.o.Logger.With("stage", release.Stage),
-		Registerer:      a.o.Registerer,
-		TracerProvider:  a.o.TracerProvider,
-	})
-	return part{Release, []need{a.needKafka(), a.needTopic(c.Topics.Events)}, w.Run}, err
-}
-
-// Intake is the role that schedules orders from the change records of their table, which a connector such as
-// Debezium writes to a topic of the shop (topics.yaml: intake). It needs Kafka only.
-const Intake Role = "intake"
-
-func (a *App) buildIntake() (part, error) {
-	c := a.o.Config
-	if c.Intake.Topic == "" {
-		return part{}, errors.New("topics.yaml does not say where the change records are: write intake: {topic: shop.orders, format: debezium}")
-	}
-	zone, err := mapping.ParseZone(cmp.Or(c.Intake.Zone, "UTC"))
-	if err != nil {
-		return part{}, err
-	}
-	i, err := intake.New(intake.Options{
-		Log:             topicWaiter{a.conns.Kafka, a},
-		Group:           c.IntakeGroup(),
-		Topic:           c.Intake.Topic,
-		Format:          intake.Format(c.Intake.Format),
-		Zone:            zone,
-		Orders:          cmp.Or(c.Orders, mapping.Reference()),
-		Current:         a.ActiveBuckets,
-		Delays:          func() orderclose.Delays { return a.config().Delays },
-		CloseTopic:      c.Topics.Close,
-		DeadLetterTopic: c.Topics.DeadLetter,
-		LeaveOverdue:    max(2*c.Compensator.Period, intake.DefaultLeaveOverdue),
-		Now:             a.o.Now,
-		OnHang:          a.o.OnHang,
-		Logger:          a.o.Logger.With("stage", intake.Stage),
-		Registerer:      a.o.Registerer,
-	})
-	return part{Intake, []need{a.needKafka(), a.needTopic(c.Intake.Topic)}, i.Run}, err
-}
-
-// Shadow is the role that decides what closes would do, and closes nothing: a shadow run beside the
-// job that closes the orders today. It reads the orders in the database, and needs neither the
-// tables of CreateTables nor the right to write. It creates its topic, which no other role uses.
-const Shadow Role = "shadow"
-
-// errNoShadow is the error of a shadow run of orders that are not closed in the database.
-var errNoShadow = errors.New("a shadow run reads the orders in the database: it works with closer.kind sql, and without Options.Store")
-
-func (a *App) buildShadow() (part, error) {
-	if !a.closesInDatabase() {
-		return part{}, errNoShadow
-	}
-	c := a.o.Config
-	s, err := shadow.New(shadow.Options{
-		Log:        topicWaiter{a.conns.Kafka, a},
-		Store:      a.conns.Store,
-		Group:      c.ShadowGroup(),
-		CloseTopic: c.Topics.Close,
-		Topic:      c.Topics.Shadow,
-		OnHang:     a.o.OnHang,
-		Logger:     a.o.Logger.With("stage", shadow.Stage),
-		Registerer: a.o.Registerer,
-	})
-	return part{Shadow, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needShadowTopic(), a.needReadable()}, s.Run}, err
-}
-
-// needShadowTopic creates the topic of a shadow run if it does not exist. The topic is not among
-// those of topics apply: it would be a difference in each cluster without a shadow run.
-func (a *App) needShadowTopic() need {
-	spec := ops.ShadowSpec(a.o.Config)
-	return need{"topic " + spec.Name, func(ctx context.Context) error {
-		there, err := a.conns.Kafka.Exists(ctx, spec.Name)
-		if err == nil && !there {
-			_, _, err = a.conns.Kafka.Apply(ctx, []kafka.TopicSpec{spec})
-		}
-		return err
-	}}
-}
-
-// needReadable is needDatabase for a role that only reads the orders: the database answers, and the
-// orders' tables fit the mapping.
-func (a *App) needReadable() need {
-	return need{"database", func(ctx context.Context) error {
-		if err := a.conns.Store.Ping(ctx); err != nil {
-			return err
-		}
-		return a.conns.Store.CheckTables(ctx)
-	}}
 }

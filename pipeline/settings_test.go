@@ -5,9 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/release"
 )
 
 // A program that embeds the pipeline sets its own secret for the service that closes orders.
@@ -34,18 +32,5 @@ func TestSettings_PrintNoSecret(t *testing.T) {
 		if s := fmt.Sprintf("%v %+v %#v", v, v, v); strings.Contains(s, "hunter2") {
 			t.Error(s)
 		}
-	}
-}
-
-// The release worker sends a token, and believes that stock was returned.
-func TestRelease_RefusesAServiceWithoutTLS(t *testing.T) {
-	for accept, want := range map[string]string{"": "add without_tls to accept", "accept: [without_tls]\n": ""} {
-		a := &App{o: Options{Config: must.Get(Parse("shop.yaml", []byte(accept+"buckets: [1m]\n")))(t), Releaser: release.NewHTTP("http://stock.internal/release", "t")}}
-		err := func() (err error) {
-			defer func() { _ = recover() }() // the App is not complete
-			_, err = a.buildRelease()
-			return err
-		}()
-		expect.That(t, want == "" || err != nil && strings.Contains(err.Error(), want), "%q: %v", accept, err)
 	}
 }

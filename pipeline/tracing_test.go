@@ -20,27 +20,18 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/release"
 )
 
-// tracedReleaser notes which orders were released within a span.
-type tracedReleaser map[string]bool
-
-func (r tracedReleaser) Release(ctx context.Context, q release.Request) error {
-	r[q.OrderID] = trace.SpanContextFromContext(ctx).IsSampled()
-	return nil
-}
-
-// Of two orders, one is traced: from its checkout to the release of its stock.
+// Of two orders, one is traced: from its checkout to the event of its close.
 func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 	for mode, want := range map[string]map[string]string{
 		"link": {
 			"schedule": "below checkout", "close batch": "a root", "close": "below close batch, linked to schedule",
-			"event": "below close", "release": "below event",
+			"event": "below close",
 		},
 		"continue": {
 			"schedule": "below checkout", "close batch": "a root", "close": "below schedule, linked to close batch",
-			"event": "below close", "release": "below event",
+			"event": "below close",
 		},
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -50,9 +41,9 @@ func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 				cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ntracing: {after_delay: "+mode+"}\n")))(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
-				recorder, released := tracetest.NewSpanRecorder(), tracedReleaser{}
+				recorder := tracetest.NewSpanRecorder()
 				provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))
-				app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: provider, Releaser: released}))(t)
+				app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: provider}))(t)
 				shop := shopdb.New(shopdb.Options{DB: servers.DB(), Dialect: producer.SQLite})
 				must.Do(t, shop.PutStock(ctx, "ink", 9))
 				checkout, span := provider.Tracer("shop").Start(ctx, "checkout")
@@ -60,9 +51,8 @@ func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 					must.Do(t, order(ctx, servers, shop, cfg, id, mode == "link"))
 				}
 				span.End()
-				must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release))
+				must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox))
 				expect.Same(t, shape(recorder.Ended()), want, "spans")
-				expect.Same(t, released, tracedReleaser{"traced": true, "another": false}, "released within a span")
 				request, answer := httptest.NewRequest("GET", "/metrics", nil), httptest.NewRecorder()
 				request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 				app.Handler(false).ServeHTTP(answer, request)

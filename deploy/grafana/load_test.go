@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -28,7 +29,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // topicsFile has delays that need hops, and a category that it does not list is used, too.
@@ -58,10 +59,12 @@ type scrape struct {
 	samples  model.Vector
 }
 
-// stock is a service that takes back all stock.
+// stock is the transport to a service that takes back all stock.
 type stock struct{}
 
-func (stock) Release(context.Context, release.Request) error { return nil }
+func (stock) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
 
 // unpaid is a payment provider that knows no payment.
 func unpaid(_ context.Context, ids []string) ([]payment.Answer, error) {
@@ -75,11 +78,13 @@ func underLoad(t *testing.T) (r run) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
 		cfg := must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile)))(t)
+		environment := pipeline.Environment{}
+		environment.Release.URL = "http://127.0.0.1/release"
 		ctx, stop := context.WithCancel(t.Context())
 		apps := map[string]*pipeline.App{}
 		ran := make(chan error)
-		for _, role := range append(pipeline.AllRoles(), pipeline.Release, pipeline.Shadow) {
-			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Releaser: stock{}}))(t)
+		for _, role := range append(pipeline.AllRoles(), "release", "shadow") {
+			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Rooms: rooms.All(), Environment: environment, Services: stock{}}))(t)
 			apps[string(role)+":9464"] = app
 			go func() { ran <- app.Run(ctx, role) }()
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // archived are the files of the repository that an archive contains, at the same paths, as patterns
@@ -60,7 +61,7 @@ func (r *release) documents() ([]file, error) {
 		return nil, err
 	}
 	r.linkToSource(files)
-	root := cli.Root()
+	root := cli.Root(rooms.All())
 	root.InitDefaultCompletionCmd()
 	completions, err := completions(root)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // unpacked returns the files of a tar archive, by name. The archive must be free of everything that
@@ -178,5 +179,5 @@ func TestArchive_HasAManPageForEachCommand(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit(cli.Root())
+	visit(cli.Root(rooms.All()))
 }

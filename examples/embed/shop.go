@@ -20,7 +20,8 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms/release"
 )
 
 // warehouse is the service that keeps the stock of gift cards.
@@ -84,8 +85,8 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 	}
 	returned, registry := make(chan release.Request, 10), prometheus.NewRegistry()
 	app, err := pipeline.New(pipeline.Options{
-		Config: cfg, Servers: servers, Payment: payment.ProviderFunc(askProvider), Releaser: warehouse{returned},
-		Registerer: registry, Logger: logger,
+		Config: cfg, Servers: servers, Payment: payment.ProviderFunc(askProvider),
+		Rooms: []room.Room{release.Room(warehouse{returned})}, Registerer: registry, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 	if err := closeOnRead(ctx, db, "order-read"); err != nil {
 		return err
 	}
-	roles := append(pipeline.AllRoles(), pipeline.Release)
+	roles := append(pipeline.AllRoles(), release.Role)
 	return runUntil(ctx, app, roles, func(ctx context.Context) error {
 		if err := readEvents(ctx, app, prefix+"mails", "order-unpaid", "order-read"); err != nil {
 			return err

@@ -37,7 +37,7 @@ func TestBroker_TheAuditLogHasWhatACommandHasDone(t *testing.T) {
 // Each command that acts is in the list, and each of the list exists.
 func TestActing_NamesCommands(t *testing.T) {
 	for _, name := range acting {
-		cmd, rest, err := Root().Find(strings.Fields(name))
+		cmd, rest, err := Root(nil).Find(strings.Fields(name))
 		expect.That(t, err == nil && len(rest) == 0 && cmd.CommandPath() == "orderclose "+name, "%s: %v %v", name, cmd.CommandPath(), err)
 	}
 }

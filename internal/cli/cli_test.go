@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +18,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // run runs a command line without a server and returns its output.
@@ -32,6 +33,7 @@ func runOn(t *testing.T, stdin string, env map[string]string, args ...string) (s
 	t.Helper()
 	var out, err bytes.Buffer
 	code = Main(t.Context(), Env{
+		Rooms: rooms.All(),
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &err,
 		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	}, args)
@@ -190,12 +192,26 @@ func TestProgress_WithoutATerminalPrintsLines(t *testing.T) {
 	expect.That(t, b.String() == want, "%q, want %q", b.String(), want)
 }
 
-func TestRun_AllIncludesReleaseIfItIsConfigured(t *testing.T) {
-	for _, releasing := range []bool{false, true} {
-		roles, err := rolesOf(nil, releasing)
-		if err != nil || slices.Contains(roles, pipeline.Release) != releasing || !slices.Contains(roles, pipeline.Outbox) {
-			t.Errorf("releasing: %v, roles %v, %v", releasing, roles, err)
+func TestRun_AllIncludesTheRolesOfRoomsThatAreConfigured(t *testing.T) {
+	known := pipeline.Roles([]room.Room{{Roles: []room.Role{
+		{Name: "stock", InAll: func(set func(string) bool) bool { return set("STOCK_URL") }}, {Name: "trial", Excludes: []string{"closer"}, Why: "is a trial"},
+	}}})
+	for _, c := range []struct {
+		args, set, want string
+	}{
+		{"", "", "relay closer compensator outbox"},
+		{"all", "STOCK_URL", "relay closer compensator outbox stock"},
+		{"all stock console", "", "relay closer compensator outbox stock console"},
+		{"relay trial relay", "STOCK_URL", "relay trial"},
+		{"all trial", "", "trial is a trial: run it without closer"},
+		{"painter", "", `unknown role "painter": run [relay closer compensator outbox sweeper stock trial console], or all`},
+	} {
+		roles, err := rolesOf(known, strings.Fields(c.args), func(variable string) bool { return variable == c.set })
+		got := strings.Trim(fmt.Sprint(roles), "[]")
+		if err != nil {
+			got = err.Error()
 		}
+		expect.Equal(t, got, c.want, "run %s", c.args)
 	}
 }
 

@@ -53,7 +53,7 @@ If Kafka is set, the report has the reason why the pipeline missed each order:
 
 // openSweep opens a session, and a pipeline on it that can close orders in this process. The database fits the statuses of the orders.
 func (c *common) openSweep(ctx context.Context) (*session, *pipeline.App, error) {
-	s, err := c.openFor(sweepVariables, config.EnvRedis, config.EnvBrokers)
+	s, err := c.openFor(func(cfg *config.Config) []string { return c.requiredVariables(cfg, pipeline.Sweeper) }, config.EnvRedis, config.EnvBrokers)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
@@ -146,7 +147,7 @@ func TestRun_ExportsTheSpansOfARole(t *testing.T) {
 	}
 	start := func(ctx context.Context) (string, int) {
 		var out, log bytes.Buffer
-		code := Main(ctx, Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &log, LookupEnv: func(name string) (string, bool) {
+		code := Main(ctx, Env{Rooms: rooms.All(), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &log, LookupEnv: func(name string) (string, bool) {
 			value, ok := variables[name]
 			return value, ok
 		}}, []string{"run", "release", "--config", r.file})

@@ -63,7 +63,7 @@ import (
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/room"
 )
 
 // Env is the environment of a command: streams and variables.
@@ -72,11 +72,12 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	LookupEnv      func(string) (string, bool)
 	Environ        func() []string // nil: the names of variables are not checked
+	Rooms          []room.Room     // of the program
 }
 
-// OSEnv returns the environment of the process.
-func OSEnv() Env {
-	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ}
+// OSEnv returns the environment of the process, of a program with these rooms.
+func OSEnv(rooms []room.Room) Env {
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ, Rooms: rooms}
 }
 
 // Main runs the production command line and returns its exit code.
@@ -114,9 +115,9 @@ type common struct {
 	traces *otlp.Exporter  // of the roles that run; nil: none
 }
 
-// Root returns the production command line for programs that describe it, such as those that write
+// Root returns the production command line, with these rooms, for programs that describe it, such as those that write
 // man pages and completions.
-func Root() *cobra.Command { return newRoot(OSEnv()) }
+func Root(rooms []room.Room) *cobra.Command { return newRoot(OSEnv(rooms)) }
 
 func newRoot(env Env) *cobra.Command {
 	c := &common{env: env}
@@ -197,6 +198,7 @@ type session struct {
 	logger  *slog.Logger
 	file    string // the path of topics.yaml
 	console webconsole.Settings
+	rooms   []room.Room
 	traces  *otlp.Exporter
 	// found is what a topics.yaml tells that may be broken, for commands that only read.
 	found config.Salvaged
@@ -408,13 +410,10 @@ func (s *session) pipeline() ops.Pipeline {
 func (s *session) options() pipeline.Options {
 	o := pipeline.Options{
 		Config: s.cfg, Connections: s.Clients,
-		Releaser: clients.Releaser(s.servers), Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
+		Environment: s.servers, Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
 	}
 	if s.traces != nil {
 		o.TracerProvider, o.Services = s.traces.Provider, s.traces.Transport(httpcall.Transport())
-		if r, ok := o.Releaser.(*release.HTTP); ok {
-			r.Client.Transport = s.traces.Transport(r.Client.Transport)
-		}
 	}
 	return o
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
+	"github.com/orderclose/orderclose/room"
 )
 
 // stopTimeout bounds how long a process may take to stop after SIGTERM.
@@ -25,23 +26,28 @@ const stopTimeout = 10 * time.Second
 
 func newRun(c *common) *cobra.Command {
 	var every time.Duration
+	var names []string
+	var help strings.Builder
+	for _, role := range pipeline.Roles(c.env.Rooms) {
+		if role.Name != string(pipeline.Sweeper) {
+			names = append(names, role.Name)
+		}
+		if role.Help == "" {
+			continue
+		}
+		help.WriteString(role.Help)
+		if role.InAll == nil {
+			fmt.Fprintf(&help, "all does not include it: write run all %s.\n", role.Name)
+		}
+		help.WriteString("\n")
+	}
 	cmd := &cobra.Command{
-		Use:   "run [relay|closer|compensator|outbox|release|intake|shadow|console|all]... | run sweeper [console] [--every 5s]",
+		Use:   "run [" + strings.Join(append(names, "all"), "|") + "]... | run sweeper [console] [--every 5s]",
 		Short: "Run parts of the pipeline until SIGTERM",
 		Long: `Run parts of the pipeline until SIGTERM. The process then acks and commits what is
 in flight and leaves its consumer groups, within 10 s.
 
-release is for a shop that keeps its stock in a service: it calls ` + config.EnvReleaseURL + `
-with the stock of each closed order. all includes it if that variable is set.
-
-intake schedules orders from the change records of their table, as docs/intake.md says. all
-does not include it: write run all intake.
-
-shadow closes nothing: it says what closes would do, for orderclose shadow report. Run it
-with relay beside the job that closes the orders today, as docs/mapping.md says. all does
-not include it.
-
-console serves the web console, as orderclose console does. all does not include it.
+` + help.String() + `console serves the web console, as orderclose console does. all does not include it.
 
 sweeper takes the place of the pipeline. It needs the database, and neither Kafka nor
 Redis. Each --every it closes the orders that are due, so they close late by up to that
@@ -82,8 +88,12 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 	hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	set := func(name string) bool { v, _ := c.env.LookupEnv(name); return v != "" }
-	roles, err := rolesOf(args, set(config.EnvReleaseURL) || set(config.EnvReleaseURL+"_FILE"))
+	set := func(name string) bool {
+		v, _ := c.env.LookupEnv(name)
+		file, _ := c.env.LookupEnv(name + "_FILE")
+		return v != "" || file != ""
+	}
+	roles, err := rolesOf(pipeline.Roles(c.env.Rooms), args, set)
 	if err != nil {
 		return Exit(Usage, err)
 	}
@@ -127,72 +137,67 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 		}
 	}
 	c.roles = roles
-	s, err = c.openFor(func(cfg *config.Config) []string { return requiredVariables(cfg, roles) }, also...)
+	s, err = c.openFor(func(cfg *config.Config) []string { return c.requiredVariables(cfg, roles...) }, also...)
 	if err == nil {
-		s.console = settings
+		s.rooms, s.console = c.env.Rooms, settings
 	}
 	return s, err
 }
 
-// rolesOf returns the roles that the arguments name. No argument means all. all includes
-// release if that is configured.
-func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
-	if slices.Contains(args, string(pipeline.Shadow)) && slices.ContainsFunc(args, func(arg string) bool {
-		return slices.Contains([]string{"all", string(pipeline.Closer), string(pipeline.Compensator)}, arg)
-	}) {
-		return nil, errors.New("shadow runs beside another program that closes the orders: run it without closer and compensator")
-	}
-	known := append(pipeline.AllRoles(), pipeline.Sweeper, pipeline.Release, pipeline.Intake, pipeline.Shadow, pipeline.Console)
-	if len(args) == 0 || slices.Contains(args, "all") {
-		roles := pipeline.AllRoles()
-		if releasing {
-			roles = append(roles, pipeline.Release)
+// rolesOf returns the roles that the arguments name, of all known ones. No argument means all. all includes the roles of
+// rooms that are configured. set reports whether an environment variable is set.
+func rolesOf(known []room.Role, args []string, set func(variable string) bool) (roles []pipeline.Role, err error) {
+	everything := len(args) == 0 || slices.Contains(args, "all")
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names, roles = append(names, name), append(roles, pipeline.Role(name))
 		}
-		for _, also := range []pipeline.Role{pipeline.Intake, pipeline.Console} {
-			if slices.Contains(args, string(also)) {
-				roles = append(roles, also)
+	}
+	if everything {
+		for _, role := range pipeline.AllRoles() {
+			add(string(role))
+		}
+		for _, role := range known {
+			if role.InAll != nil && role.InAll(set) {
+				add(role.Name)
 			}
 		}
-		return roles, nil
 	}
-	var roles []pipeline.Role
 	for _, arg := range args {
-		role := pipeline.Role(arg)
-		if !slices.Contains(known, role) {
-			return nil, fmt.Errorf("unknown role %q: run %v, or all", arg, known)
+		if arg == "all" {
+			continue
 		}
-		if !slices.Contains(roles, role) {
-			roles = append(roles, role)
+		if !slices.ContainsFunc(known, func(role room.Role) bool { return role.Name == arg }) {
+			var all []string
+			for _, role := range known {
+				all = append(all, role.Name)
+			}
+			return nil, fmt.Errorf("unknown role %q: run %v, or all", arg, all)
 		}
+		add(arg)
 	}
-	return roles, nil
+	return roles, room.Together(known, names)
 }
 
-func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
-	sweeps := sweepVariables(cfg)
-	needs := map[pipeline.Role][]string{
-		pipeline.Closer: cfg.Closer.Needs(), pipeline.Outbox: {config.EnvDSN}, pipeline.Shadow: {config.EnvDSN}, pipeline.Release: {config.EnvReleaseURL},
-		pipeline.Compensator: slices.Concat(sweeps, cfg.Compensator.Lock.Needs()), pipeline.Sweeper: sweeps,
-	}
-	var names []string
-	for _, role := range roles {
-		names = append(names, needs[role]...)
-		if role != pipeline.Compensator && role != pipeline.Sweeper && role != pipeline.Console {
+// requiredVariables returns the environment variables that the roles require.
+func (c *common) requiredVariables(cfg *config.Config, roles ...pipeline.Role) (names []string) {
+	for _, role := range pipeline.Roles(c.env.Rooms) {
+		if !slices.Contains(roles, pipeline.Role(role.Name)) {
+			continue
+		}
+		if role.Kafka {
 			names = append(names, config.EnvBrokers)
+		}
+		if role.Database {
+			names = append(names, config.EnvDSN)
+		}
+		if role.Variables != nil {
+			names = append(names, role.Variables(cfg)...)
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// sweepVariables returns the variables that a sweep requires. It finds overdue orders in the
-// database, also if a service closes them.
-func sweepVariables(cfg *config.Config) []string {
-	needs := cfg.Closer.Needs()
-	if !slices.Contains(needs, config.EnvDSN) {
-		needs = append(needs, config.EnvDSN)
-	}
-	return needs
 }
 
 // run runs the roles, and serves their metrics if listens is set, until ctx ends.
@@ -200,7 +205,7 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Dur
 	o := s.options()
 	o.TopicsFile, o.Watch, o.Hangup, o.SweepEvery = s.file, true, hangup, every
 	o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
-	o.Instance = s.servers.Instance
+	o.Instance, o.Rooms = s.servers.Instance, s.rooms
 	a, err := pipeline.New(o)
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // This command line accepts every command of the runbook.
@@ -25,7 +27,7 @@ func TestRunbook_UsesValidCommands(t *testing.T) {
 					continue
 				}
 				n++
-				cmd, rest, err := newRoot(Env{}).Find(args[1:])
+				cmd, rest, err := newRoot(Env{Rooms: rooms.All()}).Find(args[1:])
 				if err == nil {
 					err = cmd.ParseFlags(rest)
 				}
@@ -33,7 +35,7 @@ func TestRunbook_UsesValidCommands(t *testing.T) {
 					err = cmd.ValidateArgs(cmd.Flags().Args())
 				}
 				if err == nil && cmd.Name() == "run" {
-					_, err = rolesOf(cmd.Flags().Args(), false)
+					_, err = rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args(), func(string) bool { return false })
 				}
 				expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "section %q: %s: %v", s.Title, line, err)
 			}
@@ -66,7 +68,7 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 // Each command that is not listed here gets the flag --config where it is printed.
 func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 	without := []string{"runbook", "notify", "healthcheck", "version", "completion", "help"}
-	for _, cmd := range newRoot(Env{}).Commands() {
+	for _, cmd := range newRoot(Env{Rooms: rooms.All()}).Commands() {
 		plain := "orderclose " + cmd.Name()
 		printed := ops.WithConfig(plain, "x")
 		expect.That(t, (printed == plain) == slices.Contains(without, cmd.Name()), "%s is printed as %q", plain, printed)
@@ -95,7 +97,7 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 			commands = append(commands, test[2:])
 		}
 		for _, args := range commands {
-			cmd, rest, err := newRoot(Env{}).Find(args)
+			cmd, rest, err := newRoot(Env{Rooms: rooms.All()}).Find(args)
 			if err == nil {
 				err = cmd.ParseFlags(rest)
 			}
@@ -104,7 +106,7 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 			}
 			expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "%s: orderclose %v: %v", name, args, err)
 			if cmd.Name() == "run" {
-				of, err := rolesOf(cmd.Flags().Args(), false)
+				of, err := rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args(), func(string) bool { return false })
 				expect.That(t, err == nil, "%s: %v", name, err)
 				for _, r := range of {
 					roles[string(r)] = true

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // runShadowReport runs the command on a database that no variable can name.
@@ -56,11 +57,11 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	for _, table := range []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses"} {
 		exec("DROP TABLE " + table)
 	}
-	app := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: r.kafka, Store: s}}))(t)
+	app := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: r.kafka, Store: s}, Rooms: rooms.All()}))(t)
 	defer app.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error)
-	go func() { ran <- app.Run(ctx, pipeline.Shadow) }()
+	go func() { ran <- app.Run(ctx, "shadow") }()
 	defer func() {
 		cancel()
 		expect.NoError(t, <-ran)

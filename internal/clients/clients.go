@@ -21,7 +21,6 @@ import (
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/outbox"
-	"github.com/orderclose/orderclose/release"
 )
 
 // Clients are clients of the servers. A server that is not named has a nil client.
@@ -137,12 +136,4 @@ func (c Clients) SweepLock(l config.Lock, suffix string, longest time.Duration) 
 		return compensator.NewLock(o)
 	}
 	return nil, nil
-}
-
-// Releaser returns a client of the service that keeps stock; nil if the environment names none.
-func Releaser(s config.Servers) release.Releaser {
-	if s.Release.URL == "" {
-		return nil
-	}
-	return release.NewHTTP(s.Release.URL, s.Release.Token)
 }

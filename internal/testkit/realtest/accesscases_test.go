@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // accessCase is a part that has all rows of its table, or all but one.
@@ -288,10 +289,12 @@ func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	})
 }
 
-// done200 is a stock service that always succeeds.
+// done200 is the transport to a stock service that always succeeds.
 type done200 struct{}
 
-func (done200) Release(context.Context, release.Request) error { return nil }
+func (done200) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
 
 // playRelease runs a worker that releases the stock of an event, and gives up an
 // unreadable event.
@@ -306,7 +309,7 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 	if _, err := admin.Append(ctx, c.cfg.Topics.Events, 0, []wire.Message{{Key: []byte("order-0"), Value: value}, {Key: []byte("unreadable")}}); err != nil {
 		return err
 	}
-	return c.run(ctx, b, pipeline.Release, func() error {
+	return c.run(ctx, b, "release", func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.ReleaseGroup(), c.cfg.Topics.Events))
 	})
 }
@@ -329,7 +332,7 @@ func playIntake(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	if _, err := admin.Append(ctx, topic, 0, records); err != nil {
 		return err
 	}
-	return c.run(ctx, b, pipeline.Intake, func() error {
+	return c.run(ctx, b, "intake", func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
 			arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.IntakeGroup(), topic))
 	})
@@ -343,7 +346,7 @@ func playShadow(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second); err != nil {
 		return err
 	}
-	return c.run(ctx, b, pipeline.Shadow, func() error {
+	return c.run(ctx, b, "shadow", func() error {
 		there, err := admin.Exists(ctx, c.cfg.Topics.Shadow)
 		if err == nil && !there {
 			err = errors.New("the topic does not exist yet")
@@ -386,7 +389,10 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	if role == pipeline.Relay {
 		servers.Store = nil // a relay reaches no database
 	}
-	part, err := pipeline.New(pipeline.Options{Config: c.cfg, Connections: servers, Releaser: done200{}, Logger: logger})
+	part, err := pipeline.New(pipeline.Options{
+		Config: c.cfg, Connections: servers, Rooms: rooms.All(), Services: done200{}, Logger: logger,
+		Environment: pipeline.Environment{Release: config.Release{URL: "http://127.0.0.1/release"}},
+	})
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // privilege is a row of the table of privileges in docs/security.md.
@@ -292,7 +293,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 	}
 	cfg.Closer.Payment.Recheck = []time.Duration{time.Second}
 	app, err := pipeline.New(pipeline.Options{
-		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger, Payment: paidLate,
+		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger, Payment: paidLate, Rooms: rooms.All(),
 		Missed: func(missed []compensator.Miss) { logger.Info("missed", "orders", fmt.Sprint(missed)) },
 	})
 	if err != nil {
@@ -499,7 +500,7 @@ func outboxNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 
 // shadowNeeds gives a verdict on an order, and reads the orders of a report.
 func shadowNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
-	return c.run(ctx, pipeline.Shadow, func(k *kafka.Cluster, cfg *config.Config) error {
+	return c.run(ctx, "shadow", func(k *kafka.Cluster, cfg *config.Config) error {
 		m, err := record("good", time.Now().Add(-time.Minute))
 		if err != nil {
 			return err

@@ -2,9 +2,11 @@ package simulation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +24,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/outbox"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/release"
 )
 
 // inTopic counts the records of a topic.
@@ -175,29 +176,48 @@ func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
 	})
 }
 
+// released is the body of a request that gives stock back.
+type released struct {
+	OrderID  string `json:"order_id"`
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+	Key      string `json:"idempotency_key"`
+	EventID  string `json:"event_id"`
+}
+
 // warehouse is a service that keeps stock, and fails at random.
 type warehouse struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	taken  map[string]release.Request // by key
+	taken  map[string]released // by key
 	calls  int
 }
 
-func (w *warehouse) Release(_ context.Context, q release.Request) error {
+// RoundTrip implements http.RoundTripper.
+func (w *warehouse) RoundTrip(r *http.Request) (*http.Response, error) {
+	var q released
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: w.take(q), Body: http.NoBody, Request: r}, nil
+}
+
+// take returns the status of the answer.
+func (w *warehouse) take(q released) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
-	if w.random.IntN(4) == 0 {
-		return errors.New("500")
-	}
-	if old, seen := w.taken[q.Key]; seen {
-		if old != q {
-			return fmt.Errorf("%w: key %q belongs to another release", release.ErrRefused, q.Key)
-		}
-		return release.ErrAlready
+	old, seen := w.taken[q.Key]
+	switch {
+	case w.random.IntN(4) == 0:
+		return http.StatusInternalServerError
+	case seen && old != q: // the key belongs to another release
+		return http.StatusUnprocessableEntity
+	case seen:
+		return http.StatusConflict
 	}
 	w.taken[q.Key] = q
-	return nil
+	return http.StatusOK
 }
 
 // TestSimulation_ClosedOrdersAreReleasedToTheWarehouse: each SKU of each order once, although the
@@ -208,18 +228,18 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 	cfg.Compensator.Period = 5 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		random := rand.New(rand.NewPCG(7, 7))
-		w := &warehouse{random: rand.New(rand.NewPCG(8, 8)), taken: map[string]release.Request{}}
-		r.releaser = w
+		w := &warehouse{random: rand.New(rand.NewPCG(8, 8)), taken: map[string]released{}}
+		r.services, r.environment.Release.URL = w, "http://127.0.0.1/release"
 		r.deadCauses = []string{"release_failed"} // four failures in a row happen here
 		r.startAll()
-		r.start(pipeline.Release)
+		r.start("release")
 		time.Sleep(10 * time.Second)
 		steps := scenario.Plan(scenario.Spec{Seed: 6, Orders: 80, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
 		must.Do(t, r.shop.Run(ctx, time.Now(), steps))
 		for range 10 {
 			time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
-			r.stop(pipeline.Release)
-			r.start(pipeline.Release)
+			r.stop("release")
+			r.start("release")
 		}
 		time.Sleep(16 * time.Minute) // for the sweep of unpublished orders, and all retries
 		r.check(time.Now())

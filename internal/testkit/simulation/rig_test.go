@@ -34,7 +34,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // rig has embedded servers with the topics, a shop, and parts that can be stopped and started like
@@ -60,7 +60,7 @@ type rig struct {
 	onHang        func(why string)     // of all roles; nil: the process exits
 	disturbed     bool                 // a part was stopped or not running while orders were due
 	deadCauses    []string             // the causes that dead letters may have
-	releaser      release.Releaser     // for the release worker, if one is started
+	environment   pipeline.Environment // of the rooms
 	oneClock      bool                 // the database's clock is right
 	orderly       bool                 // all parts were stopped while the broker answered
 	commits       *commitLog
@@ -181,7 +181,7 @@ func (r *rig) startAs(name, role pipeline.Role) {
 	}
 	r.registry = prometheus.NewRegistry()
 	a := must.Get(pipeline.New(pipeline.Options{
-		Config: r.cfg, Connections: c, Releaser: r.releaser, Logger: r.logger, Registerer: r.registry,
+		Config: r.cfg, Connections: c, Rooms: rooms.All(), Environment: r.environment, Logger: r.logger, Registerer: r.registry,
 		Services: r.services, Missed: r.misses.add, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 		Store: r.store, OnHang: r.onHang,

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -10,20 +11,21 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/rooms"
 )
 
-// released stops the pipeline at the release of an order's stock.
+// released is the transport to a service that keeps stock. It stops the pipeline at the release of an order's stock.
 type released func()
 
-func (r released) Release(context.Context, release.Request) error {
-	r()
-	return nil
+func (stop released) RoundTrip(r *http.Request) (*http.Response, error) {
+	stop()
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
 // From the spans alone, one can go from the checkout of an order to the release of its stock.
@@ -36,11 +38,14 @@ func TestCollector_FindsTheWholeWayOfAnOrder(t *testing.T) {
 	cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n")))(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: exporter.Provider, Releaser: released(stop)}))(t)
+	app := must.Get(servers.App(ctx, pipeline.Options{
+		Config: cfg, TracerProvider: exporter.Provider, Rooms: rooms.All(), Services: released(stop),
+		Environment: pipeline.Environment{Release: config.Release{URL: "http://127.0.0.1/release"}},
+	}))(t)
 	checkout, span := exporter.Provider.Tracer("shop").Start(ctx, "checkout")
 	must.Do(t, addOrder(checkout, servers, cfg))
 	span.End()
-	must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release))
+	must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, "release"))
 	exporter.Close()
 	way := []string{"checkout", "schedule", "close", "event", "release"}
 	spans := map[string]ptrace.Span{}

@@ -8,6 +8,7 @@
 //	decide.go     what to do after an attempt (pure)
 //	metrics.go    metrics
 //	http.go       a Releaser that calls a service over HTTP
+//	room.go       the role release
 //
 // Events are delivered at least once, and some are read again after a crash. So a
 // Releaser may be called more than once for a release, with the same key each time. It

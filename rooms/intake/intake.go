@@ -10,6 +10,7 @@
 //	decide.go     which rows are scheduled
 //	handler.go    the records of one partition
 //	metrics.go    rows by what became of them
+//	room.go       the role intake
 //
 // A row is scheduled at least once, and the offset is committed after the ack of all rows of its record. Records of
 // one order keep their order. A record that cannot be read becomes a dead letter. Scheduling an order again is harmless.

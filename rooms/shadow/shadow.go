@@ -8,6 +8,7 @@
 //
 //	shadow.go     types, options and lifecycle
 //	handler.go    the records of one partition
+//	room.go       the role shadow
 //
 // A Shadow changes nothing in the database and locks nothing. It writes to no other topic: no
 // retries, no dead letters and no notices of losses. If the database or the topic does not answer,

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/rooms/release"
 )
 
 // warehouse keeps stock, and remembers the keys of what was returned. A warehouse with a database

@@ -1,0 +1,106 @@
+// Package room has the type of a room: a part of orderclose that a program can leave out.
+//
+// The core schedules, delays, closes and sweeps: packages producer, delayrelay, closer, compensator, outbox and
+// pipeline. Everything else is a room: a folder below rooms, and one entry in the list that rooms.All returns. A room
+// imports the core, and never another room. A program of its own passes the rooms that it chooses as
+// pipeline.Options.Rooms; without them it links none.
+//
+// A room is deleted by deleting its folder and its entry: make without ROOM=name shows what is left then.
+package room
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// Room is a part of orderclose. A package below rooms exports one.
+type Room struct {
+	Name  string // of its folder
+	Roles []Role
+}
+
+// Role is a part of the pipeline that a process can run, by its name: orderclose run NAME, or App.Run.
+type Role struct {
+	Name string
+	Help string // for orderclose run: some lines that end with a line break
+	// Kafka and Database say that the role cannot work without them. It runs only if the process has their clients.
+	Kafka, Database bool
+	// Buckets says that the role puts records into buckets. It starts when it is known which delay topics exist.
+	Buckets bool
+	// Variables returns the environment variables that the role requires, besides those of Kafka and the database; nil: none.
+	Variables func(*config.Config) []string
+	// InAll reports whether orderclose run all includes the role, when it was not named; nil: it does not. set reports
+	// whether an environment variable is set, or the one that names its file.
+	InAll func(set func(variable string) bool) bool
+	// Excludes are the roles that must not run in the same process, and Why is the reason: a sentence without a subject.
+	Excludes []string
+	Why      string
+	// New returns what runs. It does not wait for servers. An error says which setting is missing or wrong.
+	New func(Host) (Runner, error)
+}
+
+// Runner is a role that is ready to run.
+type Runner struct {
+	Needs []Need // a role that needs Kafka waits for the brokers before
+	// Run runs until ctx ends, and then returns nil. It returns an error only if it can never work.
+	Run func(ctx context.Context) error
+}
+
+// Need is what a role waits for before it runs. Check returns nil when it is there. It is repeated until then, and
+// /-/ready shows Name and its error.
+type Need struct {
+	Name  string
+	Check func(ctx context.Context) error
+}
+
+// Cluster is a client of Kafka, and Store is the database with its tables of orders. Rooms of other modules can call
+// their methods.
+type (
+	Cluster = kafka.Cluster
+	Store   = store.Store
+)
+
+// Host is what a process gives to its rooms.
+type Host struct {
+	Config    *config.Config            // at the start
+	Live      func() *config.Config     // in effect now
+	Buckets   func() orderclose.Buckets // that records are put into now
+	Servers   config.Servers            // what the environment names
+	Services  http.RoundTripper         // the transport to services; nil: the network
+	Kafka     *Cluster                  // nil: the process has none
+	Log       partition.Log             // of Kafka; consumers of a topic that does not exist wait for it
+	NeedTopic func(topic string) Need   // of a topic without which a role cannot start
+	Store     *Store                    // nil: the process has no database
+	OwnStore  bool                      // the orders are not closed in the database of Store
+
+	Now            func() time.Time // the clock of this machine; nil: time.Now
+	OnHang         func(why string)
+	Logger         *slog.Logger
+	Registerer     prometheus.Registerer
+	TracerProvider trace.TracerProvider // nil: no spans
+}
+
+// Together returns an error if a role must not run in one process with another. all are the known roles, and names those of
+// the process.
+func Together(all []Role, names []string) error {
+	for _, r := range all {
+		if slices.Contains(names, r.Name) && slices.ContainsFunc(r.Excludes, func(other string) bool { return slices.Contains(names, other) }) {
+			return fmt.Errorf("%s %s: run it without %s", r.Name, r.Why, strings.Join(r.Excludes, " and "))
+		}
+	}
+	return nil
+}

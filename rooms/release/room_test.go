@@ -1,0 +1,28 @@
+package release
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/room"
+)
+
+// The worker sends a token, and believes that stock was returned.
+func TestRoom_RefusesAServiceWithoutTLS(t *testing.T) {
+	for _, c := range []struct{ url, accept, want string }{
+		{"", "", "set ORDERCLOSE_RELEASE_URL, or pass a Releaser to release.Room"},
+		{"http://stock.internal/release", "", "add without_tls to accept"},
+		{"http://stock.internal/release", "accept: [without_tls]\n", "Options need Log"},
+		{"https://stock.internal/release", "", "Options need Log"},
+	} {
+		h := room.Host{
+			Config:  must.Get(config.Parse("shop.yaml", []byte(c.accept+"buckets: [1m]\n")))(t),
+			Servers: config.Servers{Release: config.Release{URL: c.url, Token: "t"}}, Logger: slog.New(slog.DiscardHandler),
+		}
+		_, err := Room(nil).Roles[0].New(h)
+		expect.Says(t, err, c.want, "%+v", c)
+	}
+}

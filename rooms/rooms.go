@@ -1,0 +1,18 @@
+// Package rooms has the list of rooms that the program orderclose links.
+package rooms
+
+import (
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms/intake"
+	"github.com/orderclose/orderclose/rooms/release"
+	"github.com/orderclose/orderclose/rooms/shadow"
+)
+
+// All returns the rooms. This is the only place outside of a room's folder that names it in Go.
+func All() []room.Room {
+	return []room.Room{
+		intake.Room(),
+		release.Room(nil),
+		shadow.Room(),
+	}
+}

@@ -1,0 +1,75 @@
+package shadow
+
+import (
+	"context"
+	"errors"
+
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/room"
+)
+
+// Role decides what closes would do, and closes nothing: a shadow run beside the job that closes the orders today. It
+// reads the orders in the database, and needs neither the tables of App.CreateTables nor the right to write. It creates its topic,
+// which no other role uses.
+const Role = "shadow"
+
+// Room returns the room of shadow runs, with Role.
+func Room() room.Room {
+	return room.Room{Name: "shadow", Roles: []room.Role{{
+		Name: Role,
+		Help: `shadow closes nothing: it says what closes would do, for orderclose shadow report. Run it
+with relay beside the job that closes the orders today, as docs/mapping.md says.
+`,
+		Kafka: true, Database: true,
+		Excludes: []string{"closer", "compensator"}, Why: "runs beside another program that closes the orders",
+		New: newRunner,
+	}}}
+}
+
+// errElsewhere is the error of a shadow run of orders that are not closed in the database.
+var errElsewhere = errors.New("a shadow run reads the orders in the database: it works with closer.kind sql, and without Options.Store")
+
+func newRunner(h room.Host) (room.Runner, error) {
+	if h.OwnStore {
+		return room.Runner{}, errElsewhere
+	}
+	c := h.Config
+	s, err := New(Options{
+		Log:        h.Log,
+		Store:      h.Store,
+		Group:      c.ShadowGroup(),
+		CloseTopic: c.Topics.Close,
+		Topic:      c.Topics.Shadow,
+		OnHang:     h.OnHang,
+		Logger:     h.Logger.With("stage", Stage),
+		Registerer: h.Registerer,
+	})
+	if err != nil {
+		return room.Runner{}, err
+	}
+	return room.Runner{Needs: []room.Need{h.NeedTopic(c.Topics.Close), needTopic(h), needTables(h)}, Run: s.Run}, nil
+}
+
+// needTopic creates the topic of the verdicts if it does not exist. The topic is not among those of topics apply: it
+// would be a difference in each cluster without a shadow run.
+func needTopic(h room.Host) room.Need {
+	spec := ops.ShadowSpec(h.Config)
+	return room.Need{Name: "topic " + spec.Name, Check: func(ctx context.Context) error {
+		there, err := h.Kafka.Exists(ctx, spec.Name)
+		if err == nil && !there {
+			_, _, err = h.Kafka.Apply(ctx, []kafka.TopicSpec{spec})
+		}
+		return err
+	}}
+}
+
+// needTables waits until the database answers, and its tables of orders fit the mapping.
+func needTables(h room.Host) room.Need {
+	return room.Need{Name: "database", Check: func(ctx context.Context) error {
+		if err := h.Store.Ping(ctx); err != nil {
+			return err
+		}
+		return h.Store.CheckTables(ctx)
+	}}
+}
