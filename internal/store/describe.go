@@ -38,15 +38,20 @@ func (s *Store) checkMapping(ctx context.Context, statements bool) error {
 	if err != nil {
 		return s.failed(ctx, err, readDefinitions)
 	}
+	if len(problems) > 0 {
+		return s.placed(problems)
+	}
+	return nil
+}
+
+// placed returns the error of problems, with the position of each in topics.yaml.
+func (s *Store) placed(problems []mapping.Problem) error {
 	for i := range problems {
 		if s.ordersAt != nil {
 			problems[i].At = s.ordersAt(problems[i].Path)
 		}
 	}
-	if len(problems) > 0 {
-		return &MappingError{Problems: problems}
-	}
-	return nil
+	return &MappingError{Problems: problems}
 }
 
 // MappingError holds the problems that CheckMapping found.

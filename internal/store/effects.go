@@ -25,7 +25,7 @@ func (s *Store) rollsBack(ctx context.Context) error {
 		names = append(names, stock.Table)
 	}
 	for _, statement := range s.q.m.OnClose {
-		table, _ := mapping.OnCloseTable(statement)
+		table, _, _ := mapping.OnCloseTable(statement)
 		names = append(names, table)
 	}
 	var known []string

@@ -13,30 +13,54 @@ import (
 
 // onCloseSQL returns a statement of Mapping.OnClose with a list of ids, or of placeholders for ids.
 func onCloseSQL(statement, ids string) string {
-	before, behind := mapping.SplitOnClose(statement)
-	return before + ids + behind
+	return strings.Replace(statement, mapping.IDs, ids, 1)
 }
 
 // OnClose sets the further statements of a close (Mapping.OnClose), for tests and development with the
 // tables that Migrate creates. Call it before the first close.
 func (s *Store) OnClose(statements []string) { s.q.m.OnClose = statements }
 
-// onClose runs the statements of Mapping.OnClose for the orders that this transaction closes. A
-// statement may change any number of rows.
+// rowsOfAnOrder is how many rows a statement of Mapping.OnClose may change for each closed order: more than the lines of
+// any order. MySQL counts a row of ON DUPLICATE KEY UPDATE twice.
+const rowsOfAnOrder = 1000
+
+// onClose runs the statements of Mapping.OnClose for the orders that this transaction closes. First it runs each for an
+// id that no order has. In both runs a row of another order has no id of the list, so both change it or none does. A
+// statement whose first run changes a row is refused. A row that is committed between the two runs is not seen.
 func (c *closing) onClose() error {
 	for i, statement := range c.s.q.m.OnClose {
 		c.step = fmt.Sprintf("on_close[%d]", i)
+		n, err := c.change(statement, []any{c.s.q.m.ID.NoOrder(c.all[0])})
+		if err == nil && n > 0 { //mutant:close-changes-others
+			return unavailable(c.tx.Statement.Context, c.s.placed([]mapping.Problem{{
+				Path: c.step, What: fmt.Sprintf("the statement changes %d rows if no order is closed", n), Why: "it changes rows of other orders",
+				Fix: "write the condition order_id IN (" + mapping.IDs + ") without NOT and with AND beside it; to a SELECT of sums, add HAVING COUNT(*) > 0",
+			}}))
+		}
 		for ids := range slices.Chunk(c.all, maxIn) {
-			query := onCloseSQL(statement, "?"+strings.Repeat(", ?", len(ids)-1))
-			result, err := execLong(c.tx, query, c.s.q.args(ids))
-			if err != nil {
-				return fmt.Errorf("orders.on_close[%d]: %w", i, err)
+			if err == nil {
+				n, err = c.change(statement, c.s.q.args(ids))
+				c.onClosed = append(c.onClosed, n)
 			}
-			n, _ := result.RowsAffected()
-			c.onClosed = append(c.onClosed, n)
+			if err == nil && n > int64(rowsOfAnOrder*len(ids)) {
+				err = fmt.Errorf("the statement changes %d rows, and may change up to %d for each of %d orders; "+
+					"let it find its rows by a column that holds the order's id", n, rowsOfAnOrder, len(ids))
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("orders.on_close[%d]: %w", i, err)
 		}
 	}
 	return nil
+}
+
+// change runs a statement of Mapping.OnClose for ids, and returns how many rows it changed.
+func (c *closing) change(statement string, ids []any) (int64, error) {
+	result, err := execLong(c.tx, onCloseSQL(statement, "?"+strings.Repeat(", ?", len(ids)-1)), ids)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 // checkOnClose returns the problems of the statements of Mapping.OnClose that the database knows: a
@@ -56,7 +80,7 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 			problems = append(problems, mapping.Problem{Path: path, What: "the statement has no index to find its rows of " + scanned,
 				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})
 		}
-		written, _ := mapping.OnCloseTable(statement)
+		written, _, _ := mapping.OnCloseTable(statement)
 		schema, err := s.describe(ctx, written)
 		if err != nil {
 			return nil, err

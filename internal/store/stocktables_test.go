@@ -9,3 +9,7 @@ import (
 func TestStockByLocation(t *testing.T) {
 	eachDatabase(t, func(t *testing.T) { storetest.RunWarehouses(t, server(t)) })
 }
+
+func TestOnClose_ChangesTheRowsOfItsOrdersOnly(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) { storetest.RunOnClose(t, server(t)) })
+}

@@ -251,6 +251,9 @@ func changes(before, after []row) (lines []string) {
 // trialError says why a close failed: its mapping is wrong, or it could not be tried.
 func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
 	answered := errorCode(err) != ""
+	if wrong, ok := errors.AsType[*MappingError](err); ok {
+		return wrong
+	}
 	switch {
 	case errors.Is(err, ErrNoTrial):
 		return err
@@ -270,8 +273,5 @@ func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
 			p.Path = "set." + a.Column
 		}
 	}
-	if s.ordersAt != nil {
-		p.At = s.ordersAt(p.Path)
-	}
-	return &MappingError{Problems: []mapping.Problem{p}}
+	return s.placed([]mapping.Problem{p})
 }

@@ -54,7 +54,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Where = []ColumnValue{{"a b", IntValue(0)}} }, "where.a b: "},
 		{func(m *Mapping) { m.NotBefore = time.Unix(1, 1) }, "not_before: has a fraction of a second"},
 		{func(m *Mapping) { m.OnClose = []string{"UPDATE t SET a = 1 WHERE id = 1"} }, "on_close[0]: must contain IN ({ids}) once"},
-		{func(m *Mapping) { m.OnClose = []string{"SELECT a FROM t WHERE id IN ({ids}) FOR UPDATE"} }, "on_close[0]: begins neither with UPDATE"},
+		{func(m *Mapping) { m.OnClose = []string{"SELECT a FROM t WHERE id IN ({ids}) FOR UPDATE"} }, "on_close[0]: does not begin with UPDATE"},
 		{func(m *Mapping) { m.OnClose = []string{"DELETE FROM receipts WHERE order_id IN ({ids})"} }, "on_close[0]: writes to the table receipts"},
 		{func(m *Mapping) { m.EventColumns = []string{"a", "a"} }, `event.columns[1]: "a" is listed twice`},
 		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},

@@ -65,38 +65,10 @@ func (t Table) PaidTime() (column, holds string) {
 	return "", ""
 }
 
-// OnCloseTable returns the table to which a valid statement of OnClose writes, and the column of that table that
-// the statement compares with the ids; empty: it compares a column of a SELECT, or an expression.
-func OnCloseTable(statement string) (table, column string) {
-	tokens, err := scanSQL(statement)
-	at := slices.Index(tokens, IDs)
-	if err != nil || at < 3 {
-		return "", ""
-	}
-	if table, err = writtenTable(tokens); err != nil || startsWith(tokens, "INSERT") || inSelect(tokens[:at-1]) || !isName(tokens[at-3]) {
-		return table, ""
-	}
-	return table, strings.Trim(tokens[at-3], "`\"")
-}
-
-// inSelect reports whether the end of the tokens is in a SELECT in parentheses.
-func inSelect(tokens []string) bool {
-	var open []bool
-	for i, t := range tokens {
-		switch t {
-		case "(":
-			open = append(open, startsWith(tokens[i+1:], "SELECT"))
-		case ")":
-			open = open[:max(len(open)-1, 0)]
-		}
-	}
-	return slices.Contains(open, true)
-}
-
 // CheckOnClose returns the problems of a statement of OnClose that the definition of its table shows. path is its
 // key.
 func (m *Mapping) CheckOnClose(path, statement string, schema Schema) []Problem {
-	name, column := OnCloseTable(statement)
+	name, column, _ := OnCloseTable(statement)
 	t, ok := schema[name]
 	if !ok {
 		return nil // the database reports a table that does not exist

@@ -14,7 +14,7 @@ func TestOnCloseTable_NamesTheComparedColumn(t *testing.T) {
 		"UPDATE coupons SET used = 0 WHERE coupons.order_id IN ({ids})":                    {"coupons", "order_id"},
 		"nothing": {"", ""},
 	} {
-		if table, column := OnCloseTable(statement); table != want[0] || column != want[1] {
+		if table, column, _ := OnCloseTable(statement); table != want[0] || column != want[1] {
 			t.Errorf("%s: %q, %q; want %q", statement, table, column, want)
 		}
 	}

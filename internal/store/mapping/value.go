@@ -85,6 +85,17 @@ func (k Key) Arg(id string) (any, bool) {
 	return n, err == nil && strconv.FormatUint(n, 10) == id
 }
 
+// NoOrder returns an id of the kind of another one, as an argument, that no order has. A smaller number is none of an INT
+// of PostgreSQL.
+func (k Key) NoOrder(id string) any {
+	none := strconv.Itoa(math.MinInt32)
+	if uuid.MatchString(strings.ToLower(id)) {
+		none = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	}
+	arg, _ := k.Arg(none)
+	return arg
+}
+
 // decimal matches a decimal number.
 var decimal = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`)
 

@@ -96,6 +96,8 @@ func TestSuite_OwnTablesByRule(t *testing.T) {
 
 func TestSuite_StockByLocation(t *testing.T) { storetest.RunWarehouses(t, inMemory) }
 
+func TestSuite_OnClose(t *testing.T) { storetest.RunOnClose(t, inMemory) }
+
 // An order of the last day of a month is due in the next month, or with the longest delay in the
 // month after it. Too small a Back is refused, and the smallest that is accepted finds the
 // order.

@@ -18,7 +18,7 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestSuite_OwnTables/OwnTables/ExcludedOrdersStayAsTheyAre", "verdicts of a preview"},
 	{"id-as-quantity", "a mapping may name an id as a quantity of the stock", changes{{`!= ""`, `== "PRIMARY"`}},
 		"internal/store/sqlite", "TestMappings_AnAcceptedOneDoesNoHarm", "the checks accept"},
-	{"close-changes-others", "a statement of a close may change the rows of all other orders", changes{{"negated", "at < 0 && negated"}},
+	{"close-changes-others", "a statement of a close may change the rows of all other orders", changes{{"n > 0", "n < 0"}},
 		"internal/store/sqlite", "TestMappings_AnAcceptedOneDoesNoHarm", "of an order that was not closed"},
 	{"long-smallest-bucket", "a long smallest bucket is accepted", changes{{"maxSmallestBucket", "1000*maxSmallestBucket"}},
 		"internal/config", "TestParse_ReportsEveryProblemWithItsPosition/values_that_do_harm", "the smallest bucket is 5m"},
