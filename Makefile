@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
-MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing payments
+MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing notify payments
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
@@ -68,7 +68,7 @@ test-console: ## the web console in a real browser, which it installs: pages, ac
 	go build -o /dev/null ./cmd/orderclose-dev
 	cd deploy/consoletest && REQUIRE_REAL=1 go test -count=1 -v -parallel 4 -timeout 10m . $(ARGS)
 
-modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers, tracing; not test-console
+modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers, alerts to people, tracing; not test-console
 	@for m in $(filter-out deploy/consoletest,$(MODULES)); do echo "go test $$m" && (cd $$m && go test -timeout 30m ./...) || failed="$$failed $$m"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 without: ## builds and vets everything without each room, or without one (ROOM=shadow); a minute each
@@ -135,6 +135,7 @@ down: ## stop what make up has started
 
 build: ## both binaries, into bin/
 	go build -o bin/ ./cmd/orderclose ./cmd/orderclose-dev
+	go build -C notify -o ../bin/ ./cmd/orderclose-notify
 
 release: ## archives, image, SBOM and checksums of the commit that is checked out, into dist/
 	rm -rf dist

@@ -34,11 +34,11 @@ type file struct {
 }
 
 type service struct {
-	Image     string
-	Build     *struct{ Context, Dockerfile string }
-	Command   []string
-	Profiles  []string
-	DependsOn map[string]struct{ Condition string } `yaml:"depends_on"`
+	Image               string
+	Build               *struct{ Context, Dockerfile string }
+	Entrypoint, Command []string
+	Profiles            []string
+	DependsOn           map[string]struct{ Condition string } `yaml:"depends_on"`
 
 	Environment    map[string]string
 	Secrets        []string

@@ -33,8 +33,8 @@ type manifest struct {
 			Spec struct {
 				Grace      int `yaml:"terminationGracePeriodSeconds"`
 				Containers []struct {
-					Args  []string
-					Ports []struct {
+					Command, Args []string
+					Ports         []struct {
 						ContainerPort int `yaml:"containerPort"`
 					}
 					Liveness     *probe `yaml:"livenessProbe"`
@@ -147,9 +147,9 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 	for _, m := range manifests(t, "base/parts.yaml", "components/release/release.yaml", "components/notify/parts.yaml") {
 		pod := m.Spec.Template.Spec
 		for _, c := range pod.Containers {
-			ran[strings.Join(c.Args[:len(c.Args)-1], " ")] = true
+			ran[strings.Join(append(c.Command, c.Args[:len(c.Args)-1]...), " ")] = true
 			var required []string
-			if !slices.Equal(c.Args, []string{"notify", "--notify-config=/etc/orderclose/notify.yaml"}) { // needs none
+			if c.Command == nil { // orderclose-notify needs none
 				required = requiredVariables(t, "k8s/base/topics.yaml", c.Args)
 			}
 			for _, name := range required {
@@ -179,7 +179,7 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "run release", "notify"} {
+	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "run release", "orderclose-notify"} {
 		expect.That(t, ran[want], "no container runs orderclose %s: %v", want, slices.Sorted(maps.Keys(ran)))
 	}
 }
@@ -225,7 +225,6 @@ func TestKubernetes_VariablesExist(t *testing.T) {
 }
 
 func TestKubernetes_FilesAreValid(t *testing.T) {
-	expect.NoError(t, expect.Err(config.LoadNotify("k8s/components/notify/notify.yaml")))
 	for _, name := range []string{"k8s/base/topics.yaml", "k8s/example/topics.yaml"} {
 		expect.NoError(t, expect.Err(config.Load(name)))
 	}

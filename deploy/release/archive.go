@@ -35,7 +35,10 @@ func (r *release) archiveName(t target) string {
 // writeArchive writes the archive of a program, as a compressed tar file.
 func (r *release) writeArchive(w io.Writer, p program, documents []file) error {
 	folder := r.archiveName(p.target) + "/"
-	files := []file{{name: folder + "orderclose", data: p.data, executable: true}}
+	var files []file
+	for _, b := range p.binaries {
+		files = append(files, file{name: folder + b.name, data: b.data, executable: true})
+	}
 	for _, f := range documents {
 		f.name = folder + f.name
 		files = append(files, f)
@@ -146,7 +149,7 @@ func (r *release) linkToSource(files []file) {
 			if _, err := os.Stat(filepath.Join(r.source, target)); err != nil || has[target] {
 				return link // also a URL: it is no file
 			}
-			return []byte("](https://" + r.programs[0].info.Main.Path + "/blob/" + r.revision + "/" + target)
+			return []byte("](https://" + r.programs[0].orderclose().Main.Path + "/blob/" + r.revision + "/" + target)
 		})
 	}
 }

@@ -31,13 +31,16 @@ func (r *release) imageArchive(licenses file) ([]byte, error) {
 		if p.os != "linux" {
 			continue
 		}
-		image, err := r.image(p, []file{
-			{name: "usr/local/bin/orderclose", data: p.data, executable: true},
+		files := []file{
 			{name: "usr/share/doc/orderclose/" + licenses.name, data: licenses.data},
 			{name: "etc/orderclose/topics.yaml", data: config},
-			// Time zones need no file: the binary contains them.
+			// Time zones need no file: the binaries contain them.
 			{name: "etc/ssl/certs/ca-certificates.crt", data: certificates()},
-		})
+		}
+		for _, b := range p.binaries {
+			files = append(files, file{name: "usr/local/bin/" + b.name, data: b.data, executable: true})
+		}
+		image, err := r.image(p, files)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +99,7 @@ func (r *release) labels() map[string]string {
 		"org.opencontainers.image.version":  r.version,
 		"org.opencontainers.image.revision": r.revision,
 		"org.opencontainers.image.created":  r.time.Format(time.RFC3339),
-		"org.opencontainers.image.source":   "https://" + r.programs[0].info.Main.Path,
+		"org.opencontainers.image.source":   "https://" + r.programs[0].orderclose().Main.Path,
 	}
 }
 

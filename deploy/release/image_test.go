@@ -57,10 +57,12 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 		}
 		must.That(t, all[x.arch] != nil, "no image for %s", x.arch)
 		files := unpacked(t, mutate.Extract(all[x.arch]))
-		if binary := files["usr/local/bin/orderclose"]; !bytes.Equal(binary, archive(t, x)["orderclose"]) {
-			t.Errorf("%s: the binary is not that of the archive", x.arch)
-		} else {
-			requireVersion(t, x, binary)
+		for _, b := range built {
+			if binary := files["usr/local/bin/"+b.name]; !bytes.Equal(binary, archive(t, x)[b.name]) {
+				t.Errorf("%s: %s is not that of the archive", x.arch, b.name)
+			} else if b.name == "orderclose" {
+				requireVersion(t, x, binary)
+			}
 		}
 		roots := x509.NewCertPool()
 		expect.That(t, roots.AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]), "%s: no root certificates", x.arch)
@@ -68,7 +70,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 		must.Do(t, os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644))
 		_, err := config.Load(path)
 		expect.That(t, err == nil, "%s: %v", x.arch, err)
-		expect.Equal(t, len(files), 4, "%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
+		expect.Equal(t, len(files), 3+len(built), "%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
 		delete(all, x.arch)
 	}
 	expect.That(t, len(all) == 0, "there are images for %v, too", slices.Collect(maps.Keys(all)))
@@ -95,7 +97,7 @@ func dockerfile(t *testing.T) v1.Config {
 	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
 	must.That(t, found, "the base of the Dockerfile is not empty")
 	expect.That(t, strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'"), "the Dockerfile has other flags of go build")
-	for _, path := range []string{"/usr/local/bin/orderclose", "/etc/orderclose/topics.yaml", "/etc/ssl/certs/ca-certificates.crt"} {
+	for _, path := range []string{"/usr/local/bin/orderclose", "/usr/local/bin/orderclose-notify", "/etc/orderclose/topics.yaml", "/etc/ssl/certs/ca-certificates.crt"} {
 		expect.That(t, regexp.MustCompile(`(?m)^COPY .* `+path+`$`).MatchString(final), "the Dockerfile copies no %s", path)
 	}
 	var c v1.Config

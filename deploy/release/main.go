@@ -7,9 +7,9 @@
 // exist. docs/release.md describes the files.
 //
 //	main.go      writes all files of a release, each target on its own
-//	build.go     compiles the binary, and reads version and revision from it
-//	archive.go   the archive of a target: binary, documents, completions, man pages
-//	image.go     the image: binary, topics.yaml, root certificates
+//	build.go     compiles the binaries, and reads version and revision from one
+//	archive.go   the archive of a target: binaries, documents, completions, man pages
+//	image.go     the image: binaries, topics.yaml, root certificates
 //	sbom.go      the SBOM: what the release contains
 //	modules.go   the modules that a release contains, and their licenses
 //	files.go     tar archives and checksums

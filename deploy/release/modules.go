@@ -21,8 +21,11 @@ type dependency struct {
 // modules returns the modules that the programs link, sorted by path.
 func (r *release) modules() []*debug.Module {
 	var all []*debug.Module
+	own := r.programs[0].orderclose().Main.Path // which the modules of their own link
 	for _, p := range r.programs {
-		all = append(all, p.info.Deps...)
+		for _, b := range p.binaries {
+			all = append(all, slices.DeleteFunc(slices.Clone(b.info.Deps), func(m *debug.Module) bool { return m.Path == own })...)
+		}
 	}
 	slices.SortFunc(all, func(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) })
 	return slices.CompactFunc(all, func(a, b *debug.Module) bool { return a.Path == b.Path })
@@ -66,7 +69,7 @@ func (r *release) dependencies() ([]dependency, error) {
 		return nil, err
 	}
 	certificates, err := r.rootCertificates()
-	all := []dependency{{name: "Go", version: r.programs[0].info.GoVersion, dir: strings.TrimSpace(string(goroot))}}
+	all := []dependency{{name: "Go", version: r.programs[0].orderclose().GoVersion, dir: strings.TrimSpace(string(goroot))}}
 	return append(append(all, linked...), certificates), err
 }
 

@@ -21,7 +21,7 @@ func (r *release) sbom() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	main := component(cyclonedx.ComponentTypeApplication, r.programs[0].info.Main.Path, r.version)
+	main := component(cyclonedx.ComponentTypeApplication, r.programs[0].orderclose().Main.Path, r.version)
 	main.Properties = &[]cyclonedx.Property{{Name: "vcs.revision", Value: r.revision}}
 	main.Components = r.binaries()
 	var components []cyclonedx.Component
@@ -62,12 +62,15 @@ func encoded(bom *cyclonedx.BOM) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// binaries returns the binary of each archive.
+// binaries returns the binaries of each archive.
 func (r *release) binaries() *[]cyclonedx.Component {
 	var all []cyclonedx.Component
 	for _, p := range r.programs {
-		sum := sha256.Sum256(p.data)
-		all = append(all, cyclonedx.Component{Type: cyclonedx.ComponentTypeFile, Name: r.archiveName(p.target) + "/orderclose", Version: r.version, Hashes: sha256Hash(sum[:])})
+		for _, b := range p.binaries {
+			sum := sha256.Sum256(b.data)
+			name := r.archiveName(p.target) + "/" + b.name
+			all = append(all, cyclonedx.Component{Type: cyclonedx.ComponentTypeFile, Name: name, Version: r.version, Hashes: sha256Hash(sum[:])})
+		}
 	}
 	return &all
 }

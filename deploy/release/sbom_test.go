@@ -31,9 +31,10 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 		}
 	}
 	for _, x := range chosenTargets() {
-		info := must.Get(buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"])))(t)
+		files := archive(t, x)
+		info := must.Get(buildinfo.Read(bytes.NewReader(files["orderclose"])))(t)
 		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
-		for _, m := range info.Deps {
+		for _, m := range linked(t, files) {
 			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
 		}
 		for _, purl := range want {
@@ -43,9 +44,11 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 	main := bom.Metadata.Component
 	expect.That(t, main.Version == tag && strings.Contains(string(data), revision(t)), "the SBOM is of %s, want version and revision", main.PackageURL)
 	for i, x := range chosenTargets() {
-		binary := (*main.Components)[i]
-		if want := fmt.Sprintf("%x", sha256.Sum256(archive(t, x)["orderclose"])); (*binary.Hashes)[0].Value != want {
-			t.Errorf("%s has another hash than the binary in the archive", binary.Name)
+		for n, b := range built {
+			binary := (*main.Components)[i*len(built)+n]
+			if want := fmt.Sprintf("%x", sha256.Sum256(archive(t, x)[b.name])); (*binary.Hashes)[0].Value != want {
+				t.Errorf("%s has another hash than the binary in the archive", binary.Name)
+			}
 		}
 	}
 }

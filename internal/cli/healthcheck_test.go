@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -77,34 +75,6 @@ func TestHealthcheck_ReportsBadAnswers(t *testing.T) {
 	} {
 		_, stderr, code := run(t, map[string]string{config.EnvListen: c.listen}, "healthcheck", "--timeout", c.timeout)
 		expect.That(t, code == c.code && strings.Contains(stderr, c.want), "%s: exit %d, %q; want %d and %q", name, code, stderr, c.code, c.want)
-	}
-}
-
-func TestNotify_ServesUntilItIsStopped(t *testing.T) {
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	listen := l.Addr().String()
-	l.Close()
-	file := filepath.Join(t.TempDir(), "notify.yaml")
-	must.Do(t, os.WriteFile(file, []byte("receivers: {sms: {http: {url: http://127.0.0.1:1, body: '{{ .Text }}'}}}"), 0o600))
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	env := Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, LookupEnv: func(name string) (string, bool) { return listen, name == config.EnvListen }}
-	ended := make(chan int, 1)
-	go func() { ended <- Main(ctx, env, []string{"notify", "--notify-config", file}) }()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		out, _, code := run(t, map[string]string{config.EnvListen: listen}, "healthcheck")
-		if code == 0 && out == "ready\n" {
-			break
-		}
-		must.That(t, !time.Now().After(deadline), "exit %d, %q", code, out)
-	}
-	resp := must.Get(http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`)))(t)
-	resp.Body.Close()
-	expect.That(t, resp.StatusCode == http.StatusServiceUnavailable, "without a provider it answers %s, want 503", resp.Status)
-	stop()
-	if code := <-ended; code != 0 {
-		t.Errorf("exit %d\n%s", code, env.Stderr)
 	}
 }
 

@@ -31,7 +31,6 @@
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema, and a close that is tried and rolled back
 //	trigger.go        trigger: SQL that schedules new orders
-//	notify.go         notify: sends alerts to people
 //	runbook.go        runbook: what to do about a problem or an alert
 //	healthcheck.go    healthcheck of a container
 //	version.go        version
@@ -138,11 +137,19 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), group("shadow", "Compare a shadow run with the job that closes the orders today", newShadowReport(c)), newDoctor(c), newRunbook(c),
 		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
-		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
+		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newHealthcheck(c), newVersion(c),
+		moved("notify", "alerts are sent by a program of its own: run orderclose-notify with the flag --notify-config; archives and images of a release have it"),
 	)
 	complete(root)
 	c.keepActions(root)
 	return root
+}
+
+// moved is a command that exists no more. It says what to use instead.
+func moved(name, says string) *cobra.Command {
+	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, Args: cobra.ArbitraryArgs, RunE: func(*cobra.Command, []string) error {
+		return Exit(Usage, errors.New(says))
+	}}
 }
 
 func (c *common) flags(root *cobra.Command) {

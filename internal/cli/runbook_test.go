@@ -80,16 +80,16 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 	data := must.Get(os.ReadFile("../../deploy/compose/compose.yaml"))(t)
 	var f struct {
 		Services map[string]struct {
-			Image       string
-			Command     []string
-			Healthcheck struct{ Test []string }
+			Image               string
+			Entrypoint, Command []string
+			Healthcheck         struct{ Test []string }
 		}
 	}
 	must.Do(t, yaml.Unmarshal(data, &f))
 	roles := map[string]bool{}
 	for name, s := range f.Services {
-		if s.Image != "orderclose:local" {
-			continue
+		if s.Image != "orderclose:local" || s.Entrypoint != nil {
+			continue // it is another program
 		}
 		commands := [][]string{s.Command}
 		if test := s.Healthcheck.Test; len(test) > 0 {

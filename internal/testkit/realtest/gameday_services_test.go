@@ -173,7 +173,7 @@ var serviceIncidents = []incident{
 			write := func(name, text string) { must.Do(g.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
 			write("token", "old")
 			write("notify.yaml", fmt.Sprintf("receivers: {sms: {http: {url: %q, secret_file: token, headers: {Authorization: '{{ .Secret }}'}, body: '{{ .Text }}'}}}", provider.URL))
-			g.launch("notify", "orderclose notify --notify-config notify.yaml")
+			g.launch("notify", must.Get(notifyBinary())(g.t)+" --notify-config notify.yaml")
 			g.begin()
 			post := func() {
 				_, err := http.Post("http://"+g.addresses["notify"]+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))

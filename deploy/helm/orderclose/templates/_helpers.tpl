@@ -138,6 +138,9 @@ spec:
     - name: {{ .part }}
       image: {{ printf "%s:%s" $root.Values.image.repository ($root.Values.image.tag | default $root.Chart.AppVersion) | quote }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      {{- if eq .part "notify" }}
+      command: [orderclose-notify]
+      {{- end }}
       args: {{ toJson (append .args $config.flag) }}
       envFrom:
         - configMapRef: {name: {{ include "orderclose.name" $root }}-env}

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
@@ -44,7 +43,7 @@ type request struct{ url, urlFile, secretFile string }
 func (r request) read() (target *url.URL, secret string, err error) {
 	raw := r.url
 	if r.urlFile != "" {
-		if raw, err = config.ReadSecret(r.urlFile); err != nil {
+		if raw, err = readSecret(r.urlFile); err != nil {
 			return nil, "", fmt.Errorf("url_file: %w", err)
 		}
 	}
@@ -52,7 +51,7 @@ func (r request) read() (target *url.URL, secret string, err error) {
 		return nil, "", fmt.Errorf("the URL: %w", err)
 	}
 	if r.secretFile != "" {
-		if secret, err = config.ReadSecret(r.secretFile); err != nil {
+		if secret, err = readSecret(r.secretFile); err != nil {
 			return nil, "", fmt.Errorf("secret_file: %w", err)
 		}
 	}

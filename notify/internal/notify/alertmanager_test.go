@@ -17,14 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/notify/internal/notify"
 )
 
 // The example files send each severity where they say: through Alertmanager itself to WeCom and
-// mail, and through orderclose notify to DingTalk, SMS and calls. Only addresses and waiting times
+// mail, and through orderclose-notify to DingTalk, SMS and calls. Only addresses and waiting times
 // differ from the files. DingTalk is away at first, and Alertmanager retries.
 func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 	program := lookAlertmanager(t)
@@ -38,7 +37,7 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 		write(t, filepath.Join(dir, name), value)
 	}
 	receivers := edit(t, "notify.yaml", "https://sms.example", sms.URL, "https://voice.example", call.URL, "/run/secrets/", dir+"/")
-	c := must.Get(config.ParseNotify("notify.yaml", []byte(receivers)))(t)
+	c := must.Get(notify.ParseConfig("notify.yaml", []byte(receivers)))(t)
 	n := must.Get(notify.New(notify.Options{Config: c}))(t)
 	adapter := httptest.NewServer(n.Handler())
 	t.Cleanup(adapter.Close)
@@ -145,7 +144,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 // edit returns an example file with replacements, each of which must occur.
 func edit(t *testing.T, name string, oldNew ...string) string {
 	t.Helper()
-	data := must.Get(os.ReadFile("../../deploy/alerts/" + name))(t)
+	data := must.Get(os.ReadFile("../../../deploy/alerts/" + name))(t)
 	for i := 0; i < len(oldNew); i += 2 {
 		must.That(t, bytes.Contains(data, []byte(oldNew[i])), "%s has no %q", name, oldNew[i])
 		data = bytes.ReplaceAll(data, []byte(oldNew[i]), []byte(oldNew[i+1]))

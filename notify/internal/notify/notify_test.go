@@ -14,11 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/notify/internal/notify"
 )
 
 // rig is a Notifier with a file of its own, whose answers a test reads.
@@ -29,7 +28,7 @@ type rig struct {
 
 func newRig(t *testing.T, yaml string) *rig {
 	t.Helper()
-	c := must.Get(config.ParseNotify("notify.yaml", []byte(yaml)))(t)
+	c := must.Get(notify.ParseConfig("notify.yaml", []byte(yaml)))(t)
 	r := &rig{}
 	r.n = must.Get(notify.New(notify.Options{Config: c, Logger: slog.New(slog.NewTextHandler(&r.logs, nil))}))(t)
 	return r
@@ -284,7 +283,7 @@ func TestNew_NamesTheLineOfAWrongTemplate(t *testing.T) {
 		{"receivers: {sms: {http: {url: http://x, secret_file: /nowhere, body: x}}}", "receiver sms: secret_file: open /nowhere"},
 		{"receivers: {sms: {http: {url_file: " + secretFile(t, "ftp://x") + ", body: x}}}", "receiver sms: the URL: it is not http://host/path"},
 	} {
-		f, err := config.ParseNotify("notify.yaml", []byte(c.yaml))
+		f, err := notify.ParseConfig("notify.yaml", []byte(c.yaml))
 		if err != nil {
 			t.Errorf("%s: %v", c.yaml, err)
 			continue

@@ -11,8 +11,6 @@ import (
 	"text/template"
 	"time"
 	"unicode/utf8"
-
-	"github.com/orderclose/orderclose/internal/config"
 )
 
 // Message is what a template of a receiver gets. Alertmanager posts the fields with a JSON name;
@@ -130,7 +128,7 @@ func rest(n int) string {
 }
 
 // parse parses a template, and executes it with a sample to find fields that do not exist.
-func parse(t config.Template, standard string, sample any) (*template.Template, error) {
+func parse(t Template, standard string, sample any) (*template.Template, error) {
 	parsed, err := template.New("template").Option("missingkey=zero").Funcs(template.FuncMap{"json": toJSON}).Parse(cmp.Or(t.Text, standard))
 	if err == nil {
 		err = parsed.Execute(io.Discard, sample)

@@ -4,6 +4,7 @@
 // Create a Notifier from a notify.yaml, and serve its Handler. Alertmanager posts to
 // /alert/RECEIVER.
 //
+//	config.go    notify.yaml: read and check
 //	notify.go    the handler: which answer Alertmanager gets
 //	message.go   what Alertmanager posts, and the text that is made of it
 //	dingtalk.go  a signed request to a robot of DingTalk
@@ -35,7 +36,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/time/rate"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/metrics"
 )
@@ -56,7 +56,7 @@ const (
 
 // Options configure a Notifier. Config is required.
 type Options struct {
-	Config *config.Notify
+	Config *Config
 	Logger *slog.Logger     // default: none
 	Now    func() time.Time // default: time.Now
 }
@@ -124,18 +124,18 @@ func New(o Options) (*Notifier, error) {
 	return n, nil
 }
 
-func newReceiver(c config.NotifyReceiver, now func() time.Time) (*receiver, error) {
-	r := &receiver{request: request{url: c.URL, urlFile: c.URLFile, secretFile: c.SecretFile}, limit: c.Limit}
-	standard := plainAlert
+func newReceiver(c Receiver, now func() time.Time) (*receiver, error) {
+	r, target, standard := &receiver{}, Target{}, plainAlert
 	var err1, err2 error
-	if c.DingTalk != nil {
-		standard, r.deliver = markdownAlert, (&dingTalk{c.DingTalk.At, rate.NewLimiter(rate.Every(robotEvery), robotBurst), now}).deliver
+	if d := c.DingTalk; d != nil {
+		target, standard, r.deliver = d.Target, markdownAlert, (&dingTalk{d.At, rate.NewLimiter(rate.Every(robotEvery), robotBurst), now}).deliver
 	} else {
 		var p *provider
 		p, err2 = newProvider(c.HTTP)
-		r.deliver = p.deliver
+		target, r.deliver = c.HTTP.Target, p.deliver
 	}
-	r.alert, err1 = parse(c.Alert, standard, Alert{})
+	r.request, r.limit = request{url: target.URL, urlFile: target.URLFile, secretFile: target.SecretFile}, target.Limit
+	r.alert, err1 = parse(target.Alert, standard, Alert{})
 	return r, errors.Join(err1, err2)
 }
 

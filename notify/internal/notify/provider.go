@@ -9,8 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"text/template"
-
-	"github.com/orderclose/orderclose/internal/config"
 )
 
 // provider sends a request that templates describe.
@@ -21,8 +19,8 @@ type provider struct {
 	accepted *regexp.Regexp
 }
 
-func newProvider(c *config.NotifyHTTP) (*provider, error) {
-	p := &provider{method: c.Method, headers: map[string]*template.Template{}, accepted: c.Accepted}
+func newProvider(c *HTTP) (*provider, error) {
+	p := &provider{method: c.Method, headers: map[string]*template.Template{}, accepted: c.accepted}
 	sample := Message{Alerts: []Alert{{}}}
 	var errs []error
 	for name, t := range c.Headers {
