@@ -20,7 +20,7 @@ import (
 )
 
 // outdated is longer than the console uses most values of Kafka; a page then has to ask again.
-// Those of the charts and of the lateness it uses for a minute.
+// Those of the charts it uses for a minute.
 const outdated = 11 * time.Second
 
 // consolePage is a page of the console, and how to see that nothing of it is missing.
@@ -34,7 +34,7 @@ type consolePage struct {
 // consolePages returns all pages. The order must exist.
 func consolePages(order string) []consolePage {
 	return []consolePage{
-		{name: "now", path: "/", has: []string{`id="waiting"`, `id="lateness"`, `id="due"`}},
+		{name: "now", path: "/", has: []string{`id="waiting"`, `id="due"`}},
 		{name: "order", path: "/order", id: order, has: []string{`data-known="true"`}},
 		{name: "dead-letters", path: "/dead-letters", has: []string{`<tr data-at="`}},
 		{name: "dead-letter", path: "/dead-letters/0/17", has: []string{`id="headers"`}},

@@ -206,7 +206,7 @@ func New(o Options) (*Closer, error) {
 	c.SetBuckets(o.Buckets)
 	c.transactions = &transactions{
 		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.concurrencyLimit.Set),
-		store:   o.Store, metrics: m, pauses: c.pauses,
+		store:   o.Store, metrics: m, pauses: c.pauses, logger: o.Logger,
 		tracer: tracing.New(o.TracerProvider), continueTrace: o.ContinueTrace,
 		culprits: bisect.Culprits{Proof: bisect.ProofPipeline, Limited: true, Logger: o.Logger},
 		onHang: func() {

@@ -3,6 +3,7 @@ package closer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type transactions struct {
 	culprits bisect.Culprits
 	metrics  *closerMetrics
 	pauses   *pauseLog
+	logger   *slog.Logger
 	tracer   tracing.Tracer
 	// continueTrace is Options.ContinueTrace.
 	continueTrace bool
@@ -134,7 +136,7 @@ func (t *transactions) count(j *job) {
 		}
 		closes.Verdict(o.Verdict)
 		if o.Verdict == orderclose.Closed {
-			closes.Lateness(j.requests[i].Category, -o.Remaining(), j.requests[i].Traceparent)
+			closes.Lateness(t.logger, j.requests[i].Category, j.requests[i].Traceparent, o)
 		}
 	}
 }

@@ -298,7 +298,7 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 			s.paused.met(page[i].Category, s.asked)
 		}
 		if o.Verdict == orderclose.Closed {
-			s.metrics.Lateness(page[i].Category, -o.Remaining(), "")
+			s.metrics.Lateness(s.o.Logger, page[i].Category, "", o)
 			missed = append(missed, page[i])
 		}
 	}

@@ -63,7 +63,6 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 		{[]string{"order", "waits"}, "POST", "/api/v1/order", `{"order_id":"waits"}`, nil, "", ""},
 		{[]string{"order", "given-up"}, "POST", "/api/v1/order", `{"order_id":"given-up"}`, nil, "", ""},
 		{[]string{"sweeps", "--limit", "0"}, "GET", "/api/v1/sweeps", "", []string{"value"}, "/sweeps", "host/1"},
-		{[]string{"lateness"}, "GET", "/api/v1/lateness", "", []string{"value"}, "/", `data-stage="relay"`},
 		{[]string{"topics", "plan"}, "GET", "/api/v1/topics", "", []string{"value"}, "/delays", "match topics.yaml"},
 		{[]string{"dlq", "ls"}, "GET", "/api/v1/dead-letters", "", nil, "/dead-letters", "given-up"},
 		{[]string{"dlq", "show", "0/0"}, "GET", "/api/v1/dead-letters/0/0", "", nil, "/dead-letters/0/0", "given-up"},

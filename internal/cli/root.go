@@ -11,7 +11,6 @@
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave, and its chart
-//	lateness.go       lateness: how late the stages were
 //	sweeps.go         sweeps: earlier sweeps, and lost records
 //	order.go          order: the history of one order
 //	actions.go     what acting commands write to the audit log
@@ -33,6 +32,7 @@
 //	trigger.go        trigger: SQL that schedules new orders
 //	runbook.go        runbook: what to do about a problem or an alert
 //	healthcheck.go    healthcheck of a container
+//	dropped.go        commands that are gone, and what to use instead
 //	version.go        version
 //
 // Main runs a command line with an Env and returns the exit code. cmd/orderclose-dev adds the
@@ -134,12 +134,13 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), group("shadow", "Compare a shadow run with the job that closes the orders today", newShadowReport(c)), newDoctor(c), newRunbook(c),
+		newRun(c), newStatus(c), newForecast(c), newSweeps(c), newOrder(c), newAudit(c), group("shadow", "Compare a shadow run with the job that closes the orders today", newShadowReport(c)), newDoctor(c), newRunbook(c),
 		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
 		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newHealthcheck(c), newVersion(c),
 		moved("notify", "alerts are sent by a program of its own: run orderclose-notify with the flag --notify-config; archives and images of a release have it"),
 	)
+	root.AddCommand(droppedCommands()...)
 	complete(root)
 	c.keepActions(root)
 	return root

@@ -86,38 +86,6 @@ func (r *rig) append(topic string, messages ...wire.Message) {
 	must.Get(r.kafka.Append(r.t.Context(), topic, 0, messages))(r.t)
 }
 
-func TestLateness_Table(t *testing.T) {
-	l := ops.Lateness{From: at.Add(-time.Hour), To: at, Stages: []ops.StageLateness{
-		{Stage: "relay", Topic: "order-close", Appended: 120_000, Records: 1800, P50: 3, P99: 17, Max: 1400, Early: 1},
-		{Stage: "closer", Topic: "order-events", Problem: "topic order-events does not exist"},
-	}}
-	golden(t, "lateness", func(w io.Writer) { printLateness(w, l) })
-	l.Stages[0].Complete, l.Stages[0].Appended = true, 1800
-	l.Stages[1] = ops.StageLateness{Stage: "closer", Topic: "order-events", Complete: true}
-	golden(t, "lateness_all", func(w io.Writer) { printLateness(w, l) })
-}
-
-func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
-	r := newRig(t)
-	var l ops.Lateness
-	r.json(&l, 6, "lateness")
-	expect.That(t, l.Problems() == 2, "without topics: %+v", l)
-	r.cli("topics", "apply")
-	now := time.Now().Truncate(time.Millisecond)
-	r.put(r.cfg.Topics.Close, 0, now.Add(-2*time.Hour), now.Add(-3*time.Hour)) // too old
-	r.put(r.cfg.Topics.Close, 0, now.Add(-time.Minute), now.Add(-time.Minute-7*time.Millisecond))
-	r.put(r.cfg.Topics.Close, 1, now.Add(-time.Minute), now.Add(-time.Minute-9*time.Millisecond))
-	event := must.Get(orderclose.OrderClosed{OrderID: "o", Due: now, ClosedAt: now.Add(4 * time.Millisecond), Path: orderclose.PathPipeline}.Encode())(t)
-	r.append(r.cfg.Topics.Events, wire.Message{Key: []byte("o"), Value: event})
-	l = ops.Lateness{}
-	r.json(&l, 0, "lateness")
-	relay, closer := l.Stages[0], l.Stages[1]
-	expect.That(t, relay.Appended == 2 && relay.Records == 2 && relay.Complete && relay.P50 == 7 && relay.Max == 9, "%+v", relay)
-	expect.That(t, closer.Records == 1 && closer.Complete && closer.P99 == 4, "%+v", closer)
-	table, _, code := r.cli("lateness", "--within", "30s")
-	expect.That(t, code == 0 && strings.Contains(table, "0, all"), "exit %d, %s", code, table)
-}
-
 func TestCompensate_Table(t *testing.T) {
 	due := at
 	miss := func(id string, why compensator.Cause, where, fix string) compensator.Miss {

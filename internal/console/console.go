@@ -115,7 +115,7 @@ func New(o Options) (*Console, error) {
 		c.following.Go(func() { c.letters.Run(c.ctx) })
 		c.following.Go(func() {
 			for retry.Sleep(c.ctx, sampleEvery) {
-				c.remember(c.asks.Status.Get(c.ctx), ops.Lateness{})
+				c.remember(c.asks.Status.Get(c.ctx))
 			}
 		})
 	}

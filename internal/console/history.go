@@ -26,8 +26,7 @@ type sample struct {
 	Retried *float64 `json:"retried_per_second,omitempty"` // from Prometheus only: offsets do not tell it
 	Waiting *float64 `json:"waiting,omitempty"`            // in all topics
 	Overdue *float64 `json:"overdue_seconds,omitempty"`
-	// Late is how late orders were closed, at the 99th percentile: in the hour before, while a page was open; by Prometheus in the
-	// five minutes before.
+	// Late is how late orders were closed in the five minutes before, at the 99th percentile; from Prometheus only.
 	Late *float64 `json:"late_seconds,omitempty"`
 }
 
@@ -49,7 +48,6 @@ type reading struct {
 	created, handled int64
 	waiting          int64
 	overdue          float64
-	late             *float64
 }
 
 // history is the samples of the last hours, the oldest first.
@@ -58,16 +56,10 @@ type history struct {
 	kept []reading
 }
 
-// add adds a status, unless a partition could not be read, with the lateness if it was measured at about that time. It
-// replaces the newest sample while that is less than sampleEvery after the one before it.
-func (h *history) add(s ops.Status, lateness ops.Lateness, topics config.Topics) {
+// add adds a status, unless a partition could not be read. It replaces the newest sample while that is less than sampleEvery
+// after the one before it.
+func (h *history) add(s ops.Status, topics config.Topics) {
 	one := reading{at: s.At}
-	for _, stage := range lateness.Stages {
-		if stage.Topic == topics.Events && stage.Records > 0 && s.At.Sub(lateness.To).Abs() < 2*sampleEvery {
-			seconds := float64(stage.P99) / 1000
-			one.late = &seconds
-		}
-	}
 	for _, t := range s.Topics {
 		ends, closes := int64(0), t.Topic == topics.Close || t.Topic == topics.Replay
 		for _, p := range t.Partitions {
@@ -107,7 +99,7 @@ func (h *history) samples() []sample {
 	samples := make([]sample, len(h.kept))
 	for i, r := range h.kept {
 		waiting := float64(r.waiting)
-		samples[i] = sample{At: r.at, Waiting: &waiting, Overdue: &h.kept[i].overdue, Late: r.late}
+		samples[i] = sample{At: r.at, Waiting: &waiting, Overdue: &h.kept[i].overdue}
 		if len(h.kept) > 1 {
 			from, to := h.kept[max(0, i-1)], h.kept[max(1, i)]
 			seconds := to.at.Sub(from.at).Seconds()

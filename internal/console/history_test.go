@@ -22,11 +22,6 @@ func look(at time.Time, delayWaits, delayEnd, closeWaits, closeEnd int64, overdu
 	return ops.Status{At: at, Topics: []ops.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0), topic("order-close-replay", 0, 5, 0)}}
 }
 
-// lateness is that of the closer, measured at a time.
-func lateness(at time.Time, p99 int64) ops.Lateness {
-	return ops.Lateness{To: at, Stages: []ops.StageLateness{{Topic: "order-close", Records: 1, P99: 7}, {Topic: "order-events", Records: 3, P99: p99}}}
-}
-
 var topics = config.Topics{Close: "order-close", Replay: "order-close-replay", Events: "order-events"}
 
 // In each of three minutes 600 orders come, of which each takes two hops, and 300 are closed.
@@ -34,7 +29,7 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 	var h history
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range int64(4) {
-		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), lateness(at.Add(time.Minute), 1500), topics)
+		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), topics)
 	}
 	samples := h.samples()
 	if last := samples[3]; len(samples) != 4 || *last.Waiting != 1907 || *last.Overdue != 3 || *last.Created != 10 || *last.Handled != 5 || last.Retried != nil {
@@ -44,8 +39,6 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 10 || rates.Lines[1].Last != 5 || rates.Most != 10 || rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {
 		t.Errorf("%+v", all)
 	}
-	late := all[2].Lines[1]
-	expect.That(t, late.Last == 1.5 && late.Points == "0,50 333,50 667,50 ", "the lateness was measured in the second minute, and holds for two: %+v", late)
 	expect.That(t, all[1].Lines[0].Last == 1907 && all[2].Lines[0].Points == "0,100 333,67 667,33 1000,0 ", "%+v", all)
 	expect.That(t, trends(samples[:1]) == nil, "one sample has no rate")
 }
@@ -55,8 +48,8 @@ func TestHistory_IsBounded(t *testing.T) {
 	var h history
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range 6 * 60 * 7 { // seven hours
-		h.add(look(at.Add(time.Duration(i)*10*time.Second), 1, 1, 1, 1, 0), ops.Lateness{}, topics)
-		h.add(look(at.Add(time.Duration(i)*10*time.Second+time.Second), 1, 1, 1, 1, 0), ops.Lateness{}, topics) // after an action
+		h.add(look(at.Add(time.Duration(i)*10*time.Second), 1, 1, 1, 1, 0), topics)
+		h.add(look(at.Add(time.Duration(i)*10*time.Second+time.Second), 1, 1, 1, 1, 0), topics) // after an action
 	}
 	samples := h.samples()
 	if n := len(samples); n != maxSamples || samples[n-2].At.Sub(samples[n-3].At) != sampleEvery || at.Add(7*time.Hour).Sub(samples[n-1].At) > 11*time.Second {
@@ -64,9 +57,9 @@ func TestHistory_IsBounded(t *testing.T) {
 	}
 	unread := look(at.Add(8*time.Hour), 1, 1, 1, 1, 0)
 	unread.Topics[0].Partitions[0] = ops.PartitionStatus{Problem: "no leader"}
-	h.add(unread, ops.Lateness{}, topics)
+	h.add(unread, topics)
 	unread.Topics[0] = ops.TopicStatus{Topic: "delay_1m", Problem: "no such topic"}
-	h.add(unread, ops.Lateness{}, topics)
+	h.add(unread, topics)
 	expect.Equal(t, h.samples()[maxSamples-1].At, samples[maxSamples-1].At, "what could not be read counts as 0")
 }
 

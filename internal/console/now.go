@@ -90,16 +90,16 @@ func (c *Console) now(ctx context.Context) (d nowData) {
 	all.Go(func() { d.Past = c.askPrometheus(ctx) })
 	d.Facts = c.asks.Facts(ctx)
 	all.Wait()
-	c.remember(d.Status, d.Lateness.Value)
+	c.remember(d.Status)
 	d.History, d.Verdict = c.lastHours(d.Past), ops.Judge(d.Facts)
 	c.first.mark(d.Verdict.Problems, d.Now)
 	return d
 }
 
-// remember adds a status that was just read to the history, with the last known lateness.
-func (c *Console) remember(s ops.Answer[ops.Status], lateness ops.Lateness) {
+// remember adds a status that was just read to the history.
+func (c *Console) remember(s ops.Answer[ops.Status]) {
 	if s.Known() && !s.Away() {
-		c.trend.add(s.Value, lateness, c.o.Config().Topics)
+		c.trend.add(s.Value, c.o.Config().Topics)
 	}
 }
 

@@ -71,7 +71,7 @@ func computed() (keys []string) {
 		keys = append(keys, "refusal."+string(r))
 	}
 	for key := range texts() { // of page.Word
-		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "payments.source.", "stage.", "field.", "where."} {
+		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "payments.source.", "field.", "where."} {
 			if strings.HasPrefix(key, group) {
 				keys = append(keys, key)
 			}

@@ -1,7 +1,7 @@
 package metrics
 
 import (
-	"time"
+	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -51,12 +51,12 @@ func (c Closes) Verdict(v orderclose.Verdict) {
 	c.verdicts.WithLabelValues(c.path, string(v)).Inc()
 }
 
-// Lateness observes how long after its due time an order of the category was closed, by the
-// database's clock. A negative value means that the order was closed early. traceparent is that of a
-// traced order, and "" otherwise.
-func (c Closes) Lateness(category string, d time.Duration, traceparent string) {
-	if d < 0 {
+// Lateness observes how long after its due time the order of a request was closed, by the database's
+// clock. An order that was closed early is counted, and logged as an error.
+func (c Closes) Lateness(logger *slog.Logger, category, traceparent string, o orderclose.Outcome) {
+	if o.Remaining() > 0 {
 		c.early.Inc()
+		logger.Error("order closed before its due time", "order", o.OrderID, "due", o.Due, "closed", o.At)
 	}
-	Observe(c.lateness.WithLabelValues(c.path, c.category(category)), d, traceparent)
+	Observe(c.lateness.WithLabelValues(c.path, c.category(category)), -o.Remaining(), traceparent)
 }

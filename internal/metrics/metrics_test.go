@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -27,14 +29,16 @@ func gathered(t *testing.T, g prometheus.Gatherer, name string) (sum float64) {
 }
 
 func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
-	r := prometheus.NewRegistry()
+	r, at := prometheus.NewRegistry(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	var log strings.Builder
+	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for range 2 { // such as a closer and a compensator
 		f := With(r)
 		closes := NewCloses(f, orderclose.PathSweep, nil)
 		must.Do(t, f.Err())
 		closes.Verdict(orderclose.Closed)
-		closes.Lateness("virtual", -time.Millisecond, "")
-		closes.Lateness("virtual", time.Millisecond, "")
+		closes.Lateness(logger, "virtual", "", orderclose.Outcome{OrderID: "early", Due: at.Add(time.Millisecond), At: at})
+		closes.Lateness(logger, "virtual", "", orderclose.Outcome{OrderID: "late", Due: at, At: at.Add(time.Millisecond)})
 	}
 	if n := gathered(t, r, "orderclose_close_total"); n != 2 {
 		t.Errorf("%v closes are counted, want 2", n)
@@ -42,6 +46,8 @@ func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 	if n := gathered(t, r, "orderclose_close_early_total"); n != 2 {
 		t.Errorf("%v early closes are counted, want 2", n)
 	}
+	expect.That(t, strings.Count(log.String(), "level=ERROR") == 2 && strings.Count(log.String(), "order=early due=2026-11-20T12:00:00.001Z closed=2026-11-20T12:00:00.000Z") == 2,
+		"the log of two early closes:\n%s", log.String())
 }
 
 // A histogram of lateness has some twenty series. Records name any category they like.
@@ -53,9 +59,9 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 		}
 		return OtherCategories
 	}
-	closes := NewCloses(With(r), orderclose.PathPipeline, listed)
+	closes, late := NewCloses(With(r), orderclose.PathPipeline, listed), orderclose.Outcome{Due: time.Unix(0, 0), At: time.Unix(1, 0)}
 	for _, category := range []string{"virtual", "", "unheard-of", "default", "virtual"} {
-		closes.Lateness(category, time.Millisecond, "")
+		closes.Lateness(slog.Default(), category, "", late)
 	}
 	families := must.Get(r.Gather())(t)
 	got := map[string]uint64{}
@@ -69,7 +75,7 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 	if diff := cmp.Diff(map[string]uint64{"virtual pipeline": 2, "default pipeline": 3}, got); diff != "" {
 		t.Errorf("by category and path (-want +got):\n%s", diff)
 	}
-	if n := testing.AllocsPerRun(100, func() { closes.Lateness("virtual", time.Millisecond, "") }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { closes.Lateness(slog.Default(), "virtual", "", late) }); n > 0 {
 		t.Errorf("%v allocations for each order", n)
 	}
 }

@@ -19,27 +19,23 @@ const ClockSkewWarning = 250 * time.Millisecond
 // factTimeout bounds the reading of what processes have announced.
 const factTimeout = 15 * time.Second
 
-// LatenessWithin is how far back the verdict looks for orders that were early.
-const LatenessWithin = time.Hour
-
 // Questions are those of the verdict, each to one server. Console, status and doctor ask the same.
 type Questions struct {
 	pipeline func() Pipeline
 
-	Status   *Question[Status]
-	Overdue  *Question[OverdueOrders]
-	Writes   *Question[struct{}]      // its error is why a close cannot be written
-	Lock     *Question[struct{}]      // its error is why the lock of the sweep cannot be taken
-	Offset   *Question[time.Duration] // of the database's clock
-	Ahead    *Question[time.Duration] // of the database's clock, of that of the brokers
-	Schema   *Question[store.Schema]
-	Pauses   *Question[[]wire.Pause]
-	Sweeps   *Question[Sweeps]
-	Lateness *Question[Lateness]
-	Topics   *Question[TopicsPlan]
-	Letters  *Question[deadletters.Counts] // that are pending, by cause
-	Config   *Question[struct{}]           // its error is that of topics.yaml
-	Late     *Question[store.LateSummary]
+	Status  *Question[Status]
+	Overdue *Question[OverdueOrders]
+	Writes  *Question[struct{}]      // its error is why a close cannot be written
+	Lock    *Question[struct{}]      // its error is why the lock of the sweep cannot be taken
+	Offset  *Question[time.Duration] // of the database's clock
+	Ahead   *Question[time.Duration] // of the database's clock, of that of the brokers
+	Schema  *Question[store.Schema]
+	Pauses  *Question[[]wire.Pause]
+	Sweeps  *Question[Sweeps]
+	Topics  *Question[TopicsPlan]
+	Letters *Question[deadletters.Counts] // that are pending, by cause
+	Config  *Question[struct{}]           // its error is that of topics.yaml
+	Late    *Question[store.LateSummary]
 }
 
 // NewQuestions returns the questions about a pipeline. ends and first are those of NewQuestion. A status costs Kafka some requests for each
@@ -85,10 +81,9 @@ func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pip
 			}
 			return kept.Pauses(ctx)
 		}),
-		Sweeps:   NewQuestion(ends, often, limit, first, func(ctx context.Context) (Sweeps, error) { return pipeline().Sweeps(ctx, 0) }),
-		Lateness: NewQuestion(ends, seldom, limit, first, func(ctx context.Context) (Lateness, error) { return pipeline().Lateness(ctx, LatenessWithin) }),
-		Topics:   NewQuestion(ends, seldom, limit, first, func(ctx context.Context) (TopicsPlan, error) { return pipeline().TopicsPlan(ctx) }),
-		Letters:  NewQuestion(ends, 0, limit, first, func(ctx context.Context) (deadletters.Counts, error) { return pipeline().pendingLetters(ctx) }),
+		Sweeps:  NewQuestion(ends, often, limit, first, func(ctx context.Context) (Sweeps, error) { return pipeline().Sweeps(ctx, 0) }),
+		Topics:  NewQuestion(ends, seldom, limit, first, func(ctx context.Context) (TopicsPlan, error) { return pipeline().TopicsPlan(ctx) }),
+		Letters: NewQuestion(ends, 0, limit, first, func(ctx context.Context) (deadletters.Counts, error) { return pipeline().pendingLetters(ctx) }),
 		Config: NewQuestion(ends, often, soon, first, only(func(context.Context) error {
 			if broken := pipeline().Broken; broken != nil {
 				return broken()
@@ -128,7 +123,6 @@ func (q *Questions) Facts(ctx context.Context) Facts {
 	all.Go(func() { f.Schema = q.Schema.Get(ctx) })
 	all.Go(func() { f.Pauses = q.Pauses.Get(ctx) })
 	all.Go(func() { f.Sweeps = q.Sweeps.Get(ctx) })
-	all.Go(func() { f.Lateness = q.Lateness.Get(ctx) })
 	all.Go(func() { f.Topics = q.Topics.Get(ctx) })
 	all.Go(func() { f.Letters = q.Letters.Get(ctx) })
 	all.Go(func() { f.Config = q.Config.Get(ctx) })

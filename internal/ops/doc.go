@@ -5,7 +5,6 @@
 //	Pipeline       one pipeline and its servers: what commands and the console ask
 //	ReadStatus     what waits in each partition, by how much it is overdue, and its owner
 //	NewForecast    how many records leave each bucket in each interval of time
-//	ReadLateness   how late the stages were in the last hour, by samples
 //	Control        pauses, earlier sweeps, lost records and delays, by the control topic
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
@@ -36,7 +35,6 @@
 //	status_judge.go      what is overdue, and what to do about it (pure)
 //	forecast.go          offsets by append time: bounded requests, a few at once; what reached the close topic
 //	forecast_steps.go    the intervals, and counting between offsets (pure)
-//	lateness.go          which records are sampled, and how late they were
 //	control.go           reading the control topic, and writing pauses to it
 //	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
 //	delays.go            how the delays have changed, and which have fallen (pure)

@@ -138,7 +138,6 @@ func (j *judgement) notAnswered() {
 		}
 	}
 	ask("sweeps", j.Status.Err, j.Sweeps.Err)
-	ask("lateness", j.Status.Err, j.Lateness.Err)
 	if hidden := (*kafka.AccessError)(nil); !errors.As(j.Topics.Err, &hidden) { // a viewer need not see their settings
 		ask("topics", j.Status.Err, j.Topics.Err)
 	}
@@ -199,11 +198,6 @@ func (j *judgement) waiting() {
 	}
 	if n, first := j.Status.Value.firstProblem(); n > 0 {
 		j.add(TopicUnread, n, first)
-	}
-	for _, s := range j.Lateness.Value.Stages {
-		if s.Early > 0 {
-			j.add(RecordsEarly, s.Early, s.Topic)
-		}
 	}
 	if letters > 0 {
 		j.add(LettersPending, letters, describeCauses(j.Letters.Value))

@@ -18,20 +18,19 @@ type Facts struct {
 	SweepPeriod time.Duration // between two regular sweeps, if the last sweep does not say it
 	Pays        bool          // the payment provider is asked before a close
 
-	Status   Answer[Status]
-	Overdue  Answer[OverdueOrders] // in the database
-	Writes   Answer[struct{}]
-	Lock     Answer[struct{}]
-	Offset   Answer[time.Duration] // by how much the database's clock is ahead of that of this machine
-	Ahead    Answer[time.Duration] // by how much it is ahead of that of the brokers, if by half a second or more
-	Schema   Answer[store.Schema]
-	Pauses   Answer[[]wire.Pause]
-	Sweeps   Answer[Sweeps]
-	Lateness Answer[Lateness]
-	Topics   Answer[TopicsPlan]
-	Letters  Answer[deadletters.Counts]
-	Config   Answer[struct{}]
-	Late     Answer[store.LateSummary] // payments that came after the close
+	Status  Answer[Status]
+	Overdue Answer[OverdueOrders] // in the database
+	Writes  Answer[struct{}]
+	Lock    Answer[struct{}]
+	Offset  Answer[time.Duration] // by how much the database's clock is ahead of that of this machine
+	Ahead   Answer[time.Duration] // by how much it is ahead of that of the brokers, if by half a second or more
+	Schema  Answer[store.Schema]
+	Pauses  Answer[[]wire.Pause]
+	Sweeps  Answer[Sweeps]
+	Topics  Answer[TopicsPlan]
+	Letters Answer[deadletters.Counts]
+	Config  Answer[struct{}]
+	Late    Answer[store.LateSummary] // payments that came after the close
 }
 
 // lossIsRecent is how long a loss of records counts as a problem. The sweep that it started has ended
@@ -53,7 +52,6 @@ const (
 	ClosesSlow     ProblemKind = "closes_slow"     // orders are overdue, and a closer closes only a few at once, because each transaction takes long
 	ClosingPaused  ProblemKind = "closing_paused"  // somebody has paused the closes
 	PausesUnknown  ProblemKind = "pauses_unknown"  // whether somebody has is unknown
-	RecordsEarly   ProblemKind = "records_early"   // orders were closed, or records forwarded, before they were due
 	SweepFailed    ProblemKind = "sweep_failed"    // the last sweep ended early, or could not close orders
 	SweepMissing   ProblemKind = "sweep_missing"   // no sweep has finished for two periods
 	SweepFound     ProblemKind = "sweep_found"     // the last sweep closed orders that the pipeline had missed
@@ -95,7 +93,7 @@ var kinds = map[ProblemKind]struct {
 	OrdersOverdue: {Urgent, "orders-are-overdue-in-the-database"},
 	ClosesSlow:    {Today, "the-backlog-drains-slowly"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
-	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
+	SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
 	TopicsDiffer: {Today, "topics-differ"}, SchemaDiffers: {Today, "the-schema-differs"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
 	DelayFell: {Today, "the-delay-of-a-category-was-wrong"}, PaymentsLate: {Today, "money-came-after-a-close"},

@@ -117,7 +117,6 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 		{Facts{Pauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
 		{Facts{Pauses: Answer[[]wire.Pause]{Err: errors.New("no table")}}, Unknown, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
-		{Facts{Lateness: knownAs(Lateness{Stages: []StageLateness{{Topic: "order-events", Early: 2}}})}, ActNow, []ProblemKind{RecordsEarly}, "order-events", "something-was-early"},
 		{Facts{Sweeps: swept(wire.Sweep{Error: "lock lost"})}, ActNow, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}), SweepPeriod: time.Hour}, Well, nil, "", ""},

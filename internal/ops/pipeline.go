@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,21 +143,6 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 		return p.History(ctx, plain, limit)
 	}
 	return h
-}
-
-// Lateness returns how late each stage was within the last while.
-func (p Pipeline) Lateness(ctx context.Context, within time.Duration) (Lateness, error) {
-	if err := p.reachKafka(ctx); err != nil {
-		return Lateness{}, err
-	}
-	o := LatenessOptions{
-		CloseTopic: p.Config.Topics.Close, EventsTopic: p.Config.Topics.Events, EventType: orderclose.EventOrderClosed,
-		Now: time.Now(), Within: within,
-	}
-	if p.Config.Orders != nil {
-		o.EventType = cmp.Or(p.Config.Orders.Event, o.EventType)
-	}
-	return ReadLateness(ctx, p.Kafka, o), nil
 }
 
 // Sweeps are the sweeps of the last week, the notices of lost records, and the changes of delays.

@@ -69,10 +69,6 @@ func TestRequests(t *testing.T) {
 			expect.NoError(t, err)
 			return 0
 		}, map[string]int{"ListOffsets": 2 + 48}},
-		{"a lateness", func() int {
-			return ReadLateness(t.Context(), log, LatenessOptions{CloseTopic: "order-close", EventsTopic: "delay_1h", Now: now, Within: time.Hour}).Problems()
-		}, // of each topic: one time, the end, and the records of each partition
-			map[string]int{"ListOffsets": 4, "Fetch": 2 * partitions}},
 		{"the window of a replay", func() int {
 			expect.NoError(t, expect.Err(log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour)))))
 			return 0

@@ -40,8 +40,6 @@ var operationMutants = []mutant{
 	{"deleted-pause-stays", "a pause of a control topic that was deleted stays on",
 		changes{{"", "if c.pauses == nil { c.pauses = map[orderclose.Path]wire.Pause{} }"}},
 		"internal/ops", "TestControl_StartsAgainInAnotherLog/shorter", "pauses one"},
-	{"first-lateness-samples", "the samples of lateness are the first records of each partition", changes{{"step", "s.Len()"}},
-		"internal/ops", "TestReadLateness_SamplesABusyHourEvenly", "the median is"},
 	{"dead-pool-awaited", "an App waits for ever for a pool that can never work", changes{{"(err", "(nil"}},
 		"pipeline", "TestRun_ReturnsWhatCanNeverWork", "Run returns <nil>"},
 	{"closed-app-ready", "an App that was closed is ready", nil,

@@ -513,12 +513,12 @@ func playInspector(ctx context.Context, b *broker, admin *kafka.Cluster, c *acce
 }
 
 // playViewer reads records that wait in a bucket and in the topics of due orders, and
-// records of the dead-letter topic, the events and the control topic.
+// records of the dead-letter topic and the control topic.
 func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close, c.cfg.Topics.Replay, c.cfg.Topics.DeadLetter, c.cfg.Topics.Events, c.cfg.Topics.Control} {
+	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close, c.cfg.Topics.Replay, c.cfg.Topics.DeadLetter, c.cfg.Topics.Control} {
 		due := time.Minute
 		if topic == c.cfg.Topics.Close || topic == c.cfg.Topics.Replay { // status exits with 3 if a record is there too early
 			due = -time.Second
@@ -527,7 +527,7 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 			return err
 		}
 	}
-	return c.cli(ctx, b, []string{"status"}, []string{"forecast"}, []string{"dlq", "ls"}, []string{"sweeps"}, []string{"lateness"})
+	return c.cli(ctx, b, []string{"status"}, []string{"forecast"}, []string{"dlq", "ls"}, []string{"sweeps"})
 }
 
 // playOperator fixes every kind of drift, in delay topics and in others, replays, and

@@ -319,7 +319,7 @@ func (r *secretsRig) console() {
 	r.t.Helper()
 	for _, path := range []string{
 		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/payments", "/runbook", "/nothing",
-		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/lateness", "/api/v1/topics", "/api/v1/openapi.json",
+		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/topics", "/api/v1/openapi.json",
 	} {
 		req := must.Get(http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil))(r.t)
 		req.SetBasicAuth("ann", r.consolePassword)
@@ -352,7 +352,7 @@ func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 func (r *secretsRig) commands(t *testing.T) {
 	hour := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	for _, args := range [][]string{
-		{"topics", "plan"}, {"topics", "check"}, {"status", "--partitions"}, {"forecast"}, {"lateness"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"}, {"doctor"}, {"doctor", "--stock"},
+		{"topics", "plan"}, {"topics", "check"}, {"status", "--partitions"}, {"forecast"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"}, {"doctor"}, {"doctor", "--stock"},
 		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "--once", "-o", "json"}, {"migrate"}, {"migrate", "--print"}, {"version"}, {"healthcheck"},
 		{"send", "-"}, {"no-such-command"}, {"run", "no-such-role"},
 	} {
