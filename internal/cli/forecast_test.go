@@ -2,16 +2,11 @@ package cli
 
 import (
 	"io"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
-
-	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.
@@ -46,34 +41,8 @@ func sparseForecast() ops.Forecast {
 }
 
 func TestForecast_Tables(t *testing.T) {
-	golden(t, "forecast_sparse", func(w io.Writer) { printForecast(w, sparseForecast(), canvas{width: 80}) })
-	golden(t, "forecast_plain", func(w io.Writer) { printForecast(w, sampleForecast(), canvas{width: 80}) })
-	golden(t, "forecast_terminal", func(w io.Writer) { printForecast(w, sampleForecast(), canvas{width: 50, blocks: true}) })
-}
-
-func TestForecast_FitsIntoTheWidth(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		on := canvas{width: rapid.IntRange(45, 300).Draw(t, "width"), blocks: rapid.Bool().Draw(t, "blocks")}
-		var out strings.Builder
-		printForecast(&out, sampleForecast(), on)
-		_, chart, _ := strings.Cut(out.String(), "\n")
-		for line := range strings.Lines(chart) {
-			n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
-			must.That(t, n <= on.width, "%d columns of %d: %q", n, on.width, line)
-		}
-	})
-}
-
-func TestBar_IsProportionalAndNeverEmptyForAPositiveNumber(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		most := rapid.Int64Range(1, 1<<40).Draw(t, "most")
-		n := rapid.Int64Range(0, most).Draw(t, "n")
-		room := rapid.IntRange(1, 200).Draw(t, "room")
-		length := utf8.RuneCountInString(bar(n, most, room, rapid.Bool().Draw(t, "blocks")))
-		if (length == 0) != (n == 0) || length > room || n == most && length != room {
-			t.Fatalf("%d of %d in %d columns: a bar of %d", n, most, room, length)
-		}
-	})
+	golden(t, "forecast_sparse", func(w io.Writer) { printForecast(w, sparseForecast()) })
+	golden(t, "forecast", func(w io.Writer) { printForecast(w, sampleForecast()) })
 }
 
 func TestForecast_TimesAreAsPreciseAsTheSteps(t *testing.T) {

@@ -3,14 +3,13 @@
 //	root.go           the command line: flags, and the clients that a command opens
 //	exit.go           exit codes
 //	output.go         printing results and progress
-//	columns_unix.go, columns_other.go    the width of the terminal
 //	flags.go          flags with times, durations and categories, among them --wait
 //	run.go            run: the parts of the pipeline; console: the web console
 //	send.go           send: schedules orders, which it can read from JSON
 //	recordscheck.go   records check: whether the records of a producer can be read
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
-//	forecast.go       forecast: when records leave, and its chart
+//	forecast.go       forecast: when records leave
 //	sweeps.go         sweeps: earlier sweeps, and lost records
 //	order.go          order: the history of one order
 //	actions.go     what acting commands write to the audit log
