@@ -14,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// asked is an Investigator that records the calls, and returns Absent for all orders.
+// asked is an Investigator that records the calls, and returns OnItsWay for all orders.
 type asked struct {
 	store *fakeStore
 	fails bool
@@ -34,7 +34,7 @@ func (a *asked) Explain(_ context.Context, missed []orderclose.Order) []Miss {
 	a.pages = append(a.pages, missed)
 	misses := make([]Miss, len(missed))
 	for i, o := range missed {
-		misses[i] = Miss{Order: o, Cause: Absent, Fix: "orderclose order ID"}
+		misses[i] = Miss{Order: o, Cause: OnItsWay, Fix: "orderclose order ID"}
 	}
 	return misses
 }
@@ -47,7 +47,7 @@ func TestSweep_LooksUpCausesAfterEachPage(t *testing.T) {
 		r, err := newCompensator(t, Options{Store: s, Investigator: a, PageSize: 100, Grace: -1}).Sweep(t.Context(), false)
 		must.That(t, err == nil && a.began == 250 && len(a.pages) == 3 && len(a.pages[0]) == 98 && a.pages[0][7].ID == "o0009",
 			"%v; Begin was called with %d open orders, Explain for %d pages", err, a.began, len(a.pages))
-		expect.That(t, r.Causes[string(Absent)] == 248 && len(r.Misses) == 100 && r.Misses[0].Order.ID == "o0000", "causes %v, %d misses", r.Causes, len(r.Misses))
+		expect.That(t, r.Causes[string(OnItsWay)] == 248 && len(r.Misses) == 100 && r.Misses[0].Order.ID == "o0000", "causes %v, %d misses", r.Causes, len(r.Misses))
 	})
 }
 
@@ -60,9 +60,9 @@ func TestSweep_ClosesOrdersWithoutAnInvestigation(t *testing.T) {
 }
 
 func TestMiss_JSONHasTheFieldNamesOfRecords(t *testing.T) {
-	m := Miss{orderclose.Order{ID: "o", Category: "virtual", Due: time.UnixMilli(1_700_000_000_000).UTC()}, RelayBehind, "delay_5m/3@17", "orderclose run relay"}
+	m := Miss{orderclose.Order{ID: "o", Category: "virtual", Due: time.UnixMilli(1_700_000_000_000).UTC()}, OnItsWay, "delay_5m/3", "orderclose status"}
 	b, err := json.Marshal(m)
-	expect.That(t, err == nil && strings.HasPrefix(string(b), `{"order_id":"o","category":"virtual","due_at":"2023-11-14T22:13:20Z","cause":"relay_behind"`),
+	expect.That(t, err == nil && strings.HasPrefix(string(b), `{"order_id":"o","category":"virtual","due_at":"2023-11-14T22:13:20Z","cause":"on_its_way"`),
 		"%s, %v", b, err)
 	var back Miss
 	if err := json.Unmarshal(b, &back); err != nil || back.Order.ID != m.Order.ID || back.Where != m.Where || !back.Order.Due.Equal(m.Order.Due) {

@@ -83,7 +83,7 @@ func TestHistory_HasTheReportOfEachSweep(t *testing.T) {
 		r := must.Get(c.Sweep(t.Context(), false))(t)
 		want := []wire.Sweep{{
 			StartedAt: began, Cutoff: began, TookMillis: r.TookMillis, Lock: "none", Holder: "shop/17", Why: wire.SweepOnce, PeriodMillis: 3_600_000,
-			Found: 25, Closed: 23, AlreadyPaid: 1, Failed: 1, Causes: map[string]int{"absent": 20, "unknown": 3}, OldestDue: oldest,
+			Found: 25, Closed: 23, AlreadyPaid: 1, Failed: 1, Causes: map[string]int{"on_its_way": 20, "unknown": 3}, OldestDue: oldest,
 			Failures: []wire.Failure{{OrderID: "o0007", Cause: "unexplained", Error: "no stock row", Times: 1, Since: began}},
 		}}
 		expect.Same(t, h.take(), want, "sweeps")

@@ -115,28 +115,23 @@ type Cause string
 // The causes. A cause is looked up after the order was closed and does not affect the
 // close.
 const (
-	Unpublished  Cause = "unpublished"   // its row was in the schedule outbox when the sweep began
-	RelayBehind  Cause = "relay_behind"  // its record is overdue in a delay topic
-	CloserBehind Cause = "closer_behind" // its record is in the close topic and not committed
-	LaterRelease Cause = "later_release" // its record leaves a delay topic later: the due time was moved to an earlier time
-	Retrying     Cause = "retrying"      // a close failed, and the record waits for its retry
+	Unpublished  Cause = "unpublished"   // its row is in the schedule outbox
+	OnItsWay     Cause = "on_its_way"    // the relay or the closer is behind in a partition of the order
 	DeadLettered Cause = "dead_lettered" // its record was given up and is a pending dead letter
-	Acknowledged Cause = "acknowledged"  // a closer has acknowledged its record in the close topic, and not closed the order
-	Absent       Cause = "absent"        // no record of it was found: never published, or lost
-	Unknown      Cause = "unknown"       // the lookup did not get far enough: the budget was spent, or Kafka was unavailable
+	Unknown      Cause = "unknown"       // none of these, or it could not be looked up: the history of the order says more
 )
 
 // Causes returns all causes, in the order in which an order passes through the
 // pipeline.
 func Causes() []Cause {
-	return []Cause{Unpublished, RelayBehind, CloserBehind, LaterRelease, Retrying, DeadLettered, Acknowledged, Absent, Unknown}
+	return []Cause{Unpublished, OnItsWay, DeadLettered, Unknown}
 }
 
 // Miss is an order that a sweep closed, and why the pipeline had missed it.
 type Miss struct {
 	orderclose.Order
 	Cause Cause  `json:"cause"`
-	Where string `json:"where,omitempty"` // topic/partition@offset of the evidence, or why the cause is unknown
+	Where string `json:"where,omitempty"` // a row of the outbox, a topic/partition or a dead letter; or why the cause is unknown
 	Fix   string `json:"fix"`             // command that fixes the cause, or shows more
 }
 

@@ -266,7 +266,7 @@ func (l *looker) Explain(_ context.Context, missed []orderclose.Order) []Miss {
 	var all []Miss
 	for _, o := range missed {
 		l.asked = append(l.asked, o.ID)
-		all = append(all, Miss{Order: o, Cause: "absent"})
+		all = append(all, Miss{Order: o, Cause: OnItsWay})
 	}
 	return all
 }
@@ -277,8 +277,8 @@ func TestSweep_LooksUpWhyClosedOrdersWereMissed(t *testing.T) {
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
 		why, metrics := &looker{}, newCounts()
 		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: why, Registerer: metrics}).Sweep(t.Context(), false)
-		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || metrics.missed("absent") != 203 {
-			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed("absent"), err)
+		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["on_its_way"] != 203 || len(r.Misses) != maxMisses || metrics.missed("on_its_way") != 203 {
+			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed("on_its_way"), err)
 		}
 		expect.That(t, r.Misses[0].Order.ID == "o0000" && r.OldestDue.Equal(r.Misses[0].Order.Due),
 			"the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])

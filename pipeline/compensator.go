@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -151,19 +152,19 @@ func (a *App) sweepLock(suffix string, longest time.Duration) (compensator.Lock,
 	return a.conns.SweepLock(c, suffix, longest)
 }
 
-// investigator returns the search for the reasons why orders were missed.
+// investigator returns what says why orders were missed.
 func (a *App) investigator(source sweepSource) *ops.Investigator {
-	c := a.o.Config.Compensator.Causes
-	i := &ops.Investigator{Clock: source.Now, MaxRecords: int64(c.Records), MaxTime: c.Time, Logger: a.o.Logger.With("stage", "compensator")}
+	i := &ops.Investigator{Logger: a.o.Logger.With("stage", "compensator")}
 	if schedules, ok := source.(ops.Schedules); ok {
 		i.Schedules = schedules
 	}
 	if a.conns.Kafka == nil {
 		return i
 	}
-	i.Log = a.conns.Kafka
-	i.Topics = func(ctx context.Context) ([]ops.HistoryTopic, error) {
-		return ops.RecordTopics(ctx, a.conns.Kafka, a.config())
+	i.Status = a.waitingRecords
+	i.Letters = func(ctx context.Context) (*deadletters.Index, error) {
+		_, index, err := (&deadletters.Topic{Log: a.conns.Kafka, Name: a.config().Topics.DeadLetter}).Index(ctx, deadletters.Filter{})
+		return index, err
 	}
 	return i
 }

@@ -33,19 +33,7 @@ func (a *App) watchRecords(ctx context.Context) {
 func (a *App) checkRecords(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, recordsTimeout)
 	defer cancel()
-	now := a.o.Now
-	if now == nil {
-		now = time.Now
-	}
-	if a.o.Now == nil && a.conns.Store != nil { // this machine's clock may be wrong: only relays and closers measure it
-		if t, err := a.conns.Store.Now(looking); err == nil {
-			ahead := time.Until(t)
-			now = func() time.Time { return time.Now().Add(ahead) }
-		}
-	}
-	replay := a.config().Topics.Replay // its records are overdue from the start and may wait
-	targets := slices.DeleteFunc(ops.WaitingTopics(looking, a.conns.Kafka, a.config()), func(p ops.TopicGroup) bool { return p.Topic == replay })
-	r := ops.ReadStatus(looking, a.conns.Kafka, targets, now)
+	r := a.waitingRecords(looking)
 	if ctx.Err() != nil {
 		return
 	}
@@ -54,6 +42,23 @@ func (a *App) checkRecords(ctx context.Context) {
 		a.o.Logger.Error("records are overdue: run orderclose status", "topic", worst.Topic.Topic, "partition", worst.Partition.Partition,
 			"offset", worst.Record().Offset, "overdue", time.Duration(worst.Partition.Overdue*float64(time.Second)).Round(time.Second), "partitions", worst.Count)
 	}
+}
+
+// waitingRecords returns the state of the topics in which records of orders wait. The replay topic is left out: its records are
+// overdue from the start and may wait.
+func (a *App) waitingRecords(ctx context.Context) ops.Status {
+	now := a.o.Now
+	if now == nil {
+		now = time.Now
+	}
+	if a.o.Now == nil && a.conns.Store != nil { // this machine's clock may be wrong: only relays and closers measure it
+		if t, err := a.conns.Store.Now(ctx); err == nil {
+			ahead := time.Until(t)
+			now = func() time.Time { return time.Now().Add(ahead) }
+		}
+	}
+	targets := slices.DeleteFunc(ops.WaitingTopics(ctx, a.conns.Kafka, a.config()), func(t ops.TopicGroup) bool { return t.Replay })
+	return ops.ReadStatus(ctx, a.conns.Kafka, targets, now)
 }
 
 const (

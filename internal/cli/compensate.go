@@ -28,17 +28,13 @@ tables do not fit the mapping in topics.yaml, or with --dry-run, the due times o
 statuses of the orders do not fit it; 5: another process is sweeping; 6: some
 orders could not be closed.
 
-If Kafka is set, the report has the reason why the pipeline missed each order:
+The report has the reason why the pipeline missed each order, as far as that is cheap to
+know:
 
-  unpublished    its row was still in the schedule outbox: no dispatcher runs, or Kafka is down
-  relay_behind   its record should have left a delay topic, and has not
-  closer_behind  its record is in the close topic, and no closer has closed it
-  later_release  its record leaves later: its due time was moved earlier without another record
-  retrying       closing it had failed, and its record waits for the next attempt
+  unpublished    its row is still in the schedule outbox: no dispatcher runs, or Kafka is down
+  on_its_way     a relay or closer is behind in a partition that the order's record passes
   dead_lettered  its record became a dead letter
-  acknowledged   a member of the closers' group has acknowledged its record without closing it
-  absent         it has no record: never published, or lost
-  unknown        the search did not reach it (compensator.causes in topics.yaml)`,
+  unknown        none of these: orderclose order ID searches for its records`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !once {
 				return Exit(Usage, errors.New("add --once for one sweep now; the hourly ones are orderclose run compensator"))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,11 +85,9 @@ func (o sweepsOutput) printErrors(w io.Writer) {
 // printMisses prints why the pipeline had missed the orders that the sweeps closed.
 func (o sweepsOutput) printMisses(w io.Writer) {
 	heading := "\nmissed orders by cause\n"
-	for _, cause := range compensator.Causes() {
-		if n := o.Causes[string(cause)]; n > 0 {
-			fmt.Fprintf(w, "%s  %s\t%d\t%s\n", heading, cause, n, ops.FixCommand(cause))
-			heading = ""
-		}
+	for _, cause := range slices.Sorted(maps.Keys(o.Causes)) { // also those of earlier versions
+		fmt.Fprintf(w, "%s  %s\t%d\t%s\n", heading, oneLine(cause, 20), o.Causes[cause], ops.FixCommand(compensator.Cause(cause)))
+		heading = ""
 	}
 }
 

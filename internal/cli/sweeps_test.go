@@ -25,7 +25,7 @@ func sampleSweeps() ops.ControlState {
 	}
 	late, lost, failed := sweep(1, wire.SweepPeriod), sweep(2, wire.SweepLosses), sweep(4, wire.SweepOnce)
 	late.Found, late.Closed, late.AlreadyPaid, late.AlreadyClosed, late.Paused, late.Failed, late.TookMillis = 1234, 1200, 20, 3, 10, 1, 61_420
-	late.Causes, late.OldestDue = map[string]int{"relay_behind": 1180, "absent": 20}, at.Add(-90*time.Minute)
+	late.Causes, late.OldestDue = map[string]int{"on_its_way": 1180, "absent": 20}, at.Add(-90*time.Minute)
 	lost.Found, lost.Closed, lost.Lost, lost.Causes, lost.OldestDue = 3, 3, 2, map[string]int{"absent": 3}, at.Add(-150*time.Minute)
 	failed.Found, failed.Lock, failed.Holder, failed.Error = 2, "unavailable", "laptop/4711", "500 orders up to \"o-17\" have no verdict,\nthe sweep is given up: dial tcp 10.0.0.3:3306: connect: connection refused"
 	return ops.ControlState{
@@ -50,7 +50,7 @@ func TestSweeps_Limit(t *testing.T) {
 		state.Losses = append(state.Losses, state.Losses[0])
 	}
 	out := sweepsOutput{ops.NewSweeps(state, 2), 2}
-	if len(out.Sweeps.Sweeps) != 2 || len(out.Losses) != 8 || cmp.Diff(map[string]int{"relay_behind": 1180, "absent": 20}, out.Causes) != "" {
+	if len(out.Sweeps.Sweeps) != 2 || len(out.Losses) != 8 || cmp.Diff(map[string]int{"on_its_way": 1180, "absent": 20}, out.Causes) != "" {
 		t.Errorf("%+v", out)
 	}
 	golden(t, "sweeps_limit", out.table)
@@ -94,10 +94,10 @@ func TestCompensate_Table(t *testing.T) {
 	r := compensator.Report{
 		StartedAt: at.Add(time.Hour), Found: 1237, Closed: 1231, AlreadyPaid: 2, PaymentPending: 3, Failed: 1, OldestDue: due, Lock: "held", TookMillis: 420,
 		Failures: []compensator.Failure{{OrderID: "order-9", Error: "failed: no stock row"}},
-		Causes:   map[string]int{"relay_behind": 1200, "dead_lettered": 1, "absent": 28, "unknown": 2},
+		Causes:   map[string]int{"on_its_way": 1200, "dead_lettered": 1, "unpublished": 28, "unknown": 2},
 		Misses: []compensator.Miss{
-			miss("order-17", compensator.RelayBehind, "delay_5m/3@17", "orderclose run relay"), miss("order-18", compensator.RelayBehind, "delay_5m/3@18", "orderclose run relay"),
-			miss("order-2", compensator.DeadLettered, "order-close-dead-letter/0@4", "orderclose dlq redrive --order order-2"),
+			miss("order-17", compensator.OnItsWay, "delay_5m/3", "orderclose status"), miss("order-18", compensator.OnItsWay, "delay_5m/3", "orderclose status"),
+			miss("order-2", compensator.DeadLettered, "dead letter 0/4", "orderclose dlq redrive --order order-2"),
 		},
 	}
 	golden(t, "compensate", func(w io.Writer) { printReport(w, r, &config.Config{}) })

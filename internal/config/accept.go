@@ -62,7 +62,6 @@ func (r *reader) checkBounds(s *settings) {
 	r.atLeast(s, "compensator.period", c.Period, time.Second, "sweeps would follow each other without a pause")
 	r.atLeast(s, "compensator.lock.expiry", c.Lock.Expiry, time.Second, "a slow answer of its server would end the lock, and two processes would sweep at once")
 	r.atMost(s, "", "compensator.lock.expiry", c.Lock.Expiry, 10*time.Minute, "after a sweep was killed, no other process would sweep for so long")
-	r.atMost(s, "", "compensator.causes.time", c.Causes.Time, 10*time.Minute, "a sweep may wait so long for Kafka before it closes the next orders")
 	r.atMost(s, LongGrace, "compensator.grace", c.Grace, time.Hour, "no sweep closes an order that the pipeline missed before then")
 	r.atMost(s, LongPeriod, "compensator.period", c.Period, day, "an order that the pipeline missed would stay open for so long")
 }

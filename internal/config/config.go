@@ -72,7 +72,6 @@ type Compensator struct {
 	PageSize int           // orders per transaction, 1 to MaxBatch; default: 500
 	Rate     int           // orders per second, 1 to MaxRate; default: 5000
 	Lock     Lock
-	Causes   Causes
 	Pauses   Pauses
 }
 
@@ -85,15 +84,6 @@ type Pauses struct {
 	// Wait is how long sweeps wait if neither Kafka nor the copy of the pauses answers; Never: until one
 	// of them answers; default: 10 minutes.
 	Wait time.Duration
-}
-
-// MaxCauseRecords bounds Causes.Records: about 60 bytes are kept of each record, 600 MB in all.
-const MaxCauseRecords = 10_000_000
-
-// Causes bounds the search for the reason why the pipeline missed an order.
-type Causes struct {
-	Records int           // records that one sweep may read, of all topics, at most MaxCauseRecords; 0: no search; default: 500,000
-	Time    time.Duration // how long one sweep may search; default: 10 s
 }
 
 // LockKind says which server has the lock of the sweep.
@@ -353,7 +343,6 @@ func defaults() *settings {
 			PageSize: 500,
 			Rate:     5000,
 			Lock:     Lock{Kind: LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
-			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
 		Closer: Closer{

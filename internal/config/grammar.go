@@ -38,11 +38,8 @@ func (s *settings) grammar() parser {
 			"page_size": integer(&s.Compensator.PageSize, 1, MaxBatch),
 			"rate":      integer(&s.Compensator.Rate, 1, MaxRate),
 			"lock":      s.Compensator.Lock.grammar(),
-			"causes": section(fields{
-				"records": integer(&s.Compensator.Causes.Records, 0, MaxCauseRecords),
-				"time":    duration(&s.Compensator.Causes.Time),
-			}),
-			"pauses": section(fields{"wait": durationOrNever(&s.Compensator.Pauses.Wait)}),
+			"causes":    dropped("leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest"),
+			"pauses":    section(fields{"wait": durationOrNever(&s.Compensator.Pauses.Wait)}),
 		}),
 		"orders": s.mapping,
 		"accept": list("[long_smallest_bucket]", textOf(s.acceptance)),

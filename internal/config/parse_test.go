@@ -253,7 +253,7 @@ var refusals = []struct {
 		"t:3:22: compensator.grace: 400d is longer than 1h: no sweep closes an order that the pipeline missed before then; write 1h or less, or add long_grace to accept",
 		"t:3:36: compensator.period: 3650d is longer than 1d: an order that the pipeline missed would stay open for so long; write 1d or less, or add long_period to accept",
 		"t:3:58: compensator.lock.expiry: 30d is longer than 10m: after a sweep was killed, no other process would sweep for so long; write 10m or less",
-		"t:3:91: compensator.causes.time: 10d is longer than 10m: a sweep may wait so long for Kafka before it closes the next orders; write 10m or less",
+		"t:3:84: compensator.causes: there is no such key any more; leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest",
 		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, or add without_tls to accept",
 	}},
 	{"a service without TLS", "buckets: [1m]\ncloser: {kind: http, http: {url: 'http://shop.internal/close'}}\n", []string{

@@ -48,6 +48,13 @@ func section(known fields) parser {
 	}
 }
 
+// dropped refuses a key that earlier versions had. instead says what to do.
+func dropped(instead string) parser {
+	return func(r *reader, path string, n *yaml.Node) {
+		r.refuse(path, n, "there is no such key any more", instead)
+	}
+}
+
 // entries reads a mapping with arbitrary keys.
 func entries(read func(r *reader, path, name string, n *yaml.Node)) parser {
 	return func(r *reader, path string, n *yaml.Node) {

@@ -210,7 +210,7 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	started := time.Date(2026, 3, 1, 13, 0, 17, 250_000_000, time.UTC)
 	m, err := wire.Sweep{
 		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "compensator@shop-1:17:9464", Why: wire.SweepPeriod, PeriodMillis: 3_600_000,
-		Found: 2, Closed: 1, AlreadyPaid: 1, Causes: map[string]int{"relay_behind": 1}, OldestDue: due,
+		Found: 2, Closed: 1, AlreadyPaid: 1, Causes: map[string]int{"on_its_way": 1}, OldestDue: due,
 	}.Encode()
 	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep"))
 	expect.That(t, err == nil && diff == "" && string(m.Key) == "sweep", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)

@@ -151,7 +151,7 @@ func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
 		o.Sweep = func(_ context.Context, dryRun bool, _ func(compensator.Report)) (compensator.Report, error) {
 			if !dryRun {
 				swept++
-				return compensator.Report{Found: 2, Closed: 1, Failed: 1, Causes: map[string]int{"absent": 1}, Failures: []compensator.Failure{{OrderID: "<b>", Error: "no stock"}}}, errors.New("1 failed")
+				return compensator.Report{Found: 2, Closed: 1, Failed: 1, Causes: map[string]int{"on_its_way": 1}, Failures: []compensator.Failure{{OrderID: "<b>", Error: "no stock"}}}, errors.New("1 failed")
 			}
 			return compensator.Report{Found: 2, DryRun: true}, nil
 		}
@@ -160,7 +160,7 @@ func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
 	path, page := r.plan(url.Values{"kind": {"sweep"}})
 	contains(t, page, `data-state="planned"`, "<dt>Overdue and unpaid</dt><dd>2</dd>")
 	expect.Equal(t, swept, 0, "the plan has swept")
-	contains(t, r.confirm(path), `data-state="failed"`, "1 failed", "&lt;b&gt;", "never published")
+	contains(t, r.confirm(path), `data-state="failed"`, "1 failed", "&lt;b&gt;", "The relay or the closer was behind")
 }
 
 var ann = access.Identity{Name: "ann", Role: access.Operator, MayAct: true}
@@ -281,18 +281,18 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 func TestSweeps_ShowsEachSweepAndLoss(t *testing.T) {
 	r := newRig(t)
 	for _, s := range []wire.Sweep{
-		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 3, Closed: 3, Causes: map[string]int{"absent": 2, "relay_behind": 1}},
+		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 3, Closed: 3, Causes: map[string]int{"on_its_way": 2, "relay_behind": 1}},
 		{StartedAt: time.Now().Add(-time.Hour), Lock: "<b>", Holder: "host/18", Why: "later", Error: "the database is away"},
 	} {
 		m := must.Get(s.Encode())(t)
 		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
 	}
 	page := r.open("/sweeps")
-	contains(t, page, "host/17", "Has no record: never published, or lost 2", "the database is away", "&lt;b&gt;", "in the last 7 days, by cause: 3", "No loss of records")
+	contains(t, page, "host/17", "The relay or the closer was behind 2", "relay_behind 1", "the database is away", "&lt;b&gt;", "in the last 7 days, by cause: 3", "No loss of records")
 	contains(t, r.open("/"), `data-kind="sweep_failed"`, "the database is away")
 	var s answer[ops.Sweeps]
 	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s)
-	expect.That(t, code == http.StatusOK && len(s.Value.Sweeps) == 2 && s.Value.Causes["absent"] == 2, "%d %+v", code, s)
+	expect.That(t, code == http.StatusOK && len(s.Value.Sweeps) == 2 && s.Value.Causes["on_its_way"] == 2, "%d %+v", code, s)
 }
 
 // many returns different values of a field.

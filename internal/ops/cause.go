@@ -3,24 +3,30 @@ package ops
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
+	// causeTime limits what one sweep spends on the causes.
+	causeTime = 10 * time.Second
 	// rowsAtOnce is how many rows of the schedule outbox one query reads.
 	rowsAtOnce = 5000
 	// maxRows bounds how many rows of the schedule outbox are kept in memory, at some 20
 	// bytes each. An outbox that is drained has a few hundred rows.
 	maxRows = 1_000_000
+	// behindAfter is by how much a record is overdue in a delay topic if the relay is behind: relays
+	// commit every 200 ms, and clocks differ.
+	behindAfter = 2 * time.Second
 )
 
 // Schedules reads the schedule outbox. store.Store implements it.
@@ -29,73 +35,67 @@ type Schedules interface {
 	PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error)
 }
 
-// Investigator finds out why the pipeline missed the orders that a sweep found. A sweep calls
-// Begin once, and Explain of the returned investigation for each page of missed orders. A
-// sweep does not depend on it: within a limit of records and of time it finds a cause, and
-// beyond that limit the cause is reported as unknown. It implements compensator.Investigator.
-// Without a Log or Schedules, that source is skipped.
+// Investigator says why the pipeline missed the orders that a sweep found, as far as that is cheap to know: the rows of the
+// schedule outbox, the pending dead letters, and whether the relay or the closer is behind in the order's partition. It
+// reads them once for a sweep, after the first page of missed orders was closed. The rest is in the history of an order. It implements
+// compensator.Investigator. A source that is nil is skipped.
 type Investigator struct {
-	Log Log
-	// Topics returns the topics in which records of orders wait, and the dead-letter
-	// topic. With an error it returns the topics that it knows. Each sweep calls it once,
-	// since buckets come and go.
-	Topics    func(ctx context.Context) ([]HistoryTopic, error)
 	Schedules Schedules
-	// Clock returns the time by which release times are judged. It must be set.
-	Clock func(ctx context.Context) (time.Time, error)
-	// MaxRecords is how many offsets of all topics together one sweep may read. With 0 it reads
-	// no record.
-	MaxRecords int64
-	// MaxTime is how long one sweep may investigate, reading the schedule outbox included. With
-	// 0 every cause is reported as unknown.
-	MaxTime time.Duration
-	Logger  *slog.Logger
+	Letters   func(ctx context.Context) (*deadletters.Index, error)
+	Status    func(ctx context.Context) Status // of the delay topics and the close topic
+	Logger    *slog.Logger
 }
 
-// Begin implements compensator.Investigator. It reads the schedule outbox and the list of
-// topics. A read that fails is no error of Begin: an order without a record is then
-// reported as unknown instead of absent.
-func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, error) {
-	n := &investigation{Investigator: i, left: i.MaxTime, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
-	n.timed(ctx, func(ctx context.Context) {
-		if n.incomplete = n.readRows(ctx); n.incomplete != "" {
-			i.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
-		}
-		if i.Log == nil {
-			n.incomplete = cmp.Or(n.incomplete, "no Kafka is configured")
-			return
-		}
-		topics, err := i.Topics(ctx)
-		if err != nil {
-			i.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
-			n.incomplete = cmp.Or(n.incomplete, err.Error())
-		}
-		n.index, n.acked = newRecordIndex(i.Log, topics, i.MaxRecords), newAckedIndex(i.Log, topics)
-	})
-	return n, nil
+// Begin implements compensator.Investigator.
+func (i *Investigator) Begin(context.Context) (compensator.Investigation, error) {
+	return &investigation{Investigator: i, seed: maphash.MakeSeed()}, nil
 }
 
 // investigation implements compensator.Investigation. One goroutine uses it.
 type investigation struct {
 	*Investigator
-	index      *recordIndex // nil: no Kafka is configured
-	acked      *recordIndex
-	left       time.Duration
-	seed       maphash.Seed
-	rows       map[uint64]int64 // id of the row in the schedule outbox, by hash of the order's id
-	incomplete string           // why some rows or topics are missing; empty: all were read
+	seed    maphash.Seed
+	rows    map[uint64]int64 // id of the row in the schedule outbox, by hash of the order's id; nil: not read yet
+	letter  func(id string) (at deadletters.Position, ok bool)
+	status  Status
+	notRead string // why some source was not read completely; "": all were
 }
 
-// timed calls do with the time that is left, and subtracts how long it took.
-func (n *investigation) timed(ctx context.Context, do func(ctx context.Context)) {
-	ctx, cancel := context.WithTimeout(ctx, n.left)
+// Explain implements compensator.Investigation.
+func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) []compensator.Miss {
+	if n.rows == nil {
+		n.read(ctx)
+	}
+	misses := make([]compensator.Miss, len(missed))
+	for i, o := range missed {
+		why, where := n.causeOf(o.ID)
+		misses[i] = compensator.Miss{Order: o, Cause: why, Where: where, Fix: fixOne(why, o.ID)}
+	}
+	return misses
+}
+
+func (n *investigation) read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, causeTime)
 	defer cancel()
-	began := time.Now()
-	do(ctx)
-	n.left -= min(time.Since(began), n.left)
+	n.rows = map[uint64]int64{}
+	n.letter = func(string) (at deadletters.Position, ok bool) { return at, false }
+	n.notRead = n.readRows(ctx)
+	if n.Letters == nil {
+		n.notRead = cmp.Or(n.notRead, "no Kafka is configured")
+	} else if index, err := n.Letters(ctx); err != nil {
+		n.notRead = cmp.Or(n.notRead, "the dead letters: "+err.Error())
+	} else {
+		n.letter = index.PendingByKey()
+	}
+	if n.Status != nil {
+		n.status = n.Status(ctx)
+	}
+	if n.notRead != "" {
+		n.Logger.Warn("causes of missed orders not read completely, some are unknown", "reason", n.notRead)
+	}
 }
 
-func (n *investigation) readRows(ctx context.Context) (incomplete string) {
+func (n *investigation) readRows(ctx context.Context) (notRead string) {
 	if n.Schedules == nil {
 		return ""
 	}
@@ -114,57 +114,46 @@ func (n *investigation) readRows(ctx context.Context) (incomplete string) {
 	return fmt.Sprintf("the schedule outbox has more than %d rows", maxRows)
 }
 
-// Explain implements compensator.Investigation.
-func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) []compensator.Miss {
-	found := make([]evidence, len(missed))
-	now := time.Now()
-	n.timed(ctx, func(ctx context.Context) {
-		if t, err := n.Clock(ctx); err == nil {
-			now = t
-		}
-		if n.index == nil {
-			return
-		}
-		found = n.index.explain(ctx, missed) // with no time left it returns what is known already
-		n.findAcked(ctx, missed, found)
-		for i := range found {
-			if found[i].notRead != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				found[i].notRead = "the time limit was reached"
-			}
-		}
-	})
-	misses := make([]compensator.Miss, len(missed))
-	for i, o := range missed {
-		found[i].row = n.rows[maphash.String(n.seed, o.ID)]
-		found[i].notRead = cmp.Or(found[i].notRead, n.incomplete)
-		misses[i].Order = o
-		misses[i].Cause, misses[i].Where = decide(found[i], now)
-		misses[i].Fix = fixOne(misses[i])
+// causeOf returns why an order was missed, and where to see it, or why nothing is known.
+func (n *investigation) causeOf(id string) (why compensator.Cause, where string) {
+	if row := n.rows[maphash.String(n.seed, id)]; row > 0 {
+		return compensator.Unpublished, fmt.Sprintf("outbox_schedules row %d", row)
 	}
-	return misses
+	if at, ok := n.letter(id); ok {
+		return compensator.DeadLettered, "dead letter " + at.String()
+	}
+	notRead := n.notRead
+	for _, t := range n.status.Topics {
+		if t.Problem != "" {
+			notRead = cmp.Or(notRead, t.Topic+": "+t.Problem)
+			continue
+		}
+		p := t.Partitions[kafka.PartitionOf([]byte(id), len(t.Partitions))]
+		if t.close && p.Waiting > 0 || p.Overdue > behindAfter.Seconds() { //mutant:always-on-its-way
+			return compensator.OnItsWay, fmt.Sprintf("%s/%d", t.Topic, p.Partition)
+		}
+		if p.Problem != "" {
+			notRead = cmp.Or(notRead, fmt.Sprintf("%s/%d: %s", t.Topic, p.Partition, p.Problem))
+		}
+	}
+	return compensator.Unknown, notRead
 }
 
-// findAcked searches for acknowledged records of the orders that have no waiting record. It reads what is left of the
-// limit. A record that was appended before its order was due does not count: the closer sent it on, because the order
-// had been postponed.
-func (n *investigation) findAcked(ctx context.Context, missed []orderclose.Order, found []evidence) {
-	var absent []orderclose.Order
-	var of []*evidence
-	for i, o := range missed {
-		if e := &found[i]; len(e.matches) == 0 && e.notRead == "" {
-			o.CreatedAt = o.Due // no record reaches the close topic earlier
-			absent, of = append(absent, o), append(of, e)
-		}
+// fixes are the commands that fix a cause for all its orders, or that show more. ID stands for the id of an order.
+var fixes = map[compensator.Cause]string{
+	compensator.Unpublished:  "orderclose run outbox",
+	compensator.DeadLettered: "orderclose dlq ls",
+	compensator.OnItsWay:     "orderclose status",
+	compensator.Unknown:      "orderclose order ID",
+}
+
+// FixCommand returns the command that fixes a cause for all its orders, or that shows more.
+func FixCommand(c compensator.Cause) string { return cmp.Or(fixes[c], fixes[compensator.Unknown]) }
+
+// fixOne returns the command for one order.
+func fixOne(c compensator.Cause, id string) string {
+	if c == compensator.DeadLettered {
+		return "orderclose dlq redrive --order " + ShellQuote(id)
 	}
-	if len(absent) == 0 {
-		return
-	}
-	n.acked.left = n.index.left
-	for i, e := range n.acked.explain(ctx, absent) {
-		after := func(m match) bool { return m.Leaves >= absent[i].Due.Add(-slack).UnixMilli() }
-		if m := slices.IndexFunc(e.matches, after); m >= 0 {
-			of[i].acked = &e.matches[m]
-		}
-	}
-	n.index.left = n.acked.left
+	return strings.ReplaceAll(FixCommand(c), "ID", ShellQuote(id))
 }

@@ -41,11 +41,9 @@
 //	pauser.go            pauses of closing, wherever they are kept
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
-//	record_search.go     searching for the records of one order or of many, each offset once
+//	record_search.go     searching for the records of one order, each offset once
 //	history_search.go    all records of one order, with what they say
-//	record_index.go      the waiting records of many orders, some 70 bytes each
-//	cause.go             the investigation of one sweep
-//	cause_decide.go      the cause of one order, computed from what was found (pure)
+//	cause.go             why a sweep found orders, as far as that is cheap to know
 //	due.go               reading the orders of a window, for an audit and for a shadow report
 //	eventcheck.go        whether an event of a dead letter has happened
 //	audit.go             one audit: what is read, in which order

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -103,19 +101,9 @@ func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, tr
 
 // Limits of the search for the record of one overdue order. An open console repeats the search each 5 s.
 const (
-	exampleRecords = 20_000
+	exampleRecords = 2000 // of each topic
 	exampleTime    = 2 * time.Second
 )
-
-// exampleTexts say where the record of an order is, by the cause that a sweep would report. %s is its position.
-var exampleTexts = map[compensator.Cause]string{
-	compensator.RelayBehind:  "the record is overdue in %s",
-	compensator.CloserBehind: "the record is in %s, and no closer has acknowledged it",
-	compensator.LaterRelease: "the record is in %s, and leaves later than the order is due",
-	compensator.Retrying:     "the record waits in %s for another attempt",
-	compensator.DeadLettered: "the record is the dead letter %s",
-	compensator.Acknowledged: "a member of the closers' group has acknowledged the record %s without closing the order",
-}
 
 // overdueExplained is OverdueOrders, with Failure, and with Where if many orders are overdue.
 func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
@@ -126,21 +114,20 @@ func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
 	if err != nil || p.Kafka == nil || o.Severity(0) != Urgent {
 		return o, err
 	}
-	i := Investigator{Log: p.Kafka, Clock: p.Store.Now, MaxRecords: exampleRecords, MaxTime: exampleTime, Logger: slog.New(slog.DiscardHandler),
-		Topics: func(ctx context.Context) ([]HistoryTopic, error) { return RecordTopics(ctx, p.Kafka, p.Config) }}
-	if found, err := i.Begin(ctx); err == nil {
-		o.explain(found.Explain(ctx, []orderclose.Order{example})[0])
+	ctx, cancel := context.WithTimeout(ctx, exampleTime)
+	defer cancel()
+	topics, err := RecordTopics(ctx, p.Kafka, p.Config)
+	if err == nil {
+		topics = SearchTopics(ctx, p.Kafka, topics, example.ID, SearchLimit{Records: exampleRecords, Since: example.CreatedAt, Letters: p.Letters})
+		o.explain(NewHistory(example.ID, o.At, nil, topics, nil, false))
 	}
 	return o, nil
 }
 
-// explain sets Where.
-func (o *OverdueOrders) explain(m compensator.Miss) {
-	switch text := exampleTexts[m.Cause]; {
-	case text != "":
-		o.Where = fmt.Sprintf(text, m.Where)
-	case m.Cause == compensator.Absent:
-		o.Where = "no record was found"
+// explain sets Where, by a search for the records of Example. Nothing is said if the search found none and did not see all.
+func (o *OverdueOrders) explain(s History) {
+	if where, _ := s.record(); s.Known() || s.Skipped() == 0 && len(s.NotRead) == 0 {
+		o.Where = where.String()
 	}
 }
 

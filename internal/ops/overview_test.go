@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
@@ -25,10 +24,10 @@ import (
 // knownAs is an answer that was just given.
 func knownAs[T any](v T) Answer[T] { return Answer[T]{Value: v, At: noon} }
 
-// explained returns overdue orders of which one, o, has a record as m says.
-func explained(o OverdueOrders, m compensator.Miss) OverdueOrders {
+// explained returns overdue orders of which one, o, has the records that a search has found.
+func explained(o OverdueOrders, found ...HistoryTopic) OverdueOrders {
 	o.Example = "o"
-	o.explain(m)
+	o.explain(NewHistory("o", noon, nil, found, nil, false))
 	return o
 }
 
@@ -103,9 +102,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},
 		{Facts{Overdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Acknowledged, Where: "order-close/3@17"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, a member of the closers' group has acknowledged the record order-close/3@17 without closing the order; details: orderclose order o", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 17}}})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 17; details: orderclose order o", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue}, "programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Unknown, Where: "the time limit was reached"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Problem: "timeout"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Pays: true, Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow, []ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},

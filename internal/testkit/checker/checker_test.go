@@ -393,18 +393,14 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 		}, "where no record ever was"},
 		"a close by a sweep that was not reported": {func(_ *tables, _ *logs, e *Expect) { e.Misses = []Miss{} }, "does not say why"},
 		"a reported miss that the pipeline closed": {func(_ *tables, _ *logs, e *Expect) {
-			e.Misses = []Miss{{"swept", "absent"}, {"piped", "absent"}}
+			e.Misses = []Miss{{"swept", "unknown"}, {"piped", "unknown"}}
 		}, "which it did not close"},
 		"a miss with a wrong cause": {func(_ *tables, _ *logs, e *Expect) {
-			e.Misses, e.Causes = []Miss{{"swept", "absent"}}, map[string]string{"swept": "unpublished"}
-		}, `"absent", and it was "unpublished"`},
+			e.Misses, e.Causes = []Miss{{"swept", "unknown"}}, map[string]string{"swept": "unpublished"}
+		}, `"unknown", and it was "unpublished"`},
 		"a cause that the logs contradict": {func(_ *tables, _ *logs, e *Expect) {
-			e.Misses = []Miss{{"swept", "relay_behind"}}
-		}, "it has 0 records in delay topics"},
-		"reported as absent while its record waits": {func(_ *tables, l *logs, e *Expect) {
-			e.Misses = []Miss{{"swept", "absent"}}
-			l.records["delay"] = append(l.records["delay"], record{offset: 2, key: "swept", appended: epoch, due: epoch.Add(48 * time.Hour), hasDue: true})
-		}, "it has 1 records in delay topics"},
+			e.Misses = []Miss{{"swept", "dead_lettered"}}
+		}, "it has no dead letter"},
 	} {
 		db, l, e := observed()
 		c.breakIt(db, l, &e)

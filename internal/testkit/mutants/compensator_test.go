@@ -3,8 +3,8 @@ package mutants
 // compensatorMutants are mistakes in the sweep, in its lock, and in the handling of
 // losses.
 var compensatorMutants = []mutant{
-	{"always-closer-behind", "a sweep reports every missed order as closer_behind", changes{{".Kind != KindBucket", " != nil"}},
-		"internal/ops", "TestDecide", "want relay_behind"},
+	{"always-on-its-way", "a sweep reports every missed order as on its way", changes{{"p.Overdue > behindAfter.Seconds()", "p.Overdue >= 0"}},
+		"internal/ops", "TestExplain_SaysWhatIsCheapToKnow", "unknown"},
 	{"recheck-unrecorded", "a late payment that a question after the close finds is not recorded", changes{{"requests", "requests[:0]"}},
 		"pipeline", "TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing", "late payments of [], want"},
 	{"recheck-gap-skipped", "closed orders are not asked about if no compensator ran at their time",

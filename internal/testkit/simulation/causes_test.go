@@ -71,7 +71,7 @@ func (r *rig) publish(ctx context.Context, topic string, record wire.Record) {
 	must.Do(r.t, r.coal.Append(ctx, topic, m))
 }
 
-// TestSimulation_EachCauseOfAMiss produces each cause, and requires that the sweep names it.
+// TestSimulation_EachCauseOfAMiss produces each cause. The sweep names those that are cheap to know, and the history of the order all.
 func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
@@ -79,15 +79,16 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 		scene      scene
 		want       compensator.Cause
 		where, fix string
+		now        string // what the history of the order says before the sweep
 		noKafka    bool
 	}{
 		"the relay is stopped": {
 			scene: without(pipeline.Relay),
-			want:  compensator.RelayBehind, where: "delay_5m/", fix: "orderclose run relay",
+			want:  compensator.OnItsWay, where: "delay_5m/", fix: "orderclose status",
 		},
 		"the closer is stopped": {
 			scene: without(pipeline.Closer),
-			want:  compensator.CloserBehind, where: "order-close/", fix: "orderclose run closer",
+			want:  compensator.OnItsWay, where: "order-close/", fix: "orderclose status",
 		},
 		"it waits in a bucket that is not listed any more": {
 			scene: func(ctx context.Context, r *rig) {
@@ -97,7 +98,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.publish(ctx, "delay_7m", wire.Record{Order: o, Release: o.Due})
 				untilMissed(o)
 			},
-			want: compensator.RelayBehind, where: "delay_7m/", fix: "orderclose run relay",
+			want: compensator.OnItsWay, where: "delay_7m/", fix: "orderclose status",
 		},
 		"its replay waits for a closer": {
 			scene: func(ctx context.Context, r *rig) {
@@ -105,7 +106,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				untilMissed(o)
 				r.publish(ctx, r.cfg.Topics.Replay, wire.Record{Order: o, Release: o.Due, Lane: wire.LaneReplay})
 			},
-			want: compensator.CloserBehind, where: "order-close-replay/", fix: "orderclose run closer",
+			want: compensator.Unknown, fix: "orderclose order o", now: "its record is in order-close-replay/",
 		},
 		"its due time was moved earlier": {
 			scene: func(_ context.Context, r *rig) {
@@ -115,15 +116,15 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.exec("UPDATE orders SET expire_at = ?", o.Due.UnixMilli())
 				untilMissed(o)
 			},
-			want: compensator.LaterRelease, where: "delay_5m/", fix: "orderclose send --id o --due ",
+			want: compensator.Unknown, fix: "orderclose order o", now: "its record waits in delay_5m/",
 		},
 		"it is retried": {
 			scene: failing(80 * time.Second), // between the second attempt and the third
-			want:  compensator.Retrying, where: "delay_1m/", fix: "orderclose order o",
+			want:  compensator.Unknown, fix: "orderclose order o", now: "its record waits in delay_1m/",
 		},
 		"it was given up": {
 			scene: failing(givenUp),
-			want:  compensator.DeadLettered, where: "order-close-dead-letter/0@0", fix: "orderclose dlq redrive --order o",
+			want:  compensator.DeadLettered, where: "dead letter 0/0", fix: "orderclose dlq redrive --order o",
 		},
 		"it was given up and discarded": {
 			scene: func(ctx context.Context, r *rig) {
@@ -131,14 +132,14 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				mark := wire.Resolution{How: wire.Discarded}.Encode([]byte("o"))
 				must.Get(r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []wire.Message{mark}))(r.t)
 			},
-			want: compensator.Acknowledged, where: "order-close/",
+			want: compensator.Unknown, fix: "orderclose order o", now: "has acknowledged the one in order-close/",
 		},
 		"it was never published": {
 			scene: func(_ context.Context, r *rig) {
 				r.startPipeline()
 				untilMissed(r.order("o", "virtual", false))
 			},
-			want: compensator.Absent, fix: "orderclose order o",
+			want: compensator.Unknown, fix: "orderclose order o", now: "no record of it waits",
 		},
 		"the checkout's clock is an hour ahead": {
 			scene: func(ctx context.Context, r *rig) {
@@ -150,7 +151,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.stop(pipeline.Relay)
 				untilMissed(o)
 			},
-			want: compensator.RelayBehind, where: "delay_", fix: "orderclose run relay",
+			want: compensator.OnItsWay, where: "delay_", fix: "orderclose status",
 		},
 		"its row is in the schedule outbox": {
 			scene: func(_ context.Context, r *rig) {
@@ -163,20 +164,6 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 			},
 			want: compensator.Unpublished, where: "outbox_schedules row ", fix: "orderclose run outbox",
 		},
-		"there is no budget": {
-			scene: func(_ context.Context, r *rig) {
-				r.cfg.Compensator.Causes.Records = 0
-				untilMissed(r.order("o", "virtual", true))
-			},
-			want: compensator.Unknown, where: "the budget was spent", fix: "orderclose order o",
-		},
-		"there is no time": {
-			scene: func(_ context.Context, r *rig) {
-				r.cfg.Compensator.Causes.Time = 0
-				untilMissed(r.order("o", "virtual", true))
-			},
-			want: compensator.Unknown, where: "the time limit was reached",
-		},
 		"there is no Kafka": {
 			scene: func(_ context.Context, r *rig) { untilMissed(r.order("o", "virtual", true)) },
 			want:  compensator.Unknown, where: "no Kafka is configured", noKafka: true,
@@ -188,6 +175,12 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.disturbed = true
 				c.scene(ctx, r)
+				if c.now != "" {
+					k := r.connect("history")
+					defer k.Close()
+					now := ops.Pipeline{Config: r.cfg, Kafka: k.Kafka}.History(ctx, "o", 1000).Now.String()
+					expect.That(t, strings.Contains(now, c.now), "the history says %q, want %q", now, c.now)
+				}
 				report := r.sweep(!c.noKafka)
 				must.That(t, report.Closed == 1 && report.Causes[string(c.want)] == 1 && len(report.Misses) == 1,
 					"%+v; want the one order closed, and %s", report, c.want)
@@ -217,10 +210,13 @@ func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
 		created := r.cfg
 		listed := *created
 		listed.Buckets = append(append(orderclose.Buckets{}, created.Buckets...), orderclose.Bucket{Topic: "delay_4h", Length: 4 * time.Hour})
-		untilMissed(r.order("o", "virtual", false))
+		o := r.order("o", "virtual", true)
+		time.Sleep(time.Minute)
+		r.stop(pipeline.Closer)
+		untilMissed(o)
 		r.cfg = &listed
 		report := r.sweep(true)
-		expect.That(t, report.Causes[string(compensator.Absent)] == 1, "%+v; want one that is absent", report)
+		expect.That(t, report.Causes[string(compensator.OnItsWay)] == 1, "%+v; want one that is on its way", report)
 		r.cfg = created
 		r.check(time.Now())
 	})
