@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,47 +106,42 @@ func SearchTopics(ctx context.Context, log Log, topics []HistoryTopic, id string
 // search sets the result of the search in one topic.
 func (topic *HistoryTopic) search(ctx context.Context, log Log, id string, limit SearchLimit) {
 	topic.Records = []Record{}
-	x := newRecordSearch(log, []HistoryTopic{*topic}, limit.Records)
-	x.acked = true
-	x.keep = func(p *searchedPartition, r wire.RawRecord) {
+	x := &recordSearch{log: log, topic: topic}
+	x.keep = func(r wire.RawRecord) {
 		if string(r.Key()) == id {
-			topic.Records = append(topic.Records, p.record(r))
+			topic.Records = append(topic.Records, x.record(r))
 		}
 	}
 	if topic.Kind == KindDeadLetters && limit.Letters != nil {
-		x.prepare = func(ctx context.Context, p *searchedPartition) error { return x.readIndexed(ctx, p, limit.Letters, id) }
+		x.prepare = func(ctx context.Context) error { return x.readIndexed(ctx, limit.Letters, id) }
 	}
-	x.find(ctx, []orderclose.Order{{ID: id, CreatedAt: limit.Since}})
-	problem := x.problems[0]
-	for _, p := range x.partitions {
-		topic.Partition, topic.Looked = p.number, p.read
-		for _, s := range p.todo {
-			if s.First >= p.likely || len(topic.Records) == 0 {
-				topic.Skipped += s.Len()
-			}
+	err := x.find(ctx, orderclose.Order{ID: id, CreatedAt: limit.Since}, limit.Records)
+	topic.Partition, topic.Looked = x.number, x.looked
+	for _, s := range x.todo {
+		if s.First >= x.likely || len(topic.Records) == 0 {
+			topic.Skipped += s.Len()
 		}
-		problem = cmp.Or(problem, p.problem)
 	}
-	if problem != nil {
-		topic.Problem = problem.Error()
+	if err != nil {
+		topic.Problem = err.Error()
 	}
 }
 
 // readIndexed reads the records of the order that the index knows, and sets the offset from which on
 // the log is still to be searched.
-func (x *recordSearch) readIndexed(ctx context.Context, p *searchedPartition, index LetterIndex, id string) error {
-	offsets, next, ok := index(p.number, id)
-	if !ok || next > p.end { // the topic may have been recreated since
+func (x *recordSearch) readIndexed(ctx context.Context, index LetterIndex, id string) error {
+	offsets, next, ok := index(x.number, id)
+	if !ok || next > x.end { // the topic may have been recreated since
 		return nil
 	}
 	for _, offset := range offsets {
-		if offset >= p.floor {
-			if _, err := x.read(ctx, p, kafka.Span{Partition: p.number, First: offset, End: offset + 1, MaxBytes: kafka.LittleBytes}); err != nil {
+		if offset >= x.floor {
+			if _, err := x.read(ctx, kafka.Span{Partition: x.number, First: offset, End: offset + 1, MaxBytes: kafka.LittleBytes}); err != nil {
 				return err
 			}
 		}
 	}
-	p.floor = max(p.floor, next)
+	x.floor = max(x.floor, next)
 	return nil
 }
 
@@ -168,22 +162,22 @@ func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka
 }
 
 // record describes a record of the order.
-func (p *searchedPartition) record(raw wire.RawRecord) Record {
-	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: p.topic.hasGroup() && p.waits(raw.Offset)}
+func (x *recordSearch) record(raw wire.RawRecord) Record {
+	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: x.topic.hasGroup() && x.waits(raw.Offset)}
 	m, err := raw.Message()
 	if err != nil {
 		r.Problem = err.Error()
 		return r
 	}
 	switch resolution, isResolution := wire.DecodeResolution(&m); {
-	case p.topic.Kind == KindDeadLetters && isResolution:
+	case x.topic.Kind == KindDeadLetters && isResolution:
 		r.Settles = &resolution
-	case p.topic.Kind == KindDeadLetters:
-		r.Dead = new(deadletters.Read(p.number, m))
-	case p.topic.Kind == KindEvents:
+	case x.topic.Kind == KindDeadLetters:
+		r.Dead = new(deadletters.Read(x.number, m))
+	case x.topic.Kind == KindEvents:
 		r.Event = eventID(m.Value)
 	default:
-		r.travels(p.topic, m)
+		r.travels(x.topic, m)
 	}
 	return r
 }

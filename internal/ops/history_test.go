@@ -176,17 +176,16 @@ func TestRecordSearch_ReadsWhatItsCommentSays(t *testing.T) {
 		log.records = append(log.records, m.Raw())
 	}
 	for limit, want := range map[int64]string{10_000: "0-9999", 5000: "6000-9999", 2000: "8940-9999 6000-6939"} {
-		x := newRecordSearch(log, []HistoryTopic{{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}, limit)
-		x.acked = true
+		x := recordSearch{log: log, topic: &HistoryTopic{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}
 		var spans []kafka.Span
-		x.keep = func(_ *searchedPartition, r wire.RawRecord) {
+		x.keep = func(r wire.RawRecord) {
 			if n := len(spans); n > 0 && spans[n-1].End == r.Offset {
 				spans[n-1].End++
 			} else {
 				spans = append(spans, kafka.Span{First: r.Offset, End: r.Offset + 1})
 			}
 		}
-		x.find(t.Context(), []orderclose.Order{{ID: "o", CreatedAt: after(9000 * time.Second)}})
+		must.Do(t, x.find(t.Context(), orderclose.Order{ID: "o", CreatedAt: after(9000 * time.Second)}, limit))
 		var got []string
 		for _, s := range spans {
 			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End-1))
@@ -197,12 +196,12 @@ func TestRecordSearch_ReadsWhatItsCommentSays(t *testing.T) {
 
 func TestWaits_DecodesTheCommit(t *testing.T) {
 	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 12, End: 14}})
-	p := searchedPartition{commit: kafka.Commit{Offset: 10, Metadata: acked}, end: 20}
+	p := recordSearch{commit: kafka.Commit{Offset: 10, Metadata: acked}, end: 20}
 	for offset, want := range map[int64]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false} {
 		expect.That(t, p.waits(offset) != want, "%d: want %v", offset, want)
 	}
 	for commit, offset := range map[int64]int64{30: 5, -1: 0} {
-		if p := (searchedPartition{commit: kafka.Commit{Offset: commit}, end: 20}); !p.waits(offset) {
+		if p := (recordSearch{commit: kafka.Commit{Offset: commit}, end: 20}); !p.waits(offset) {
 			t.Error("a commit past the end, or a missing commit, counts as done")
 		}
 	}
