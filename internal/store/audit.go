@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -337,9 +336,6 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 				of(l.order).LineQuantities[l.sku] = l.quantity
 			}
 		}
-		if err := s.auditSpelling(tx, ids, of); err != nil {
-			return fmt.Errorf("stock: %w", err)
-		}
 	}
 	if s.q.m.PaidAt == nil || part.State != AuditClosed {
 		return nil
@@ -350,48 +346,6 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		of(id).PaidAt = true
 	}
 	return err
-}
-
-// auditSpelling spells the SKUs of lines and ledger as the stock does, where the two differ: a
-// close may have written either spelling.
-func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *AuditRow) error {
-	if len(s.q.m.Stock) == 0 || s.q.m.Items.Location != "" && s.q.m.Stock[0].Location.Column == "" {
-		return nil
-	}
-	var unlike []*AuditRow
-	skus := map[string]bool{}
-	for _, id := range ids {
-		r, of := of(id), map[string]bool{}
-		for _, l := range r.Ledger {
-			of[l.SKU] = true
-		}
-		written := len(of)
-		for sku := range r.LineQuantities {
-			of[sku] = true
-		}
-		if written > 0 && len(of) != written {
-			unlike = append(unlike, r)
-			maps.Copy(skus, of)
-		}
-	}
-	if len(unlike) == 0 {
-		return nil
-	}
-	spelt, err := s.spellings(tx, s.q.m.Stock[0], slices.Sorted(maps.Keys(skus)))
-	if err != nil {
-		return err
-	}
-	for _, r := range unlike {
-		for i, l := range r.Ledger {
-			r.Ledger[i].SKU = cmp.Or(spelt[l.SKU], l.SKU)
-		}
-		held := make(map[string]int64, len(r.LineQuantities))
-		for sku, quantity := range r.LineQuantities {
-			held[cmp.Or(spelt[sku], sku)] += quantity
-		}
-		r.LineQuantities = held
-	}
-	return nil
 }
 
 // pendingPage is how many rows of the outbox one query of PendingEvents reads.
