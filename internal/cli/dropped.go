@@ -12,6 +12,7 @@ import (
 var dropped = map[string]string{
 	"lateness": "the metrics orderclose_relay_lateness_seconds and orderclose_close_end_to_end_lateness_seconds say how late each stage is, " +
 		"and the dashboards in deploy/grafana draw them; orderclose audit finds orders that were closed early",
+	"notify": "run orderclose-notify with the flag --notify-config, a program of its own that archives and images of a release have",
 }
 
 // droppedCommands returns a hidden command for each of dropped, which says what to use instead.

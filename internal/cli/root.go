@@ -137,19 +137,11 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
 		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newHealthcheck(c), newVersion(c),
-		moved("notify", "alerts are sent by a program of its own: run orderclose-notify with the flag --notify-config; archives and images of a release have it"),
 	)
 	root.AddCommand(droppedCommands()...)
 	complete(root)
 	c.keepActions(root)
 	return root
-}
-
-// moved is a command that exists no more. It says what to use instead.
-func moved(name, says string) *cobra.Command {
-	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, Args: cobra.ArbitraryArgs, RunE: func(*cobra.Command, []string) error {
-		return Exit(Usage, errors.New(says))
-	}}
 }
 
 func (c *common) flags(root *cobra.Command) {

@@ -68,7 +68,7 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 
 // Each command that is not listed here gets the flag --config where it is printed.
 func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
-	without := slices.Concat([]string{"runbook", "notify", "healthcheck", "version", "completion", "help"}, slices.Collect(maps.Keys(dropped)))
+	without := slices.Concat([]string{"runbook", "healthcheck", "version", "completion", "help"}, slices.Collect(maps.Keys(dropped)))
 	for _, cmd := range newRoot(Env{Rooms: rooms.All()}).Commands() {
 		plain := "orderclose " + cmd.Name()
 		printed := ops.WithConfig(plain, "x")
