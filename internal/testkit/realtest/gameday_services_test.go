@@ -106,7 +106,7 @@ var serviceIncidents = []incident{
 			g.told(ops.OrdersOverdue)
 			g.named(ops.OrdersOverdue, func(all []ops.Problem) bool {
 				return slices.ContainsFunc(all, func(p ops.Problem) bool {
-					return strings.Contains(p.Detail, "a member of the closers' group has acknowledged the one in order-close/")
+					return strings.Contains(p.Detail, "a member of the closers' group has acknowledged the one in ")
 				})
 			})
 			g.fires(g.alerts...)
