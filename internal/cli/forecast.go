@@ -41,7 +41,8 @@ also if they are done already.`,
 					ahead = ops.ForecastWithin(s.cfg.Buckets)
 				}
 				f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(ahead))
-				return c.answer(f, err, func(w io.Writer) { printForecast(w, f) }, exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
+				return c.answer(f, err, func(w io.Writer) { printForecast(w, f) },
+					exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
 			})
 		},
 	}

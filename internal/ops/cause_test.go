@@ -95,6 +95,7 @@ func TestExplain_SaysWhatIsCheapToKnow(t *testing.T) {
 	bucket := func(p []PartitionStatus) TopicStatus { return TopicStatus{Topic: "delay_5m", Partitions: p} }
 	closes := func(p []PartitionStatus) TopicStatus { return TopicStatus{Topic: "close", Partitions: p, close: true} }
 	idle := at(0, 0, 0)
+	onItsWay := func(topic string) string { return fmt.Sprintf("a on_its_way %s/%d: orderclose status", topic, of("a")) }
 	for name, c := range map[string]struct {
 		topics []TopicStatus
 		pages  [][]string
@@ -106,12 +107,13 @@ func TestExplain_SaysWhatIsCheapToKnow(t *testing.T) {
 		"a dead letter, pending and not": {[]TopicStatus{bucket(idle), closes(at(of("dead"), 1, 0))}, [][]string{{"dead"}, {"discarded"}}, []string{
 			"dead dead_lettered dead letter 0/0: orderclose dlq redrive --order dead", "discarded unknown : orderclose order discarded"}},
 		"the relay is behind in one partition": {[]TopicStatus{bucket(at(of("a"), 9, 3)), closes(idle)}, [][]string{{"a", "f"}}, []string{
-			fmt.Sprintf("a on_its_way delay_5m/%d: orderclose status", of("a")), "f unknown : orderclose order f"}},
-		"records wait in a delay topic, and leave in time": {[]TopicStatus{bucket(at(of("a"), 9, 1)), closes(idle)}, [][]string{{"a"}}, []string{"a unknown : orderclose order a"}},
+			onItsWay("delay_5m"), "f unknown : orderclose order f"}},
+		"records wait in a delay topic, and leave in time": {[]TopicStatus{bucket(at(of("a"), 9, 1)), closes(idle)}, [][]string{{"a"}}, []string{
+			"a unknown : orderclose order a"}},
 		"the closer is behind": {[]TopicStatus{bucket(idle), closes(at(of("a"), 1, 0))}, [][]string{{"a"}, {"f"}, {"a"}}, []string{
-			fmt.Sprintf("a on_its_way close/%d: orderclose status", of("a")), "f unknown : orderclose order f", fmt.Sprintf("a on_its_way close/%d: orderclose status", of("a"))}},
+			onItsWay("close"), "f unknown : orderclose order f", onItsWay("close")}},
 		"a topic is not known, and another is": {[]TopicStatus{{Topic: "delay_5m", Problem: "no such topic"}, closes(at(of("a"), 1, 0))}, [][]string{{"a", "f"}}, []string{
-			fmt.Sprintf("a on_its_way close/%d: orderclose status", of("a")), "f unknown delay_5m: no such topic: orderclose order f"}},
+			onItsWay("close"), "f unknown delay_5m: no such topic: orderclose order f"}},
 		"a partition is not known": {[]TopicStatus{bucket([]PartitionStatus{{Partition: 0, Problem: "away"}, {Partition: 1, Problem: "away"}})}, [][]string{{"a"}}, []string{
 			fmt.Sprintf("a unknown delay_5m/%d: away: orderclose order a", of("a"))}},
 	} {
