@@ -51,7 +51,7 @@ func TestRun_ACallWithoutAnswerLeavesTheSweepToAnotherProcess(t *testing.T) {
 				time.Sleep(time.Second)
 				f.start(Options{PageSize: 50, Grace: -1})
 				time.Sleep(10 * time.Minute)
-				if open := f.store.open(); open != 0 || f.counts[1].swept() == 0 || f.counts[0].failed() == 0 {
+				if open := f.store.open(); open != 0 || f.counts[1].swept() == 0 || method == "CloseOrders" && f.counts[0].failed() == 0 {
 					t.Errorf("%d orders are open; the healthy process swept %d times and was held %d times; the other failed %d times",
 						open, f.counts[1].swept(), f.counts[1].skipped("held"), f.counts[0].failed())
 				}

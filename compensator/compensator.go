@@ -14,6 +14,9 @@
 // at a limited rate. Closed orders are not found again, so a sweep that is
 // restarted continues where it stopped.
 //
+// One of all Compensators is the keeper. It also looks for orders that are overdue by more than 5 s, each 15 s, and sweeps at once
+// if nothing explains such an order: whatever lost its record, the order is closed within half a minute.
+//
 // With a Control, a Compensator also reads the control topic. When a relay or closer
 // reports lost records, it sweeps at once and schedules again all orders whose records
 // may have been lost.
@@ -24,7 +27,9 @@
 //	compensator.go    options, start and stop, and one sweep under the lock
 //	period.go         when a sweep is due; ownLog
 //	sweep.go          a sweep: its pages, and what is tried again
-//	resting.go        orders that sweeps alone leave out for a while
+//	keeper.go         the works that one of all Compensators does
+//	overdue.go        looks for overdue orders, and the series of sweeps that they start
+//	resting.go        orders that such sweeps leave out for a while
 //	paused.go         categories that are paused: a sweep asks about few of their orders
 //	lock.go           work under the lock, and without it
 //	locks.go          the lock in Redis, and the lock in the database
@@ -53,7 +58,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -101,8 +108,7 @@ type SweepLog interface {
 	// LastSweep returns when the last sweep of that name finished, zero if never, and
 	// the current time, both by the same clock.
 	LastSweep(ctx context.Context, name string) (finished, now time.Time, err error)
-	// SweepFinished stores that a sweep of that name finished now. A Compensator also stores its
-	// name with the suffix /again.
+	// SweepFinished stores that a sweep of that name finished now.
 	SweepFinished(ctx context.Context, name string) error
 }
 
@@ -139,7 +145,18 @@ type Options struct {
 	SweepLog SweepLog
 	// Lock keeps other processes from sweeping at the same time. Without one every
 	// process sweeps, which is harmless but costs database time.
-	Lock     Lock
+	Lock Lock
+	// KeeperLock keeps other processes from the Works, and from looking for overdue orders. It must not be Lock. A process
+	// keeps it for as long as it lives. Without one every process does them.
+	KeeperLock Lock
+	// Works are what one of all Compensators does beside the sweeps.
+	Works []Work
+	// Pauses returns the pauses that are on, by any path: their orders start no sweep. An error means that they are not
+	// known. Default: there are none.
+	Pauses func(ctx context.Context) ([]Pause, error)
+	// Backlog returns how far the pipeline is, within 5 s: orders of a pipeline that is late start no sweep for two minutes.
+	// Default: the zero value.
+	Backlog  func(ctx context.Context) Backlog
 	Period   time.Duration // time between sweeps; default DefaultPeriod
 	Grace    time.Duration // minimum time that an order is overdue; default DefaultGrace; negative: none
 	PageSize int           // orders per transaction; default DefaultPageSize
@@ -155,7 +172,8 @@ type Options struct {
 	History      *History // where the Compensator records its sweeps; nil: nowhere
 	// Alone says that no pipeline closes orders beside the sweeps, which may follow each other within seconds. So the
 	// orders that a sweep finds were not missed: it counts no causes, and logs only sweeps that closed orders or failed to.
-	// An order that a sweep could not close is left out of the next sweeps, longer each time, up to 5 minutes.
+	// An order that a sweep could not close is left out of the next sweeps, longer each time, up to 5 minutes. Overdue orders start
+	// no other sweeps.
 	Alone bool
 	// PausesCategories says that the Store pauses whole categories: if it answers Paused on an order, it would on every
 	// order of that category. Then a sweep asks about few of them. Otherwise Paused says nothing about other orders.
@@ -190,16 +208,19 @@ type Compensator struct {
 	calls             *calls
 	schedule          schedule
 	limiter           *rate.Limiter // for sweeps
+	slowLimiter       *rate.Limiter // for sweeps of a series beside closers that are behind
 	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
 	culprits          *bisect.Culprits
 	recorder          recorder
 
-	busy       sync.Mutex                          // held while this process sweeps, taken with TryLock only; protects the fields below
+	busy       chan struct{}                       // holds a token while this process sweeps or looks for overdue orders; protects the fields below
+	looking    atomic.Bool                         // the keeper has busy
+	failedAt   time.Time                           // when a sweep of this process last failed. The keeper leaves the lock to others for lookAtRest
 	from       orderclose.Order                    // the next sweep starts after this order; zero: at the beginning
 	lastFailed map[string]failing                  // orders that failed in the last finished sweep, or before and rest since
 	named      map[orderclose.FailureCause]failing // the failure that was logged last
-	resting    resting                             // only if Alone
-	paused     pauses                              // that the last sweep met
+	resting    resting
+	paused     pauses // that the last sweep met
 }
 
 // New returns a Compensator, or an error if the options are invalid.
@@ -237,9 +258,11 @@ func New(o Options) (*Compensator, error) {
 		calls.due = o.Control.Store
 	}
 	o.Store, o.SweepLog = calls, calls
-	var resting resting
-	if o.Alone {
-		resting = map[string]rest{}
+	if o.Pauses == nil {
+		o.Pauses = func(context.Context) ([]Pause, error) { return nil, nil }
+	}
+	if o.Backlog == nil {
+		o.Backlog = func(context.Context) Backlog { return Backlog{} }
 	}
 	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
@@ -247,15 +270,14 @@ func New(o Options) (*Compensator, error) {
 	}
 	return &Compensator{
 		o: o, metrics: m, calls: calls, schedule: newSchedule(o.Period, o.Name),
-		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
+		limiter: rate.NewLimiter(limit, o.PageSize), slowLimiter: rate.NewLimiter(limit/shareBesideClosers, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
 		culprits: &bisect.Culprits{Limited: true, Logger: o.Logger},
-		recorder: recorder{history: o.History, logger: o.Logger}, resting: resting, named: map[orderclose.FailureCause]failing{},
+		recorder: recorder{history: o.History, logger: o.Logger}, busy: make(chan struct{}, 1), resting: resting{}, named: map[orderclose.FailureCause]failing{},
 	}, nil
 }
 
 // Run sweeps whenever a sweep is due, until ctx ends. A sweep that failed, or that
-// found the lock held, is tried again within a minute if it is still due then. One that left
-// orders of a paused category is tried again until it finds no pause. Run returns nil when all
+// found the lock held, is tried again within a minute if it is still due then. Run returns nil when all
 // its goroutines have stopped.
 func (c *Compensator) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
@@ -266,6 +288,7 @@ func (c *Compensator) Run(ctx context.Context) error {
 	if c.o.Recheck != nil {
 		beside.Go(func() { c.recheck(ctx) })
 	}
+	beside.Go(func() { c.keep(ctx) })
 	for ctx.Err() == nil {
 		wait := c.tick(ctx)
 		_ = c.recorder.flush(ctx) // the failure is logged already
@@ -273,6 +296,18 @@ func (c *Compensator) Run(ctx context.Context) error {
 	}
 	beside.Wait()
 	return nil
+}
+
+// keep does the works of the keeper until ctx ends.
+func (c *Compensator) keep(ctx context.Context) {
+	k, works := &keeper{c: c, resign: make(chan struct{})}, c.o.Works
+	if !c.o.Alone {
+		l := &lookout{Compensator: c, keeper: k}
+		works = append(slices.Clone(works), Work{Do: l.do, Idle: l.end})
+	}
+	if len(works) > 0 {
+		k.run(ctx, works)
+	}
 }
 
 // tick sweeps if a sweep is due, and returns the time until the next call.
@@ -286,12 +321,11 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 		return c.schedule.pollInterval()
 	}
 	c.metrics.lastSweep.Set(metrics.Timestamp(finished))
-	due := c.schedule.due(finished, now)
-	if !due && !c.leftPaused(ctx, finished, now) {
+	if !c.schedule.due(finished, now) {
 		return c.schedule.wait(now)
 	}
 	began := time.Now()
-	r, err := c.workOnce(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r, !due) })
+	r, err := c.workOnce(ctx, false, c.stillDue, c.sweep)
 	if err == nil {
 		c.metrics.lastSweep.Set(metrics.Timestamp(r.StartedAt.Add(r.Took())))
 	}
@@ -305,14 +339,14 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 // meanwhile.
 func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 	finished, now, err := c.o.SweepLog.LastSweep(ctx, c.o.Name)
-	return err == nil && (c.schedule.due(finished, now) || c.leftPaused(ctx, finished, now)), err
+	return err == nil && c.schedule.due(finished, now), err
 }
 
 // Sweep sweeps once, now. With dryRun it only looks for orders and changes nothing.
 // The report is valid also if an error ended the sweep early. The error wraps ErrHeld
 // if another process is sweeping.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	r, err := c.workOnce(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r, false) })
+	r, err := c.workOnce(ctx, dryRun, nil, c.sweep)
 	c.record(ctx, wire.SweepOnce, r, err)
 	return r, err
 }
@@ -321,11 +355,45 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 // reports the result. If wanted is set, workOnce calls it under the lock and does nothing
 // if it returns false.
 func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
-	if !c.busy.TryLock() {
+	if !c.begin(ctx) {
 		c.metrics.skipped.WithLabelValues(skippedRunning).Inc()
 		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)
 	}
-	defer c.busy.Unlock()
+	defer func() { <-c.busy }()
+	r, err := c.underLock(ctx, dryRun, wanted, work)
+	c.report(r, err)
+	return r, err
+}
+
+// begin takes busy, and reports whether it could. It waits while the keeper has it, which is short. After a failed sweep of the keeper it is
+// the turn of another process.
+func (c *Compensator) begin(ctx context.Context) bool {
+	select {
+	case c.busy <- struct{}{}:
+		return true
+	default:
+	}
+	if c.looking.Load() {
+		select {
+		case c.busy <- struct{}{}:
+			if time.Since(c.failedAt) >= lookAtRest {
+				return true
+			}
+			<-c.busy
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// fail notes that a sweep has failed. The caller has busy.
+func (c *Compensator) fail() {
+	c.failedAt = time.Now()
+	c.metrics.failed.Inc()
+}
+
+// underLock is workOnce for a caller that has busy. It does not report the result.
+func (c *Compensator) underLock(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
 	r := Report{DryRun: dryRun}
 	do := func(ctx context.Context, lockState string) error {
 		if wanted != nil {
@@ -348,7 +416,6 @@ func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(con
 		lock = nil
 	}
 	err := c.withLock(ctx, lock, wanted != nil, do)
-	c.report(r, err)
 	return r, err
 }
 
@@ -376,7 +443,7 @@ func (c *Compensator) report(r Report, err error) {
 		c.o.Logger.Debug("not sweeping", "reason", err)
 	case err != nil:
 		c.o.Logger.Error("sweep failed", "err", err, "report", r)
-		c.metrics.failed.Inc()
+		c.fail()
 	default:
 		if r.Closed+r.Failed == 0 {
 			c.logRoutine("swept", "report", r)

@@ -191,7 +191,7 @@ func (l *listener) sweepForLosses(ctx context.Context) sweepResult {
 		count := int(l.lossCount.Load())
 		r, err := l.c.workOnce(ctx, false, nil, func(ctx context.Context, r *Report) error {
 			r.Lost = count
-			return l.c.sweep(ctx, r, false)
+			return l.c.sweep(ctx, r)
 		})
 		l.c.record(ctx, wire.SweepLosses, r, err)
 		if !errors.Is(err, ErrHeld) || !retry.Sleep(ctx, l.c.schedule.pollInterval()) {

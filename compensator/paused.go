@@ -1,24 +1,12 @@
 package compensator
 
 import (
-	"context"
 	"fmt"
 	"time"
-
-	"github.com/orderclose/orderclose"
 )
 
-const (
-	// pausedAgain is how long a sweep takes the orders of a category for paused before it asks about some of them again.
-	pausedAgain = 5 * time.Second
-	// pausedRetry is after how long a sweep that left orders of paused categories is tried again. Then it is each minute.
-	pausedRetry = 2 * time.Minute
-	// leftPausedName follows the name of a sweep in the SweepLog: when the last sweep left orders of paused categories.
-	leftPausedName = "/again"
-)
-
-// errStillPaused says that all categories which the last sweep found paused are paused still.
-var errStillPaused = fmt.Errorf("%w for the same categories as before", orderclose.ErrPaused)
+// pausedAgain is how long a sweep takes the orders of a category for paused before it asks about some of them again.
+const pausedAgain = 5 * time.Second
 
 // pauses are the pauses that a sweep has met, by category. The value is the time until which the sweep takes the
 // category for paused. The empty category stands for all orders. The store alone knows which orders are paused. But a
@@ -33,26 +21,6 @@ func (p pauses) met(category string, now time.Time) {
 	if category != "" && !p.has(category, now) {
 		p[category] = now.Add(pausedAgain) //mutant:paused-until-end
 	}
-}
-
-// hasAll reports whether all of some pauses, at least one, were met.
-func (p pauses) hasAll(those pauses) bool {
-	for category := range those {
-		if _, met := p[category]; !met {
-			return false
-		}
-	}
-	return len(those) > 0
-}
-
-// leftPaused reports whether the last sweep, which finished at that time, left orders of paused categories and is to be
-// tried again.
-func (c *Compensator) leftPaused(ctx context.Context, finished, now time.Time) bool {
-	if c.o.Period <= pausedRetry {
-		return false
-	}
-	left, _, err := c.o.SweepLog.LastSweep(ctx, c.o.Name+leftPausedName)
-	return err == nil && !left.Before(finished) && now.Sub(left) >= pausedRetry
 }
 
 // notePauses logs two kinds of pauses after a sweep: those that the sweep before did not meet, and those that only the

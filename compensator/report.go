@@ -109,6 +109,22 @@ func (r *Report) count(o orderclose.Outcome, f Failure) {
 	}
 }
 
+// add adds the report of the next sweep of a series.
+func (r *Report) add(next Report) {
+	r.Cutoff = next.Cutoff
+	r.TookMillis += next.TookMillis
+	r.Found, r.Pages, r.Closed, r.AlreadyPaid = r.Found+next.Found, r.Pages+next.Pages, r.Closed+next.Closed, r.AlreadyPaid+next.AlreadyPaid
+	r.AlreadyClosed, r.NotDue, r.Excluded = r.AlreadyClosed+next.AlreadyClosed, r.NotDue+next.NotDue, r.Excluded+next.Excluded
+	r.Paused, r.PaymentPending, r.Failed = r.Paused+next.Paused, r.PaymentPending+next.PaymentPending, r.Failed+next.Failed
+	r.Failures = append(r.Failures, next.Failures[:min(len(next.Failures), maxFailures-len(r.Failures))]...)
+	for cause, n := range next.Causes {
+		if r.Causes == nil {
+			r.Causes = map[string]int{}
+		}
+		r.Causes[cause] += n
+	}
+}
+
 // Cause is why the pipeline missed an order that a sweep found.
 type Cause string
 
@@ -137,7 +153,7 @@ type Miss struct {
 
 // Investigator finds out why the pipeline missed orders.
 type Investigator interface {
-	// Begin is called when a sweep begins, before the first page is closed.
+	// Begin is called after a sweep has closed its first orders. A sweep that closes none does not call it.
 	Begin(ctx context.Context) (Investigation, error)
 }
 

@@ -1,7 +1,6 @@
 package compensator
 
 import (
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -16,41 +15,31 @@ const (
 	maxResting = 100_000
 )
 
-// resting holds the orders that sweeps leave out for a while, because a sweep could not close them: such as those whose
-// payment is pending. Otherwise sweeps that follow each other within seconds would ask the payment provider each
-// time. A process that takes over tries all again. A nil resting leaves out nothing.
+// resting holds the orders that a series of sweeps, and sweeps alone, leave out for a while, because a sweep could not close them: such as
+// those whose payment is pending. Otherwise sweeps that follow each other within seconds would ask the payment provider each
+// time. A process that takes over tries all again.
 type resting map[string]rest
 
 // rest is the rest of one order.
 type rest struct {
 	until time.Time // by the database's clock
+	due   time.Time // zero: unknown
 	last  time.Duration
 }
 
-// without returns the pages without the orders that rest now, and without empty pages.
-func (r resting) without(pages [][]orderclose.Order, now time.Time) (left [][]orderclose.Order) {
-	if len(r) == 0 {
-		return pages
-	}
-	for _, page := range pages {
-		page = slices.DeleteFunc(slices.Clone(page), func(o orderclose.Order) bool { return now.Before(r[o.ID].until) })
-		if len(page) > 0 {
-			left = append(left, page)
-		}
-	}
-	return left
-}
+// rests reports whether an order rests now.
+func (r resting) rests(o orderclose.Order, now time.Time) bool { return now.Before(r[o.ID].until) }
 
-// tried remembers how a close ended.
-func (r resting) tried(o orderclose.Outcome, now time.Time) {
+// tried remembers how a close ended. With paused, an order that the store alone knows to be paused rests too.
+func (r resting) tried(o orderclose.Outcome, now time.Time, paused bool) {
 	before, known := r[o.OrderID]
-	switch done := o.Verdict != orderclose.Failed && o.Verdict != orderclose.PaymentPending; {
-	case r == nil:
-	case done:
+	rests := o.Verdict == orderclose.Failed || o.Verdict == orderclose.PaymentPending || o.Verdict == orderclose.Paused && paused
+	switch {
+	case !rests:
 		delete(r, o.OrderID)
 	case known || len(r) < maxResting:
 		last := min(max(2*before.last, firstRest), longestRest)
-		r[o.OrderID] = rest{now.Add(last), last}
+		r[o.OrderID] = rest{now.Add(last), o.Due, last}
 	}
 }
 

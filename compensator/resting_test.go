@@ -10,20 +10,15 @@ import (
 
 func TestResting_DoublesUntilAnOrderIsClosed(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	r := resting{}
-	pages := [][]orderclose.Order{{{ID: "a"}, {ID: "b"}}, {{ID: "a"}}}
+	r, a := resting{}, orderclose.Order{ID: "a"}
 	for _, want := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
-		r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.PaymentPending}, now)
-		if left := r.without(pages, now.Add(want-1)); len(left) != 1 || len(left[0]) != 1 || left[0][0].ID != "b" {
-			t.Fatalf("after %v: %v", want, left)
-		}
+		r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.PaymentPending}, now, false)
+		expect.That(t, r.rests(a, now.Add(want-1)) && !r.rests(orderclose.Order{ID: "b"}, now), "after %v the rest has ended, or another order rests", want)
 		now = now.Add(want)
-		if left := r.without(pages, now); len(left) != 2 || len(left[0]) != 2 {
-			t.Fatalf("at the end of %v: %v", want, left)
-		}
+		expect.That(t, !r.rests(a, now), "the order rests after %v", want)
 	}
 	for range 20 {
-		r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Failed}, now)
+		r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Failed}, now, false)
 	}
 	expect.Equal(t, r["a"].last, longestRest, "the longest rest")
 	if r.forget(now.Add(longestRest)); len(r) != 1 {
@@ -32,11 +27,12 @@ func TestResting_DoublesUntilAnOrderIsClosed(t *testing.T) {
 	if r.forget(now.Add(2*longestRest + 1)); len(r) != 0 {
 		t.Error("an order that no sweep finds is remembered")
 	}
-	r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Failed}, now)
-	if r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Closed}, now); len(r) != 0 {
+	r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Failed}, now, false)
+	if r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Closed}, now, false); len(r) != 0 {
 		t.Error("a closed order rests")
 	}
-	var none resting // of a compensator beside a pipeline
-	none.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Failed}, now)
-	expect.That(t, len(none.without(pages, now)) == 2, "a compensator beside a pipeline leaves out orders")
+	r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, now, false)
+	expect.That(t, len(r) == 0, "an order of a paused category rests")
+	r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, now, true)
+	expect.That(t, r.rests(a, now), "an order that the store alone knows to be paused does not rest")
 }

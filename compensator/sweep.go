@@ -9,12 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// notClosed is the cause label of orders that the sweep found but did not close.
+// notClosed is the cause label of orders that a sweep, but not one of a series, found and did not close.
 const notClosed Cause = "not_closed"
 
 // pagesInParallel is how many pages are closed concurrently. Two transactions keep one
@@ -48,8 +50,14 @@ const progressInterval = 10 * time.Second
 // sweepRun is the state of one sweep.
 type sweepRun struct {
 	*Compensator
+	limiter       *rate.Limiter
+	skip          func(orderclose.Order) bool // leaves orders out
+	series        bool                        // a sweep of a series: it ends after lookAtRest, and the next one goes on
+	start         orderclose.Order            // of a series: it begins behind this order
+	cut           bool                        // it has ended before the last page
 	r             *Report
 	investigation Investigation // nil: causes are not looked up
+	begun         bool          // whether investigation is set, if it can be
 	began         time.Time
 	logged        time.Time          // last log line about progress
 	silent        int                // pages in a row without any verdict
@@ -59,60 +67,64 @@ type sweepRun struct {
 	lastErr       error              // why the last order without a verdict has none
 	failed        map[string]failing // orders that failed in this sweep
 	paused        pauses             // that this sweep has met
-	sooner        bool               // it ends when it has met all pauses of the last sweep
 	asked         time.Time          // when the present pages are closed
 	cycle         cycleCheck         // of the current pass
 }
 
-// sweep closes all overdue orders and then stores that the sweep finished. With sooner it ends with errStillPaused when it
-// has met all pauses that the last sweep of this process met.
-func (c *Compensator) sweep(ctx context.Context, r *Report, sooner bool) error {
-	now, err := c.o.Store.Now(ctx)
-	if err != nil {
-		return fmt.Errorf("read the database clock: %w", err)
-	}
-	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace) //mutant:sweep-ignores-grace
-	c.resting.forget(now)
-	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]failing{}, paused: pauses{}, sooner: sooner}
-	if c.o.Investigator != nil && !r.DryRun {
-		s.investigation, err = call(ctx, c.calls, "Investigator.Begin", c.o.Investigator.Begin)
-		if err != nil {
-			s.investigation = nil
-			c.o.Logger.Warn("cause lookup failed, causes of missed orders stay unknown", "err", err)
-		}
-	}
-	err = s.sweepAll(ctx)
-	if !r.DryRun && (err == nil || errors.Is(err, orderclose.ErrPaused) && !errors.Is(err, errStillPaused)) {
+// newSweep returns a sweep that leaves out some orders, for run.
+func (c *Compensator) newSweep(skip func(orderclose.Order) bool) *sweepRun {
+	return &sweepRun{Compensator: c, limiter: c.limiter, skip: skip, began: time.Now(), logged: time.Now(), failed: map[string]failing{}, paused: pauses{}}
+}
+
+// sweep closes all overdue orders and then stores that the sweep finished.
+func (c *Compensator) sweep(ctx context.Context, r *Report) error {
+	s := c.newSweep(func(o orderclose.Order) bool { return c.o.Alone && c.resting.rests(o, r.StartedAt) })
+	err := s.run(ctx, r, c.o.Grace) //mutant:sweep-ignores-grace
+	if !r.DryRun && (err == nil || errors.Is(err, orderclose.ErrPaused)) {
 		c.notePauses(s.paused, err)
 	}
 	if err != nil || r.DryRun {
 		return err
 	}
-	for id, f := range c.lastFailed {
-		if _, tried := s.failed[id]; !tried && now.Before(c.resting[id].until) {
+	return c.o.SweepLog.SweepFinished(ctx, c.o.Name)
+}
+
+// run closes the orders that are overdue by more than the grace, and remembers those that failed.
+func (s *sweepRun) run(ctx context.Context, r *Report, grace time.Duration) error {
+	now, err := s.o.Store.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("read the database clock: %w", err)
+	}
+	s.r, r.StartedAt, r.Cutoff = r, now, now.Add(-grace)
+	s.resting.forget(now)
+	if err := s.sweepAll(ctx); err != nil || r.DryRun {
+		return err
+	}
+	for id, f := range s.lastFailed {
+		if _, tried := s.failed[id]; !tried && now.Before(s.resting[id].until) {
 			s.failed[id] = f
 		}
 	}
-	c.lastFailed = s.failed
-	if err := c.o.SweepLog.SweepFinished(ctx, c.o.Name); err != nil || len(s.paused) == 0 {
-		return err
-	}
-	return c.o.SweepLog.SweepFinished(ctx, c.o.Name+leftPausedName) //mutant:paused-sweep-finished
+	s.lastFailed = s.failed
+	return nil
 }
 
 // sweepAll closes all overdue orders. It starts where the last sweep gave up. So the orders
 // that the last sweep could not close do not keep other orders from being tried.
 func (s *sweepRun) sweepAll(ctx context.Context) error {
 	from := s.from
+	if s.series {
+		from = s.start
+	}
 	if err := s.pass(ctx, from, time.Time{}); err != nil {
 		return err
 	}
-	if !from.Due.IsZero() {
+	if !from.Due.IsZero() && !s.series {
 		if err := s.pass(ctx, orderclose.Order{}, from.Due); err != nil {
 			return err
 		}
 	}
-	if !s.r.DryRun {
+	if !s.r.DryRun && !s.series {
 		s.from = orderclose.Order{}
 	}
 	return s.retryUnresolved(ctx)
@@ -124,15 +136,14 @@ func (s *sweepRun) sweepAll(ctx context.Context) error {
 func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.Time) error {
 	s.cycle = cycleCheck{}
 	for {
-		pages, err := s.read(ctx, last)
+		pages, next, err := s.read(ctx, last)
 		if err != nil {
 			return fmt.Errorf("read the page after order %q: %w", last.ID, err)
 		}
 		if len(pages) == 0 {
 			return nil
 		}
-		page := pages[len(pages)-1]
-		last = page[len(page)-1]
+		last = next
 		if !s.r.DryRun {
 			if err := s.close(ctx, pages); err != nil {
 				return fmt.Errorf("close the pages up to order %q: %w", last.ID, err)
@@ -142,17 +153,16 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 		if errors.Is(s.lastErr, orderclose.ErrPaused) {
 			return s.lastErr
 		}
-		if s.sooner && s.paused.hasAll(s.Compensator.paused) { //mutant:paused-sweep-reads-all
-			return errStillPaused
-		}
 		if s.silent >= maxSilentPages || len(s.unresolved)-s.locked > maxUnresolvedPages*s.o.PageSize { //mutant:hang-ends-sweep
-			s.from = last // the next sweep continues here //mutant:sweep-repeats-pages
+			if !s.series {
+				s.from = last // the next sweep continues here //mutant:sweep-repeats-pages
+			}
 			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.unresolved)-s.locked, last.ID, s.lastErr)
 		}
 		if s.silent > 0 {
 			retry.Sleep(ctx, silentPause)
 		}
-		if !until.IsZero() && last.Due.After(until) {
+		if s.cut = s.series && time.Since(s.began) >= lookAtRest; s.cut || !until.IsZero() && last.Due.After(until) {
 			return nil
 		}
 	}
@@ -205,34 +215,48 @@ func (s *sweepRun) again(ctx context.Context) error {
 	return nil
 }
 
-// read reads the pages that are closed together, and adds them to the report.
-func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]orderclose.Order, err error) {
+// read reads the pages that are closed together, and adds them to the report. A page may be empty, but there is none at the end. next is the last order read.
+func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]orderclose.Order, next orderclose.Order, err error) {
 	for range pagesInParallel {
 		page, err := s.o.Store.Overdue(ctx, s.r.Cutoff, last, s.o.PageSize)
 		if err != nil {
-			return nil, err
+			return nil, last, err
 		}
 		if len(page) == 0 {
 			break
 		}
 		if err := s.cycle.add(page); err != nil {
-			return nil, err
+			return nil, last, err
 		}
-		if s.r.Found == 0 {
+		last = page[len(page)-1]
+		if s.series {
+			page = s.without(page)
+		}
+		if s.r.Found == 0 && len(page) > 0 {
 			s.r.OldestDue = page[0].Due
 		}
 		s.r.Pages++
 		s.r.Found += len(page)
-		last = page[len(page)-1]
 		pages = append(pages, page)
 	}
-	return pages, nil
+	return pages, last, nil
+}
+
+// without returns the page without the orders that the sweep leaves out.
+func (s *sweepRun) without(page []orderclose.Order) []orderclose.Order {
+	return slices.DeleteFunc(slices.Clone(page), s.skip)
 }
 
 // close closes pages concurrently and adds the outcomes to the report, in the order
 // of the pages. Orders without a verdict, and locked ones, are kept for a retry. The error is ctx's.
 func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error {
-	pages = s.resting.without(pages, s.r.StartedAt)
+	left := make([][]orderclose.Order, 0, len(pages))
+	for _, page := range pages {
+		if page = s.without(page); len(page) > 0 {
+			left = append(left, page)
+		}
+	}
+	pages = left
 	s.asked = time.Now()
 	outcomes := make([][]orderclose.Outcome, len(pages))
 	failures := make([]error, len(pages))
@@ -302,17 +326,20 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 			missed = append(missed, page[i])
 		}
 	}
-	if !s.o.Alone {
+	switch {
+	case s.o.Alone:
+		return
+	case !s.series: // sweeps of a series try an order again that another sweep of it could not close
 		s.metrics.Missed(notClosed, decided-len(missed))
-		s.explain(ctx, missed)
 	}
+	s.explain(ctx, missed)
 }
 
 // tally counts one outcome.
 func (s *sweepRun) tally(o orderclose.Outcome) {
 	s.metrics.Verdict(o.Verdict)
 	s.r.count(o, s.note(o))
-	s.resting.tried(o, s.r.StartedAt)
+	s.resting.tried(o, s.r.StartedAt, s.series)
 }
 
 // failing is an order that sweeps could not close.
@@ -352,7 +379,18 @@ func (s *sweepRun) note(o orderclose.Outcome) Failure {
 
 // explain looks up why orders that were just closed had been missed.
 func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
-	if s.investigation == nil || len(missed) == 0 {
+	if len(missed) == 0 {
+		return
+	}
+	if s.o.Investigator != nil && !s.begun {
+		s.begun = true
+		var err error
+		if s.investigation, err = call(ctx, s.calls, "Investigator.Begin", s.o.Investigator.Begin); err != nil {
+			s.investigation = nil
+			s.o.Logger.Warn("cause lookup failed, causes of missed orders stay unknown", "err", err)
+		}
+	}
+	if s.investigation == nil {
 		s.metrics.Missed(Unknown, len(missed))
 		return
 	}

@@ -46,6 +46,10 @@ func (a *App) buildCompensator() (part, error) {
 	if o.Recheck, err = a.recheck(source); err != nil {
 		return part{}, err
 	}
+	if o.KeeperLock, err = a.sweepLock("-keeper", compensator.KeeperLockExpiry); err != nil {
+		return part{}, err
+	}
+	o.Works, o.Pauses, o.Backlog = a.countOrders(), a.knownPauses, a.backlog
 	sweeps, err := compensator.New(o)
 	if err != nil {
 		return part{}, err

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -44,9 +44,9 @@ func (a *App) checkRecords(ctx context.Context) {
 	}
 }
 
-// waitingRecords returns the state of the topics in which records of orders wait. The replay topic is left out: its records are
-// overdue from the start and may wait.
-func (a *App) waitingRecords(ctx context.Context) ops.Status {
+// waitingRecords returns the state of the topics in which records wait, without that of replays: its records are overdue from the start
+// and may wait. more are further topics.
+func (a *App) waitingRecords(ctx context.Context, more ...ops.TopicGroup) ops.Status {
 	now := a.o.Now
 	if now == nil {
 		now = time.Now
@@ -58,7 +58,38 @@ func (a *App) waitingRecords(ctx context.Context) ops.Status {
 		}
 	}
 	targets := slices.DeleteFunc(ops.WaitingTopics(ctx, a.conns.Kafka, a.config()), func(t ops.TopicGroup) bool { return t.Replay })
-	return ops.ReadStatus(ctx, a.conns.Kafka, targets, now)
+	return ops.ReadStatus(ctx, a.conns.Kafka, append(targets, more...), now)
+}
+
+// backlogTimeout bounds one look at the backlog. Kafka that has not answered by then keeps no sweep of overdue orders waiting.
+const backlogTimeout = 5 * time.Second
+
+// backlog says whether relays, closers, dispatchers or the intake are late, for the keeper of a compensator.
+func (a *App) backlog(ctx context.Context) (b compensator.Backlog) {
+	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
+	defer cancel()
+	if a.conns.Store != nil {
+		rows, err := a.conns.Store.Backlog(ctx, wire.ScheduleOutbox)
+		b.Late = err == nil && rows.Oldest > compensator.OverdueGrace
+	}
+	if a.conns.Kafka == nil {
+		return b
+	}
+	c, intake := a.config(), []ops.TopicGroup(nil)
+	if c.Intake.Topic != "" {
+		intake = append(intake, ops.TopicGroup{Topic: c.Intake.Topic, Group: c.IntakeGroup()})
+	}
+	r := a.waitingRecords(ctx, intake...)
+	_, overdue := r.Worst(compensator.OverdueGrace)
+	b.Late = b.Late || overdue
+	for _, t := range r.Topics {
+		if t.Topic == c.Topics.Close {
+			for _, p := range t.Partitions {
+				b.Settled += p.End - p.Waiting
+			}
+		}
+	}
+	return b
 }
 
 const (
@@ -67,17 +98,12 @@ const (
 	lateInterval  = time.Minute      // between two counts of payments that came late
 	countTimeout  = 10 * time.Second // of one count
 	countHolds    = time.Minute      // how long a count stands for those that failed since
-	// countLockExpiry is how long a process that was killed keeps others from counting, and the interval
-	// between two attempts of the others: together a minute.
-	countLockExpiry = 30 * time.Second
 )
 
-// countOrders counts, beside a compensator, the overdue orders and the late payments in the database, until ctx ends. One
-// compensator of all counts; without a lock each does.
-func (a *App) countOrders(ctx context.Context) {
-	lock, err := a.sweepLock("-count-overdue", countLockExpiry)
-	if _, own := a.o.Store.(sweepSource); own || err != nil || a.conns.Store == nil {
-		return // the role reports the error
+// countOrders returns the work that counts the overdue orders and the late payments in the database; nil if there is nothing to count.
+func (a *App) countOrders() []compensator.Work {
+	if _, own := a.o.Store.(sweepSource); own || a.conns.Store == nil {
+		return nil
 	}
 	asked := ops.Pipeline{Store: a.conns.Store}
 	if a.conns.Kafka != nil {
@@ -104,70 +130,40 @@ func (a *App) countOrders(ctx context.Context) {
 		a.metrics.OverdueOrders(o)
 		a.metrics.LatePayments(late)
 	}
-	orderCounter{lock, count, report, a.o.Logger}.run(ctx)
+	c := &orderCounter{count: count, report: report, logger: a.o.Logger}
+	return []compensator.Work{{Do: c.once, Idle: c.idle}}
 }
 
-// orderCounter counts overdue orders while it has the lock.
+// orderCounter counts overdue orders.
 type orderCounter struct {
-	lock   compensator.Lock // nil: there is none
-	count  func(context.Context) (ops.OverdueOrders, error)
-	report func(ops.OverdueOrders) // the zero value: they are not known, or another process counts
-	logger *slog.Logger
+	count   func(context.Context) (ops.OverdueOrders, error)
+	report  func(ops.OverdueOrders) // the zero value: they are not known, or another process counts
+	logger  *slog.Logger
+	counted time.Time // when a count last succeeded
 }
 
-// run counts until ctx ends.
-func (c orderCounter) run(ctx context.Context) {
-	counted, report := time.Now(), c.report
-	c.report = func(o ops.OverdueOrders) {
-		if !o.At.IsZero() {
-			counted = time.Now()
-		}
-		report(o)
-	}
-	defer c.report(ops.OverdueOrders{})
-	for ctx.Err() == nil {
-		next, err := countLockExpiry, compensator.ErrLockUnavailable
-		if c.lock != nil {
-			err = c.lock.Hold(ctx, c.countOn)
-		}
-		if errors.Is(err, compensator.ErrLockUnavailable) || errors.Is(err, compensator.ErrLockStuck) {
-			next, err = c.once(ctx)
-		}
-		// Another process counts, or for a while none could. After a failed count the last one holds for a minute.
-		if errors.Is(err, compensator.ErrHeld) || time.Since(counted) > countHolds {
-			c.report(ops.OverdueOrders{})
-		}
-		retry.Sleep(ctx, next)
-	}
-}
-
-// countOn counts until ctx ends or a count fails: then another process may have the lock.
-func (c orderCounter) countOn(ctx context.Context) error {
-	for {
-		if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) { //mutant:counter-keeps-lock
-			return err
-		}
-	}
-}
-
-// once counts once, and returns the time until the next count.
-func (c orderCounter) once(ctx context.Context) (next time.Duration, err error) {
+// once counts once, and returns the time until the next count. After a failed count the last one holds for a minute.
+func (c *orderCounter) once(ctx context.Context) (next time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	o, err := c.count(limited)
 	switch {
 	case ctx.Err() != nil:
-		return countAtRest, ctx.Err()
-	case err != nil:
+	case err == nil:
+		c.counted = time.Now()
+		if c.report(o); o.Orders+o.Paused > 0 {
+			return countInterval
+		}
+	default:
 		c.logger.Warn("overdue orders in the database cannot be counted, will retry", "err", err)
-		return countAtRest, err
+		if time.Since(c.counted) > countHolds {
+			c.idle()
+		}
 	}
-	c.report(o)
-	if o.Orders+o.Paused > 0 {
-		return countInterval, nil
-	}
-	return countAtRest, nil
+	return countAtRest
 }
+
+func (c *orderCounter) idle() { c.report(ops.OverdueOrders{}) }
 
 // writeProbeInterval is the pause between two questions of a closer or compensator whether the database takes writes.
 const writeProbeInterval = 15 * time.Second

@@ -116,6 +116,26 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	return method
 }
 
+// knownPauses returns the pauses that are on, by any path, for the keeper of a compensator. If they are not known, it returns an error for as
+// long as sweeps wait for them.
+func (a *App) knownPauses(ctx context.Context) ([]wire.Pause, error) {
+	method, err := a.closeMethodOnce()
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := method.store.(*pausedStore); ok {
+		on, err := s.read(ctx, true)
+		if err != nil {
+			err = s.checkSweep(ctx, err)
+		}
+		return on, err
+	}
+	if a.closesInDatabase() {
+		return a.conns.Store.Pauses(ctx)
+	}
+	return nil, nil
+}
+
 // watchPauses updates the metric of the pauses until ctx ends. Beside a compensator, which sweeps, it also keeps
 // the pause of sweeps.
 func (a *App) watchPauses(ctx context.Context, sweeps bool) {

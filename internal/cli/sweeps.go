@@ -24,7 +24,8 @@ the pipeline had missed these orders. Each compensator with Kafka, and each orde
 compensate --once, appends a record to the control topic after its sweep. The command
 reads that topic, which keeps its records for a week, and changes nothing.
 
-  why        period: the sweep was due; losses: records were lost; once: a person asked for it
+  why        period: the sweep was due; overdue: a series of sweeps, because orders were overdue; once: a person asked for
+             it; losses: an older program's sweep after a loss of records
   meanwhile  orders that were paid or closed between the search and the close
   left       orders that are still open: paused, excluded, not due any more, or the payment
              provider cannot say whether they are paid

@@ -64,7 +64,7 @@ const (
 	// keep one each while Kafka takes their rows, and the others need one.
 	needConns = 3
 	// lockConns is how many more an App needs with config.LockDatabase: for a sweep, for orders that are scheduled again,
-	// for the questions about closed orders, and for the count of overdue orders.
+	// for the questions about closed orders, and for the works of the keeper.
 	lockConns = 4
 )
 

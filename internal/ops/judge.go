@@ -241,13 +241,20 @@ func (j *judgement) payments() {
 // failureRunbook is the section of the runbook on orders that cannot be closed.
 const failureRunbook = "an-order-cannot-be-closed"
 
-// sweeps judges the last sweep.
+// sweeps judges the last sweep. A series of sweeps that overdue orders have started counts only for what it found.
 func (j *judgement) sweeps() {
-	if len(j.Sweeps.Value.Sweeps) == 0 {
+	all := j.Sweeps.Value.Sweeps
+	if len(all) == 0 {
 		return
 	}
-	last := j.Sweeps.Value.Sweeps[0]
-	ended := last.StartedAt.Add(time.Duration(last.TookMillis) * time.Millisecond)
+	if newest := all[0]; newest.Closed > newest.Causes[string(compensator.Retrying)] { // the closer would have retried the others
+		j.add(SweepFound, newest.Closed, describeCauses(newest.Causes)).Since = newest.Ended()
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(s wire.Sweep) bool { return s.Why == wire.SweepOverdue }) //mutant:series-hides-missing-sweep
+	if len(all) == 0 {
+		return
+	}
+	last := all[0]
 	if last.Error != "" || last.Failed > 0 {
 		p := j.add(SweepFailed, last.Failed, last.Error)
 		if last.Error == "" {
@@ -256,7 +263,7 @@ func (j *judgement) sweeps() {
 				p.Detail = last.Failures[0].String()
 			}
 		}
-		for _, s := range j.Sweeps.Value.Sweeps {
+		for _, s := range all {
 			if s.Error == "" && s.Failed == 0 {
 				break
 			}
@@ -264,11 +271,8 @@ func (j *judgement) sweeps() {
 		}
 	}
 	period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, j.SweepPeriod)
-	if period > 0 && j.Now.Sub(ended) > 2*period {
-		j.add(SweepMissing, 0, "").Since = ended
-	}
-	if last.Closed > 0 {
-		j.add(SweepFound, last.Closed, describeCauses(last.Causes)).Since = ended
+	if period > 0 && j.Now.Sub(last.Ended()) > 2*period {
+		j.add(SweepMissing, 0, "").Since = last.Ended()
 	}
 }
 

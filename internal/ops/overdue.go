@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// OverdueGrace is how long an order may be due before it counts as overdue. A busy pipeline closes an
-	// order within milliseconds.
-	OverdueGrace = 5 * time.Second
+	// OverdueGrace is how long an order may be due before it counts as overdue.
+	OverdueGrace = compensator.OverdueGrace
 	// fewOverdue is how many orders may be overdue while all is well: those that are retried, and those whose
 	// payment is pending. Retries end after 7 minutes.
 	fewOverdue    = 10
@@ -80,9 +79,13 @@ func (p Pipeline) countOverdue(ctx context.Context) (OverdueOrders, orderclose.O
 func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *wire.Failure) {
 	if p.reachKafka(ctx) == nil {
 		state, _ := p.Control.Read(ctx, time.Now()) // what it has read
-		for _, s := range state.Sweeps[:min(1, len(state.Sweeps))] {
-			if i := slices.IndexFunc(s.Failures, func(f wire.Failure) bool { return f.OrderID == order.OrderID }); i >= 0 {
+		for _, s := range state.Sweeps {
+			i := slices.IndexFunc(s.Failures, func(f wire.Failure) bool { return f.OrderID == order.OrderID })
+			if f = nil; i >= 0 {
 				f = &s.Failures[i]
+			}
+			if f != nil || s.Why != wire.SweepOverdue { // a series names only orders that it has tried
+				break
 			}
 		}
 	}

@@ -119,6 +119,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Sweeps: swept(wire.Sweep{Error: "lock lost"})}, ActNow, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}), SweepPeriod: time.Hour}, Well, nil, "", ""},
+		{Facts{Sweeps: knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepOverdue}, {StartedAt: now.Add(-3 * time.Hour)}}}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
+		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now, Why: wire.SweepOverdue, Closed: 2, Causes: map[string]int{"retrying": 2}})}, Well, nil, "", ""},
 		{Facts{Sweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound}, "2 absent, 1 relay_behind", "the-sweep-finds-orders"},
 		{Facts{Sweeps: knownAs(Sweeps{Losses: []Loss{
 			{Lost: wire.Lost{Topic: "delay_5m", Partition: 1, Reason: "truncated"}, Offsets: 5, At: now.Add(-time.Minute)},

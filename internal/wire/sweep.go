@@ -37,6 +37,11 @@ type Sweep struct {
 	Error     string         `json:"error,omitempty"` // why the sweep ended early; empty: it finished
 }
 
+// Ended returns when the sweep ended.
+func (s Sweep) Ended() time.Time {
+	return s.StartedAt.Add(time.Duration(s.TookMillis) * time.Millisecond)
+}
+
 // MaxFailures limits the failed orders in the record of a sweep: readers keep the records of a week in memory.
 const MaxFailures = 20
 
@@ -65,6 +70,8 @@ const (
 	SweepPeriod SweepReason = "period" // it was due
 	SweepLosses SweepReason = "losses" // records were lost
 	SweepOnce   SweepReason = "once"   // a person or a program asked for it
+	// SweepOverdue is a series of sweeps that overdue orders have started; the numbers are sums. It does not count as the sweep that is due.
+	SweepOverdue SweepReason = "overdue"
 )
 
 // KeySweep is the key of a Sweep in the control topic.

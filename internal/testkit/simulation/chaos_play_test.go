@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -164,6 +165,17 @@ func playPlan(t *testing.T, p *plan) *result {
 	return r
 }
 
+// stopKeeper keeps overdue orders from starting sweeps: they are paused by a path that the world does not use.
+func (w *chaosWorld) stopKeeper() error {
+	paths, reason := []orderclose.Path{orderclose.PathTouch}, "a world without sweeps"
+	if w.cfg.Closer.Kind == config.KindHTTP {
+		_, err := ops.NewControl(w.kafka, w.cfg.Topics.Control).Pause(w.ctx, paths, "", wire.MaxPause, reason, false)
+		return err
+	}
+	_, err := w.db.Pause(w.ctx, paths, "", wire.MaxPause, reason, false)
+	return err
+}
+
 // build starts the servers, creates the topics and builds the checkout.
 func (w *chaosWorld) build() (err error) {
 	for node, apart := range w.plan.Apart {
@@ -203,6 +215,11 @@ func (w *chaosWorld) build() (err error) {
 	w.network = w.newNetwork()
 	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.network.Dial, Logger: w.logger}); err != nil {
 		return err
+	}
+	if !w.plan.Sweeps {
+		if err := w.stopKeeper(); err != nil {
+			return err
+		}
 	}
 	o := producer.Options{
 		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(), RolloutDelay: settleTime,

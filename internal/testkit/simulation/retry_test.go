@@ -60,11 +60,10 @@ func (r *rig) records(ctx context.Context, topic string) (all []wire.Message) {
 // TestSimulation_AFailingOrderIsRetried after one minute, and two, and closes at the first attempt that
 // can succeed. Another order keeps failing, and becomes a dead letter after the fourth attempt.
 func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
-	cfg := testConfig()
-	cfg.Compensator.Period = 24 * time.Hour // no sweep
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.disturbed = true
-		r.startStable()
+		r.startPipeline()
+		time.Sleep(10 * time.Second)
 		due := r.order("restored", "virtual", true).Due
 		restore := r.lose()
 		time.Sleep(time.Until(due.Add(2 * time.Minute))) // between the second attempt and the third
@@ -79,17 +78,17 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 		restore = r.lose()
 		time.Sleep(time.Until(due.Add(8 * time.Minute)))
 		restore()
-		dead := r.records(ctx, cfg.Topics.DeadLetter)
+		dead := r.records(ctx, r.cfg.Topics.DeadLetter)
 		must.That(t, len(dead) == 1 && string(dead[0].Key) == "hopeless", "%d dead letters, want that of order hopeless", len(dead))
 		first := wire.Message{}
-		for _, m := range r.records(ctx, cfg.Topics.Close) {
+		for _, m := range r.records(ctx, r.cfg.Topics.Close) {
 			if string(m.Key) == "hopeless" && first.Topic == "" {
 				first = m
 			}
 		}
 		for header, want := range map[string]string{
-			"cause": "failed", "stage": "closer", "attempt": "3", "source-topic": cfg.Topics.Close,
-			"origin-topic": cfg.Topics.Close, "origin-partition": fmt.Sprint(first.Partition), "origin-offset": fmt.Sprint(first.Offset),
+			"cause": "failed", "stage": "closer", "attempt": "3", "source-topic": r.cfg.Topics.Close,
+			"origin-topic": r.cfg.Topics.Close, "origin-partition": fmt.Sprint(first.Partition), "origin-offset": fmt.Sprint(first.Offset),
 		} {
 			got, _ := dead[0].Header(header)
 			expect.That(t, got == want, "%s is %q, want %q", header, got, want)
@@ -102,10 +101,9 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 // TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record
 // before it committed the order.
 func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
-	cfg := testConfig()
-	cfg.Compensator.Period = 24 * time.Hour
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.startStable()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startPipeline()
+		time.Sleep(10 * time.Second)
 		o := r.shop.Producer.Order("slow-commit", time.Now(), "virtual")
 		must.Do(t, r.shop.Publish(ctx, o))
 		time.Sleep(time.Until(o.Due.Add(30 * time.Second)))

@@ -1,0 +1,198 @@
+package compensator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+const (
+	// OverdueGrace is how long an order may be due before it counts as overdue. A busy pipeline closes an order within milliseconds.
+	OverdueGrace = 5 * time.Second
+	// lookAtRest is the time between two looks for overdue orders, and the longest time of one sweep of a series. lookInterval is the time
+	// between two looks of a series, or while the keeper waits for the pipeline.
+	lookAtRest   = 15 * time.Second
+	lookInterval = 5 * time.Second
+	// lookPage is how many orders one read of a look returns at most. lookTimeout limits the reads of one look, which reads no further page
+	// after lookInterval.
+	lookPage    = 500
+	lookTimeout = 10 * time.Second
+	// seriesRest is how long no order may be overdue until a series of sweeps ends.
+	seriesRest = time.Minute
+	// sweepTimeout limits one sweep of a series: a store that does not answer must not keep the lock from others.
+	sweepTimeout = time.Minute
+	// longestWait is how long the keeper leaves overdue orders to a pipeline that is behind. A restart of all relays and closers is shorter.
+	longestWait = 2 * time.Minute
+	// shareBesideClosers is the part of Options.Rate that a series uses while closers work off a backlog.
+	shareBesideClosers = 10
+)
+
+// Pause is a pause of the closes by one path.
+type Pause = wire.Pause
+
+// Backlog says how far a pipeline is. The zero value says that it has no backlog, or that Kafka does not answer.
+type Backlog struct {
+	// Late says that a relay, closer, dispatcher or intake should have handled a record or row OverdueGrace ago.
+	Late bool
+	// Settled rises while closers settle records.
+	Settled int64
+}
+
+// lookout looks for overdue orders, and sweeps them. Whatever lost the record of an order, the order is overdue. It belongs to one
+// goroutine, and uses resting while it has busy.
+type lookout struct {
+	*Compensator
+	keeper *keeper
+
+	// after is the last order of the pages whose orders were all explained, but for the last page. A look begins behind it.
+	after  orderclose.Order
+	looked time.Time // the last look, by the database's clock
+	pauses []Pause   // at the last look
+
+	found   time.Time // when an order was last swept
+	since   time.Time // since when each look has found one; zero: the last one did not
+	backlog Backlog   // when it was last asked for
+	series  *Report   // the sum of the sweeps of a series; nil: none is on
+}
+
+// do looks once, and sweeps if an order is overdue and nothing explains it. It returns the time until the next look.
+func (l *lookout) do(ctx context.Context) time.Duration {
+	select {
+	case l.busy <- struct{}{}:
+	default:
+		return lookInterval // this process sweeps
+	}
+	l.looking.Store(true)
+	defer func() {
+		l.looking.Store(false)
+		<-l.busy
+	}()
+	if wait := lookAtRest - time.Since(l.failedAt); wait > 0 {
+		return wait
+	}
+	looking, cancel := context.WithTimeout(ctx, lookTimeout)
+	now, found, err := l.look(looking)
+	cancel()
+	switch {
+	case err != nil && ctx.Err() == nil:
+		l.o.Logger.Warn("overdue orders cannot be looked for, will retry", "in", lookAtRest, "err", err)
+		l.keeper.giveBack()
+	case found: //mutant:overdue-starts-no-sweep
+		return l.act(ctx, now)
+	default:
+		l.since = time.Time{}
+		if l.series == nil {
+			break
+		}
+		if time.Since(l.found) < seriesRest {
+			return lookInterval
+		}
+		l.end()
+	}
+	return lookAtRest
+}
+
+// look reports whether an order is overdue, at now, that nothing explains.
+func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err error) {
+	if now, err = l.o.Store.Now(ctx); err != nil {
+		return now, false, fmt.Errorf("read the database clock: %w", err)
+	}
+	pauses, err := l.o.Pauses(ctx)
+	if err != nil {
+		l.o.Logger.Debug("overdue orders are not looked for while the pauses are unknown", "err", err)
+		return now, false, nil
+	}
+	l.rewind(now, pauses)
+	began, last := time.Now(), l.after
+	for pages := (cycleCheck{}); time.Since(began) < lookInterval; {
+		page, err := l.o.Store.Overdue(ctx, now.Add(-OverdueGrace), last, lookPage)
+		if err == nil && len(page) > 0 {
+			err = pages.add(page)
+		}
+		if err != nil || len(page) == 0 {
+			return now, false, err
+		}
+		l.after = last //mutant:explained-read-again
+		if slices.ContainsFunc(page, func(o orderclose.Order) bool { return !l.explained(o, now) }) {
+			return now, true, nil
+		}
+		last = page[len(page)-1]
+	}
+	l.after = last // the next look goes on here
+	return now, false, nil
+}
+
+// rewind moves after back to the orders whose explanation has ended since the last look.
+func (l *lookout) rewind(now time.Time, pauses []Pause) {
+	same := slices.EqualFunc(l.pauses, pauses, func(a, b Pause) bool { return a.Path == b.Path && a.Category == b.Category })
+	if !same {
+		l.after = orderclose.Order{} //mutant:ended-pause-unseen
+	}
+	for _, rest := range l.resting {
+		if rest.until.After(l.looked) && !rest.until.After(now) && !rest.due.After(l.after.Due) {
+			l.after = orderclose.Order{Due: rest.due} // without an id: before all orders of that time
+		}
+	}
+	l.looked, l.pauses = now, pauses
+	l.resting.forget(now)
+}
+
+// explained reports whether an order is overdue for a known reason: it is paused, or it rests after a close of it has failed. A backlog
+// explains no order.
+func (l *lookout) explained(o orderclose.Order, now time.Time) bool {
+	return l.resting.rests(o, now) ||
+		slices.ContainsFunc(l.pauses, func(p Pause) bool { return p.Category == "" || p.Category == o.Category }) //mutant:pause-explains-nothing
+}
+
+// act sweeps, unless the pipeline may still close the orders itself. It returns the time until the next look.
+func (l *lookout) act(ctx context.Context, now time.Time) time.Duration {
+	if l.since.IsZero() {
+		l.since = time.Now()
+	}
+	before := l.backlog
+	l.backlog = l.o.Backlog(ctx)
+	if l.backlog.Late && time.Since(l.since) < longestWait { //mutant:keeper-waits-never
+		return lookInterval
+	}
+	s := l.newSweep(func(o orderclose.Order) bool { return l.explained(o, now) })
+	s.series, s.start = true, l.after
+	if l.backlog.Late && l.backlog.Settled != before.Settled {
+		s.limiter = l.slowLimiter
+	}
+	sweeping, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	r, err := l.underLock(sweeping, false, nil, func(ctx context.Context, r *Report) error { return s.run(ctx, r, OverdueGrace) })
+	l.found = time.Now()
+	switch {
+	case errors.Is(err, ErrHeld) || errors.Is(err, orderclose.ErrPaused) || ctx.Err() != nil:
+		return lookInterval
+	case err != nil:
+		wait := max(lookAtRest, r.Took())
+		l.o.Logger.Error("sweep of overdue orders failed, will retry", "in", wait, "err", err)
+		l.fail()
+		l.keeper.giveBack()
+		return wait
+	}
+	if l.series == nil {
+		l.series = &Report{StartedAt: r.StartedAt, OldestDue: r.OldestDue, Lock: r.Lock}
+	}
+	l.series.add(r)
+	if s.cut {
+		return 0
+	}
+	return lookInterval
+}
+
+// end ends a series. It logs and records the series if it has closed orders. Why an order was not closed is logged already.
+func (l *lookout) end() {
+	if l.series != nil && l.series.Closed > 0 {
+		l.o.Logger.Info("swept overdue orders", "report", *l.series)
+		l.record(context.Background(), wire.SweepOverdue, *l.series, nil)
+	}
+	l.series = nil
+}

@@ -1,0 +1,297 @@
+package compensator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// late is an unpaid order of a category that became due some time ago.
+func late(id, category string, ago time.Duration) orderclose.Order {
+	return orderclose.Order{ID: id, Category: category, Due: time.Now().Add(-ago)}
+}
+
+// lookStore counts the pages that are read, and the questions about each order. Its orders are sorted by due time.
+type lookStore struct {
+	mu      sync.Mutex
+	orders  []orderclose.Order
+	pages   int
+	asks    map[string]int
+	pending map[string]bool
+	closed  map[string]bool
+}
+
+func newLookStore() *lookStore { return &lookStore{asks: map[string]int{}, closed: map[string]bool{}} }
+
+func (s *lookStore) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (s *lookStore) Overdue(_ context.Context, cutoff time.Time, after orderclose.Order, limit int) (page []orderclose.Order, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pages++
+	first, _ := slices.BinarySearchFunc(s.orders, after, func(o, after orderclose.Order) int {
+		return cmp.Or(o.Due.Compare(after.Due), cmp.Compare(o.ID, after.ID+"\x00"))
+	})
+	for _, o := range s.orders[first:] {
+		if o.Due.After(cutoff) || len(page) == limit {
+			break
+		}
+		if !s.closed[o.ID] {
+			page = append(page, o)
+		}
+	}
+	return page, nil
+}
+
+func (s *lookStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range requests {
+		s.asks[r.OrderID]++
+		o := orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.PaymentPending, Due: r.Due, At: time.Now()}
+		if !s.pending[r.OrderID] {
+			o.Verdict = orderclose.Closed
+			s.closed[r.OrderID] = true
+		}
+		outcomes = append(outcomes, o)
+	}
+	return outcomes, nil
+}
+
+// add adds unpaid orders.
+func (s *lookStore) add(orders ...orderclose.Order) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orders = append(s.orders, orders...)
+	slices.SortFunc(s.orders, func(a, b orderclose.Order) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.ID, b.ID)) })
+}
+
+// addMany adds orders of a category, each due a millisecond after the one before.
+func (s *lookStore) addMany(n int, category string, ago time.Duration) {
+	var all []orderclose.Order
+	for i := range n {
+		all = append(all, late(fmt.Sprintf("%s%06d", category, i), category, ago-time.Duration(i)*time.Millisecond))
+	}
+	s.add(all...)
+}
+
+func (s *lookStore) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.orders) - len(s.closed)
+}
+
+// read returns how many pages were read since the last call.
+func (s *lookStore) read() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.pages
+	s.pages = 0
+	return n
+}
+
+// setPending sets the orders whose payment is pending.
+func (s *lookStore) setPending(ids ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = map[string]bool{}
+	for _, id := range ids {
+		s.pending[id] = true
+	}
+}
+
+// lose adds an order, and returns after how long it is closed.
+func (s *lookStore) lose(o orderclose.Order) (open time.Duration) {
+	s.add(o)
+	for began := time.Now(); ; time.Sleep(time.Second) {
+		s.mu.Lock()
+		closed := s.closed[o.ID]
+		s.mu.Unlock()
+		if open = time.Since(began); closed || open > time.Hour {
+			return open
+		}
+	}
+}
+
+// keeping runs test beside a Compensator that swept a minute ago, and sweeps again in an hour.
+func keeping(t *testing.T, o Options, test func(s *lookStore, h *fakeHistory, m counts)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, h, m := newLookStore(), &fakeHistory{}, newCounts()
+		o.Store, o.History, o.Registerer = s, h.history(), m
+		c := newCompensator(t, o)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { expect.NoError(t, c.Run(ctx)) })
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(time.Minute)
+		h.take()
+		s.read()
+		test(s, h, m)
+	})
+}
+
+// within is the time from the end of OverdueGrace until an order is closed: one look.
+const within = lookAtRest + time.Second
+
+func TestOverdue_AnOrderThatNothingExplainsStartsASweep(t *testing.T) {
+	keeping(t, Options{Period: time.Hour}, func(s *lookStore, h *fakeHistory, m counts) {
+		swept := m.swept()
+		expect.AtMost(t, s.lose(late("a", "", 0)), OverdueGrace+within, "the time until a lost order is closed")
+		for i := range 10 { // each is found within a look of the series
+			expect.AtMost(t, s.lose(late(fmt.Sprint("b", i), "", 0)), OverdueGrace+lookInterval+time.Second, "the time until the next one is closed")
+		}
+		got := h.take()
+		expect.Equal(t, len(got), 0, "records before the series ends")
+		time.Sleep(seriesRest + lookInterval)
+		got = h.take()
+		expect.That(t, len(got) == 1 && got[0].Why == wire.SweepOverdue && got[0].Closed == 11 && got[0].Found == 11, "records of the series: %+v", got)
+		expect.Equal(t, m.swept()-swept, 0, "sweeps that count as the hourly one")
+	})
+}
+
+func TestOverdue_AtRestALookReadsOnePage(t *testing.T) {
+	keeping(t, Options{Period: time.Hour}, func(s *lookStore, _ *fakeHistory, _ counts) {
+		time.Sleep(10 * time.Minute)
+		expect.Between(t, float64(s.read()), 39, 41, "pages that are read in ten minutes")
+	})
+}
+
+// An order whose payment is pending rests: it starts no sweep meanwhile, its provider is not asked, and it prolongs no series.
+func TestOverdue_ARestingOrderStartsNoSweep(t *testing.T) {
+	keeping(t, Options{Period: 24 * time.Hour}, func(s *lookStore, h *fakeHistory, _ counts) {
+		s.setPending("p")
+		s.add(late("p", "", 0))
+		time.Sleep(time.Hour)
+		expect.Between(t, float64(s.asks["p"]), 12, 20, "questions about an order whose payment is pending for an hour")
+		expect.Equal(t, len(h.take()), 0, "records of sweeps that closed nothing")
+		expect.AtMost(t, s.lose(late("lost", "", 0)), OverdueGrace+within, "the time until a lost order is closed beside it")
+		s.setPending()
+		time.Sleep(longestRest + within)
+		expect.Equal(t, s.open(), 0, "open orders after the payment was decided")
+	})
+}
+
+// 100,000 paused orders are due before an order that is lost. They are read once.
+func TestOverdue_ExplainedOrdersHideNone(t *testing.T) {
+	pauses := []Pause{{Path: orderclose.PathPipeline, Category: "held"}}
+	options := Options{Period: 24 * time.Hour, Rate: -1, Pauses: func(context.Context) ([]Pause, error) { return pauses, nil }}
+	keeping(t, options, func(s *lookStore, _ *fakeHistory, _ counts) {
+		s.addMany(100_000, "held", time.Hour)
+		time.Sleep(time.Minute)
+		s.read()
+		expect.AtMost(t, s.lose(late("lost", "", 0)), OverdueGrace+within, "the time until an order behind 100,000 others is closed")
+		pages := s.read()
+		expect.That(t, pages <= 10 && len(s.asks) == 1, "%d pages are read, and %d orders asked about", pages, len(s.asks))
+		pauses = nil
+		time.Sleep(lookAtRest + time.Second)
+		expect.Equal(t, s.open(), 0, "open orders after the pause")
+	})
+}
+
+// A rest that ends behind many explained orders is seen.
+func TestOverdue_AnEndedRestIsSeenBehindExplainedOrders(t *testing.T) {
+	pauses := []Pause{{Path: orderclose.PathPipeline, Category: "held"}}
+	options := Options{Period: 24 * time.Hour, Rate: -1, Pauses: func(context.Context) ([]Pause, error) { return pauses, nil }}
+	keeping(t, options, func(s *lookStore, _ *fakeHistory, _ counts) {
+		s.setPending("p")
+		s.add(late("p", "", 2*time.Hour))
+		s.addMany(2000, "held", time.Hour)
+		time.Sleep(10 * time.Minute)
+		s.setPending()
+		time.Sleep(longestRest + within)
+		expect.Equal(t, s.open(), 2000, "open orders after the payment was decided")
+	})
+}
+
+// While the pauses are unknown, the keeper waits.
+func TestOverdue_WaitsForUnknownPauses(t *testing.T) {
+	unknown := errors.New("the pauses are unknown")
+	options := Options{Period: 24 * time.Hour, Pauses: func(context.Context) ([]Pause, error) { return nil, unknown }}
+	keeping(t, options, func(s *lookStore, _ *fakeHistory, _ counts) {
+		time.AfterFunc(30*time.Minute, func() { unknown = nil })
+		expect.Between(t, s.lose(late("lost", "", 0)).Seconds(), 1800, 1830, "the seconds until the order is closed")
+	})
+}
+
+// behindPipeline is the backlog of a pipeline whose closers settle records.
+type behindPipeline struct {
+	late  time.Time // until then
+	stuck bool
+	asked int64
+}
+
+func (b *behindPipeline) backlog(context.Context) Backlog {
+	b.asked++
+	if b.stuck {
+		return Backlog{Late: time.Now().Before(b.late), Settled: 7}
+	}
+	return Backlog{Late: time.Now().Before(b.late), Settled: b.asked}
+}
+
+func TestOverdue_ACloserThatCatchesUpStartsNoSweep(t *testing.T) {
+	b := &behindPipeline{}
+	keeping(t, Options{Period: 24 * time.Hour, Backlog: b.backlog}, func(s *lookStore, h *fakeHistory, _ counts) {
+		b.late = time.Now().Add(time.Minute)
+		time.AfterFunc(58*time.Second, func() { // the closer has closed them
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.orders = nil
+		})
+		s.addMany(1000, "o", 0)
+		time.Sleep(10 * time.Minute)
+		expect.That(t, len(s.asks) == 0 && len(h.take()) == 0, "%d orders are swept that the closer closes", len(s.asks))
+	})
+}
+
+// The keeper leaves orders to a pipeline that is behind for two minutes. Then it sweeps, slowly while closers work.
+func TestOverdue_ALossBesideABacklogIsFoundWithinTwoMinutes(t *testing.T) {
+	t.Parallel()
+	for name, stuck := range map[string]bool{"closers work": false, "no closer works": true} {
+		t.Run(name, func(t *testing.T) {
+			b := &behindPipeline{stuck: stuck}
+			keeping(t, Options{Period: 24 * time.Hour, Backlog: b.backlog, Rate: 1000}, func(s *lookStore, _ *fakeHistory, _ counts) {
+				b.late = time.Now().Add(10 * time.Minute)
+				took := s.lose(late("lost", "", 0))
+				expect.That(t, took >= longestWait && took <= longestWait+OverdueGrace+within, "closed after %v", took)
+				s.addMany(20_000, "o", 30*time.Second)
+				time.Sleep(30 * time.Second)
+				closed := 20_000 - s.open()
+				expect.That(t, stuck && closed > 15_000 || !stuck && closed > 1500 && closed < 5000, "in half a minute %d orders are closed", closed)
+			})
+		})
+	}
+}
+
+// Only one process looks, and another takes over within a minute.
+func TestOverdue_OneOfAllLooks(t *testing.T) {
+	s := newLookStore()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		for range 3 {
+			lock, stop := f.lock(DefaultLockKey + "-keeper")
+			defer stop()
+			defer f.start(Options{Store: s, KeeperLock: lock, Period: 24 * time.Hour})()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * time.Minute)
+		s.setPending("p")
+		s.add(late("p", "", 0))
+		time.Sleep(time.Hour)
+		expect.Between(t, float64(s.asks["p"]), 12, 20, "questions of three processes in an hour")
+		f.stop(0)
+		expect.AtMost(t, s.lose(late("lost", "", 0)), time.Minute, "the time until another process sweeps")
+		f.redis.SetError("LOADING")
+		expect.AtMost(t, s.lose(late("without Redis", "", 0)), OverdueGrace+within, "the time until an order is closed without Redis")
+	})
+}
