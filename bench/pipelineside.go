@@ -40,7 +40,6 @@ func runPipeline(ctx context.Context, j job) error {
 		Group:           j.Group + "_closer",
 		CloseTopic:      j.Target,
 		DeadLetterTopic: j.DeadLetter,
-		ControlTopic:    j.DeadLetter,
 		Logger:          logger,
 	})
 	if err != nil {

@@ -25,7 +25,6 @@ func runRelay(ctx context.Context, j job) error {
 		Group:           func(orderclose.Bucket) string { return j.Group },
 		CloseTopic:      j.Target,
 		DeadLetterTopic: j.DeadLetter,
-		ControlTopic:    j.DeadLetter, // receives the losses of a first start
 		Logger:          logger,
 	})
 	if err != nil {

@@ -145,7 +145,7 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 				time.Sleep(25 * time.Hour) // no closer ran
 			}
 			c := must.Get(New(Options{
-				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead",
 				Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
 				Now:     func() time.Time { return time.Now().Add(ahead) },
 				Clock:   time.Now,

@@ -23,7 +23,7 @@ import (
 func runSmall(t *testing.T, log Log, store Store, bytes int) (stop func()) {
 	t.Helper()
 	c := must.Get(New(Options{
-		Log: log, Store: store, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead", ControlTopic: "control",
+		Log: log, Store: store, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead",
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 		Batch:   100, BufferBytes: bytes,
 	}))(t)

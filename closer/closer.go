@@ -107,7 +107,7 @@ type Store interface {
 }
 
 // Options of a Closer. Log, Store, Buckets, Group, CloseTopic, DeadLetterTopic and
-// ControlTopic are required.
+// are required.
 type Options struct {
 	Log             Log
 	Store           Store
@@ -117,8 +117,7 @@ type Options struct {
 	ReplayGroup     string // the group that consumes ReplayTopic; set both or neither
 	ReplayTopic     string // orders that were sent again by hand; "" for none
 	DeadLetterTopic string
-	ControlTopic    string // receives notices of losses
-	Batch           int    // maximum orders in a transaction; default DefaultBatch
+	Batch           int // maximum orders in a transaction; default DefaultBatch
 	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most one of them
 	// is of replays. At most two of the others are younger than TargetLatency, or than half a second if that is
 	// shorter. Up to four transactions do not count: those with a call of the Store that hangs for a second.
@@ -179,8 +178,8 @@ func (c *Closer) LowestLimitSince() time.Time { return c.transactions.batcher.lo
 // New returns a Closer, or an error that names the missing or invalid options.
 func New(o Options) (*Closer, error) {
 	switch {
-	case o.Log == nil, o.Store == nil, o.Group == "", o.CloseTopic == "", o.DeadLetterTopic == "", o.ControlTopic == "":
-		return nil, errors.New("closer: Options need Log, Store, Group, CloseTopic, DeadLetterTopic and ControlTopic")
+	case o.Log == nil, o.Store == nil, o.Group == "", o.CloseTopic == "", o.DeadLetterTopic == "":
+		return nil, errors.New("closer: Options need Log, Store, Group, CloseTopic, and DeadLetterTopic")
 	case len(o.Buckets) == 0:
 		return nil, errors.New("closer: Options need at least one bucket")
 	case (o.ReplayTopic == "") != (o.ReplayGroup == ""), o.ReplayTopic == o.CloseTopic:
@@ -199,7 +198,7 @@ func New(o Options) (*Closer, error) {
 	}
 	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes), pauses: &pauseLog{logger: o.Logger, at: map[string]time.Time{}}}
 	c.stage = partition.Stage{
-		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
+		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
 		Metrics: m.Metrics, Memory: c.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}

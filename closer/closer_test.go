@@ -156,7 +156,7 @@ func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 		}
 		log.put(t, toClose, wire.Record{Order: orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(8 * time.Hour)}, Release: now}) // as it returns
 		c := must.Get(New(Options{
-			Registerer: metrics, Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+			Registerer: metrics, Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead",
 			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(logs, nil)),
 		}))(t)
 		defer testkit.Start(t, c.Run)()
@@ -207,7 +207,7 @@ func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 			log.Lost = lost
 			log.add(t, "a")
 			c := must.Get(New(Options{
-				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead",
 				Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}},
 				Now: func() time.Time { // like a process that SIGSTOP stops when it wakes
 					if log.stop.CompareAndSwap(true, false) {
@@ -263,8 +263,7 @@ func TestCloser_IgnoresACommitOfAnotherLog(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		expect.That(t, len(store.ids()) == 4 && log.doneBelow() == 4 && len(log.Keys("control")) == 1,
-			"closed %v, done below %d, %d notices of losses; want 4, 4, 1", store.ids(), log.doneBelow(), len(log.Keys("control")))
+		expect.That(t, len(store.ids()) == 4 && log.doneBelow() == 4, "closed %v, done below %d; want 4, 4", store.ids(), log.doneBelow())
 	})
 }
 
@@ -278,7 +277,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 		}
 		var lines bytes.Buffer // text handlers write one line at a time
 		c := must.Get(New(Options{
-			Log: log, Store: &fakeStore{}, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead", ControlTopic: "control",
+			Log: log, Store: &fakeStore{}, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead",
 			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
 		}))(t)
 		stop := testkit.Start(t, c.Run)

@@ -146,7 +146,7 @@ func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics promet
 // the test.
 func startCloser(t *testing.T, o Options) (stop func()) {
 	t.Helper()
-	o.Group, o.CloseTopic, o.DeadLetterTopic, o.ControlTopic = "g", "order-close", "dead", "control"
+	o.Group, o.CloseTopic, o.DeadLetterTopic = "g", "order-close", "dead"
 	if o.Buckets == nil {
 		o.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
 	}

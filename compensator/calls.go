@@ -21,11 +21,10 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
-// calls is the Store, DueStore and SweepLog that a Compensator uses: those of the user. It limits the time of
+// calls is the Store and SweepLog that a Compensator uses: those of the user. It limits the time of
 // each call, turns panics into errors, and checks the pages. It is safe for concurrent use.
 type calls struct {
 	store  Store
-	due    DueStore // nil without a Control
 	log    SweepLog
 	onHang func(why string)
 	logger *slog.Logger
@@ -89,23 +88,11 @@ func (c *calls) Now(ctx context.Context) (time.Time, error) {
 
 // Overdue implements Store.
 func (c *calls) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	return c.page(ctx, "Overdue", cutoff, after, limit, func(ctx context.Context) ([]orderclose.Order, error) {
+	page, err := call(ctx, c, "the store's method Overdue", func(ctx context.Context) ([]orderclose.Order, error) {
 		return c.store.Overdue(ctx, cutoff, after, limit)
 	})
-}
-
-// DueBetween implements DueStore.
-func (c *calls) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	return c.page(ctx, "DueBetween", to, after, limit, func(ctx context.Context) ([]orderclose.Order, error) {
-		return c.due.DueBetween(ctx, from, to, after, limit)
-	})
-}
-
-// page returns the page of a method of the store, and an error if it breaks the contract.
-func (c *calls) page(ctx context.Context, method string, to time.Time, after orderclose.Order, limit int, read func(ctx context.Context) ([]orderclose.Order, error)) ([]orderclose.Order, error) {
-	page, err := call(ctx, c, "the store's method "+method, read)
 	if err == nil {
-		err = checkPage(method, page, to, after, limit)
+		err = checkPage(page, cutoff, after, limit)
 	}
 	return page, err
 }
@@ -156,12 +143,12 @@ const contractTolerance = time.Hour
 
 var errNoID = errors.New("the store returned an order without an id")
 
-// checkPage returns an error if a page of orders breaks the contract of the store's method. The
+// checkPage returns an error if a page of orders breaks the contract of Store.Overdue. The
 // order of ids is not checked, because each database has its own.
-func checkPage(method string, page []orderclose.Order, to time.Time, after orderclose.Order, limit int) error {
+func checkPage(page []orderclose.Order, to time.Time, after orderclose.Order, limit int) error {
 	broken := func(format string, args ...any) error {
-		return fmt.Errorf("the store's method %s returned %s: it must return at most limit orders, ordered by due time and id, that come after the given order and are due by the given time",
-			method, fmt.Sprintf(format, args...))
+		return fmt.Errorf("the store's method Overdue returned %s: it must return at most limit orders, ordered by due time and id, that come after the given order and are due by the given time",
+			fmt.Sprintf(format, args...))
 	}
 	if len(page) > limit {
 		return broken("%d orders, and the limit is %d", len(page), limit)

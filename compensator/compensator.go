@@ -17,10 +17,6 @@
 // One of all Compensators is the keeper. It also looks for orders that are overdue by more than 5 s, each 15 s, and sweeps at once
 // if nothing explains such an order: whatever lost its record, the order is closed within half a minute.
 //
-// With a Control, a Compensator also reads the control topic. When a relay or closer
-// reports lost records, it sweeps at once and schedules again all orders whose records
-// may have been lost.
-//
 // With a Recheck, a Compensator asks the payment provider again about orders that were closed, some
 // time after the close. The late payments that it finds are recorded.
 //
@@ -37,11 +33,7 @@
 //	calls.go          calls of the user's code: time limits, panics, checks of the pages of a Store
 //	history.go        appends a record of each sweep to the control topic
 //	metrics.go        metrics
-//	listener.go       decides when to act on losses, and in which order
-//	control_topic.go  reads the notices, and keeps the position in the control topic
-//	reschedule.go     schedules orders again
 //	recheck.go        asks the payment provider again about closed orders
-//	control.go        Control, which package pipeline fills, and the sum of the losses (pure)
 //
 // Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an
 // error; the pages of a Store are checked. With a History, a Compensator appends a record of each sweep
@@ -160,14 +152,11 @@ type Options struct {
 	Period   time.Duration // time between sweeps; default DefaultPeriod
 	Grace    time.Duration // minimum time that an order is overdue; default DefaultGrace; negative: none
 	PageSize int           // orders per transaction; default DefaultPageSize
-	// Rate limits the orders per second that a sweep closes, and the orders per
-	// second that are scheduled again after a loss. Default DefaultRate; negative: no
-	// limit.
+	// Rate limits the orders per second that a sweep closes. Default DefaultRate; negative: no limit.
 	Rate int
 	// Investigator finds out why orders were missed. Without one the cause is
 	// Unknown.
 	Investigator Investigator
-	Control      *Control // how the Compensator gets to know of lost records; nil: it does not
 	Recheck      *Recheck // how the payment provider is asked again about closed orders; nil: it is not
 	History      *History // where the Compensator records its sweeps; nil: nowhere
 	// Alone says that no pipeline closes orders beside the sweeps, which may follow each other within seconds. So the
@@ -203,15 +192,14 @@ type Options struct {
 
 // Compensator sweeps. Create it with New.
 type Compensator struct {
-	o                 Options
-	metrics           *sweepMetrics
-	calls             *calls
-	schedule          schedule
-	limiter           *rate.Limiter // for sweeps
-	slowLimiter       *rate.Limiter // for sweeps of a series beside closers that are behind
-	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
-	culprits          *bisect.Culprits
-	recorder          recorder
+	o           Options
+	metrics     *sweepMetrics
+	calls       *calls
+	schedule    schedule
+	limiter     *rate.Limiter // for sweeps
+	slowLimiter *rate.Limiter // for sweeps of a series beside closers that are behind
+	culprits    *bisect.Culprits
+	recorder    recorder
 
 	busy       chan struct{}                       // holds a token while this process sweeps or looks for overdue orders; protects the fields below
 	looking    atomic.Bool                         // the keeper has busy
@@ -231,7 +219,7 @@ func New(o Options) (*Compensator, error) {
 	if o.Period < 0 || o.PageSize < 0 {
 		return nil, fmt.Errorf("compensator: Period is %v and PageSize %d, neither may be negative", o.Period, o.PageSize)
 	}
-	if err := cmp.Or(o.Control.check(), o.Recheck.check(), o.History.check()); err != nil {
+	if err := cmp.Or(o.Recheck.check(), o.History.check()); err != nil {
 		return nil, err
 	}
 	if o.SweepLog == nil {
@@ -254,9 +242,6 @@ func New(o Options) (*Compensator, error) {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
 	calls := &calls{store: o.Store, log: o.SweepLog, onHang: o.OnHang, logger: o.Logger}
-	if o.Control != nil {
-		calls.due = o.Control.Store
-	}
 	o.Store, o.SweepLog = calls, calls
 	if o.Pauses == nil {
 		o.Pauses = func(context.Context) ([]Pause, error) { return nil, nil }
@@ -270,7 +255,7 @@ func New(o Options) (*Compensator, error) {
 	}
 	return &Compensator{
 		o: o, metrics: m, calls: calls, schedule: newSchedule(o.Period, o.Name),
-		limiter: rate.NewLimiter(limit, o.PageSize), slowLimiter: rate.NewLimiter(limit/shareBesideClosers, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
+		limiter: rate.NewLimiter(limit, o.PageSize), slowLimiter: rate.NewLimiter(limit/shareBesideClosers, o.PageSize),
 		culprits: &bisect.Culprits{Limited: true, Logger: o.Logger},
 		recorder: recorder{history: o.History, logger: o.Logger}, busy: make(chan struct{}, 1), resting: resting{}, named: map[orderclose.FailureCause]failing{},
 	}, nil
@@ -282,9 +267,6 @@ func New(o Options) (*Compensator, error) {
 func (c *Compensator) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { c.watchLock(ctx) })
-	if c.o.Control != nil {
-		beside.Go(func() { c.listen(ctx) })
-	}
 	if c.o.Recheck != nil {
 		beside.Go(func() { c.recheck(ctx) })
 	}

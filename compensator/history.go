@@ -102,7 +102,7 @@ func (c *Compensator) record(ctx context.Context, why wire.SweepReason, r Report
 	s := wire.Sweep{
 		StartedAt: r.StartedAt.UTC(), Cutoff: r.Cutoff.UTC(), TookMillis: r.TookMillis, Lock: r.Lock, Why: why, PeriodMillis: c.o.Period.Milliseconds(),
 		Found: r.Found, Closed: r.Closed, AlreadyPaid: r.AlreadyPaid, AlreadyClosed: r.AlreadyClosed, NotDue: r.NotDue,
-		Excluded: r.Excluded, Paused: r.Paused, PaymentPending: r.PaymentPending, Failed: r.Failed, Lost: r.Lost, Failures: r.Failures, OldestDue: r.OldestDue.UTC(),
+		Excluded: r.Excluded, Paused: r.Paused, PaymentPending: r.PaymentPending, Failed: r.Failed, Failures: r.Failures, OldestDue: r.OldestDue.UTC(),
 	}
 	if s.StartedAt.IsZero() { // the database's clock could not be read
 		s.StartedAt = time.Now().Add(-r.Took()).UTC()

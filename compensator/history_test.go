@@ -168,21 +168,6 @@ func TestHistory_SaysWhyASweepWasStarted(t *testing.T) {
 			}
 		})
 	})
-	t.Run("losses", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			h := &fakeHistory{}
-			k := &fakeControl{position: -1, told: []wire.Lost{{Topic: "delay_5m", Last: 5}, {Topic: "delay_5m", Last: 7}}}
-			l := newListener(newCompensator(t, Options{Store: newStore(0), History: h.history(), Control: &Control{
-				Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
-				Buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}} },
-			}}))
-			must.Do(t, l.poll(t.Context()))
-			l.act(t.Context())
-			if got := h.take(); len(got) != 1 || got[0].Why != wire.SweepLosses || got[0].Lost != 2 {
-				t.Errorf("recorded %+v, want one sweep for two losses", got)
-			}
-		})
-	})
 }
 
 // The append fails, and the sweep does not. It is recorded when the topic accepts records again.
@@ -222,36 +207,4 @@ func TestHistory_KeepsFewRecordsThatCannotBeAppended(t *testing.T) {
 		got := h.take()
 		expect.That(t, len(got) == maxUnrecorded && got[maxUnrecorded-1].StartedAt.Equal(last), "%d are recorded, want the last %d", len(got), maxUnrecorded)
 	})
-}
-
-// Pauses, sweeps, probes of clocks and unknown records of the control topic are no notices of losses.
-func TestControlTopic_OnlyNoticesCountAsLosses(t *testing.T) {
-	pause := must.Get(wire.Pause{Path: orderclose.PathSweep, Reason: "r"}.Encode())(t)
-	sweep := must.Get(wire.Sweep{StartedAt: time.Unix(1, 0)}.Encode())(t)
-	lost := wire.Lost{Topic: "delay_5m", Last: 5}.Encode()
-	k := &otherRecords{fakeControl{position: 0}, []wire.Message{pause, {Value: []byte(`{"probe":1}`)}, lost, sweep, {Key: []byte("unknown")}}}
-	topic := controlTopic{kafka: k}
-	notices, err := topic.poll(t.Context())
-	expect.That(t, err == nil && len(notices) == 1 && notices[0].Topic == "delay_5m" && topic.next == 5 && topic.unhandled == (unhandled{end: 3}),
-		"notices %+v, %v; next %d, pending %+v", notices, err, topic.next, topic.unhandled)
-}
-
-// otherRecords is a control topic with records of all kinds.
-type otherRecords struct {
-	fakeControl
-	messages []wire.Message
-}
-
-func (k *otherRecords) Bounds(context.Context, string, int) (first, end int64, err error) {
-	return 0, int64(len(k.messages)), nil
-}
-
-func (k *otherRecords) Read(_ context.Context, at wire.Position) (f wire.Fetched, err error) {
-	for i := at.Offset; i < int64(len(k.messages)); i++ {
-		m := k.messages[i]
-		m.Offset = i
-		f.Records = append(f.Records, m.Raw())
-	}
-	f.Next = int64(len(k.messages))
-	return f, nil
 }

@@ -16,10 +16,8 @@ type sweepMetrics struct {
 	lastSweep     prometheus.Gauge
 	runningSince  prometheus.Gauge
 	found         *prometheus.CounterVec
-	rescheduled   prometheus.Counter
 	failed        prometheus.Counter
 	skipped       *prometheus.CounterVec
-	lossesOpen    prometheus.Gauge
 	lockAvailable prometheus.Gauge
 	lockStuck     prometheus.Gauge
 	rechecked     *prometheus.CounterVec
@@ -37,8 +35,6 @@ func newMetrics(r prometheus.Registerer, period time.Duration, category func(str
 		runningSince: f.Gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running."),
 		found: f.CounterVec("compensator_found_total", "Overdue orders that sweeps found, by the reason why the pipeline missed them; "+
 			"not_closed: the sweep did not close them either, and not because of a pause.", "cause"),
-		rescheduled:   f.Counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost."),
-		lossesOpen:    f.Gauge("compensator_losses_open", "1 if this process knows of lost records for which no sweep has succeeded yet, or cannot read whether there are any, else 0."),
 		failed:        f.Counter("compensator_failed_total", "Sweeps that failed."),
 		skipped:       f.CounterVec("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps), running (this process still sweeps) or paused (by an operator).", "reason"),
 		lockAvailable: f.Gauge("compensator_lock_available", "1 if the server of the lock, Redis or the database, gives the lock, else 0; checked every 15 s."),
@@ -56,7 +52,6 @@ func newMetrics(r prometheus.Registerer, period time.Duration, category func(str
 		m.skipped.WithLabelValues(reason)
 	}
 	m.lockAvailable.Set(1)
-	m.lossesOpen.Set(1)
 	f.Gauge("compensator_period_seconds", "Configured time from the start of one sweep to the next.").Set(period.Seconds())
 	return m, f.Err()
 }

@@ -52,8 +52,6 @@ type Report struct {
 	Causes    map[string]int `json:"causes,omitempty"`
 	Misses    []Miss         `json:"misses,omitempty"`    // the first hundred
 	OldestDue time.Time      `json:"oldest_due,omitzero"` // the due time of the first order found; zero: none was found
-	// Lost is the number of losses if the sweep was started because of them.
-	Lost int `json:"lost,omitempty"`
 }
 
 // Failure is an order that the sweep could not close: its id, its orderclose.FailureCause, the cause in a sentence, and how many sweeps
@@ -77,9 +75,6 @@ func (r Report) LogValue() slog.Value {
 	}
 	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
 		fields = append(fields, slog.Int(cause, r.Causes[cause]))
-	}
-	if r.Lost > 0 {
-		fields = append(fields, slog.Int("lost", r.Lost))
 	}
 	return slog.GroupValue(fields...)
 }

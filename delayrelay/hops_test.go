@@ -201,30 +201,6 @@ func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 	})
 }
 
-// The notice of a loss is appended when the topic is back, and nothing is committed
-// before.
-func TestRelay_AFailingControlTopicDelaysNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		log := &testkit.Log{Fail: func(to string) error {
-			if to == "control" && time.Since(begin) < 5*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}}
-		log.SetStart(bucket10s, 40)
-		log.Commit(bucket10s, 7, "")
-		log.Put(bucket10s, record("a", time.Second))
-		defer runRelay(t, log, nil)()
-		time.Sleep(2 * time.Second)
-		expect.Same(t, log.Keys("order-close"), []string{"a"}, "after 2 s")
-		time.Sleep(4 * time.Minute)
-		expect.Equal(t, log.DoneBelow(bucket10s), 7, "committed before the notice of the loss was appended")
-		time.Sleep(2 * time.Minute)
-		expect.That(t, len(log.Keys("control")) == 1 && log.DoneBelow(bucket10s) == 41, "%d notices, done %d", len(log.Keys("control")), log.DoneBelow(bucket10s))
-	})
-}
-
 // This includes records acked since the last commit.
 func TestRelay_AStopCommitsAllAckedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

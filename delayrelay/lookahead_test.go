@@ -45,7 +45,7 @@ func TestRelay_AProducerWithAnEarlierListMakesNoOrderLate(t *testing.T) {
 			log, at := &testkit.Log{}, testkit.TopicPartition{Topic: bucket30m.Topic}
 			log.Put(at, record("first", 30*time.Minute))
 			log.Put(testkit.TopicPartition{Topic: bucket5m.Topic}, record("x", 5*time.Minute))
-			o := Options{Log: log, Buckets: before, CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+			o := Options{Log: log, Buckets: before, CloseTopic: "order-close", DeadLetterTopic: "dead",
 				Group: func(b orderclose.Bucket) string { return b.Topic }}
 			if restarted {
 				o.Buckets = after

@@ -44,7 +44,7 @@ const DefaultWindowBytes = 72 << 20
 // Log is the part of Kafka that a Relay uses: Log of pipeline.Connections.
 type Log = partition.Log
 
-// Options of a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic and ControlTopic
+// Options of a Relay. Log, Buckets, Group, CloseTopic, and DeadLetterTopic
 // are required.
 type Options struct {
 	Log             Log
@@ -53,7 +53,6 @@ type Options struct {
 	CloseTopic      string
 	ReplayTopic     string // receives due records of the replay lane; default CloseTopic
 	DeadLetterTopic string
-	ControlTopic    string // receives notices of losses
 	// WindowBytes bounds the memory, in bytes, of the look-ahead of all partitions
 	// together. Beyond it, the records with the latest release times are dropped and read
 	// again later. Default DefaultWindowBytes.
@@ -87,8 +86,8 @@ type Relay struct {
 // New returns a Relay, or an error that names the missing or invalid options.
 func New(o Options) (*Relay, error) {
 	switch {
-	case o.Log == nil, o.Group == nil, o.CloseTopic == "", o.DeadLetterTopic == "", o.ControlTopic == "":
-		return nil, errors.New("delayrelay: Options need Log, Group, CloseTopic, DeadLetterTopic and ControlTopic")
+	case o.Log == nil, o.Group == nil, o.CloseTopic == "", o.DeadLetterTopic == "":
+		return nil, errors.New("delayrelay: Options need Log, Group, CloseTopic, and DeadLetterTopic")
 	case len(o.Buckets) == 0:
 		return nil, errors.New("delayrelay: Options need at least one bucket")
 	}
@@ -106,7 +105,7 @@ func New(o Options) (*Relay, error) {
 	}
 	r := &Relay{o: o, metrics: m, memory: partition.NewMemoryLimit(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
 	r.stage = partition.Stage{
-		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
+		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
 		Metrics: m.Metrics, Unrecorded: func(runs int) { m.unrecorded.Add(float64(runs)) }, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}

@@ -35,7 +35,7 @@ func record(key string, delay time.Duration) wire.Message {
 func runRelay(t *testing.T, log *testkit.Log, change func(*Options)) (stop func()) {
 	t.Helper()
 	o := Options{
-		Log: log, Buckets: testBuckets, CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+		Log: log, Buckets: testBuckets, CloseTopic: "order-close", DeadLetterTopic: "dead",
 		Group: func(b orderclose.Bucket) string { return b.Topic },
 	}
 	if change != nil {
@@ -232,7 +232,7 @@ func TestRelay_AKafkaOutageIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &testkit.Log{Fail: func(topic string) error {
-			if time.Since(begin) < time.Hour && topic != "control" {
+			if time.Since(begin) < time.Hour {
 				return errors.New("no answer")
 			}
 			return nil
@@ -273,7 +273,7 @@ func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
 
 func TestNew_RejectsIncompleteOptions(t *testing.T) {
 	expect.That(t, expect.Err(New(Options{})) != nil, "accepted empty options")
-	o := Options{Log: &testkit.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d", ControlTopic: "c2",
+	o := Options{Log: &testkit.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d",
 		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
 	expect.That(t, expect.Err(New(o)) != nil, "accepted unsorted buckets")
 }

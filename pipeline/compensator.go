@@ -15,8 +15,7 @@ import (
 	"github.com/orderclose/orderclose/room"
 )
 
-// buildCompensator does not require Kafka: a sweep works without it. With Kafka the
-// compensator also handles losses.
+// buildCompensator does not require Kafka: a sweep works without it.
 func (a *App) buildCompensator() (part, error) {
 	o, source, err := a.sweepOptions()
 	if err != nil {
@@ -25,23 +24,6 @@ func (a *App) buildCompensator() (part, error) {
 	var needs []room.Need
 	if a.conns.Store != nil {
 		needs = append(needs, a.needDatabase(), a.needOrders())
-	}
-	c := a.o.Config
-	if due, ok := source.(compensator.DueStore); ok && a.conns.Kafka != nil {
-		o.Control = &compensator.Control{
-			Kafka:       a.conns.Kafka,
-			Store:       due,
-			Producers:   a.conns.Kafka,
-			Group:       c.CompensatorGroup(),
-			Topic:       c.Topics.Control,
-			Buckets:     a.ActiveBuckets,
-			CloseTopic:  c.Topics.Close,
-			ReplayTopic: c.Topics.Replay,
-			MaxDelay:    a.maxDelay,
-		}
-		if o.Control.Lock, err = a.sweepLock("-schedule-again", config.Never); err != nil {
-			return part{}, err
-		}
 	}
 	if o.Recheck, err = a.recheck(source); err != nil {
 		return part{}, err
@@ -165,7 +147,7 @@ func (a *App) investigator(source sweepSource) *ops.Investigator {
 	if a.conns.Kafka == nil {
 		return i
 	}
-	i.Status = a.waitingRecords
+	i.Status = func(ctx context.Context) ops.Status { return a.waitingRecords(ctx) }
 	i.Letters = func(ctx context.Context) (*deadletters.Index, error) {
 		_, index, err := (&deadletters.Topic{Log: a.conns.Kafka, Name: a.config().Topics.DeadLetter}).Index(ctx, deadletters.Filter{})
 		return index, err

@@ -84,8 +84,6 @@ type Options struct {
 	// time. Store may implement more:
 	//
 	//   - compensator.Store: sweeps search it instead of the database
-	//   - compensator.DueStore, besides compensator.Store: orders whose records were lost are
-	//     scheduled again; without it they are closed by a sweep after their due time
 	//   - compensator.SweepLog, besides compensator.Store: all processes share one sweep per period;
 	//     without it each process remembers its own sweeps
 	//   - payment.Store: required if a payment provider is asked

@@ -80,7 +80,6 @@ func (a *App) buildRelay() (part, error) {
 		CloseTopic:      c.Topics.Close,
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
-		ControlTopic:    c.Topics.Control,
 		OnHang:          a.o.OnHang,
 		Now:             a.clock.DatabaseNow, //mutant:relay-broker-clock,relay-local-clock
 		Brokers:         a.clock.Now,
@@ -110,7 +109,6 @@ func (a *App) buildCloser() (part, error) {
 		ReplayGroup:     c.ReplayGroup(),
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
-		ControlTopic:    c.Topics.Control,
 		Batch:           method.batch(c.Closer.Batch),
 		TargetLatency:   method.target(c.Closer.TargetLatency),
 		Now:             a.o.Now,

@@ -315,15 +315,6 @@ func compensatorDashboard() dashboard {
 						{"running on {{instance}}", since("instance", "orderclose_compensator_sweep_running_since_timestamp_seconds", here)},
 					},
 				},
-				{
-					title: "Scheduled again", kind: "timeseries", unit: "short", runbook: "The log has lost records",
-					shows: "Orders that were scheduled again because records were lost, and 1 while a loss is not repaired.",
-					good:  "0, apart from the first start of new topics.",
-					queries: []query{
-						{"{{instance}}", events("instance", "orderclose_compensator_scheduled_again_total", here)},
-						{"Losses open", "max(orderclose_compensator_losses_open{" + here + "})"},
-					},
-				},
 			}},
 			{title: "Closed orders that the payment provider is asked about again", height: graphHeight, panels: []panel{
 				{

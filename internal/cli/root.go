@@ -384,7 +384,7 @@ func (s *session) connect(servers config.Servers) error {
 }
 
 // attachKafka makes a client of Kafka if its variable is set and the session has none. It is for
-// roles that do not require Kafka: a compensator handles losses and counts dead letters with
+// roles that do not require Kafka: a compensator sees how far the pipeline is and counts dead letters with
 // Kafka, and sweeps without it. So it logs an error, such as an invalid variable, and the session
 // stays without Kafka.
 func (c *common) attachKafka(s *session) {

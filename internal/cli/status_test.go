@@ -51,7 +51,7 @@ func TestStatus_Table(t *testing.T) {
 func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 	v := ops.Verdict{State: ops.ActNow, Problems: []ops.Problem{
 		{Kind: ops.KafkaAway, Severity: ops.Urgent, Detail: "no answer", Runbook: "kafka-is-down"},
-		{Kind: ops.RecordsLost, Severity: ops.Healed, Count: 2, Runbook: "the-log-has-lost-records"},
+		{Kind: ops.DelayFell, Severity: ops.Healed, Count: 2, Runbook: "the-delay-of-a-category-was-wrong"},
 	}}
 	golden(t, "status_verdict", func(w io.Writer) { printVerdict(w, v) })
 	var out strings.Builder

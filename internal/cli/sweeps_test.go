@@ -17,40 +17,31 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// sampleSweeps has all kinds of sweeps and losses.
+// sampleSweeps has all kinds of sweeps.
 func sampleSweeps() ops.ControlState {
 	sweep := func(hours int, why wire.SweepReason) wire.Sweep {
 		started := at.Add(time.Duration(-hours) * time.Hour)
 		return wire.Sweep{StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 12, Lock: "held", Holder: "shop-1/17", Why: why}
 	}
-	late, lost, failed := sweep(1, wire.SweepPeriod), sweep(2, wire.SweepLosses), sweep(4, wire.SweepOnce)
+	late, overdue, failed := sweep(1, wire.SweepPeriod), sweep(2, wire.SweepOverdue), sweep(4, wire.SweepOnce)
 	late.Found, late.Closed, late.AlreadyPaid, late.AlreadyClosed, late.Paused, late.Failed, late.TookMillis = 1234, 1200, 20, 3, 10, 1, 61_420
 	late.Causes, late.OldestDue = map[string]int{"on_its_way": 1180, "absent": 20}, at.Add(-90*time.Minute)
-	lost.Found, lost.Closed, lost.Lost, lost.Causes, lost.OldestDue = 3, 3, 2, map[string]int{"absent": 3}, at.Add(-150*time.Minute)
+	overdue.Found, overdue.Closed, overdue.Causes, overdue.OldestDue = 3, 3, map[string]int{"absent": 3}, at.Add(-150*time.Minute)
 	failed.Found, failed.Lock, failed.Holder, failed.Error = 2, "unavailable", "laptop/4711", "500 orders up to \"o-17\" have no verdict,\nthe sweep is given up: dial tcp 10.0.0.3:3306: connect: connection refused"
 	return ops.ControlState{
-		Sweeps: []wire.Sweep{sweep(0, wire.SweepPeriod), late, lost, sweep(3, wire.SweepPeriod), failed},
-		Losses: []ops.Loss{
-			{Lost: wire.Lost{Topic: "delay_30m", Partition: 3, First: 17, Last: 90, Reason: "the log begins at 91"}, Offsets: 74, At: at.Add(-2 * time.Hour)},
-			{Lost: wire.Lost{Topic: "order-close", Partition: 1, Last: -1, Reason: "nothing was committed: this is the first start, or the topic was deleted"}, At: at.Add(-100 * time.Hour)},
-			{Lost: wire.Lost{Topic: "order-close", Last: -1, Reason: "nothing was committed: this is the first start, or the topic was deleted"}, At: at.Add(-101 * time.Hour)},
-		},
+		Sweeps: []wire.Sweep{sweep(0, wire.SweepPeriod), late, overdue, sweep(3, wire.SweepPeriod), failed},
 	}
 }
 
 func TestSweeps_Tables(t *testing.T) {
-	golden(t, "sweeps", sweepsOutput{ops.NewSweeps(sampleSweeps(), 0), 0}.table)
-	golden(t, "sweeps_nothing", sweepsOutput{ops.NewSweeps(ops.ControlState{}, 24), 24}.table)
+	golden(t, "sweeps", sweepsOutput{ops.NewSweeps(sampleSweeps(), 0)}.table)
+	golden(t, "sweeps_nothing", sweepsOutput{ops.NewSweeps(ops.ControlState{}, 24)}.table)
 }
 
-// The causes are those of the sweeps that are shown. Notices without offsets are one line in any case.
+// The causes are those of the sweeps that are shown.
 func TestSweeps_Limit(t *testing.T) {
-	state := sampleSweeps()
-	for range 5 {
-		state.Losses = append(state.Losses, state.Losses[0])
-	}
-	out := sweepsOutput{ops.NewSweeps(state, 2), 2}
-	if len(out.Sweeps.Sweeps) != 2 || len(out.Losses) != 8 || cmp.Diff(map[string]int{"on_its_way": 1180, "absent": 20}, out.Causes) != "" {
+	out := sweepsOutput{ops.NewSweeps(sampleSweeps(), 2)}
+	if len(out.Sweeps.Sweeps) != 2 || cmp.Diff(map[string]int{"on_its_way": 1180, "absent": 20}, out.Causes) != "" {
 		t.Errorf("%+v", out)
 	}
 	golden(t, "sweeps_limit", out.table)
@@ -64,16 +55,16 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	r.cli("topics", "apply")
 	var out ops.Sweeps
 	r.json(&out, 0, "sweeps")
-	expect.That(t, out.Sweeps != nil && len(out.Sweeps) <= 0 && out.Causes != nil && out.Losses != nil, "an empty topic: %+v", out)
+	expect.That(t, out.Sweeps != nil && len(out.Sweeps) <= 0 && out.Causes != nil, "an empty topic: %+v", out)
 	want := sampleSweeps()
 	for i := range want.Sweeps {
 		m := must.Get(want.Sweeps[len(want.Sweeps)-1-i].Encode())(t)
 		r.append(r.cfg.Topics.Control, m, wire.Message{Value: []byte(`{"probe":1}`)})
 	}
-	r.append(r.cfg.Topics.Control, want.Losses[0].Encode())
+	r.append(r.cfg.Topics.Control, wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_30m","partition":3}`)}) // of an older relay
 	r.json(&out, 0, "sweeps")
-	if diff := cmp.Diff(want.Sweeps, out.Sweeps); diff != "" || len(out.Losses) != 1 || out.Losses[0].Offsets != 74 || time.Since(out.Losses[0].At).Abs() > time.Hour {
-		t.Errorf("losses %+v, sweeps (-want +got):\n%s", out.Losses, diff)
+	if diff := cmp.Diff(want.Sweeps, out.Sweeps); diff != "" {
+		t.Errorf("sweeps (-want +got):\n%s", diff)
 	}
 	if table, _, code := r.cli("sweeps", "--limit", "1"); code != 0 || strings.Count(table, "shop-1/17") != 1 {
 		t.Errorf("exit %d, %s", code, table)

@@ -39,7 +39,6 @@ func Of(connections any) Clients { return connections.(Clients) }
 type Log interface {
 	partition.Log
 	send.KeyedProducers
-	compensator.Kafka
 	compensator.HistoryAppender
 }
 
@@ -63,9 +62,9 @@ const (
 	// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
 	// keep one each while Kafka takes their rows, and the others need one.
 	needConns = 3
-	// lockConns is how many more an App needs with config.LockDatabase: for a sweep, for orders that are scheduled again,
+	// lockConns is how many more an App needs with config.LockDatabase: for a sweep,
 	// for the questions about closed orders, and for the works of the keeper.
-	lockConns = 4
+	lockConns = 3
 )
 
 // Pool is a program's own pool of connections to the database, and a limit. See pipeline.Servers.

@@ -219,10 +219,6 @@ func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close)
 // ReplayGroup returns the name of the consumer group that reads the replay topic.
 func (c *Config) ReplayGroup() string { return c.group("closer", c.Topics.Replay) }
 
-// CompensatorGroup returns the name of the group under which compensators commit how
-// far they have read the control topic. The group has no members.
-func (c *Config) CompensatorGroup() string { return c.group("compensator", c.Topics.Control) }
-
 // ReleaseGroup returns the name of the consumer group that reads the events and releases
 // stock.
 func (c *Config) ReleaseGroup() string { return c.group("release", c.Topics.Events) }

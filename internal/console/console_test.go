@@ -413,19 +413,6 @@ func TestConsole_RefusesInTheFormatOfTheReader(t *testing.T) {
 	}
 }
 
-// A first start has a notice for each partition.
-func TestSweeps_ListOnlyLossesOfRecordsThatWaited(t *testing.T) {
-	r := newRig(t)
-	lost := wire.Lost{Topic: "delay_1h", Last: 40_000, Reason: "recreated", Waited: new(int64)}
-	*lost.Waited = 1413
-	for _, notice := range []wire.Lost{{Topic: "delay_1h", Last: -1, Reason: "first start"}, lost} {
-		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{notice.Encode()}))(t)
-	}
-	page := r.open("/sweeps")
-	contains(t, page, "<td>delay_1h/0</td><td class=\"n\">1,413</td>", `<p id="no-loss">`)
-	expect.That(t, !strings.Contains(page, "first start</td>"), "the page lists a notice without a loss")
-}
-
 func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 	r := newRig(t)
 	contains(t, r.open("/delays"), `id="no-delay-change"`)

@@ -63,8 +63,8 @@ func (d nowData) Due() chart { return forecastChart(d.Forecast.Value, d.Horizon)
 var problemPages = map[ops.ProblemKind]navigation{
 	ops.ClosingPaused: {"delays", "/delays#pauses-heading"}, ops.PausesUnknown: {"delays", "/delays#pauses-heading"},
 	ops.SweepFailed: {"sweeps", "/sweeps"}, ops.SweepMissing: {"sweeps", "/sweeps"}, ops.SweepFound: {"sweeps", "/sweeps"},
-	ops.RecordsLost: {"sweeps", "/sweeps#losses-heading"}, ops.LettersPending: {"dead-letters", "/dead-letters"},
-	ops.TopicUnread: {"delays", "/delays#drift-heading"}, ops.TopicsDiffer: {"delays", "/delays#drift-heading"}, ops.ConfigBroken: {"delays", "/delays"},
+	ops.LettersPending: {"dead-letters", "/dead-letters"},
+	ops.TopicUnread:    {"delays", "/delays#drift-heading"}, ops.TopicsDiffer: {"delays", "/delays#drift-heading"}, ops.ConfigBroken: {"delays", "/delays"},
 	ops.DelayFell: {"delays", "/delays#delay-changes-heading"},
 }
 

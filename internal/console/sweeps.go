@@ -19,14 +19,12 @@ const (
 // sweepsData is what the page of sweeps shows.
 type sweepsData struct {
 	Sweeps   ops.Answer[ops.Sweeps]
-	Losses   []ops.Loss // those of records that waited
 	Chart    chart
 	CanSweep bool
 }
 
 func (c *Console) sweepsData(r *http.Request) any {
 	d := sweepsData{Sweeps: c.asks.Sweeps.Get(r.Context()), CanSweep: c.o.Sweep != nil}
-	d.Losses = slices.DeleteFunc(slices.Clone(d.Sweeps.Value.Losses), func(l ops.Loss) bool { return l.Offsets == 0 })
 	d.Chart = missesChart(d.Sweeps.Value, time.Now())
 	return d
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// controlKeeps is how many sweeps, and how many losses, a Control remembers: the newest. Sweeps of
+// controlKeeps is how many sweeps a Control remembers: the newest. Sweeps of
 // each hour of a week are 168; one that fails is tried again each minute.
 const controlKeeps = 500
 
@@ -38,7 +38,6 @@ type Control struct {
 	known  bool          // next is known
 	pauses map[orderclose.Path]wire.Pause
 	sweeps []wire.Sweep // oldest first
-	losses []Loss       // oldest first
 	delays []Process    // with delays that were news, oldest first
 	// processes are those that have announced themselves, by name.
 	processes map[string]Process
@@ -55,18 +54,9 @@ type ControlState struct {
 	// own.
 	Pauses []wire.Pause
 	Sweeps []wire.Sweep // newest first, at most 500
-	Losses []Loss       // newest first, at most 500
 	Delays []Process    // as they were when their delays were news; newest first, at most 500
 	// Processes have announced themselves within a day. Their State is not set.
 	Processes []Process
-}
-
-// Loss is a notice of lost records. If Last is less than First, it is unknown which offsets were lost,
-// if any. There is one such notice for each partition at a first start.
-type Loss struct {
-	wire.Lost
-	Offsets int64     `json:"offsets"` // how many of the lost offsets were not settled; of older versions: of all
-	At      time.Time `json:"at"`      // when the notice was appended, by the brokers' clock
 }
 
 // Read returns what the topic says at now. If the topic was deleted and recreated, or has lost
@@ -111,7 +101,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.pauses, c.sweeps, c.losses, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil, nil //mutant:deleted-pause-stays
+	c.pauses, c.sweeps, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil //mutant:deleted-pause-stays
 	c.processes = map[string]Process{}
 }
 
@@ -174,15 +164,6 @@ func (c *Control) add(r wire.RawRecord) {
 		if json.Unmarshal(m.Value, &p) == nil {
 			c.addProcess(p, m.Appended.UTC())
 		}
-	case wire.KeyLost:
-		var l Loss
-		if json.Unmarshal(m.Value, &l.Lost) == nil {
-			l.Offsets, l.At = max(0, l.Last-l.First+1), m.Appended.UTC()
-			if l.Waited != nil {
-				l.Offsets = *l.Waited
-			}
-			c.losses = newest(append(c.losses, l))
-		}
 	}
 }
 
@@ -213,9 +194,8 @@ func (c *Control) state(now time.Time) (s ControlState) {
 	}
 	maps.DeleteFunc(c.processes, func(_ string, p Process) bool { return now.Sub(p.Announced) > expectedFor })
 	s.Processes = slices.Collect(maps.Values(c.processes))
-	s.Sweeps, s.Losses, s.Delays = slices.Clone(c.sweeps), slices.Clone(c.losses), slices.Clone(c.delays)
+	s.Sweeps, s.Delays = slices.Clone(c.sweeps), slices.Clone(c.delays)
 	slices.Reverse(s.Sweeps)
-	slices.Reverse(s.Losses)
 	slices.Reverse(s.Delays)
 	// A sweep whose append failed is recorded behind later ones.
 	slices.SortStableFunc(s.Sweeps, func(a, b wire.Sweep) int { return b.StartedAt.Compare(a.StartedAt) })

@@ -62,8 +62,6 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 		switch r := r.(type) {
 		case wire.Sweep:
 			m, err = r.Encode()
-		case wire.Lost:
-			m = r.Encode()
 		case wire.Pause:
 			m, err = r.Encode()
 		case wire.Process:
@@ -79,23 +77,22 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 // probe is a record that measures the brokers' clock.
 var probe = wire.Message{Value: []byte(`{"probe":1}`)}
 
+// notice is of an older relay: a log has lost records.
+var notice = wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_5m","partition":1,"first":0,"last":7,"reason":"gone"}`)}
+
 // sweepAt is a sweep that began some minutes after noon.
 func sweepAt(minutes int) wire.Sweep {
 	return wire.Sweep{StartedAt: noon.Add(time.Duration(minutes) * time.Minute), Holder: "shop/17", Why: wire.SweepPeriod, Lock: "held"}
 }
 
-// mustRead reads the topic and returns the minutes after noon of the sweeps, and the topics of the
-// losses and the reasons of the pauses.
+// mustRead reads the topic and returns the minutes after noon of the sweeps, and the
+// reasons of the pauses.
 func mustRead(t *testing.T, c *Control) string {
 	t.Helper()
 	s := must.Get(c.Read(t.Context(), time.Now()))(t)
 	all := "sweeps"
 	for _, sweep := range s.Sweeps {
 		all += fmt.Sprint(" ", sweep.StartedAt.Sub(noon).Minutes())
-	}
-	all += ", losses"
-	for _, l := range s.Losses {
-		all += " " + l.Topic
 	}
 	all += ", pauses"
 	for _, p := range s.Pauses {
@@ -116,19 +113,19 @@ func TestControl_ReadsEachRecordOnce(t *testing.T) {
 		}
 		log := &controlLog{}
 		c := NewControl(log, "control")
-		wantControl(t, "an empty topic", mustRead(t, c), "sweeps, losses, pauses")
+		wantControl(t, "an empty topic", mustRead(t, c), "sweeps, pauses")
 		for range 5000 {
 			log.put(t, probe)
 		}
-		log.put(t, sweepAt(0), wire.Lost{Topic: "a"}, pause("one", time.Hour), sweepAt(60), probe)
-		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0, losses a, pauses one")
-		log.put(t, wire.Lost{Topic: "b"}, sweepAt(120))
+		log.put(t, sweepAt(0), notice, pause("one", time.Hour), sweepAt(60), probe)
+		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0, pauses one")
+		log.put(t, notice, sweepAt(120))
 		must.Get(c.WritePauses(t.Context(), pause("two", time.Hour)))(t)
-		wantControl(t, "three more", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses two")
+		wantControl(t, "three more", mustRead(t, c), "sweeps 120 60 0, pauses two")
 		time.Sleep(time.Hour)
-		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
+		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, pauses")
 		log.put(t, pause("three", time.Hour), pause("three", 0))
-		wantControl(t, "after a resume", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
+		wantControl(t, "after a resume", mustRead(t, c), "sweeps 120 60 0, pauses")
 		expect.That(t, log.read == int(log.end), "it read %d records of %d", log.read, log.end)
 	})
 }
@@ -141,9 +138,9 @@ func TestControl_PauseEndsADayAfterItsRecordAtTheLatest(t *testing.T) {
 		log.put(t, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: year, Reason: "long"},
 			wire.Pause{Path: orderclose.PathPipeline, Until: year, Reason: "without a start"})
 		time.Sleep(wire.MaxPause - time.Second)
-		wantControl(t, "within a day", mustRead(t, c), "sweeps, losses, pauses without a start long")
+		wantControl(t, "within a day", mustRead(t, c), "sweeps, pauses without a start long")
 		time.Sleep(time.Second)
-		wantControl(t, "after a day", mustRead(t, c), "sweeps, losses, pauses")
+		wantControl(t, "after a day", mustRead(t, c), "sweeps, pauses")
 	})
 }
 
@@ -217,7 +214,7 @@ func TestControl_ResumeByAClockThatIsAheadEndsAPause(t *testing.T) {
 		c := NewControl(log, "control")
 		log.put(t, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(10 * time.Minute), Reason: "one"})
 		time.Sleep(30 * time.Minute)
-		wantControl(t, "by a clock 25 minutes ahead", mustRead(t, c), "sweeps, losses, pauses")
+		wantControl(t, "by a clock 25 minutes ahead", mustRead(t, c), "sweeps, pauses")
 		if ended, err := c.Resume(t.Context(), orderclose.Paths(), ""); err != nil || len(ended) != 1 || log.end != 2 {
 			t.Errorf("ended %v with %d records, %v", ended, log.end-1, err)
 		}
@@ -242,15 +239,15 @@ func TestControl_StartsAgainInAnotherLog(t *testing.T) {
 				for range c.before {
 					log.put(t, probe)
 				}
-				log.put(t, sweepAt(0), wire.Lost{Topic: "a"}, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(time.Hour), Reason: "one"})
-				wantControl(t, "before", mustRead(t, control), "sweeps 0, losses a, pauses one")
+				log.put(t, sweepAt(0), notice, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(time.Hour), Reason: "one"})
+				wantControl(t, "before", mustRead(t, control), "sweeps 0, pauses one")
 				log.Recreate(testkit.TopicPartition{Topic: "control"})
 				log.end = 0
 				for range c.records {
 					log.put(t, probe)
 				}
 				log.put(t, sweepAt(60))
-				wantControl(t, "after", mustRead(t, control), "sweeps 60, losses, pauses")
+				wantControl(t, "after", mustRead(t, control), "sweeps 60, pauses")
 			})
 		})
 	}
@@ -262,21 +259,21 @@ func TestControl_StartsAgainWhereTheLogBegins(t *testing.T) {
 		log := &controlLog{}
 		c := NewControl(log, "control")
 		log.put(t, sweepAt(0), sweepAt(60))
-		wantControl(t, "before", mustRead(t, c), "sweeps 60 0, losses, pauses")
+		wantControl(t, "before", mustRead(t, c), "sweeps 60 0, pauses")
 		log.put(t, sweepAt(120), sweepAt(180))
 		log.first = 3
-		wantControl(t, "after", mustRead(t, c), "sweeps 180, losses, pauses")
+		wantControl(t, "after", mustRead(t, c), "sweeps 180, pauses")
 	})
 }
 
 func TestControl_SkipsWhatItCannotDecode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &controlLog{}
-		for _, key := range []string{wire.KeyPause, wire.KeySweep, wire.KeyLost, "unknown", ""} {
+		for _, key := range []string{wire.KeyPause, wire.KeySweep, "lost", "unknown", ""} {
 			log.put(t, wire.Message{Key: []byte(key), Value: []byte("{")}, wire.Message{Key: []byte(key)})
 		}
 		log.put(t, sweepAt(0))
-		wantControl(t, "behind broken records", mustRead(t, NewControl(log, "control")), "sweeps 0, losses, pauses")
+		wantControl(t, "behind broken records", mustRead(t, NewControl(log, "control")), "sweeps 0, pauses")
 	})
 }
 
@@ -287,32 +284,23 @@ func TestControl_ASweepCountsOnce(t *testing.T) {
 		other.Holder = "shop/18"
 		log := &controlLog{}
 		log.put(t, sweepAt(60), sweepAt(0), other, sweepAt(60))
-		wantControl(t, "repeated", mustRead(t, NewControl(log, "control")), "sweeps 60 0 0, losses, pauses")
+		wantControl(t, "repeated", mustRead(t, NewControl(log, "control")), "sweeps 60 0 0, pauses")
 	})
 }
 
 func TestControl_RemembersTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &controlLog{}
-		waited := int64(1)
 		for i := range 3 * controlKeeps {
-			log.put(t, sweepAt(i), wire.Lost{Topic: "a", First: int64(i), Last: int64(i + 1)})
+			log.put(t, sweepAt(i))
 		}
 		c := NewControl(log, "control")
 		s, err := c.Read(t.Context(), noon)
-		if err != nil || len(s.Sweeps) != controlKeeps || len(s.Losses) != controlKeeps {
-			t.Fatalf("%d sweeps, %d losses, %v", len(s.Sweeps), len(s.Losses), err)
+		if err != nil || len(s.Sweeps) != controlKeeps {
+			t.Fatalf("%d sweeps, %v", len(s.Sweeps), err)
 		}
 		last := 3*controlKeeps - 1
 		if diff := cmp.Diff(sweepAt(last), s.Sweeps[0]); diff != "" {
-			t.Error(diff)
-		}
-		log.put(t, wire.Lost{Topic: "a", First: 0, Last: 99, Waited: &waited})
-		if s, err := c.Read(t.Context(), noon); err != nil || s.Losses[0].Offsets != 1 {
-			t.Errorf("%+v, %v: want the records that waited", s.Losses[0], err)
-		}
-		want := Loss{Lost: wire.Lost{Topic: "a", First: int64(last), Last: int64(last + 1)}, Offsets: 2, At: time.Now().UTC()}
-		if diff := cmp.Diff(want, s.Losses[0]); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -333,6 +321,6 @@ func TestControl_AReadDoesNotWaitForAnotherForLongerThanItsContext(t *testing.T)
 		}
 		close(log.hang)
 		expect.NoError(t, <-first)
-		wantControl(t, "after that", mustRead(t, c), "sweeps, losses, pauses")
+		wantControl(t, "after that", mustRead(t, c), "sweeps, pauses")
 	})
 }

@@ -31,7 +31,6 @@ func Judge(f Facts) Verdict {
 	j.processes()
 	j.settings()
 	j.sweeps()
-	j.losses()
 	j.payments()
 	slices.SortStableFunc(j.problems, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
 	has := func(is func(Problem) bool) bool { return slices.ContainsFunc(j.problems, is) }
@@ -247,7 +246,7 @@ func (j *judgement) sweeps() {
 	if len(all) == 0 {
 		return
 	}
-	if newest := all[0]; newest.Closed > newest.Causes[string(compensator.Retrying)] { // the closer would have retried the others
+	if newest := all[0]; newest.Closed > newest.Causes[string(compensator.OnItsWay)] { // the closer would have retried the others
 		j.add(SweepFound, newest.Closed, describeCauses(newest.Causes)).Since = newest.Ended()
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(s wire.Sweep) bool { return s.Why == wire.SweepOverdue }) //mutant:series-hides-missing-sweep
@@ -273,25 +272,6 @@ func (j *judgement) sweeps() {
 	period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, j.SweepPeriod)
 	if period > 0 && j.Now.Sub(last.Ended()) > 2*period {
 		j.add(SweepMissing, 0, "").Since = last.Ended()
-	}
-}
-
-// losses judges the losses of records. One is over when the sweep that it started has closed its orders.
-func (j *judgement) losses() {
-	n, recent := recentLosses(j.Sweeps.Value.Losses, j.Now)
-	if n == 0 {
-		return
-	}
-	newest, detail := recent[0], ""
-	if len(recent) > 1 {
-		detail = fmt.Sprintf("%d losses, such as ", len(recent))
-	}
-	p := j.add(RecordsLost, n, detail+fmt.Sprintf("%s/%d: %s", newest.Topic, newest.Partition, newest.Reason))
-	p.Since = recent[len(recent)-1].At
-	if slices.ContainsFunc(j.Sweeps.Value.Sweeps, func(s wire.Sweep) bool {
-		return s.Why == wire.SweepLosses && s.Error == "" && s.Failed == 0 && s.StartedAt.After(newest.At)
-	}) {
-		p.Severity = Healed
 	}
 }
 
@@ -381,16 +361,6 @@ func describeCauses(causes map[string]int) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// recentLosses returns the losses of the last while, newest first, and how many records they lost.
-func recentLosses(losses []Loss, now time.Time) (n int, recent []Loss) {
-	for _, l := range losses {
-		if now.Sub(l.At) < lossIsRecent && l.Offsets > 0 {
-			n, recent = n+int(l.Offsets), append(recent, l)
-		}
-	}
-	return n, recent
 }
 
 // firstProblem counts the topics and partitions with a problem, and describes the first.

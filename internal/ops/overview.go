@@ -33,10 +33,6 @@ type Facts struct {
 	Late    Answer[store.LateSummary] // payments that came after the close
 }
 
-// lossIsRecent is how long a loss of records counts as a problem. The sweep that it started has ended
-// by then.
-const lossIsRecent = time.Hour
-
 // ProblemKind names a kind of problem of a pipeline.
 type ProblemKind string
 
@@ -55,7 +51,6 @@ const (
 	SweepFailed    ProblemKind = "sweep_failed"    // the last sweep ended early, or could not close orders
 	SweepMissing   ProblemKind = "sweep_missing"   // no sweep has finished for two periods
 	SweepFound     ProblemKind = "sweep_found"     // the last sweep closed orders that the pipeline had missed
-	RecordsLost    ProblemKind = "records_lost"    // a log has lost records
 	LettersPending ProblemKind = "letters_pending" // dead letters wait for a person
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
@@ -94,7 +89,7 @@ var kinds = map[ProblemKind]struct {
 	ClosesSlow:    {Today, "the-backlog-drains-slowly"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
-	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
+	SweepFound: {Today, "the-sweep-finds-orders"}, LettersPending: {Today, "dead-letters"},
 	TopicsDiffer: {Today, "topics-differ"}, SchemaDiffers: {Today, "the-schema-differs"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
 	DelayFell: {Today, "the-delay-of-a-category-was-wrong"}, PaymentsLate: {Today, "money-came-after-a-close"},
 }

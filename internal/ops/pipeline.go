@@ -149,13 +149,12 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 type Sweeps struct {
 	Sweeps []wire.Sweep   `json:"sweeps"`           // newest first
 	Causes map[string]int `json:"causes"`           // of Sweeps, summed up
-	Losses []Loss         `json:"losses"`           // newest first
 	Delays []DelayChange  `json:"delays,omitempty"` // newest first
 }
 
-// NewSweeps returns the newest sweeps, at most limit, and all losses. A limit of 0 means all.
+// NewSweeps returns the newest sweeps, at most limit. A limit of 0 means all.
 func NewSweeps(state ControlState, limit int) Sweeps {
-	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Causes: map[string]int{}, Losses: append([]Loss{}, state.Losses...), Delays: delayChanges(state.Delays)}
+	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Causes: map[string]int{}, Delays: delayChanges(state.Delays)}
 	if limit > 0 {
 		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
 	}

@@ -36,7 +36,7 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	}
 	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention, false)
 	dead.Partitions = 1 // few records, read by people
-	control := spec(c.Topics.Control, c.CompensatorGroup(), week, true)
+	control := spec(c.Topics.Control, "", week, true)
 	control.Partitions = 1 // a few records a minute
 	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true), spec(c.Topics.Replay, c.ReplayGroup(), week, true),
 		dead, spec(c.Topics.Events, c.ReleaseGroup(), week, true), control)

@@ -22,7 +22,7 @@ type flight struct {
 }
 
 // newSenders returns the Senders of a loop: one for the records of the handler, and one for dead
-// letters and notices of losses. The appends of the latter have no time limit: nothing waits for
+// letters. The appends of the latter have no time limit: nothing waits for
 // them but their offsets, and an append that is given up may leave a duplicate.
 func newSenders(l *Loop) (sender, patient *send.Sender) {
 	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {

@@ -2,15 +2,11 @@ package partition
 
 import (
 	"context"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
@@ -205,48 +201,6 @@ func TestSend_ATopicThatFailsRests(t *testing.T) {
 			t.Errorf("%d tries, want %d at most; acked after %v", tries, most, time.Since(begin))
 		}
 		expect.That(t, !l.Failing("target") && l.FailingSince().IsZero(), "the topic still counts as failing")
-	})
-}
-
-// A notice of a loss stands for no record of the claim.
-func TestLosses_ARefusedLossIsNoDeadLetter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{append: func(topic string, _ []wire.RawRecord) error {
-			if topic == "control" {
-				return wire.ErrRefused
-			}
-			return nil
-		}}
-		var logged strings.Builder
-		l := newTestLoop(t.Context(), log)
-		l.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-		var committed []int64
-		l.committer = newCommitter(wire.Claim{Done: func(offset int64, _ string) { committed = append(committed, offset) }}, nil)
-		l.publishLoss(wire.Range{Last: -1}, nil, "nothing was committed")
-		l.committer.Add(0)
-		l.play(func() bool { return len(committed) > 0 })
-		if diff := cmp.Diff([]int64{0}, committed); diff != "" || l.committer.Low() != 0 || len(log.appended) != 0 || l.dead.records != 0 {
-			t.Errorf("done below %d, appended %v, committed (-want +got):\n%s", l.committer.Low(), log.appended, diff)
-		}
-		expect.That(t, strings.Contains(logged.String(), "orderclose topics check"), "the log does not say what to do: %s", logged.String())
-	})
-}
-
-// While the control topic accepts nothing, the loop is not busy with it.
-func TestLosses_AFailingControlTopicIsTriedWithPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tries, begin := 0, time.Now()
-		log := &fakeLog{counts: func() int { // partitions of the topic
-			if tries++; time.Since(begin) < time.Hour {
-				return 0
-			}
-			return 1
-		}}
-		l := newTestLoop(t.Context(), log)
-		l.publishLoss(wire.Range{First: 1, Last: 2}, nil, "gone")
-		l.play(func() bool { return l.committer.holds == 0 })
-		took := time.Since(begin)
-		expect.That(t, tries <= int(time.Hour/send.MaxRest)+10 && took <= time.Hour+send.MaxRest+2*time.Second, "%d tries, appended after %v", tries, took)
 	})
 }
 

@@ -26,7 +26,6 @@ type committer struct {
 	low              int64          // the low watermark of the last commit
 	committedChanges int            // watermark.changes at the last commit
 	committedAt      time.Time
-	holds            int // notices of losses that are not acked yet
 }
 
 // newCommitter returns a committer of a claim that continues where the former owner
@@ -87,10 +86,9 @@ func (c *committer) Restart(f *wire.Fetched) {
 	f.Next = low
 }
 
-// Commit commits the position if it has changed: at most every 200 ms, or at once. It does
-// nothing while a Hold is in effect.
+// Commit commits the position if it has changed: at most every 200 ms, or at once.
 func (c *committer) Commit(now time.Time, atOnce bool) {
-	if c.holds > 0 || !c.dirty() || !atOnce && now.Sub(c.committedAt) < commitEvery {
+	if !c.dirty() || !atOnce && now.Sub(c.committedAt) < commitEvery {
 		return
 	}
 	acked, left := wire.EncodeDone(c.log, c.Low(), c.Runs())
@@ -101,7 +99,7 @@ func (c *committer) Commit(now time.Time, atOnce bool) {
 
 // Wait returns how long the loop may sleep: until the next commit is due, at most 5 s.
 func (c *committer) Wait(now time.Time) time.Duration {
-	if c.holds > 0 || !c.dirty() {
+	if !c.dirty() {
 		return maxSleep
 	}
 	return max(commitEvery-now.Sub(c.committedAt), 0)
@@ -112,16 +110,6 @@ func (c *committer) Wait(now time.Time) time.Duration {
 func (c *committer) CommitNow(now time.Time) {
 	c.low = -1
 	c.Commit(now, true)
-}
-
-// Hold prevents commits until Release was called as often.
-func (c *committer) Hold() { c.holds++ }
-
-// Release undoes one Hold. The last one commits the position, even if it has not changed.
-func (c *committer) Release(now time.Time) {
-	if c.holds--; c.holds == 0 {
-		c.CommitNow(now)
-	}
 }
 
 func (c *committer) dirty() bool { return c.Low() != c.low || c.changes != c.committedChanges }

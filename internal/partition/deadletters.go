@@ -3,7 +3,6 @@ package partition
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -152,12 +151,6 @@ func (l *Loop) deadLettersSent(r send.Result) {
 	d.waiting, d.retryAt = append(d.waiting, r.Left...), time.Now().Add(pause) //mutant:dead-letters-forgotten
 }
 
-// losses are the notices of losses of a loop that are not acked, without those in flight.
-type losses struct {
-	waiting []wire.RawRecord
-	retryAt time.Time // no append begins before this time
-}
-
 // waited returns how many of the lost offsets were not done: of a log that was replaced, also of those that
 // it is known to have had and nobody had read, and at least 1, since nobody knows what was appended last.
 func (l *Loop) waited(f *wire.Fetched) (n int64) {
@@ -173,39 +166,4 @@ func (l *Loop) waited(f *wire.Fetched) (n int64) {
 		n = max(1, n) //mutant:unread-topic-lossless
 	}
 	return n
-}
-
-// publishLoss appends a notice of lost records to the control topic, in another goroutine. No
-// position is committed until the notice is acked, so that the next owner finds the same
-// loss if the claim ends first. If the control topic refuses the notice for good, commits
-// continue, and the notice is only in the process log.
-func (l *Loop) publishLoss(r wire.Range, waited *int64, reason string) {
-	lost := wire.Lost{Topic: l.Claim.Topic, Partition: l.Claim.Partition, First: r.First, Last: r.Last, Reason: reason, Waited: waited}
-	m := lost.Encode()
-	l.losses.waiting = append(l.losses.waiting, m.Raw())
-	l.committer.Hold() //mutant:loss-published-late
-	l.sendLosses()
-}
-
-// sendLosses starts to append the waiting notices, unless an append is in flight.
-func (l *Loop) sendLosses() {
-	if len(l.losses.waiting) == 0 || l.Ctx.Err() != nil || time.Now().Before(l.losses.retryAt) {
-		return
-	}
-	waiting := l.losses.waiting
-	l.losses.waiting = nil
-	l.sendPart(flight{l.patient, time.Now()}, send.Destination{Topic: l.stage.ControlTopic}, waiting, func(r send.Result) {
-		for _, refused := range r.Refused {
-			m, _ := refused.Record.Message()
-			l.Logger.Error("control topic rejected the notice of a loss, check the topic with orderclose topics check",
-				"control", l.stage.ControlTopic, "loss", string(m.Value), "err", refused.Err)
-			l.committer.Release(time.Now())
-		}
-		for _, a := range r.Acked {
-			for range a.Records {
-				l.committer.Release(time.Now())
-			}
-		}
-		l.losses = losses{slices.Concat(r.Left, l.losses.waiting), time.Now().Add(r.Pause)}
-	})
 }

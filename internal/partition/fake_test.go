@@ -81,7 +81,7 @@ var errDown = errors.New("the broker is down")
 // newTestLoop returns a loop without a handler.
 func newTestLoop(ctx context.Context, log Log) *Loop {
 	return newLoop(ctx, &Stage{
-		Name: "test", Log: log, DeadLetterTopic: "dead", ControlTopic: "control",
+		Name: "test", Log: log, DeadLetterTopic: "dead",
 		Metrics: NewMetrics(metrics.With(nil), "test"), Logger: slog.New(slog.DiscardHandler),
 	}, wire.Claim{Topic: "source", Done: func(int64, string) {}}, &Pulse{})
 }
@@ -91,7 +91,6 @@ func newTestLoop(ctx context.Context, log Log) *Loop {
 func (l *Loop) play(done func() bool) {
 	for begin := time.Now(); !done() && time.Since(begin) < 2*time.Hour; {
 		l.sendDeadLetters()
-		l.sendLosses()
 		select {
 		case then := <-l.results:
 			l.handleResult(then)

@@ -3,7 +3,7 @@
 //
 // A stage describes itself by a Stage, and calls Consume with a function that creates a
 // Handler for each assigned partition. A Loop serves the partition: it fetches, commits what
-// is done, appends, reports losses, and stops when the partition is revoked. A Handler decides
+// is done, appends, reads on after losses, and stops when the partition is revoked. A Handler decides
 // what to do with the records, in the goroutine of its Loop. A watchdog restarts a Loop that
 // hangs.
 //
@@ -12,7 +12,7 @@
 //	watermark.go    which offsets are done
 //	committer.go    commits the low watermark, with what is done above it
 //	appends.go      appends to other topics beside the loop, by internal/send
-//	deadletters.go  dead letters, and notices of losses in the control topic
+//	deadletters.go  dead letters, and how many records a log has lost
 //	watchdog.go     restarts a loop that hangs
 //	options.go      defaults of the options of a part; divides memory between the loops
 //	metrics.go      what every stage measures
@@ -52,7 +52,6 @@ type Stage struct {
 	Name            string // in dead letters, metrics and logs
 	Log             Log
 	DeadLetterTopic string // "": a record that is given up is only logged
-	ControlTopic    string // receives notices of losses; "": losses are only logged and counted
 	Loss            string // the message of the log line about a loss; it says what happens to the lost records
 	Metrics         *Metrics
 	// Unrecorded counts runs of done records that did not fit into the metadata of a commit
@@ -113,7 +112,7 @@ const (
 )
 
 // Loop serves one claimed partition. It fetches records for its handler, commits what is
-// done, and appends dead letters, notices of losses and the handler's records. It stops
+// done, and appends dead letters and the handler's records. It stops
 // when the partition is revoked.
 type Loop struct {
 	Ctx    context.Context // ends when the partition is revoked
@@ -130,11 +129,10 @@ type Loop struct {
 	running   int         // calls of Go whose results have not arrived yet
 
 	sender  *send.Sender // of the handler's records
-	patient *send.Sender // of dead letters and notices of losses
+	patient *send.Sender // of dead letters
 	flights map[send.Destination]flight
 	split   map[string]bool // topics of which SendNow waits for no partition
 	dead    deadLetters
-	losses  losses
 }
 
 func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
@@ -154,8 +152,8 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 // run serves the partition until it is revoked. Each iteration handles one event.
 func (l *Loop) run(h Handler) {
 	l.Logger.Debug("serving", "offset", l.Claim.Offset)
-	if l.stage.ControlTopic != "" && l.Claim.NoCommit { // it is unknown which records the topic had before
-		l.publishLoss(wire.Range{First: 0, Last: l.Claim.Offset - 1}, nil, "nothing was committed: this is the first start, or the topic was deleted")
+	if l.Claim.NoCommit { // so that the next owner notices if the topic is deleted
+		l.committer.CommitNow(time.Now()) //mutant:first-commit-missing
 	}
 	if l.stage.Memory != nil {
 		defer l.stage.Memory.Join()()
@@ -191,7 +189,6 @@ func (l *Loop) run(h Handler) {
 			return
 		}
 		l.sendDeadLetters()
-		l.sendLosses()
 		wait := l.fetch(h)
 		l.committer.Commit(time.Now(), false)
 		sleep := max(h.Sleep(min(wait, l.committer.Wait(time.Now()))), 0)
@@ -330,7 +327,7 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 	h.Handle(f)
 }
 
-// handleLoss reports offsets that the log no longer has, and continues behind them. Records
+// handleLoss logs and counts offsets that the log no longer has, and continues behind them. Records
 // in memory stay, unless the log was replaced.
 func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	r, waited := f.Lost, l.waited(f)
@@ -343,9 +340,5 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	l.committer.Read(*f)
 	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "waited", waited, "err", r.Err)
 	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, waited)
-	if l.stage.ControlTopic == "" {
-		l.committer.CommitNow(time.Now())
-		return
-	}
-	l.publishLoss(*r, &waited, r.Err.Error())
+	l.committer.CommitNow(time.Now())
 }

@@ -20,7 +20,7 @@
 // Loop.Send a MaxTime each. Then the records that are not acked return to the caller, and the
 // partition rests, for MaxRest at most. The caller sends them again. So a record that waits for a
 // partition is sent at the latest MaxRest after the partition accepts records again. Only dead
-// letters and notices of losses have no deadline: nothing waits for them.
+// letters have no deadline: nothing waits for them.
 //
 // A partition has one request in flight, and its records keep their order. If an answer is
 // missing, the request is repeated under the same producer id, so that the broker drops a

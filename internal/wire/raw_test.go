@@ -85,7 +85,7 @@ func TestRecognized_TellsOurRecordsFromThoseOfOthers(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]Message{
-		"an order": order, "a sweep": sweep, "a pause": pause, "a loss": Lost{Topic: "t"}.Encode(),
+		"an order": order, "a sweep": sweep, "a pause": pause, "a loss": {Key: []byte("lost"), Value: []byte(`{"topic":"t"}`)},
 		"an event":      {Key: []byte("o"), Value: event},
 		"a dead letter": DeadLetter(Message{Value: []byte("?")}, "relay", "no_key", "d"),
 		"a resolution":  Resolution{How: Discarded}.Encode(nil),

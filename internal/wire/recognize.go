@@ -6,6 +6,9 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
+// keyLost is the key of a notice in the control topic: older relays and closers report there that a log has lost records.
+const keyLost = "lost"
+
 // Recognized reports whether the record has a form that this package describes: an order, a dead
 // letter or its resolution, an event, a record of the control topic, or a verdict of a shadow run.
 // It tells the topics of this program from those of others.
@@ -20,7 +23,7 @@ func (m *Message) Recognized() bool {
 		return true
 	}
 	switch string(m.Key) {
-	case KeyLost, KeyPause, KeySweep, KeyProcess:
+	case keyLost, KeyPause, KeySweep, KeyProcess:
 		return true
 	}
 	var value struct {

@@ -33,7 +33,6 @@ type Sweep struct {
 	Causes    map[string]int `json:"causes,omitempty"`   // closed orders by why the pipeline had missed them
 	Failures  []Failure      `json:"failures,omitempty"` // the first MaxFailures of Failed
 	OldestDue time.Time      `json:"oldest_due,omitzero"`
-	Lost      int            `json:"lost,omitempty"`  // notices of lost records that started the sweep
 	Error     string         `json:"error,omitempty"` // why the sweep ended early; empty: it finished
 }
 
@@ -68,7 +67,7 @@ type SweepReason string
 // The known reasons. Other values may appear in the topic.
 const (
 	SweepPeriod SweepReason = "period" // it was due
-	SweepLosses SweepReason = "losses" // records were lost
+	SweepLosses SweepReason = "losses" // an older program's sweep after a loss of records
 	SweepOnce   SweepReason = "once"   // a person or a program asked for it
 	// SweepOverdue is a series of sweeps that overdue orders have started; the numbers are sums. It does not count as the sweep that is due.
 	SweepOverdue SweepReason = "overdue"

@@ -62,7 +62,7 @@ func Example_relay() {
 	}
 	relay, err := delayrelay.New(delayrelay.Options{
 		Log: clients.Log(), Buckets: cfg.Buckets, Group: cfg.RelayGroup, CloseTopic: cfg.Topics.Close,
-		DeadLetterTopic: cfg.Topics.DeadLetter, ControlTopic: cfg.Topics.Control,
+		DeadLetterTopic: cfg.Topics.DeadLetter,
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -151,6 +151,14 @@ func (v *Verdict) Closed() int {
 // Quantile returns the q-quantile of Lateness.
 func (v *Verdict) Quantile(q float64) time.Duration { return Quantile(v.Lateness, q) }
 
+// Latest returns how late the latest closed order was, by whatever path it was closed.
+func (v *Verdict) Latest() (late time.Duration) {
+	for _, s := range v.Samples {
+		late = max(late, s.Late)
+	}
+	return late
+}
+
 func (v *Verdict) violation(format string, args ...any) {
 	v.Violations = append(v.Violations, fmt.Sprintf(format, args...))
 }

@@ -1,7 +1,6 @@
 package mutants
 
-// compensatorMutants are mistakes in the sweep, in its lock, and in the handling of
-// losses.
+// compensatorMutants are mistakes in the sweep, in its lock, and in the look for overdue orders.
 var compensatorMutants = []mutant{
 	{"always-on-its-way", "a sweep reports every missed order as on its way", changes{{"p.Overdue > behindAfter.Seconds()", "p.Overdue >= 0"}},
 		"internal/ops", "TestExplain_SaysWhatIsCheapToKnow", "unknown"},
@@ -49,23 +48,12 @@ var compensatorMutants = []mutant{
 		"compensator", "TestSweep_ContinuesAfterThePagesThatWereGivenUp", "the sweep is given up"},
 	{"unresolved-forgotten", "an order without a verdict is forgotten", nil,
 		"compensator", "TestSweep_ACallThatIgnoresItsContextEndsTheProcess", "the sweep ended after"},
-	{"reschedule-blocks-sweep", "no sweep runs while orders are scheduled again after a loss",
-		changes{{"err :=", "l.c.busy.Lock(); defer l.c.busy.Unlock(); err :="}},
-		"compensator", "TestListen_SweepsRunWhileOrdersAreScheduledAgain", "is still open an hour after it was due"},
-	{"added-bucket-loss", "a bucket that was added counts as a loss", changes{{"i < 0 && lost.empty()", "false"}},
-		"compensator", "TestListen_ANewBucketIsNoLoss", "orders are scheduled again"},
-	{"draining-not-rescheduled", "after a loss, orders beside a draining bucket are not scheduled again", changes{{"!larger.Draining", "true"}},
-		"compensator", "TestControl_ReachesEachOrderThatMayWaitInALostBucket", "beside a draining bucket"},
-	{"loss-no-restart", "a loss during rescheduling does not restart the rescheduling", nil,
-		"compensator", "TestListen_ALossDuringReschedulingRestartsIt", "0 of them twice"},
 	{"future-finish-blocks", "a finish time in the future keeps sweeps from starting", changes{{" || finished.After(now.Add(s.pollInterval()))", ""}},
 		"compensator", "TestSchedule_ASweepIsDueOncePerPeriod", "due: got false, want true"},
 	{"no-redis-no-sweep", "without Redis nobody sweeps", changes{{`"unavailable"`, `"unavailable"; if err != nil { return err }`}},
 		"compensator", "TestRun_WithoutRedisItSweepsAndReportsIt", "sweeps in six hours without Redis"},
 	{"history-append-lost", "a sweep whose record cannot be appended is missing in the history", nil,
 		"compensator", "TestHistory_AFailedAppendFailsNoSweep", "want all, the first one first"},
-	{"failing-bucket-stops", "a bucket that accepts no records stops the rescheduling of orders", changes{{"b", "best"}},
-		"compensator", "TestListen_AFailingBucketDoesNotStopRescheduling", "of 100 orders are scheduled again"},
 	{"sweep-call-unlimited", "a call of a sweep has no time limit", changes{{"callTimeout", "10000*callTimeout"}},
 		"compensator", "TestRun_ACallWithoutAnswerLeavesTheSweepToAnotherProcess/Overdue", "100 orders are open"},
 	{"sweep-call-waits", "a sweep waits forever for a call that ignores its context", changes{{"c.onHang", "a := <-answers; return a.result, a.err; c.onHang"}},

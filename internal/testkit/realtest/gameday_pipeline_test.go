@@ -123,7 +123,6 @@ var pipelineIncidents = []incident{
 			bucket := g.cfg.Buckets[2].Topic
 			g.place("waiting", 12, time.Minute) // they wait until the topic is gone
 			g.recreate(bucket)                  // whether the relay has read them or not
-			g.listed(ops.RecordsLost)
 			g.fires("OrdercloseLogLostRecords")
 			g.repaired()
 			g.first("the-log-has-lost-records")
@@ -179,7 +178,6 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:    "lost records",
-		alerts:  []string{"OrdercloseLossNotRepaired"},
 		lasting: []string{"OrdercloseLogLostRecords", "OrdercloseSweepFindsOrders"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
@@ -190,13 +188,11 @@ var pipelineIncidents = []incident{
 				g.deleteRecords(b.Topic, g.ends(b.Topic))
 			}
 			g.launch("relay", "orderclose run relay")
-			g.fires(g.alerts...)
 			g.fires(g.lasting...)
 			g.look(g.lasting...)
 			g.act("orderclose topics check", "OrdercloseLogLostRecords")
 			g.act("orderclose topics apply", "OrdercloseLogLostRecords")
 			g.act("orderclose compensate --once", "OrdercloseLogLostRecords")
-			g.resolves(g.alerts...)
 			g.allClosed()
 			for _, alert := range g.lasting {
 				g.verify(alert)

@@ -435,7 +435,7 @@ func (g *game) named(kind ops.ProblemKind, right func([]ops.Problem) bool) {
 // doctorSays has, for each kind of problem that is told, words of a finding or note of doctor.
 var doctorSays = map[ops.ProblemKind]string{
 	ops.WritesRefused: "the-database-takes-no-writes", ops.LockRefused: "redis-or-the-lock-is-down", ops.OrdersOverdue: "orders overdue",
-	ops.ProcessGone: "process gone", ops.DelayFell: "delay fell", ops.LettersPending: "FOUND  dead letters", ops.RecordsLost: "records lost",
+	ops.ProcessGone: "process gone", ops.DelayFell: "delay fell", ops.LettersPending: "FOUND  dead letters",
 }
 
 func (g *game) exec(query string, args ...any) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -13,12 +12,10 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // A team runs a relay and a shadow run beside the job that closes its orders. The processes may only
@@ -136,21 +133,4 @@ func (o *ownTables) nothingOfOurs() {
 			o.t.Errorf("%s has %d records, %v", topic, end, err)
 		}
 	}
-	_, end, err := o.kafka.Bounds(o.t.Context(), topics.Control, 0)
-	if err == nil {
-		err = o.kafka.ReadSpan(o.t.Context(), topics.Control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
-			for _, r := range records {
-				var lost wire.Lost
-				m, err := r.Message()
-				if err == nil && string(m.Key) == wire.KeyLost {
-					err = json.Unmarshal(m.Value, &lost)
-				}
-				if err != nil || lost.Topic == topics.Close { // the relay reports its own first start
-					o.t.Errorf("the control topic has %+v, %v", lost, err)
-				}
-			}
-			return nil
-		})
-	}
-	expect.NoError(o.t, err)
 }

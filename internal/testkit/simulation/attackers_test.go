@@ -101,7 +101,7 @@ func forgeControl(ctx context.Context, r *rig, random *rand.Rand, _ []orderclose
 	case 1:
 		m.Value = fmt.Appendf(nil, `{"probe":%d,"database":%d}`, now.UnixMilli(), now.Add(time.Duration(random.IntN(7)-3)*time.Hour).UnixMilli())
 	case 2:
-		m = wire.Lost{Topic: r.cfg.Buckets[random.IntN(4)].Topic, First: 0, Last: random.Int64N(1 << 40), Reason: "forged"}.Encode()
+		m.Key, m.Value = []byte("lost"), fmt.Appendf(nil, `{"topic":%q,"last":%d}`, r.cfg.Buckets[random.IntN(4)].Topic, random.Int64N(1<<40)) // of an older relay
 	case 3:
 		m = must.Get(wire.Process{}.Encode())(r.t)
 	default:

@@ -2,20 +2,16 @@ package simulation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -159,107 +155,6 @@ func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
 		expect.Equal(t, v.ByPath["pipeline"], 200, "closed by the pipeline of %v", v.ByPath)
 		expect.Equal(t, r.inTopic(cfg.Topics.Close), 200, "records in the close topic of 200 orders")
 	})
-}
-
-// losses reads the reported losses from the control topic.
-func (r *rig) losses(ctx context.Context) (all []wire.Lost) {
-	r.t.Helper()
-	_, end, err := r.kafka.Bounds(ctx, r.cfg.Topics.Control, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	err = r.kafka.ReadSpan(ctx, r.cfg.Topics.Control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
-		for _, record := range records {
-			m, err := record.Message()
-			if err != nil {
-				return err
-			}
-			if string(m.Key) == wire.KeyLost {
-				var l wire.Lost
-				if err := json.Unmarshal(m.Value, &l); err != nil {
-					return err
-				}
-				all = append(all, l)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return all
-}
-
-// TestSimulation_EveryLossIsReportedAndSwept: retention deletes records that a stopped relay had
-// not read, a topic is recreated below its commits, and a topic is deleted with its commits.
-func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
-	ring.NotShort(t)
-	t.Parallel()
-	lose := func(t *testing.T, how func(ctx context.Context, r *rig, topic string)) {
-		cfg := testConfig()
-		cfg.Partitions = 1
-		cfg.Compensator.Period = 5 * time.Minute
-		simulate(t, cfg, func(ctx context.Context, r *rig) {
-			r.startStable()
-			first := len(r.losses(ctx)) // the first start: nothing was committed
-			expect.Equal(t, first, len(cfg.Buckets)+2, "losses reported at the first start, one for each partition")
-			for i := range 5 {
-				r.order(fmt.Sprint("before", i), "virtual", true)
-			}
-			time.Sleep(6 * time.Minute)
-			r.stop(pipeline.Relay)
-			r.disturbed = true
-			topic := cfg.Buckets[2].Topic
-			for i := range 3 {
-				r.order(fmt.Sprint("lost", i), "virtual", true)
-			}
-			how(ctx, r, topic)
-			r.start(pipeline.Relay)
-			time.Sleep(10 * time.Second)
-			reported := r.losses(ctx)[first:]
-			expect.That(t, len(reported) == 1 && reported[0].Topic == topic, "reported %+v, want one loss of %s", reported, topic)
-			r.order("after", "virtual", true)
-			time.Sleep(12 * time.Minute)
-			v := r.check(time.Now())
-			expect.That(t, v.ByPath["pipeline"] >= 6 && v.ByPath["sweep"] <= 3, "closed %v, want the lost ones by the sweep", v.ByPath)
-		})
-	}
-	t.Run("retention", func(t *testing.T) {
-		lose(t, func(ctx context.Context, r *rig, topic string) {
-			must.Do(t, r.world.Broker.DeleteRecords(topic, 0, 8))
-		})
-	})
-	t.Run("recreated", func(t *testing.T) {
-		lose(t, func(ctx context.Context, r *rig, topic string) {
-			group := r.cfg.RelayGroup(r.cfg.Buckets[2])
-			commits, err := r.kafka.Commits(ctx, group, topic, 1)
-			must.That(t, err == nil && commits[0].Offset == 5, "%v %v", commits, err)
-			recreate(ctx, r, topic)
-			r.commit(ctx, group, topic, 5)
-		})
-	})
-	t.Run("deleted with its commits", func(t *testing.T) {
-		lose(t, func(ctx context.Context, r *rig, topic string) { recreate(ctx, r, topic) })
-	})
-}
-
-// recreate deletes a topic and its commits, and creates the topic again.
-func recreate(ctx context.Context, r *rig, topic string) {
-	r.t.Helper()
-	must.Do(r.t, r.kafka.DeleteTopics(ctx, topic))
-	time.Sleep(5 * time.Second)
-	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // a real broker deletes the commits too
-		r.t.Fatal(err)
-	}
-	r.create(ops.TopicSpecs(r.cfg))
-}
-
-// commit commits an offset for a group that has no members.
-func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
-	r.t.Helper()
-	var offsets kadm.Offsets
-	offsets.AddOffset(topic, 0, offset, -1)
-	r.ask(func(c *kadm.Client) error { return c.CommitAllOffsets(ctx, group, offsets) })
 }
 
 // TestSimulation_ATopicThatIsChangedIsNoticed: a shorter retention would delete records that

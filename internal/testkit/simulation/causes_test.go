@@ -222,8 +222,7 @@ func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
 	})
 }
 
-// startPipeline starts all parts but the compensator, which would learn of the losses of a
-// first start, and schedule orders that were never published.
+// startPipeline starts all parts but the compensator, which would close orders that the pipeline misses.
 func (r *rig) startPipeline() {
 	for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
 		r.start(role)

@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -121,7 +119,7 @@ func (r *rig) wipe(ctx context.Context, topics ...string) {
 }
 
 func groupsOf(c *config.Config, topics []string) (groups []string) {
-	of := map[string]string{c.Topics.Close: c.CloserGroup(), c.Topics.Replay: c.ReplayGroup(), c.Topics.Control: c.CompensatorGroup()}
+	of := map[string]string{c.Topics.Close: c.CloserGroup(), c.Topics.Replay: c.ReplayGroup()}
 	for _, b := range c.Buckets {
 		of[b.Topic] = c.RelayGroup(b)
 	}
@@ -131,143 +129,4 @@ func groupsOf(c *config.Config, topics []string) (groups []string) {
 		}
 	}
 	return groups
-}
-
-// TestSimulation_OrdersOfALostTopicAreScheduledAgain: a delay topic is deleted, or all of Kafka. Orders
-// that are due soon close on time nevertheless, by the pipeline.
-func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
-	ring.NotShort(t)
-	t.Parallel()
-	for name, topics := range map[string]func(c *config.Config) []string{
-		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[2].Topic} },
-		"all of Kafka": func(c *config.Config) (all []string) {
-			for _, spec := range ops.TopicSpecs(c) {
-				all = append(all, spec.Name)
-			}
-			return all
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-				r.startAll()
-				time.Sleep(90 * time.Second) // longer than the first start takes
-				for i := range 20 {
-					r.order(fmt.Sprint("o", i), "virtual", true)
-				}
-				time.Sleep(time.Minute)
-				if name == "all of Kafka" { // processes with records in memory are gone too
-					r.stop(pipeline.Relay)
-					r.stop(pipeline.Closer)
-					r.wipe(ctx, topics(r.cfg)...)
-					r.start(pipeline.Relay)
-					r.start(pipeline.Closer)
-				} else {
-					r.stop(pipeline.Relay)
-					r.wipe(ctx, topics(r.cfg)...)
-					r.start(pipeline.Relay)
-				}
-				time.Sleep(5 * time.Minute)
-				v := r.verdict(time.Now())
-				expect.That(t, v.ByPath["pipeline"] == 20 && v.Quantile(1) <= time.Second,
-					"closed %v, up to %v late; want all 20 by the pipeline, on time", v.ByPath, v.Quantile(1))
-			})
-		})
-	}
-}
-
-// TestSimulation_ALossUnderACheckoutWhoseClockIsAhead: its orders say that they were created after the
-// loss was reported, and are scheduled again nevertheless.
-func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
-	ring.NotShort(t)
-	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(90 * time.Second)
-		r.producerAhead = 5 * time.Minute
-		o := r.orderOf("o", time.Now().Add(r.producerAhead), "virtual")
-		must.Do(t, r.shop.Publish(ctx, o))
-		time.Sleep(time.Minute)
-		r.stop(pipeline.Relay)
-		var all []string
-		for _, b := range r.cfg.Buckets {
-			all = append(all, b.Topic)
-		}
-		r.wipe(ctx, all...)
-		r.start(pipeline.Relay)
-		time.Sleep(time.Until(o.Due.Add(time.Minute)))
-		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
-			t.Errorf("closed %v, up to %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
-		}
-	})
-}
-
-// TestSimulation_ARecreatedControlTopicIsALoss, also while nothing is written to it. One of two
-// compensators acts on it, once.
-func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
-	ring.NotShort(t)
-	t.Parallel()
-	for name, empty := range map[string]bool{"empty": true, "in use": false} {
-		t.Run(name, func(t *testing.T) {
-			cfg := testConfig()
-			cfg.Compensator.Period = time.Hour // no other sweep
-			simulate(t, cfg, func(ctx context.Context, r *rig) {
-				r.startAll()
-				time.Sleep(90 * time.Second)
-				r.stop(pipeline.Outbox)
-				r.stop(pipeline.Compensator)
-				r.start(pipeline.Compensator)
-				first := r.registry
-				r.startAs("another", pipeline.Compensator)
-				time.Sleep(90 * time.Second)
-				if empty {
-					r.stop(pipeline.Relay)
-				}
-				sweeps := func() int { return r.sweeps(first, r.registry) }
-				for range 6 {
-					before := sweeps()
-					r.wipe(ctx, r.cfg.Topics.Control)
-					time.Sleep(45 * time.Second)
-					expect.Equal(t, sweeps()-before, 1, "sweeps within 45 s")
-					time.Sleep(7 * time.Second)
-				}
-				before := sweeps()
-				time.Sleep(2 * time.Minute)
-				expect.Equal(t, sweeps()-before, 0, "sweeps after that")
-			})
-		})
-	}
-}
-
-// TestSimulation_ALossWithoutACompensatorIsHandledLater, by the next compensator.
-func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
-	ring.NotShort(t)
-	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(90 * time.Second)
-		r.stop(pipeline.Compensator)
-		r.order("o", "virtual", true)
-		r.stop(pipeline.Relay)
-		r.wipe(ctx, r.cfg.Buckets[2].Topic)
-		r.start(pipeline.Relay)
-		time.Sleep(3 * time.Minute)
-		r.start(pipeline.Compensator)
-		time.Sleep(13 * time.Minute)
-		v := r.verdict(time.Now())
-		expect.That(t, v.ByPath["pipeline"] == 1 && v.Quantile(1) <= time.Second, "closed %v, %v late", v.ByPath, v.Quantile(1))
-		before, err := r.kafka.Position(ctx, r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
-		expect.That(t, err == nil && before >= 1, "%v %v", before, err)
-		// The loss is handled: no compensator acts on it again.
-		r.stop(pipeline.Compensator)
-		r.start(pipeline.Compensator)
-		time.Sleep(time.Minute)
-		expect.Equal(t, r.sweeps(r.registry), 0, "sweeps by a compensator that was started again")
-		state, err := ops.NewControl(r.kafka, r.cfg.Topics.Control).Read(ctx, time.Now())
-		byReason := map[wire.SweepReason]int{}
-		for _, s := range state.Sweeps {
-			byReason[s.Why]++
-		}
-		lost := slices.ContainsFunc(state.Losses, func(l ops.Loss) bool { return l.Topic == r.cfg.Buckets[2].Topic })
-		if err != nil || byReason[wire.SweepLosses] != 2 || byReason[wire.SweepPeriod] == 0 || !lost {
-			t.Errorf("the control topic has the sweeps %v, and %d losses: %v; want a sweep for the first start, one for the loss, and regular ones", byReason, len(state.Losses), err)
-		}
-	})
 }

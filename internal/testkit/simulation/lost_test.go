@@ -1,0 +1,251 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// lostBound is how late an order may close whose record was lost, from its due time or the end of the fault.
+const lostBound = 30 * time.Second
+
+// TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute: each way to lose records. Only the keeper of a compensator can close the
+// orders: the next regular sweep is a day away.
+func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
+	ring.NotShort(t)
+	t.Parallel()
+	relays := func(r *rig, lose func()) { r.without(lose, pipeline.Relay) }
+	allTopics := func(r *rig) (all []string) {
+		for _, spec := range ops.TopicSpecs(r.cfg) {
+			all = append(all, spec.Name)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		lose    func(ctx context.Context, r *rig, topic string) // the records of orders 0 to 19, which are due in four minutes
+		counted float64                                         // records that the relay counts as lost
+	}{
+		"a topic is deleted with its commits": {func(ctx context.Context, r *rig, topic string) {
+			relays(r, func() { r.wipe(ctx, topic) })
+		}, 0},
+		"a topic is recreated below its commits": {func(ctx context.Context, r *rig, topic string) {
+			relays(r, func() {
+				r.wipe(ctx, topic)
+				r.commit(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2]), topic, 5)
+			})
+		}, 1}, // of a log that nobody had read, it is only known that there was one
+		"records are deleted": {func(ctx context.Context, r *rig, topic string) {
+			relays(r, func() { r.deleteRecords(ctx, topic) })
+		}, 20},
+		"retention is too short, and the relay runs": {func(ctx context.Context, r *rig, topic string) { r.deleteRecords(ctx, topic) }, 0},
+		"offsets are reset to the end": {func(ctx context.Context, r *rig, topic string) {
+			relays(r, func() { r.commit(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2]), topic, r.inTopic(topic)) })
+		}, 0},
+		"all of Kafka": {func(ctx context.Context, r *rig, _ string) {
+			r.without(func() { r.wipe(ctx, allTopics(r)...) }, pipeline.Relay, pipeline.Closer)
+		}, 0},
+		"all of Kafka, and the compensator starts later": {func(ctx context.Context, r *rig, _ string) {
+			r.without(func() { r.wipe(ctx, allTopics(r)...) }, pipeline.Relay, pipeline.Closer, pipeline.Compensator)
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.Partitions, cfg.Compensator.Period = 1, 24*time.Hour
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				r.startAll()
+				time.Sleep(30 * time.Second)
+				for i := range 20 {
+					r.order(fmt.Sprint("o", i), "virtual", true)
+				}
+				time.Sleep(time.Minute)
+				c.lose(ctx, r, cfg.Buckets[2].Topic)
+				if c.counted > 0 {
+					time.Sleep(10 * time.Second)
+					expect.Equal(t, testkit.Metrics{Registry: r.registry}.Value("retention_lost_records_total"), c.counted, "records that the relay counts as lost")
+				}
+				after := r.order("after", "virtual", true)
+				time.Sleep(time.Until(after.Due.Add(lostBound)))
+				v := r.verdict(time.Now())
+				lateness := v.Latest()
+				expect.That(t, v.Closed() == 21 && v.Early == 0 && v.Inconsistent == 0, "closed %v, early %d, double %d; want all 21", v.ByPath, v.Early, v.Inconsistent)
+				expect.AtMost(t, lateness, lostBound, "the lateness")
+				t.Logf("%v late at most, closed %v", lateness, v.ByPath)
+			})
+		})
+	}
+}
+
+// without stops roles, calls do, and starts them again. The relay starts last, so that r.registry is its own.
+func (r *rig) without(do func(), roles ...pipeline.Role) {
+	r.t.Helper()
+	for _, role := range roles {
+		r.stop(role)
+	}
+	do()
+	for i := range roles {
+		r.start(roles[len(roles)-1-i])
+	}
+}
+
+// deleteRecords deletes all records of a topic of one partition, as retention does.
+func (r *rig) deleteRecords(ctx context.Context, topic string) {
+	r.t.Helper()
+	must.Do(r.t, r.world.Broker.DeleteRecords(topic, 0, r.inTopic(topic)))
+}
+
+// TestSimulation_ALossThatNobodyCanNotice: a power cut takes the end of a log that was acked, and the offsets are used again. An order of
+// the close topic is lost in the same way. A service of the shop closes the orders, or the database.
+func TestSimulation_ALossThatNobodyCanNotice(t *testing.T) {
+	t.Parallel()
+	for name, service := range map[string]bool{"closed in the database": false, "closed by a service": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig()
+			if service {
+				cfg = httpConfig()
+			}
+			cfg.Compensator.Period = 24 * time.Hour
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				if service {
+					_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
+					defer stop()
+				}
+				r.startAll()
+				time.Sleep(30 * time.Second)
+				for i := range 40 {
+					r.order(fmt.Sprint("o", i), "virtual", i%2 == 0) // the record of each second one is gone
+				}
+				time.Sleep(5*time.Minute + lostBound)
+				v := r.verdict(time.Now())
+				expect.That(t, v.Closed() == 40, "closed %v, want 40", v.ByPath)
+				expect.AtMost(t, v.Latest(), lostBound, "the lateness")
+			})
+		})
+	}
+}
+
+// TestSimulation_ALossBeforeACompensatorStarts is found by its first look.
+func TestSimulation_ALossBeforeACompensatorStarts(t *testing.T) {
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(30 * time.Second)
+		r.stop(pipeline.Compensator)
+		o := r.order("o", "virtual", false)
+		time.Sleep(time.Until(o.Due.Add(10 * time.Minute)))
+		r.start(pipeline.Compensator)
+		time.Sleep(lostBound)
+		expect.Equal(t, r.status("o"), store.Closed, "the status of the order half a minute after the compensator was started")
+	})
+}
+
+// TestSimulation_AKafkaThatDoesNotAnswerDelaysNoSweepOfOverdueOrders.
+func TestSimulation_AKafkaThatDoesNotAnswerDelaysNoSweepOfOverdueOrders(t *testing.T) {
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.sweepWithoutKafka()
+		o := r.order("o", "virtual", true)
+		time.Sleep(time.Until(o.Due.Add(lostBound)))
+		expect.Equal(t, r.status("o"), store.Closed, "the status of the order")
+	})
+}
+
+// TestSimulation_ACloserThatCatchesUpStartsNoSweep after a minute, though its orders are overdue.
+func TestSimulation_ACloserThatCatchesUpStartsNoSweep(t *testing.T) {
+	t.Parallel()
+	for _, role := range []pipeline.Role{pipeline.Closer, pipeline.Relay, pipeline.Outbox} {
+		t.Run(string(role), func(t *testing.T) {
+			cfg := testConfig()
+			cfg.Compensator.Period = 24 * time.Hour
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				r.startAll()
+				time.Sleep(30 * time.Second)
+				if role == pipeline.Outbox {
+					r.useOutbox()
+					r.stop(role)
+				}
+				for i := range 99 {
+					r.order(fmt.Sprint("o", i), "virtual", true)
+				}
+				due := r.order("last", "virtual", true).Due
+				if role != pipeline.Outbox {
+					time.Sleep(4 * time.Minute)
+					r.stop(role)
+				}
+				time.Sleep(time.Until(due.Add(time.Minute)))
+				r.start(role)
+				time.Sleep(5 * time.Minute)
+				v := r.verdict(time.Now())
+				expect.That(t, v.ByPath["pipeline"] == 100 && v.ByPath["sweep"] == 0, "closed %v, want all by the pipeline", v.ByPath)
+			})
+		})
+	}
+}
+
+// TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes: the closer is stopped for ten minutes.
+func TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes(t *testing.T) {
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(30 * time.Second)
+		for i := range 50 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+		}
+		lost := r.order("lost", "virtual", false)
+		r.stop(pipeline.Closer)
+		time.Sleep(time.Until(lost.Due.Add(time.Minute)))
+		expect.Equal(t, r.status("lost"), store.Unpaid, "the status of the lost order while the keeper waits for the closer")
+		time.Sleep(time.Until(lost.Due.Add(2*time.Minute + lostBound)))
+		expect.Equal(t, r.status("lost"), store.Closed, "the status of the lost order")
+	})
+}
+
+// TestSimulation_PausedOrdersStartNoSweep: closing by the pipeline is paused, and closing by sweeps is not.
+func TestSimulation_PausedOrdersStartNoSweep(t *testing.T) {
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(30 * time.Second)
+		must.Get(r.db.Pause(ctx, []orderclose.Path{orderclose.PathPipeline}, "", 15*time.Minute, "a trial", false))(t)
+		ended := time.Now().Add(15 * time.Minute)
+		for i := range 20 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+		}
+		time.Sleep(time.Until(ended) - time.Second)
+		expect.Equal(t, r.status("o0"), store.Unpaid, "the status of an order during the pause")
+		time.Sleep(time.Second + lostBound)
+		v := r.verdict(time.Now())
+		expect.That(t, v.Closed() == 20, "closed %v after the pause, want 20", v.ByPath)
+	})
+}
+
+// commit commits an offset in the first partition for a group that has no members.
+func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
+	r.t.Helper()
+	var offsets kadm.Offsets
+	offsets.AddOffset(topic, 0, offset, -1)
+	r.ask(func(c *kadm.Client) error { return c.CommitAllOffsets(ctx, group, offsets) })
+}
