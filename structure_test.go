@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -301,4 +302,39 @@ func unnameable(o types.Object, aliases map[string]bool) (found []string) {
 		}
 	}
 	return found
+}
+
+// maxColumns is how many characters a line of code may have. A tab is one character.
+const maxColumns = 160
+
+// longLines has folders whose files, or those below them, still have longer lines, and how many. A number may only fall.
+var longLines = map[string]int{"compensator": 12, "internal/cli": 27, "internal/ops": 24, "pipeline": 22}
+
+// Tests are not bound: a row of a table may be long.
+func TestStructure_LinesAreNotTooLong(t *testing.T) {
+	found := map[string]int{}
+	must.Do(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains(notRead, entry.Name()):
+			return fs.SkipDir
+		case entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		folder := filepath.Dir(path)
+		for allowed := range longLines {
+			if under(folder, allowed) {
+				folder = allowed
+			}
+		}
+		for n, line := range strings.Split(string(must.Get(os.ReadFile(path))(t)), "\n") {
+			if columns := utf8.RuneCountInString(line); columns > maxColumns {
+				if found[folder]++; found[folder] > longLines[folder] {
+					t.Errorf("%s:%d has %d characters, at most %d: break it where a reader would", path, n+1, columns, maxColumns)
+				}
+			}
+		}
+		return nil
+	}))
 }

@@ -111,7 +111,8 @@ func (r *closeReport) measureCheckouts(ctx context.Context, s *shop, pl plan) (e
 			return fmt.Errorf("checkouts beside the closer: %w", err)
 		}
 		row := checkoutRow{skus, measure.SpreadOf(took)}
-		fmt.Fprintf(os.Stderr, "%s: %d checkouts on %d SKUs beside %.0f closes/s: p99 %v\n", s.on.name, len(took), skus, t.rps, time.Duration(row.P99).Round(100*time.Microsecond))
+		fmt.Fprintf(os.Stderr, "%s: %d checkouts on %d SKUs beside %.0f closes/s: p99 %v\n",
+			s.on.name, len(took), skus, t.rps, time.Duration(row.P99).Round(100*time.Microsecond))
 		if skus == hotSKUs {
 			r.CheckoutP99 = row.P99
 		}

@@ -173,7 +173,8 @@ func (c *webConsole) view(ctx context.Context, p consolePage) (time.Duration, er
 			return took, nil
 		}
 		if !sleep(ctx, 10*time.Millisecond) {
-			return 0, fmt.Errorf("page %s is not complete after %v: status %d, %s is missing: %w", p.name, took.Round(time.Second), status, missing, errors.Join(err, ctx.Err()))
+			return 0, fmt.Errorf("page %s is not complete after %v: status %d, %s is missing: %w", p.name, took.Round(time.Second), status, missing,
+				errors.Join(err, ctx.Err()))
 		}
 	}
 }

@@ -76,7 +76,8 @@ func (s consoleState) fill(ctx context.Context, shop *shop) error {
 		return err
 	}
 	for topic, l := range map[string]load{
-		s.cfg.Topics.Events:     {records: s.plan.closed, partitions: partitions, message: func(n int) (wire.Message, error) { return closedEvent(firstClosed+n, now) }},
+		s.cfg.Topics.Events: {records: s.plan.closed, partitions: partitions,
+			message: func(n int) (wire.Message, error) { return closedEvent(firstClosed+n, now) }},
 		s.cfg.Topics.DeadLetter: {records: s.plan.letters, partitions: 1, message: func(n int) (wire.Message, error) { return letter(n, now) }},
 		s.cfg.Topics.Control:    {records: sweepsOfAWeek, partitions: 1, message: func(n int) (wire.Message, error) { return sweepNotice(n, now) }},
 	} {

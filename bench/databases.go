@@ -67,7 +67,8 @@ var local = regexp.MustCompile(`[@(]((?:127\.0\.0\.1|localhost):\d+)`)
 func (d database) server() (string, error) {
 	dsn := os.Getenv(d.variable)
 	if !local.MatchString(dsn) {
-		return "", fmt.Errorf("%s names no server of this machine: a bench puts load on no other; write root@tcp(127.0.0.1:3306)/ or postgres://postgres@127.0.0.1:5432/postgres", d.variable)
+		return "", fmt.Errorf("%s names no server of this machine: a bench puts load on no other; "+
+			"write root@tcp(127.0.0.1:3306)/ or postgres://postgres@127.0.0.1:5432/postgres", d.variable)
 	}
 	return dsn, nil
 }

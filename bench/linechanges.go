@@ -122,6 +122,7 @@ func (r *closeReport) measureLineChanges(ctx context.Context, s *shop, pl plan) 
 	if r.lineChanges, err = s.changingLines(ctx, inBatch, overdue(pl.closeOrders, manySKUs, 0)); err != nil {
 		return fmt.Errorf("a shop that changes lines: %w", err)
 	}
-	fmt.Fprintf(os.Stderr, "%s: %.0f closes/s while a shop removed %d lines; it lost %d deadlocks or lock waits\n", s.on.name, r.LinesRPS, r.LinesRemoved, r.LinesConflicts)
+	fmt.Fprintf(os.Stderr, "%s: %.0f closes/s while a shop removed %d lines; it lost %d deadlocks or lock waits\n",
+		s.on.name, r.LinesRPS, r.LinesRemoved, r.LinesConflicts)
 	return nil
 }

@@ -61,7 +61,8 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "close": benchClose, "payments": benchPayments, "outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
+	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "close": benchClose, "payments": benchPayments,
+		"outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
 	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"idle": benchIdle, "console": benchConsole}
 	if len(args) == 2 && ofProgram[args[0]] != nil {
 		measure, program := ofProgram[args[0]], args[1]

@@ -310,7 +310,8 @@ func (s *shop) fillOutbox(ctx context.Context, count int) error {
 	full := rows{tx: tx, into: "outbox_full (order_id, payload, created_at)"}
 	now := time.Now()
 	for n := range count {
-		payload, err := wire.Record{Order: orderclose.Order{ID: idOf(n), Category: "virtual", CreatedAt: now, Due: now.Add(bucketLength + time.Hour)}}.SchedulePayload()
+		payload, err := wire.Record{Order: orderclose.Order{ID: idOf(n), Category: "virtual", CreatedAt: now,
+			Due: now.Add(bucketLength + time.Hour)}}.SchedulePayload()
 		if err == nil {
 			err = full.add(ctx, idOf(n), string(payload), now.UTC())
 		}

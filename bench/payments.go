@@ -79,7 +79,8 @@ func (r *closeReport) measurePayments(ctx context.Context, s *shop, pl plan) err
 			}
 			nothing = cmp.Or(nothing, row.P99)
 			row.Database, row.Closing, row.Times = s.on.name, c.name, measure.Number(row.P99)/measure.Number(nothing)
-			fmt.Fprintf(os.Stderr, "%-10s %5d payments beside %-10s p50 %4.0f p99 %4.0f max %5.0f ms: × %.2f; %d deadlocks, %d other conflicts; %5d closed, late %.2f s, at most %.2f s\n",
+			fmt.Fprintf(os.Stderr, "%-10s %5d payments beside %-10s p50 %4.0f p99 %4.0f max %5.0f ms: × %.2f; %d deadlocks, %d other conflicts; "+
+				"%5d closed, late %.2f s, at most %.2f s\n",
 				row.Database, row.Payments, c.name, ms(row.P50), ms(row.P99), ms(row.Max), row.Times, row.Deadlocks, row.Conflicts, row.Closed, row.LateMean, row.LateMax)
 			r.Payments = append(r.Payments, row)
 		}
@@ -162,11 +163,14 @@ func (s *shop) readLateness(ctx context.Context, row *paymentsRow) error {
 	}
 	row.LateMean, row.LateMax = measure.Number(mean.Float64), measure.Number(most.Float64)
 	for what, query := range map[string]string{
-		"closed orders without a receipt, or receipts of others": "SELECT COUNT(*) FROM orders o LEFT JOIN receipts r ON r.order_id = o.id WHERE (o.status = 2) <> (r.order_id IS NOT NULL)",
-		"closed orders without one event":                        "SELECT COUNT(*) FROM (SELECT o.id FROM orders o LEFT JOIN outbox_events e ON e.order_id = o.id WHERE o.status = 2 GROUP BY o.id HAVING COUNT(e.order_id) <> 1) w",
-		"early closes":                                           "SELECT COUNT(*) FROM receipts WHERE closed_at < due",
+		"closed orders without a receipt, or receipts of others": "SELECT COUNT(*) FROM orders o LEFT JOIN receipts r ON r.order_id = o.id" +
+			" WHERE (o.status = 2) <> (r.order_id IS NOT NULL)",
+		"closed orders without one event": "SELECT COUNT(*) FROM (SELECT o.id FROM orders o LEFT JOIN outbox_events e" +
+			" ON e.order_id = o.id WHERE o.status = 2 GROUP BY o.id HAVING COUNT(e.order_id) <> 1) w",
+		"early closes": "SELECT COUNT(*) FROM receipts WHERE closed_at < due",
 		"SKUs whose stock is wrong": fmt.Sprintf(`SELECT COUNT(*) FROM stock s JOIN (SELECT i.sku_id, SUM(CASE WHEN o.status = 2 THEN 0 ELSE i.quantity END) AS held
-			FROM order_items i JOIN orders o ON o.id = i.order_id GROUP BY i.sku_id) h ON h.sku_id = s.sku_id WHERE s.reserved <> h.held OR s.available + s.reserved <> %d`, stockOfSKU),
+			FROM order_items i JOIN orders o ON o.id = i.order_id GROUP BY i.sku_id) h ON h.sku_id = s.sku_id
+			WHERE s.reserved <> h.held OR s.available + s.reserved <> %d`, stockOfSKU),
 	} {
 		var n int
 		if err := s.db.QueryRowContext(ctx, query).Scan(&n); err != nil || n > 0 {
@@ -185,7 +189,8 @@ func sweepers(ctx context.Context, s *shop) error {
 		if err != nil {
 			return err
 		}
-		app, err := product.New(product.Options{Config: cfg, Servers: product.Servers{DSN: s.dsn}, SweepEvery: time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		app, err := product.New(product.Options{Config: cfg, Servers: product.Servers{DSN: s.dsn}, SweepEvery: time.Second,
+			Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 		if err != nil {
 			return err
 		}
@@ -248,7 +253,8 @@ func (s *shop) closeAlone(db *sql.DB, id string) error {
 	defer tx.Rollback()
 	var status store.Status
 	var due time.Time
-	if err := tx.QueryRowContext(ctx, "SELECT status, expire_at FROM orders WHERE id = ? FOR UPDATE", id).Scan(&status, &due); err != nil || status != store.Unpaid {
+	if err := tx.QueryRowContext(ctx, "SELECT status, expire_at FROM orders WHERE id = ? FOR UPDATE",
+		id).Scan(&status, &due); err != nil || status != store.Unpaid {
 		return err
 	}
 	now, err := s.store.Now(ctx)

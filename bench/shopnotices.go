@@ -40,7 +40,8 @@ type noticeTimes struct {
 
 // shopConfig returns a pipeline whose topics the workspace removes in the end.
 func (p *workspace) shopConfig() (*app.Config, error) {
-	cfg, err := app.Parse("shop.yaml", fmt.Appendf(nil, "delays: {default: %s}\nbuckets: [1s, 5s, 1m]\npartitions: 4\ntopics: {prefix: %s}\n", noticeDelay, p.name("shop")+"_"))
+	cfg, err := app.Parse("shop.yaml", fmt.Appendf(nil, "delays: {default: %s}\nbuckets: [1s, 5s, 1m]\npartitions: 4\ntopics: {prefix: %s}\n",
+		noticeDelay, p.name("shop")+"_"))
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,8 @@ func (b *shopBench) notices(ctx context.Context, p *workspace, cfg *app.Config, 
 		return noticeTimes{}, err
 	}
 	shop, err := checkout.New(checkout.Options{
-		DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Record: scenario.RecordOf(b.store), Outbox: outbox, Closer: b.store, Redis: b.redis, ViewPrefix: b.prefix + "notices:",
+		DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Record: scenario.RecordOf(b.store),
+		Outbox: outbox, Closer: b.store, Redis: b.redis, ViewPrefix: b.prefix + "notices:",
 		SMS: &notices.StandIn{Latency: providerLatency}, Logistics: &notices.StandIn{Latency: providerLatency}, Logger: logger,
 	})
 	if err != nil {
@@ -94,7 +96,8 @@ func (b *shopBench) createAndAwait(ctx, running context.Context, shop *checkout.
 		if !sleep(ctx, time.Until(begin.Add(time.Duration(n)*time.Second/noticeRate))) {
 			return ctx.Err()
 		}
-		_, err := shop.Create(ctx, checkout.Request{}, checkout.Basket{ID: fmt.Sprintf("told-%d", n), Customer: fmt.Sprint("c", n%100), Items: []checkout.Line{{SKU: skuName(0), Quantity: 1}}})
+		_, err := shop.Create(ctx, checkout.Request{}, checkout.Basket{ID: fmt.Sprintf("told-%d", n), Customer: fmt.Sprint("c", n%100),
+			Items: []checkout.Line{{SKU: skuName(0), Quantity: 1}}})
 		if err != nil {
 			return err
 		}

@@ -111,7 +111,8 @@ func (b *shopBench) open(ctx context.Context, side shopSide, counts *readCounts,
 	}()
 	orders := shopdb.New(shopdb.Options{DB: b.db, Dialect: producer.MySQL})
 	for range shopProcesses {
-		o := checkout.Options{DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Record: scenario.RecordOf(b.store), Closer: b.store, ViewPrefix: prefix, Metrics: counts}
+		o := checkout.Options{DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Record: scenario.RecordOf(b.store), Closer: b.store,
+			ViewPrefix: prefix, Metrics: counts}
 		if side.redis {
 			o.Redis = b.redis
 		}

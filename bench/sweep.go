@@ -134,7 +134,8 @@ func (s *shop) growTo(ctx context.Context, orders int) error {
 	}
 	// Orders whose number ends in 00 are overdue.
 	err := s.exec(ctx,
-		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, CONCAT('SKU-', LPAD(CONCAT('', (CAST(LEFT(RIGHT(o.id, 9), 7) AS DECIMAL(9)) * 7919 + l.d) % 10000), 6, '0')), 1"+
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, "+
+			"CONCAT('SKU-', LPAD(CONCAT('', (CAST(LEFT(RIGHT(o.id, 9), 7) AS DECIMAL(9)) * 7919 + l.d) % 10000), 6, '0')), 1"+
 			" FROM orders o JOIN digits l ON l.d IN (1, 2) WHERE o.status = 0 AND o.id LIKE '%00'",
 		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, SUM(quantity) FROM order_items GROUP BY sku_id")
 	if err != nil {
@@ -154,7 +155,8 @@ func byKeyset(ctx context.Context, st *store.Store, cutoff time.Time, last order
 // bySQL returns a page function with a statement of its own.
 func bySQL(where string, args func(last orderclose.Order, offset int) []any, rest string) page {
 	return func(ctx context.Context, st *store.Store, cutoff time.Time, last orderclose.Order, offset int) ([]orderclose.Order, error) {
-		rows, err := st.DB().QueryContext(ctx, "SELECT id, expire_at FROM orders "+where+" ORDER BY expire_at, id "+rest, append([]any{cutoff}, args(last, offset)...)...)
+		rows, err := st.DB().QueryContext(ctx, "SELECT id, expire_at FROM orders "+where+" ORDER BY expire_at, id "+rest,
+			append([]any{cutoff}, args(last, offset)...)...)
 		if err != nil {
 			return nil, err
 		}

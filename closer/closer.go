@@ -185,7 +185,8 @@ func New(o Options) (*Closer, error) {
 	case (o.ReplayTopic == "") != (o.ReplayGroup == ""), o.ReplayTopic == o.CloseTopic:
 		return nil, errors.New("closer: set both ReplayTopic and ReplayGroup or neither, and ReplayTopic must differ from CloseTopic")
 	case o.Batch < 0, o.Workers < 0, o.TargetLatency < 0, o.BufferBytes < 0:
-		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, TargetLatency %v and BufferBytes %d; none may be negative", o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
+		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, TargetLatency %v and BufferBytes %d; none may be negative",
+			o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
 	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)

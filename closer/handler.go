@@ -110,7 +110,8 @@ func (h *handler) closeBatch(batch []*entry) {
 	requests := make([]orderclose.CloseRequest, len(batch))
 	for i, e := range batch {
 		o := &e.record.Order
-		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category, Traceparent: h.transactions.tracer.Sampled(e.record.Traceparent)}
+		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category,
+			Traceparent: h.transactions.tracer.Sampled(e.record.Traceparent)}
 	}
 	for len(requests) > 0 && h.loop.Ctx.Err() == nil { //mutant:commit-before-close
 		// The limiter may allow fewer orders by now. A transaction that began before a revocation may finish.

@@ -35,8 +35,11 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*closerM
 		concurrencyLimit: f.Gauge("close_concurrency_limit_orders", "Limit of orders in transactions at once; smaller while the database is slow."),
 		retries:          f.CounterVec("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause"),
 		pendingBegan:     f.Counter("payment_pending_began_total", "Orders that started to wait for an answer of the payment provider."),
-		pendingEnded:     f.Counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
-		dueDiffers:       f.CounterVec("close_due_differs_total", "Orders whose due time in the database (row) is whole quarter-hours later or earlier than in the record, up to 14 hours: a mistake of time zones, or later: the order was postponed by such a time. The two cannot be told apart.", "row"),
+		pendingEnded: f.Counter("payment_pending_ended_total",
+			"Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
+		dueDiffers: f.CounterVec("close_due_differs_total", "Orders whose due time in the database (row) is whole quarter-hours later "+
+			"or earlier than in the record, up to 14 hours: a mistake of time zones, or later: the order was postponed by such a time. "+
+			"The two cannot be told apart.", "row"),
 	}
 	for _, row := range []string{"later", "earlier"} {
 		m.dueDiffers.WithLabelValues(row)

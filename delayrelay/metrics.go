@@ -29,18 +29,21 @@ type relayMetrics struct {
 func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, error) {
 	f := metrics.With(r)
 	return &relayMetrics{
-		Metrics:       partition.NewMetrics(f, Stage),
-		overdue:       f.Elapsed("delay_head_overdue_seconds", "By how much the next record to leave a partition is overdue; 0 if it is not.", now, "topic", "partition"),
+		Metrics: partition.NewMetrics(f, Stage),
+		overdue: f.Elapsed("delay_head_overdue_seconds", "By how much the next record to leave a partition is overdue; 0 if it is not.",
+			now, "topic", "partition"),
 		window:        f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
 		windowBytes:   f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
 		windowDropped: f.CounterVec("relay_window_dropped_total", "Records dropped from memory because the window was full; they are read again.", "topic"),
-		lateness:      f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic or the replay topic.", metrics.LatenessBuckets),
-		early:         f.Counter("relay_early_total", "Records that were appended to the close topic or the replay topic before they were due. Must be 0."),
-		forwarded:     f.CounterVec("relay_forwarded_total", "Records appended to the close topic or the replay topic, by the delay topic that they left.", "topic"),
-		hops:          f.CounterVec("relay_hops_total", "Records moved to another delay topic.", "from", "to"),
-		mispicked:     f.CounterVec("mispicked_total", "Records that a producer put into the wrong bucket; they may be a minute late.", "topic"),
-		unrecorded:    f.Counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over."),
-		drifted:       f.CounterVec("producer_stamped_batches_total", "Batches with a timestamp of their producer: the topic is not set to LogAppendTime.", "topic"),
+		lateness: f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic or the replay topic.",
+			metrics.LatenessBuckets),
+		early:     f.Counter("relay_early_total", "Records that were appended to the close topic or the replay topic before they were due. Must be 0."),
+		forwarded: f.CounterVec("relay_forwarded_total", "Records appended to the close topic or the replay topic, by the delay topic that they left.", "topic"),
+		hops:      f.CounterVec("relay_hops_total", "Records moved to another delay topic.", "from", "to"),
+		mispicked: f.CounterVec("mispicked_total", "Records that a producer put into the wrong bucket; they may be a minute late.", "topic"),
+		unrecorded: f.Counter("relay_unrecorded_runs_total",
+			"Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over."),
+		drifted: f.CounterVec("producer_stamped_batches_total", "Batches with a timestamp of their producer: the topic is not set to LogAppendTime.", "topic"),
 	}, f.Err()
 }
 

@@ -18,8 +18,10 @@ type dispatcherMetrics struct {
 func newMetrics(r prometheus.Registerer) (*dispatcherMetrics, error) {
 	f := metrics.With(r)
 	m := &dispatcherMetrics{
-		Metrics:    partition.NewMetrics(f, Stage),
-		oldest:     f.GaugeVec("outbox_oldest_unpublished_seconds", "Age of the oldest row in the outbox, by the database's clock; read every 10 s. While the outbox cannot be read, the age that such a row may have.", "outbox"),
+		Metrics: partition.NewMetrics(f, Stage),
+		oldest: f.GaugeVec("outbox_oldest_unpublished_seconds",
+			"Age of the oldest row in the outbox, by the database's clock; read every 10 s. While the outbox cannot be read, "+
+				"the age that such a row may have.", "outbox"),
 		rows:       f.GaugeVec("outbox_rows", "Rows in the outbox, counted up to 10,000; read every 10 s.", "outbox"),
 		dispatched: f.CounterVec("outbox_dispatched_total", "Rows that were published and deleted.", "outbox"),
 	}

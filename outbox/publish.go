@@ -88,7 +88,8 @@ func (w *worker) writeDeadLetters(ctx context.Context, b *rowBatch) {
 			sent.Left, sent.Err = append(sent.Left, r.Record), r.Err
 		}
 		if sent.Err != nil {
-			w.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic", "rows", len(sent.Left), "first", sent.Left[0].Offset, "err", sent.Err)
+			w.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic",
+				"rows", len(sent.Left), "first", sent.Left[0].Offset, "err", sent.Err)
 			sent.Err = fmt.Errorf("append dead letters to %s: %w", w.o.DeadLetterTopic, sent.Err)
 		}
 		b.leave(sent)

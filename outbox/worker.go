@@ -38,7 +38,8 @@ func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	sender := send.New(send.Options{Producers: o.Kafka, Group: o.Kafka.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
-		workers[i] = &worker{o: o, kind: k, sender: sender.Twin(), undeleted: undeleted{}, skipped: skipped, quarantine: quarantine, metrics: m, tracer: tracing.New(o.TracerProvider), logger: logger}
+		workers[i] = &worker{o: o, kind: k, sender: sender.Twin(), undeleted: undeleted{}, skipped: skipped, quarantine: quarantine, metrics: m,
+			tracer: tracing.New(o.TracerProvider), logger: logger}
 	}
 	return workers
 }

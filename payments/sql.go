@@ -46,7 +46,8 @@ func SQL(db *sql.DB, query string) (References, error) {
 			}
 			// Otherwise an order would seem to have no payment, and would be closed. It alone is at fault.
 			if !slices.Contains(ids, id.String) {
-				return nil, fmt.Errorf("the query returned order %.80q, which is none of the orders of the question: let the first column be the order id, exactly as orderclose knows it", id.String)
+				return nil, fmt.Errorf("the query returned order %.80q, which is none of the orders of the question: "+
+					"let the first column be the order id, exactly as orderclose knows it", id.String)
 			}
 			references[id.String] = append(references[id.String], strings.TrimSpace(reference.String))
 		}

@@ -95,7 +95,8 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	case MySQL:
 		x.insert = "INSERT INTO " + tableIn(o.Database, mapping.Quote(o.Database)) + " (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"
 	case Postgres:
-		x.insert = "INSERT INTO " + tableIn(o.Database, `"`+o.Database+`"`) + " (order_id, payload, created_at) VALUES ($1, $2, date_trunc('milliseconds', statement_timestamp()))"
+		x.insert = "INSERT INTO " + tableIn(o.Database, `"`+o.Database+`"`) + " (order_id, payload, created_at) VALUES ($1, $2, " +
+			"date_trunc('milliseconds', statement_timestamp()))"
 	case SQLite:
 		if o.Database != "" {
 			return nil, errors.New("producer: OutboxOptions.Database must be empty for SQLite")

@@ -32,7 +32,8 @@ var aims = []aim{
 	{text: "W2: the highest drain, and at least 300,000/s", workload: "w2", of: drain, most: true, atLeast: 300_000},
 	{text: "W4, server: nothing lost or early, and the shortest gap", workload: "w4", victim: victimServer, of: gap},
 	{text: "W4, worker: nothing lost or early, and no gap shorter by more than a second", workload: "w4", victim: victimWorker, of: gap, margin: 1},
-	{text: "W4, leader of three: nothing lost or early, a gap of 3 s at most, and the shortest", workload: "w4", victim: victimLeader, own: "orderclose-3", of: gap, atMost: 3},
+	{text: "W4, leader of three: nothing lost or early, a gap of 3 s at most, and the shortest",
+		workload: "w4", victim: victimLeader, own: "orderclose-3", of: gap, atMost: 3},
 	{text: "W5: no slower than a poller", workload: "w5", of: lastClosed},
 	{text: "W6: the fewest statements on the main database, all roles beside the pollers and River", workload: "w6", own: "orderclose-all", of: queries,
 		against: []string{"poll-1s", "poll-3s", "poll-5s", "poll-30s", "cron", "river"}},
@@ -41,14 +42,20 @@ var aims = []aim{
 // reasons say why a way is ahead, by the workload.
 var reasons = map[string]map[string]string{
 	"w1": {
-		"rabbitmq": "one server holds the queue, and a message passes one network hop after its due time; a record of orderclose passes two appends to Kafka and the relay, on the same cores",
+		"rabbitmq": "one server holds the queue, and a message passes one network hop after its due time; " +
+			"a record of orderclose passes two appends to Kafka and the relay, on the same cores",
 	},
 	"w4": {
-		"rabbitmq-3": "its nodes elect another leader as soon as the connection to a killed process is closed; Kafka's controller waits until the session of the broker ends",
-		"*":          "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas is back after some 12 s. For 9 s of them it waits until its own former session ends (broker.session.timeout.ms). A killed member of a consumer group keeps its partitions until its session ends, after 6 s. Brokers allow no shorter session by default",
+		"rabbitmq-3": "its nodes elect another leader as soon as the connection to a killed process is closed; " +
+			"Kafka's controller waits until the session of the broker ends",
+		"*": "Redis, MariaDB and small programs are back in a fraction of a second. " +
+			"A killed Kafka broker without replicas is back after some 12 s. " +
+			"For 9 s of them it waits until its own former session ends (broker.session.timeout.ms). " +
+			"A killed member of a consumer group keeps its partitions until its session ends, after 6 s. Brokers allow no shorter session by default",
 	},
 	"w5": {"poll-1s": "a poller reads the database only, without a relay and a consumer group beside it on the same cores"},
-	"w6": {"*": "most of its statements are the polls of the outboxes, one a second for both, by primary key; a poller with a long interval asks less often, and is late by it"},
+	"w6": {"*": "most of its statements are the polls of the outboxes, one a second for both, by primary key; " +
+		"a poller with a long interval asks less often, and is late by it"},
 }
 
 func reasonFor(workload, system string) string {
@@ -61,7 +68,8 @@ func reasonFor(workload, system string) string {
 // aims prints a table of aims, and why one is not reached.
 func (p page) aims() string {
 	b := "## Aims\n\nAnother way counts if it loses nothing in any workload, is never early, and has a p99 of at most 1 s in W1 (for the aim of W3,\n" +
-		"in W3). A way that stores nothing, or that looks for due messages every 5 s, may be ahead.\n\n| aim | orderclose | best other | reached |\n| --- | ---: | ---: | --- |\n"
+		"in W3). A way that stores nothing, or that looks for due messages every 5 s, " +
+		"may be ahead.\n\n| aim | orderclose | best other | reached |\n| --- | ---: | ---: | --- |\n"
 	for _, a := range aims {
 		b += p.aim(a)
 	}

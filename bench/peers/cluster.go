@@ -102,7 +102,8 @@ func threeRabbits(ctx context.Context, dir string) ([]*servers.Server, error) {
 	for i, s := range all {
 		if i > 0 {
 			s.Env = []string{"RABBITMQ_BESIDE=" + all[0].Dir}
-			s.Args = []string{"cluster_formation.peer_discovery_backend=classic_config", "cluster_formation.classic_config.nodes.1=orderclose" + all[0].Port + "@localhost"}
+			s.Args = []string{"cluster_formation.peer_discovery_backend=classic_config", "cluster_formation.classic_config.nodes.1=orderclose" +
+				all[0].Port + "@localhost"}
 		}
 		err = errors.Join(err, s.Start(ctx))
 	}
@@ -139,7 +140,8 @@ func redisSentinel(ctx context.Context, dir string) ([]*servers.Server, error) {
 	}
 	sentinels, err := three("sentinel", dir)
 	for _, s := range sentinels {
-		conf := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s 2\nsentinel down-after-milliseconds %[1]s %[3]d\n", redisMaster, all[0].Port, redisDownAfter.Milliseconds())
+		conf := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s 2\nsentinel down-after-milliseconds %[1]s %[3]d\n",
+			redisMaster, all[0].Port, redisDownAfter.Milliseconds())
 		err = errors.Join(err, os.WriteFile(filepath.Join(s.Dir, "sentinel.conf"), []byte(conf), 0o600))
 	}
 	all = append(all, sentinels...)

@@ -60,7 +60,8 @@ func (p *pipeline) process() *process.Process { return p.relay }
 func (p *pipeline) brokers() []string         { return strings.Split(p.run.Servers["kafka"], ",") }
 
 func (p *pipeline) open(ctx context.Context) error {
-	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: %d\nbuckets: %s\n", p.prefix(), closePartitions, len(p.brokers()), bucketsOf[p.run.Workload])
+	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: %d\nbuckets: %s\n",
+		p.prefix(), closePartitions, len(p.brokers()), bucketsOf[p.run.Workload])
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -239,10 +240,12 @@ func (p *pipeline) settings(context.Context) map[string]string {
 		"relay":   "orderclose run relay, built from this tree, with ORDERCLOSE_INSTANCE as the systemd unit sets it",
 		"topics":  fmt.Sprintf("buckets %s, %d partitions, as orderclose topics apply creates them", bucketsOf[p.run.Workload], closePartitions),
 		"publish": "package producer, Schedule for each order, acks from all in-sync replicas",
-		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, a commit each 100 ms, SessionTimeout 6 s, HeartbeatInterval 1 s, JoinGroupBackoff 250 ms; " + versionOf("github.com/segmentio/kafka-go"),
+		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, a commit each 100 ms, " +
+			"SessionTimeout 6 s, HeartbeatInterval 1 s, JoinGroupBackoff 250 ms; " + versionOf("github.com/segmentio/kafka-go"),
 	}
 	if len(p.brokers()) > 1 {
-		s["server"] = "Apache Kafka 4.1.0, 3 brokers, each also a controller, " + strings.Join(brokerSettings, ", ") + ", -Xmx384m; replication 3 with min.insync.replicas 2; default flushing: no fsync before the ack"
+		s["server"] = "Apache Kafka 4.1.0, 3 brokers, each also a controller, " + strings.Join(brokerSettings, ", ") + ", -Xmx384m; " +
+			"replication 3 with min.insync.replicas 2; default flushing: no fsync before the ack"
 		s["consume"] = "the client of orderclose's closer, 1 member of a group, a commit each 200 ms"
 	}
 	if p.roles == rolesAll {

@@ -123,7 +123,8 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 	if polls(way) {
 		roles = "outbox" // a poller leaves the events to the dispatcher
 	}
-	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: at, Dir: dir, Program: s.program}).(*pipeline)
+	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: at, Dir: dir,
+		Program: s.program}).(*pipeline)
 	defer p.close()
 	if err := p.open(ctx); err != nil {
 		return r, err
@@ -174,7 +175,8 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 		r.ServerMB = measure.Round(max(r.ServerMB, float64(used.Peak)/(1<<20)), 2)
 	}
 	var median float64 // milliseconds
-	if err := p.db.QueryRowContext(ctx, fmt.Sprintf("SELECT lateness_ms FROM receipts ORDER BY lateness_ms LIMIT 1 OFFSET %d", load.messages/2)).Scan(&median); err != nil {
+	if err := p.db.QueryRowContext(ctx, fmt.Sprintf("SELECT lateness_ms FROM receipts ORDER BY lateness_ms LIMIT 1 OFFSET %d",
+		load.messages/2)).Scan(&median); err != nil {
 		return r, err
 	}
 	r.HalfClosedS = measure.Round(median/1000, 2)
@@ -199,7 +201,8 @@ func (p *pipeline) fillOrders(ctx context.Context, orders int, due time.Time) er
 	for _, statement := range []string{
 		fmt.Sprintf("INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT('w5-', seq), 'virtual', 0, '%s', '%s', 1 FROM "+numbers,
 			at(due.Add(-5*time.Minute)), at(due), orders, "n"),
-		fmt.Sprintf("INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT CONCAT('w5-', n.seq), l.seq, CONCAT('SKU-', (n.seq * 7919 + l.seq) %% 10000), 1 FROM "+numbers+" CROSS JOIN "+numbers,
+		fmt.Sprintf("INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT CONCAT('w5-', n.seq), l.seq, "+
+			"CONCAT('SKU-', (n.seq * 7919 + l.seq) %% 10000), 1 FROM "+numbers+" CROSS JOIN "+numbers,
 			orders, "n", 2, "l"),
 		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, COUNT(*) FROM order_items GROUP BY sku_id",
 		analyze,
@@ -248,7 +251,8 @@ func (p *pipeline) sumsOK(ctx context.Context, orders int) error {
 		{"orders closed before they were due", "SELECT COUNT(*) FROM orders WHERE closed_at < expire_at", 0},
 		{"receipts", "SELECT COUNT(*) FROM receipts", orders},
 		{"rows of the ledger", "SELECT COUNT(*) FROM stock_ledger", 2 * orders},
-		{"SKUs with pieces that did not come back once", "SELECT COUNT(*) FROM stock s JOIN (SELECT sku_id, COUNT(*) AS n FROM order_items GROUP BY sku_id) i USING (sku_id) WHERE reserved <> 0 OR available <> 1000000 + n", 0},
+		{"SKUs with pieces that did not come back once", "SELECT COUNT(*) FROM stock s JOIN (SELECT sku_id, COUNT(*) AS n FROM order_items" +
+			" GROUP BY sku_id) i USING (sku_id) WHERE reserved <> 0 OR available <> 1000000 + n", 0},
 	} {
 		var got int
 		if err := p.db.QueryRowContext(ctx, want.query).Scan(&got); err != nil {

@@ -27,7 +27,8 @@ const maxWait = 100 * time.Second
 
 // workloadOf returns the sizes of a workload. A quick one is a part of the full one.
 func workloadOf(name string, quick bool) workload {
-	w := workload{name: name, messages: 20_000, perSecond: 1000, batch: 1, publishers: 64, shortest: 5 * time.Second, longest: 5 * time.Second, warmUp: 20_000, rounds: 1}
+	w := workload{name: name, messages: 20_000, perSecond: 1000, batch: 1, publishers: 64, shortest: 5 * time.Second, longest: 5 * time.Second,
+		warmUp: 20_000, rounds: 1}
 	if quick {
 		w.messages, w.warmUp = 5000, 3000
 	}

@@ -47,7 +47,8 @@ func plot(title string, bars []bar) string {
 	}
 	height := plotTop + plotLine*len(bars) + plotBottom
 	var s strings.Builder
-	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", plotWidth, height, plotWidth, height)
+	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n",
+		plotWidth, height, plotWidth, height)
 	fmt.Fprintf(&s, `<title>%s</title>`+"\n"+`<rect width="100%%" height="100%%" fill="#ffffff"/>`+"\n", html.EscapeString(title))
 	fmt.Fprintf(&s, `<text x="10" y="20" font-size="14" font-weight="bold" fill="#1f2328">%s</text>`+"\n", html.EscapeString(title))
 	for decade := low; decade <= high; decade++ {

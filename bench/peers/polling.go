@@ -188,7 +188,8 @@ func (p *polling) settings(ctx context.Context) map[string]string {
 		"server": fmt.Sprintf("MariaDB %s, innodb_flush_log_at_trx_commit %s, buffer pool %s MiB", value("VERSION()"),
 			value("@@innodb_flush_log_at_trx_commit"), value("@@innodb_buffer_pool_size DIV 1048576")),
 		"client": versionOf("github.com/go-sql-driver/mysql"),
-		"poll":   fmt.Sprintf("%s: SELECT … LIMIT %d FOR UPDATE SKIP LOCKED, UPDATE, COMMIT; again until it finds fewer; an index on (status, expire_at)", every, pollPage),
+		"poll": fmt.Sprintf("%s: SELECT … LIMIT %d FOR UPDATE SKIP LOCKED, UPDATE, COMMIT; again until it finds fewer; an index on (status, expire_at)",
+			every, pollPage),
 	}
 }
 

@@ -160,13 +160,15 @@ func redisInfo(ctx context.Context, c *redis.Client, section, field string) stri
 // redisSettings reads version and durability from the server.
 func redisSettings(ctx context.Context, c *redis.Client) string {
 	value := func(name string) string { return c.ConfigGet(ctx, name).Val()[name] }
-	return fmt.Sprintf("Redis %s, appendonly %s, appendfsync %s, save %q", redisInfo(ctx, c, "server", "redis_version"), value("appendonly"), value("appendfsync"), value("save"))
+	return fmt.Sprintf("Redis %s, appendonly %s, appendfsync %s, save %q", redisInfo(ctx, c, "server", "redis_version"), value("appendonly"),
+		value("appendfsync"), value("save"))
 }
 
 func (s *redisSet) settings(ctx context.Context) map[string]string {
 	group := ""
 	if s.run.Servers["sentinel"] != "" {
-		group = fmt.Sprintf(", 2 replicas, 3 Sentinels with down-after-milliseconds %d; a write is acknowledged before a replica has it", redisDownAfter.Milliseconds())
+		group = fmt.Sprintf(", 2 replicas, 3 Sentinels with down-after-milliseconds %d; a write is acknowledged before a replica has it",
+			redisDownAfter.Milliseconds())
 	}
 	return map[string]string{
 		"server": redisSettings(ctx, s.client) + group,

@@ -101,7 +101,8 @@ func (p page) plots() map[string]string {
 func (p page) markdown() string {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	fmt.Fprintf(&b, "The machine has %s. Client, servers and programs share it, over the loopback. Each way has one server, but for those in W4 whose names end with -3.\n", p.machines())
+	fmt.Fprintf(&b, "The machine has %s. Client, servers and programs share it, over the loopback. "+
+		"Each way has one server, but for those in W4 whose names end with -3.\n", p.machines())
 	b.WriteString(p.trust() + "\n" + p.aims())
 	b.WriteString("## The ways\n\n| name | what it is |\n| --- | --- |\n")
 	for _, s := range specs() {
@@ -142,7 +143,8 @@ func (p page) trust() string {
 	if quick+busy == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n**Of %d rows %d are of a short run (QUICK) and %d of a machine that other programs kept busy.** Their last column says\nso. They show that the measurement works. Do not compare them with other rows.\n", rows, quick, busy)
+	return fmt.Sprintf("\n**Of %d rows %d are of a short run (QUICK) and %d of a machine that other programs kept busy.** Their last "+
+		"column says\nso. They show that the measurement works. Do not compare them with other rows.\n", rows, quick, busy)
 }
 
 // table prints the rows of a workload, and its plot.
@@ -265,7 +267,8 @@ func (p page) telling() string {
 		}
 		return strings.Join(parts, ", ")
 	}
-	return "- p99 of the lateness at 1,000 orders a second with delays of 1 to 10 s: " + beside("w3", p99, " ms", "orderclose", "redis", "rabbitmq", "poll-1s") + "\n" +
+	return "- p99 of the lateness at 1,000 orders a second with delays of 1 to 10 s: " + beside("w3", p99, " ms",
+		"orderclose", "redis", "rabbitmq", "poll-1s") + "\n" +
 		"- 100,000 due at one instant, received per second: " + beside("w2", drain, "", "orderclose", "redis", "rabbitmq", "poll-1s") + "\n" +
 		"- statements a minute on the main database while a million orders wait: " + beside("w6", queries, "", "orderclose-all", "poll-1s", "poll-30s") + "\n"
 }

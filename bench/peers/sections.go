@@ -51,7 +51,8 @@ var (
 		value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn,
 	}
 	lateness = []column{
-		value("p50 ms", p50), value("p99 ms", p99), value("p99.9 ms", func(r result) float64 { return r.P999 }), value("max ms", func(r result) float64 { return r.Max }),
+		value("p50 ms", p50), value("p99 ms", p99), value("p99.9 ms", func(r result) float64 { return r.P999 }), value("max ms",
+			func(r result) float64 { return r.Max }),
 	}
 )
 
@@ -81,8 +82,9 @@ var sections = []section{
 		workload: "w2", title: "W2: all at once",
 		text: "100,000 messages that are due at one instant, published before it. *Drain* is their number divided by the time\n" +
 			"from the instant until the last is received. A poller drains faster or slower as the instant falls just before or\njust after a poll.",
-		plot:    &plotOf{"W2, 100,000 due at one instant: received per second", " /s", drain},
-		columns: columns([]column{systemColumn, value("drain /s", drain), value("accepted /s", func(r result) float64 { return r.AcceptedPS })}, lateness, fates, costs),
+		plot: &plotOf{"W2, 100,000 due at one instant: received per second", " /s", drain},
+		columns: columns([]column{systemColumn, value("drain /s", drain), value("accepted /s", func(r result) float64 { return r.AcceptedPS })},
+			lateness, fates, costs),
 	},
 	{
 		workload: "w3", title: "W3: mixed delays",
@@ -117,7 +119,8 @@ var sections = []section{
 				all := g.sum(func(r result) int { return r.Messages - r.Refused })
 				return fmt.Sprintf("%s of %s", number(float64(all-g.sum(lost))), number(float64(all)))
 			}),
-		}, fates, []column{value("p99 ms", p99), value("max ms", func(r result) float64 { return r.Max }), value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn}),
+		}, fates, []column{value("p99 ms", p99), value("max ms", func(r result) float64 { return r.Max }), value("other CPU s",
+			func(r result) float64 { return r.OtherCPU }), noteColumn}),
 	},
 	{
 		workload: "w5", title: "W5: closed orders",
@@ -128,13 +131,17 @@ var sections = []section{
 		plot: &plotOf{"W5, 100,000 orders due at one instant: s until the last is closed", " s", lastClosed},
 		columns: []column{
 			systemColumn, value("half closed s", func(r result) float64 { return r.HalfClosedS }), value("last closed s", lastClosed),
-			span("fastest and slowest round s", lastClosed), value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
+			span("fastest and slowest round s", lastClosed), value("CPU s of the closing programs",
+				func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
 		},
 	},
 	{
 		workload: "w6", title: "W6: a million waiting",
 		text: "A million messages wait for 30 minutes. The way is watched for a minute in which nothing is due. *Queries* are statements on\n" +
-			"the shop's main database, for River transactions; 0 if the way does not use it. Orderclose\nis here twice: the relay alone, and all its roles with MariaDB and Redis; its hourly sweep is not in this minute. The aim of at most\n80 statements a minute for all roles is missed: the dispatcher alone sends 60, because it asks once a second whether a row of the outboxes waits. Some fifteen more\n" +
+			"the shop's main database, for River transactions; 0 if the way does not use it. Orderclose\nis here twice: the relay alone, " +
+			"and all its roles with MariaDB and Redis; its hourly sweep is not in this minute. " +
+			"The aim of at most\n80 statements a minute for all roles is missed: the dispatcher alone sends 60, " +
+			"because it asks once a second whether a row of the outboxes waits. Some fifteen more\n" +
 			"are a try whether the database takes writes.",
 		plot: &plotOf{"W6, a million waiting: CPU of the server, % of one core", " %", serverIdle},
 		columns: []column{

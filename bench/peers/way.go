@@ -101,14 +101,18 @@ func specs() []spec {
 	mariadb := []server{{kind: "mariadb"}}
 	all := []spec{
 		{name: "orderclose", title: "orderclose, with buckets that fit the delays", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
-		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps", servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll),
+		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps",
+			servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w5": "orderclose runs all its roles there"}},
 		{name: onPostgres, title: "orderclose on PostgreSQL", servers: []server{{kind: "kafka"}, {kind: "postgresql"}}, make: newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "orderclose-all waits there"}},
-		{name: bySweeps, title: "orderclose run sweeper each second, and the outbox", servers: []server{{kind: "kafka"}, {kind: "mariadb"}}, make: newOrderclose(rolesAll),
+		{name: bySweeps, title: "orderclose run sweeper each second, and the outbox", servers: []server{{kind: "kafka"}, {kind: "mariadb"}},
+			make:   newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "docs/sweeper.md has its statements"}},
-		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
-		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
+		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}},
+			make: newRabbitMQ},
+		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay",
+			lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "redis", title: "Redis sorted set, polled every 100 ms", servers: redis(), make: newRedisSet(100 * time.Millisecond)},
 		{name: "redis-1s", title: "Redis sorted set, polled every second", servers: redis(), make: newRedisSet(time.Second)},
 		{name: "redis-keys", title: "Redis key expiry", servers: redis("--notify-keyspace-events", "Ex"), make: newRedisKeys},
@@ -136,9 +140,11 @@ func specs() []spec {
 	)
 	for _, s := range []spec{
 		{name: "orderclose-3", title: "orderclose on three brokers", servers: []server{{kind: "kafka"}}, cluster: threeBrokers, make: newOrderclose(rolesRelay)},
-		{name: "rabbitmq-3", title: "RabbitMQ, TTL and dead-letter exchange, quorum queues on three nodes", servers: []server{{kind: "rabbitmq"}}, cluster: threeRabbits, make: newRabbitMQ},
+		{name: "rabbitmq-3", title: "RabbitMQ, TTL and dead-letter exchange, quorum queues on three nodes",
+			servers: []server{{kind: "rabbitmq"}}, cluster: threeRabbits, make: newRabbitMQ},
 		{name: "nats-3", title: "NATS JetStream, message schedules, three replicas", servers: []server{{kind: "nats"}}, cluster: threeNATS, make: newNATS},
-		{name: "redis-3", title: "Redis sorted set, polled every 100 ms, two replicas and three Sentinels", servers: redis(), cluster: redisSentinel, make: newRedisSet(100 * time.Millisecond)},
+		{name: "redis-3", title: "Redis sorted set, polled every 100 ms, two replicas and three Sentinels",
+			servers: redis(), cluster: redisSentinel, make: newRedisSet(100 * time.Millisecond)},
 	} {
 		s.cannot = map[string]string{}
 		for _, w := range allWorkloads {

@@ -130,7 +130,8 @@ func Handler(secrets []string, p Provider) (http.Handler, error) {
 		if c, ok := p.(Canceler); ok && q.Action == actionCancel {
 			call = c.Cancel
 		} else if q.Action != "" && q.Action != actionAsk {
-			http.Error(w, fmt.Sprintf("this service does not know the action %.20q: implement it, or remove closer.payment.cancel from topics.yaml", q.Action), http.StatusNotImplemented)
+			http.Error(w, fmt.Sprintf("this service does not know the action %.20q: implement it, or remove closer.payment.cancel from topics.yaml", q.Action),
+				http.StatusNotImplemented)
 			return
 		}
 		got, err := call(r.Context(), q.Orders)

@@ -54,7 +54,8 @@ started.`,
 	cmd.Flags().Float64Var(&d.rate, "rate", 50, "orders per second")
 	cmd.Flags().Uint64Var(&d.seed, "seed", 1, "the random seed, which decides what happens to which order")
 	cmd.Flags().BoolVar(&d.real, "real", false, "run on real servers")
-	cmd.Flags().StringVar(&d.database, "database", "", "run on real servers with this kind of database: mariadb, mysql or postgres; default: that of "+config.EnvDSN)
+	cmd.Flags().StringVar(&d.database, "database", "",
+		"run on real servers with this kind of database: mariadb, mysql or postgres; default: that of "+config.EnvDSN)
 	cmd.Flags().StringVarP(&d.output, "output", "o", "table", "how to print the summary: table or json")
 	cmd.Flags().BoolVar(&d.debug, "debug", false, "log at debug level")
 	return cmd
@@ -131,7 +132,8 @@ func (d *demo) play(ctx context.Context, st *environment) (*checker.Verdict, err
 	if err := st.ready(ctx); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(d.env.Stderr, "%d orders on %s servers; unpaid ones close after: %s; a sweep each %v\n", d.orders, st.backend, delaysInWords(st.cfg), st.cfg.Compensator.Period)
+	fmt.Fprintf(d.env.Stderr, "%d orders on %s servers; unpaid ones close after: %s; a sweep each %v\n",
+		d.orders, st.backend, delaysInWords(st.cfg), st.cfg.Compensator.Period)
 	progress := cli.NewProgress(d.env.Stderr, "settled")
 	stopWatching := d.watch(ctx, st, progress)
 	err := st.shop.Run(ctx, time.Now(), steps)

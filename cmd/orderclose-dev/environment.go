@@ -317,7 +317,9 @@ type counts struct{ orders, unpaid, paid, closed, outgoing int64 }
 func (st *environment) count(ctx context.Context) (counts, error) {
 	var n counts
 	err := st.Store.DB().QueryRowContext(ctx, `SELECT COUNT(*), COUNT(CASE WHEN status = 0 THEN 1 END),
-		COUNT(CASE WHEN status = 1 THEN 1 END), COUNT(CASE WHEN status = 2 THEN 1 END), (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.outgoing)
+		COUNT(CASE WHEN status = 1 THEN 1 END), COUNT(CASE WHEN status = 2 THEN 1 END),
+			(SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) FROM orders`).
+		Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.outgoing)
 	return n, err
 }
 
@@ -332,7 +334,8 @@ func (st *environment) check(ctx context.Context) (*checker.Verdict, error) {
 		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
 		EventsTopic: st.cfg.Topics.Events, OutboxEmpty: true,
-		CloserGroup: st.cfg.CloserGroup(), ReplayTopic: st.cfg.Topics.Replay, ReplayGroup: st.cfg.ReplayGroup(), Published: st.shop.Published(), Added: st.shop.Added(), RolledBack: st.shop.RolledBack(), ProducerTime: st.backend == "embedded",
+		CloserGroup: st.cfg.CloserGroup(), ReplayTopic: st.cfg.Topics.Replay, ReplayGroup: st.cfg.ReplayGroup(),
+		Published: st.shop.Published(), Added: st.shop.Added(), RolledBack: st.shop.RolledBack(), ProducerTime: st.backend == "embedded",
 	})
 }
 

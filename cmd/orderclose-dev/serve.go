@@ -75,7 +75,8 @@ serve is for development: the embedded servers have no users, no replicas, and n
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.dir, "dir", "orderclose-data", "the folder that keeps the data; it is created if it is missing")
-	f.StringVar(&s.config, "config", "", "a topics.yaml, reloaded when it changes (default: one with short delays: flash-sale 10s, virtual 1m, physical 5m, any other 30m, and never for a bank transfer)")
+	f.StringVar(&s.config, "config", "", "a topics.yaml, reloaded when it changes (default: one with short delays: flash-sale 10s, "+
+		"virtual 1m, physical 5m, any other 30m, and never for a bank transfer)")
 	f.IntVar(&s.shopPort, "shop-port", 8080, "port of the shop, its /metrics and /-/ready; 0: any free one")
 	f.IntVar(&s.consolePort, "console-port", 9465, "port of the web console; 0: any free one")
 	f.IntVar(&s.kafkaPort, "kafka-port", 19092, "port of Kafka; 0: any free one")
@@ -253,7 +254,8 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	options := checkout.Options{
-		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Record: scenario.RecordOf(c.Store), Outbox: outbox, Redis: c.Redis, CacheSize: ordercache.DefaultSize,
+		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Record: scenario.RecordOf(c.Store),
+		Outbox: outbox, Redis: c.Redis, CacheSize: ordercache.DefaultSize,
 		Coupons: true, Logger: logger, Metrics: checkout.NewCounters(registry),
 	}
 	stop, err := configureClosing(&options, c.Store, cfg.Closer, secrets)
@@ -265,7 +267,8 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: pipeline.Secrets(secrets), Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: s.config != "",
+	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: pipeline.Secrets(secrets), Registerer: registry, Logger: logger,
+		TopicsFile: s.config, Watch: s.config != "",
 		Console: webconsole.New(webconsole.Options{Settings: settings, Listener: consoleListener})})
 	if err != nil {
 		return err

@@ -42,7 +42,8 @@ func dashboards() []dashboard {
 func overviewDashboard() dashboard {
 	return dashboard{
 		file: "overview.json", uid: "orderclose-overview", title: "orderclose: overview",
-		shows:     "The promises of orderclose on one screen. A number in a title is the promise that the panel watches: 1 never early, 2 never lost, 3 never twice, 4 on time, 5 never silent.",
+		shows: "The promises of orderclose on one screen. A number in a title is the promise that the panel watches: " +
+			"1 never early, 2 never lost, 3 never twice, 4 on time, 5 never silent.",
 		variables: []variable{jobs},
 		rows: []row{
 			{height: statHeight, panels: []panel{
@@ -88,8 +89,10 @@ func overviewDashboard() dashboard {
 			{height: statHeight, panels: []panel{
 				{
 					title: "3 Repeated", kind: "stat", unit: "short", runbook: "Records are duplicated",
-					shows: "Attempts to close an order that was closed or cancelled before, and records that may have been appended to Kafka twice, in the time range. The transaction of such an attempt changes nothing: each order has one receipt.",
-					good:  "hardly any closes outside of replays, and a few records. orderclose audit and orderclose doctor --stock prove that nothing was closed or returned twice.",
+					shows: "Attempts to close an order that was closed or cancelled before, and records that may have been appended to Kafka twice, " +
+						"in the time range. The transaction of such an attempt changes nothing: each order has one receipt.",
+					good: "hardly any closes outside of replays, and a few records. " +
+						"orderclose audit and orderclose doctor --stock prove that nothing was closed or returned twice.",
 					queries: []query{
 						{"Closes", count("orderclose_close_total", everywhere+`,result="already_closed"`)},
 						{"Records", count("orderclose_possible_duplicates_total", everywhere)},
@@ -112,8 +115,9 @@ func overviewDashboard() dashboard {
 				},
 				{
 					title: "5 Configuration", kind: "stat", unit: "short", red: 1, runbook: "topics.yaml was refused", also: "Topics differ",
-					shows: "Processes that refused a changed topics.yaml and keep the previous one, differences between the topics and topics.yaml, and delays that have fallen by half or more within a day.",
-					good:  "0.",
+					shows: "Processes that refused a changed topics.yaml and keep the previous one, differences between the topics and topics.yaml, " +
+						"and delays that have fallen by half or more within a day.",
+					good: "0.",
 					queries: []query{
 						{"Refused", "sum(1 - orderclose_config_last_reload_successful{" + everywhere + "})"},
 						{"Topics differ", "max(orderclose_topic_drift{" + everywhere + "})"},
@@ -199,7 +203,8 @@ func since(labels, metric, matchers string) string {
 func categories(title, matchers string) panel {
 	return panel{
 		title: title, kind: "timeseries", unit: "s", runbook: "The closer is behind",
-		shows:   "How long after its due time an order was closed: 99 of 100 orders of the category are closed sooner. Categories that topics.yaml does not list are counted as default.",
+		shows: "How long after its due time an order was closed: 99 of 100 orders of the category are closed sooner. " +
+			"Categories that topics.yaml does not list are counted as default.",
 		good:    "milliseconds, and alike in all categories. A category without a line: none of its orders was closed.",
 		queries: []query{{"{{category}}", quantile("0.99", "category", "orderclose_close_end_to_end_lateness_seconds", matchers+`,path="pipeline"`)}},
 	}
@@ -219,7 +224,8 @@ func waiting(topics string) panel {
 func farthest(topics string) panel {
 	return panel{
 		title: "Farthest due", kind: "timeseries", unit: "s", runbook: "A producer picks the wrong bucket",
-		shows:   "How far ahead the latest due time in each topic lies, of the records that a compensator reads every minute: the first and the last of each partition, and samples between.",
+		shows: "How far ahead the latest due time in each topic lies, of the records that a compensator reads every minute: " +
+			"the first and the last of each partition, and samples between.",
 		good:    "at most the longest delay in topics.yaml. Far more: a producer computes wrong due times.",
 		queries: []query{{"{{topic}}", "max by (topic) (orderclose_waiting_farthest_due_seconds{" + everywhere + "," + topics + "})"}},
 	}

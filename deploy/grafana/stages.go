@@ -21,7 +21,8 @@ func relayDashboard() dashboard {
 				},
 				{
 					title: "Lateness", kind: "timeseries", unit: "s", runbook: "Records do not leave a delay topic",
-					shows:   "How long after its due time a record was in the close topic or the replay topic: half of the records, and 99 of 100, arrived sooner. All buckets.",
+					shows: "How long after its due time a record was in the close topic or the replay topic: half of the records, and 99 of 100, " +
+						"arrived sooner. All buckets.",
 					good:    "milliseconds. No line: no record was forwarded.",
 					queries: quantiles("orderclose_relay_lateness_seconds", here),
 				},
@@ -98,7 +99,8 @@ func relayDashboard() dashboard {
 				duplicates(),
 				{
 					title: "Runs that may be repeated", kind: "timeseries", unit: "short", runbook: "Records are duplicated",
-					shows:   "Runs of records that were forwarded and did not fit into a commit, by process. The next relay of the partition may forward them again, which is harmless.",
+					shows: "Runs of records that were forwarded and did not fit into a commit, by process. " +
+						"The next relay of the partition may forward them again, which is harmless.",
 					good:    "0, or a few while a topic accepts no records.",
 					queries: []query{{"{{instance}}", events("instance", "orderclose_relay_unrecorded_runs_total", here)}},
 				},
@@ -165,7 +167,8 @@ func closerDashboard() dashboard {
 				},
 				{
 					title: "Due times of another time zone", kind: "timeseries", unit: "short", runbook: "Due times differ",
-					shows:   "Orders whose due time in the database is whole quarter-hours later or earlier than in the record: a mistake of time zones, or they were postponed.",
+					shows: "Orders whose due time in the database is whole quarter-hours later or earlier than in the record: " +
+						"a mistake of time zones, or they were postponed.",
 					good:    "0, or only orders that were postponed.",
 					queries: []query{{"{{row}}", events("row", "orderclose_close_due_differs_total", here)}},
 				},
@@ -179,7 +182,8 @@ func closerDashboard() dashboard {
 		}, append(stageFailures("closer"), []row{
 			{title: "Services (with closer.kind: http, or a payment provider)", height: graphHeight, panels: []panel{
 				{
-					title: "Duration of a call", kind: "timeseries", unit: "s", runbook: "The service that closes does not answer", also: "The payment provider does not answer",
+					title: "Duration of a call", kind: "timeseries", unit: "s", runbook: "The service that closes does not answer",
+					also:  "The payment provider does not answer",
 					shows: "How long 99 of 100 calls of a service take at most, and the timeout of the next call. No line without a service.",
 					good:  "well below the timeout.",
 					queries: []query{
@@ -188,7 +192,8 @@ func closerDashboard() dashboard {
 					},
 				},
 				{
-					title: "Calls per second", kind: "timeseries", unit: "short", runbook: "The service that closes does not answer", also: "The payment provider does not answer",
+					title: "Calls per second", kind: "timeseries", unit: "short", runbook: "The service that closes does not answer",
+					also:  "The payment provider does not answer",
 					shows: "Calls of a service, by result, and calls that were not made because its circuit breaker is open.",
 					good:  "ok only.",
 					queries: []query{
@@ -197,7 +202,8 @@ func closerDashboard() dashboard {
 					},
 				},
 				{
-					title: "Circuit breaker", kind: "timeseries", unit: "short", runbook: "The service that closes does not answer", also: "The payment provider does not answer",
+					title: "Circuit breaker", kind: "timeseries", unit: "short", runbook: "The service that closes does not answer",
+					also:    "The payment provider does not answer",
 					shows:   "State of a service's circuit breaker: 0 closed (calls are made), 1 half-open (one call tests the service), 2 open (no calls).",
 					good:    "0.",
 					queries: []query{{"{{endpoint}}", "max by (endpoint) (orderclose_breaker_state{" + endpoints + "})"}},
@@ -218,8 +224,9 @@ func closerDashboard() dashboard {
 				},
 				{
 					title: "Orders that wait for the payment provider", kind: "timeseries", unit: "short", runbook: "The payment provider does not answer",
-					shows: "Orders past due that stay open until the payment provider can answer. It is the difference of two counters, over all closers: choose all processes, and mistrust it after restarts.",
-					good:  "a few.",
+					shows: "Orders past due that stay open until the payment provider can answer. It is the difference of two counters, over all closers: " +
+						"choose all processes, and mistrust it after restarts.",
+					good: "a few.",
 					queries: []query{{"Orders", "clamp_min(sum(orderclose_payment_pending_began_total{" + everywhere + "}) - " +
 						"sum(orderclose_payment_pending_ended_total{" + everywhere + "}), 0)"}},
 				},
@@ -265,8 +272,9 @@ func compensatorDashboard() dashboard {
 				},
 				{
 					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis or the lock is down", also: "The lock is stuck",
-					shows: "1 if the lock of the sweep can be taken, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. Sweeps also run without the lock.",
-					good:  "1.",
+					shows: "1 if the lock of the sweep can be taken, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. " +
+						"Sweeps also run without the lock.",
+					good: "1.",
 					queries: []query{
 						{"Can be taken", "min(orderclose_compensator_lock_available{" + here + "})"},
 						{"Not stuck", "1 - max(orderclose_compensator_lock_stuck{" + here + "})"},
@@ -290,7 +298,8 @@ func compensatorDashboard() dashboard {
 				},
 				{
 					title: "Lateness of orders that were missed", kind: "timeseries", unit: "s", runbook: "The sweep finds orders",
-					shows:   "How long after its due time an order was closed by a sweep: half of these orders, and 99 of 100, are closed sooner. A histogram counts up to two hours.",
+					shows: "How long after its due time an order was closed by a sweep: half of these orders, and 99 of 100, are closed sooner. " +
+						"A histogram counts up to two hours.",
 					good:    "up to a period, an hour by default. No line: no order was missed.",
 					queries: quantiles("orderclose_close_end_to_end_lateness_seconds", here+`,path="sweep"`),
 				},
@@ -298,8 +307,9 @@ func compensatorDashboard() dashboard {
 			{height: graphHeight, panels: []panel{
 				{
 					title: "Sweeps", kind: "timeseries", unit: "short", runbook: "No sweep has finished",
-					shows: "Sweeps that finished, that failed, and that were due and not begun, because another process held the lock (held) or this process still swept (running).",
-					good:  "one in each period finishes, and none fails.",
+					shows: "Sweeps that finished, that failed, and that were due and not begun, " +
+						"because another process held the lock (held) or this process still swept (running).",
+					good: "one in each period finishes, and none fails.",
 					queries: []query{
 						{"finished", "sum(increase(orderclose_compensator_sweep_seconds_count{" + here + "}[$__rate_interval]))"},
 						{"failed", "sum(increase(orderclose_compensator_failed_total{" + here + "}[$__rate_interval]))"},
@@ -311,7 +321,8 @@ func compensatorDashboard() dashboard {
 					shows: "How long a sweep took on average, in the time range, and how long the running sweep has run.",
 					good:  "below 30 s.",
 					queries: []query{
-						{"average", "sum(increase(orderclose_compensator_sweep_seconds_sum{" + here + "}[$__range])) / sum(increase(orderclose_compensator_sweep_seconds_count{" + here + "}[$__range]))"},
+						{"average", "sum(increase(orderclose_compensator_sweep_seconds_sum{" + here +
+							"}[$__range])) / sum(increase(orderclose_compensator_sweep_seconds_count{" + here + "}[$__range]))"},
 						{"running on {{instance}}", since("instance", "orderclose_compensator_sweep_running_since_timestamp_seconds", here)},
 					},
 				},
@@ -333,8 +344,9 @@ func compensatorDashboard() dashboard {
 			{title: "Overdue orders in the database", height: graphHeight, panels: []panel{
 				{
 					title: "Overdue orders, by category", kind: "timeseries", unit: "short", runbook: "Orders are overdue in the database",
-					shows: "Unpaid orders that have been due for more than 5 s, by category, and those that wait because closing is paused. One compensator counts 1000 of them at most.",
-					good:  "0, or a few that are retried.",
+					shows: "Unpaid orders that have been due for more than 5 s, by category, and those that wait because closing is paused. " +
+						"One compensator counts 1000 of them at most.",
+					good: "0, or a few that are retried.",
 					queries: []query{
 						{"{{category}}", "max by (category) (orderclose_overdue_orders{" + here + "})"},
 						{"paused", "max(orderclose_overdue_orders_paused{" + here + "})"},
@@ -348,15 +360,17 @@ func compensatorDashboard() dashboard {
 				},
 				{
 					title: "Late payments", kind: "timeseries", unit: "short", runbook: "Money came after a close",
-					shows:   "Payments that came after their order was closed, or twice, and that nobody has resolved. The compensator that counts overdue orders counts them.",
+					shows: "Payments that came after their order was closed, or twice, and that nobody has resolved. " +
+						"The compensator that counts overdue orders counts them.",
 					good:    "0. No value: no compensator counts.",
 					queries: []query{{"unresolved", "max(orderclose_late_payments_unresolved{" + here + "})"}},
 				},
 				{
 					title: "Age of the oldest late payment", kind: "timeseries", unit: "s", runbook: "Money came after a close",
-					shows:   "For how long the oldest of these payments has waited for a decision.",
-					good:    "0, or less than your time limit for refunds.",
-					queries: []query{{"oldest", "(time() - max(orderclose_late_payments_oldest_timestamp_seconds{" + here + "} > 0)) or max(orderclose_late_payments_oldest_timestamp_seconds{" + here + "})"}},
+					shows: "For how long the oldest of these payments has waited for a decision.",
+					good:  "0, or less than your time limit for refunds.",
+					queries: []query{{"oldest", "(time() - max(orderclose_late_payments_oldest_timestamp_seconds{" + here +
+						"} > 0)) or max(orderclose_late_payments_oldest_timestamp_seconds{" + here + "})"}},
 				},
 			}},
 			{title: "Reminders", height: graphHeight, panels: []panel{
@@ -396,7 +410,8 @@ func compensatorDashboard() dashboard {
 					good:  "0.",
 					queries: []query{
 						{"{{cause}}", "max by (cause) (orderclose_dead_letters_pending{" + everywhere + "})"},
-						{"all", "sum(max by (cause) (orderclose_dead_letters_pending{" + everywhere + "})) or 0 * max(orderclose_dead_letters_read_timestamp_seconds{" + everywhere + "})"},
+						{"all", "sum(max by (cause) (orderclose_dead_letters_pending{" + everywhere + "})) or 0 * max(orderclose_dead_letters_read_timestamp_seconds{" +
+							everywhere + "})"},
 					},
 				},
 				{

@@ -78,7 +78,8 @@ func compile(source string, t target, dir string) (program, error) {
 	p := program{target: t}
 	for _, b := range built {
 		path := filepath.Join(dir, b.name)
-		if _, err := run(filepath.Join(source, b.module), environ, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, "./cmd/"+b.name); err != nil {
+		if _, err := run(filepath.Join(source, b.module), environ, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w",
+			"-o", path, "./cmd/"+b.name); err != nil {
 			return p, err
 		}
 		data, err := os.ReadFile(path)

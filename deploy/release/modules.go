@@ -42,7 +42,8 @@ func (r *release) rootCertificates() (dependency, error) {
 
 // locate returns the modules with these paths, in the versions that the go.mod in a folder selects.
 func locate(dir string, paths ...string) ([]dependency, error) {
-	list, err := run(dir, []string{"GOFLAGS=-mod=readonly", "GOWORK=off"}, "go", append([]string{"list", "-m", "-f", "{{.Path}}\t{{.Version}}\t{{.Sum}}\t{{.Dir}}", "--"}, paths...)...)
+	list, err := run(dir, []string{"GOFLAGS=-mod=readonly", "GOWORK=off"}, "go",
+		append([]string{"list", "-m", "-f", "{{.Path}}\t{{.Version}}\t{{.Sum}}\t{{.Dir}}", "--"}, paths...)...)
 	if err != nil {
 		return nil, err
 	}

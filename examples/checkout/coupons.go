@@ -70,7 +70,8 @@ func (s *Shop) PutCoupon(ctx context.Context, id, customer string) (Coupon, erro
 // Coupon returns a coupon. ok is false if there is none with this id.
 func (s *Shop) Coupon(ctx context.Context, id string) (c Coupon, ok bool, err error) {
 	var order sql.NullString
-	err = s.o.DB.QueryRowContext(ctx, "SELECT coupon, customer, order_id, returned FROM checkout_coupons WHERE coupon = ?", id).Scan(&c.ID, &c.Customer, &order, &c.Returned)
+	err = s.o.DB.QueryRowContext(ctx, "SELECT coupon, customer, order_id, returned FROM checkout_coupons WHERE coupon = ?",
+		id).Scan(&c.ID, &c.Customer, &order, &c.Returned)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return c, false, nil

@@ -27,7 +27,8 @@ var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 // pagePolicy allows the page its own script and style, and nothing else.
 var pagePolicy = func() string {
 	sum := sha256.Sum256([]byte(pageScript))
-	return "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }()
 
 // pageData is what the page of an order shows.

@@ -93,14 +93,16 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 		need += lockConns
 	}
 	if s.DSN != "" || pool.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, OpenDB: pool.Open, NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, OpenDB: pool.Open,
+			NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
 			Pipeline: cfg.Topics.Close, Delays: cfg.Delays}); err != nil {
 			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
 		}
 	}
 	if s.RedisURL != "" && !inDatabase {
 		if config.PlainRedis(s.RedisURL) {
-			logger.Warn("the connection to Redis is not encrypted, and its URL has a password: somebody who reads the network can take the lock of the sweeps; write rediss://", "variable", config.EnvRedis)
+			logger.Warn("the connection to Redis is not encrypted, and its URL has a password: "+
+				"somebody who reads the network can take the lock of the sweeps; write rediss://", "variable", config.EnvRedis)
 		}
 		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
 			return c, err

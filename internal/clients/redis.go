@@ -46,15 +46,19 @@ func newRedis(address string, t *tls.Config) (redis.UniversalClient, error) {
 	}
 	o, err := redis.ParseURL(first)
 	switch {
-	case err != nil || slices.ContainsFunc(addrs, func(addr string) bool { return strings.HasPrefix(addr, ":") }): // do not wrap err: it quotes the URL with its password
-		return nil, fmt.Errorf("%s (Servers.RedisURL) is invalid: want redis://[user:password@]host:port/db, or rediss:// for TLS; redis+sentinel://host1:26379,host2:26379/db?master_name=NAME, or redis+cluster://host1:6379,host2:6379", config.EnvRedis)
+	case err != nil || slices.ContainsFunc(addrs, func(addr string) bool { return strings.HasPrefix(addr, ":") }):
+		// Do not wrap err: it quotes the URL with its password.
+		return nil, fmt.Errorf("%s (Servers.RedisURL) is invalid: want redis://[user:password@]host:port/db, or rediss:// for TLS; "+
+			"redis+sentinel://host1:26379,host2:26379/db?master_name=NAME, or redis+cluster://host1:6379,host2:6379", config.EnvRedis)
 	case kind == config.RedisCluster && o.DB != 0:
 		return nil, fmt.Errorf("%s (Servers.RedisURL) names a database, but a cluster has only database 0: remove it", config.EnvRedis)
 	case o.TLSConfig == nil && t != nil:
-		return nil, fmt.Errorf("%s (Servers.RedisURL) is not encrypted, but TLS is configured (%s, Servers.RedisTLS): write rediss:// in the URL (or rediss+sentinel://, rediss+cluster://), or remove the files",
+		return nil, fmt.Errorf("%s (Servers.RedisURL) is not encrypted, but TLS is configured (%s, Servers.RedisTLS): "+
+			"write rediss:// in the URL (or rediss+sentinel://, rediss+cluster://), or remove the files",
 			config.EnvRedis, config.EnvRedisTLSCA)
 	case o.TLSConfig != nil && o.TLSConfig.InsecureSkipVerify:
-		return nil, fmt.Errorf("%s (Servers.RedisURL) has skip_verify, which accepts any server: name the CA of the server's certificate in %s (RootCAs of Servers.RedisTLS) instead",
+		return nil, fmt.Errorf("%s (Servers.RedisURL) has skip_verify, which accepts any server: "+
+			"name the CA of the server's certificate in %s (RootCAs of Servers.RedisTLS) instead",
 			config.EnvRedis, config.EnvRedisTLSCA)
 	case t != nil:
 		o.TLSConfig = t

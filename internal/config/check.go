@@ -71,7 +71,8 @@ func (r *reader) checkSmallest(s *settings) {
 	}
 	if smallest.length > maxSmallestBucket && !r.anyBad("buckets") { //mutant:long-smallest-bucket
 		r.refuseUnless(s, LongSmallestBucket, smallest.path,
-			fmt.Sprintf("the smallest bucket is %s, longer than %s: every shorter delay goes there too, so a relay reads each of its records at once, and orders close late if its memory is too small for them", r.rawValue(smallest.path), FormatDuration(maxSmallestBucket)),
+			fmt.Sprintf("the smallest bucket is %s, longer than %s: every shorter delay goes there too, so a relay reads each of its records at once, "+
+				"and orders close late if its memory is too small for them", r.rawValue(smallest.path), FormatDuration(maxSmallestBucket)),
 			"add a bucket of 1m or less, such as 10s")
 	}
 }
@@ -81,11 +82,13 @@ func (r *reader) checkDelays(s *settings) {
 		return
 	}
 	if s.MaxDelay > wire.MaxDelayLimit {
-		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s", FormatDuration(s.MaxDelay), FormatDuration(wire.MaxDelayLimit)), "shorten it")
+		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s",
+			FormatDuration(s.MaxDelay), FormatDuration(wire.MaxDelayLimit)), "shorten it")
 		return
 	}
 	if d := s.Delays.Default; d > s.MaxDelay && r.at["delays.default"] == nil {
-		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is shorter than delays.default, %s", FormatDuration(s.MaxDelay), FormatDuration(d)), "raise it or set delays.default")
+		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is shorter than delays.default, %s", FormatDuration(s.MaxDelay), FormatDuration(d)),
+			"raise it or set delays.default")
 	} else {
 		r.atMostMax(s, "delays.default", d)
 	}
@@ -113,7 +116,8 @@ func (r *reader) checkDueRules(s *settings) {
 	decides := func(rule orderclose.Rule) bool { return rule.After > 0 || rule.Never }
 	for i, rule := range s.Delays.Rules {
 		if path := RulePath(i); len(rule.Match.Attributes) > 0 && slices.ContainsFunc(s.Delays.Rules[i:], decides) && !r.anyBad(path) {
-			r.refuse(path+".match.attributes", r.node(path+".match.attributes", path), "with orders.due.from, a due time depends on the category and the time of creation only",
+			r.refuse(path+".match.attributes", r.node(path+".match.attributes", path),
+				"with orders.due.from, a due time depends on the category and the time of creation only",
 				"match by category, put the rule behind those with after or never, or map a due column that the shop writes")
 		}
 	}

@@ -105,10 +105,12 @@ func (r *reader) checkClosing(s *settings) {
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
 	}
 	if c.Payment.Cancel && !c.AsksPayment() && !r.anyBad("closer.payment") {
-		r.refuse(payment, r.at["closer.payment.cancel"], "closer.payment.cancel is true, but there is no url", "set it to the URL of the service that cancels payments")
+		r.refuse(payment, r.at["closer.payment.cancel"], "closer.payment.cancel is true, but there is no url",
+			"set it to the URL of the service that cancels payments")
 	}
 	if !Private(c.HTTP.URL) {
-		r.refuseUnless(s, WithoutTLS, url, "its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed", "write https://")
+		r.refuseUnless(s, WithoutTLS, url, "its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed",
+			"write https://")
 	}
 	if !Private(c.Payment.URL) {
 		r.refuseUnless(s, WithoutTLS, payment,

@@ -118,7 +118,8 @@ func (c Console) Check(file WebConfig) error {
 	e.refuse(c.OnLoopback() && len(c.Proxies) > 0 && !identity, "%s is set, and everybody whom a proxy lets in could open the console; %s, or unset it",
 		EnvConsoleProxies, choose)
 	e.refuse(c.Actions && !identity, "%s is 1, but nobody can be an operator without an identity; %s", EnvConsoleActions, choose)
-	e.refuse(c.UserHeader != "" && len(c.Proxies) == 0, "%s is set, but no proxy may set the header; list the proxies' addresses in %s, such as 10.0.0.7,10.1.0.0/16",
+	e.refuse(c.UserHeader != "" && len(c.Proxies) == 0,
+		"%s is set, but no proxy may set the header; list the proxies' addresses in %s, such as 10.0.0.7,10.1.0.0/16",
 		EnvConsoleUserHeader, EnvConsoleProxies)
 	e.refuse(c.RoleHeader != "" && c.UserHeader == "", "%s is set without %s; set both, or unset it", EnvConsoleRoleHeader, EnvConsoleUserHeader)
 	e.refuse(c.RoleHeader != "" && len(c.Operators) > 0, "%s and %s are both set; unset one", EnvConsoleRoleHeader, EnvConsoleOperators)
@@ -174,7 +175,8 @@ func (c Console) checkValues(e *environment) {
 		e.refuse(v.value != "" && (!headerName.MatchString(v.value) || clientHeaders[http.CanonicalHeaderKey(v.value)]),
 			"%s is not a header that a proxy can set for this purpose; write the name of the header such as %s", v.name, v.example)
 	}
-	e.refuse(c.UserHeader != "" && strings.EqualFold(c.UserHeader, c.RoleHeader), "%s and %s are the same header; name two", EnvConsoleUserHeader, EnvConsoleRoleHeader)
+	e.refuse(c.UserHeader != "" && strings.EqualFold(c.UserHeader, c.RoleHeader), "%s and %s are the same header; name two",
+		EnvConsoleUserHeader, EnvConsoleRoleHeader)
 }
 
 // labelName is a label of Prometheus.
@@ -222,7 +224,8 @@ func (e *environment) consoleProxies() (proxies []netip.Prefix) {
 		case err != nil:
 			e.fail(fmt.Errorf("%s: entry %d is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16", EnvConsoleProxies, i+1))
 		case prefix.Bits() == 0:
-			e.fail(fmt.Errorf("%s: entry %d has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only", EnvConsoleProxies, i+1))
+			e.fail(fmt.Errorf("%s: entry %d has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only",
+				EnvConsoleProxies, i+1))
 		}
 		proxies = append(proxies, prefix.Masked())
 	}

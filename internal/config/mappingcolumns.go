@@ -76,13 +76,14 @@ func locks(version *string, at **mapping.TimeColumn) parser {
 
 // stocks reads the tables of stock: one, or a list of them.
 func stocks(m *mapping.Mapping) parser {
-	return listOrOne("[{table: sku_stock, sku: id, available: stock}, {table: product, sku: id, line: product_id, available: stock}]", func(r *reader, path string, n *yaml.Node) {
-		var s mapping.Stock
-		path = strings.TrimSuffix(path, "[0]") // as mapping.StockPath
-		section(fields{
-			"table": text(&s.Table), "sku": key(&s.SKU), "location": key(&s.Location), "line": text(&s.Line),
-			"available": text(&s.Available), "reserved": text(&s.Reserved), "lock": locks(&s.Version, &s.Lock),
-		})(r, path, n)
-		m.Stock = append(m.Stock, &s)
-	})
+	return listOrOne("[{table: sku_stock, sku: id, available: stock}, {table: product, sku: id, line: product_id, available: stock}]",
+		func(r *reader, path string, n *yaml.Node) {
+			var s mapping.Stock
+			path = strings.TrimSuffix(path, "[0]") // as mapping.StockPath
+			section(fields{
+				"table": text(&s.Table), "sku": key(&s.SKU), "location": key(&s.Location), "line": text(&s.Line),
+				"available": text(&s.Available), "reserved": text(&s.Reserved), "lock": locks(&s.Version, &s.Lock),
+			})(r, path, n)
+			m.Stock = append(m.Stock, &s)
+		})
 }

@@ -83,7 +83,8 @@ func oneOrMore(to *[]string) parser {
 func (r *reader) checkRules(s *settings) {
 	rules := s.Delays.Rules
 	if len(rules) > maxRules {
-		r.refuse("delays.rules", r.at["delays.rules"], fmt.Sprintf("%d rules, at most %d", len(rules), maxRules), "put values of rules with the same deadline into one list")
+		r.refuse("delays.rules", r.at["delays.rules"], fmt.Sprintf("%d rules, at most %d", len(rules), maxRules),
+			"put values of rules with the same deadline into one list")
 		return
 	}
 	for i := range rules {
@@ -227,7 +228,8 @@ func (r *reader) checkShadow(s *settings, i int, path string) {
 			return
 		}
 	}
-	r.refuse(path, r.at[path], fmt.Sprintf("no order gets here: %s on line %d, or one before it, matches first", RulePath(by), s.Delays.Rules[by].Line), "put this rule before it, or remove it")
+	r.refuse(path, r.at[path], fmt.Sprintf("no order gets here: %s on line %d, or one before it, matches first", RulePath(by), s.Delays.Rules[by].Line),
+		"put this rule before it, or remove it")
 }
 
 // combinations returns an order with each combination of the values that m lists; nil: there are more than

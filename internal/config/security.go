@@ -205,7 +205,8 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 		}
 		s.Token = login.TokenFromFile(file)
 	default:
-		e.fail(fmt.Errorf("%s is %s, but no source of tokens is set; set %s, %s or %s", EnvSASLMechanism, kafka.OAuthBearer, EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL))
+		e.fail(fmt.Errorf("%s is %s, but no source of tokens is set; set %s, %s or %s", EnvSASLMechanism, kafka.OAuthBearer, EnvSASLTokenFile,
+			EnvSASLTokenCommand, EnvSASLTokenURL))
 	}
 	s.Extensions = map[string]string{}
 	for entry := range strings.SplitSeq(e.plain(EnvSASLExtensions), ",") {

@@ -101,16 +101,17 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 			return prepared{}, err
 		}
 		o.Filter.Through = plan.Through
-		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()), run: func(ctx context.Context, report progress) (any, int64, error) {
-			if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
-				return nil, 0, err
-			} else if now != log {
-				return nil, 0, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
-			}
-			topic := deadletters.Topic{Log: c.o.Kafka, Name: plan.Topic}
-			result, err := topic.Run(ctx, o, report)
-			return result, int64(result.Done), err
-		}}, nil
+		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()),
+			run: func(ctx context.Context, report progress) (any, int64, error) {
+				if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
+					return nil, 0, err
+				} else if now != log {
+					return nil, 0, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
+				}
+				topic := deadletters.Topic{Log: c.o.Kafka, Name: plan.Topic}
+				result, err := topic.Run(ctx, o, report)
+				return result, int64(result.Done), err
+			}}, nil
 	}, nil
 }
 
@@ -159,10 +160,12 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 		if plan.Preview, err = ops.PreviewReplay(ctx, c.o.Kafka, plan, database, counted); err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records, run: func(ctx context.Context, report progress) (any, int64, error) {
-			result, err := ops.Replay(ctx, c.o.Kafka, plan, ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
-			return result, int64(result.Sent), err
-		}, follow: func(ctx context.Context, tell func(any)) { c.followReplay(ctx, plan, database, tell) }}, nil
+		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records,
+			run: func(ctx context.Context, report progress) (any, int64, error) {
+				result, err := ops.Replay(ctx, c.o.Kafka, plan,
+					ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
+				return result, int64(result.Sent), err
+			}, follow: func(ctx context.Context, tell func(any)) { c.followReplay(ctx, plan, database, tell) }}, nil
 	}, nil
 }
 
@@ -237,7 +240,8 @@ func (c *Console) planResume(fields url.Values) (planner, error) {
 }
 
 // planPauses plans a change of pauses, which returns those that it has ended. wrong are errors of the fields, or nil.
-func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context.Context, ops.Pauser, pausePlan) ([]wire.Pause, error), wrong ...error) (planner, error) {
+func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context.Context, ops.Pauser, pausePlan) ([]wire.Pause, error),
+	wrong ...error) (planner, error) {
 	p.Category = fields.Get("category")
 	var err error
 	p.Paths, err = ops.ParsePaths(fields.Get("path"))

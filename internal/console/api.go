@@ -135,15 +135,18 @@ func (c *Console) endpoints() []endpoint {
 	return []endpoint{
 		{pattern: "GET /api/v1/status", summary: "Whether all is well, and what waits in each topic and partition",
 			answer: statusAnswer{}, statuses: []int{200}, serve: c.serveStatusJSON},
-		{pattern: "POST /api/v1/order", summary: "The history of one order, as orderclose order shows it. The answer has 404 if the order was found nowhere, and then says where it was searched",
+		{pattern: "POST /api/v1/order", summary: "The history of one order, as orderclose order shows it. " +
+			"The answer has 404 if the order was found nowhere, and then says where it was searched",
 			body: orderQuestion{}, answer: ops.History{}, statuses: []int{200, 400, 404}, serve: asking(c.serveOrderJSON)},
 		known("GET /api/v1/forecast", "How many records leave each bucket in the next minutes, hours and day", c.forecast),
-		{pattern: "GET /api/v1/history", summary: "What waited, and how many records came and were handled a second, a sample each minute of the last hours, the oldest first. A value that was not measured is absent",
+		{pattern: "GET /api/v1/history", summary: "What waited, and how many records came and were handled a second, " +
+			"a sample each minute of the last hours, the oldest first. A value that was not measured is absent",
 			answer: []sample{}, statuses: []int{200}, serve: func(r *http.Request) (int, any, error) {
 				return http.StatusOK, c.lastHours(c.askPrometheus(r.Context())), nil
 			}},
 		known("GET /api/v1/topics", "How the topics differ from topics.yaml", c.asks.Topics),
-		{pattern: "GET /api/v1/dead-letters", summary: "A page of the dead letters, newest first, and their numbers. The query has cause, topic, stage, since, all=1 and after, as the page of the console has",
+		{pattern: "GET /api/v1/dead-letters", summary: "A page of the dead letters, newest first, and their numbers. " +
+			"The query has cause, topic, stage, since, all=1 and after, as the page of the console has",
 			answer: lettersAnswer{}, statuses: []int{200, 400, 503}, serve: func(r *http.Request) (int, any, error) { return c.lettersJSON(r, r.URL.Query()) }},
 		{pattern: "POST /api/v1/dead-letters/search", summary: "The dead letters of one order, pending or not",
 			body: orderQuestion{}, answer: lettersAnswer{}, statuses: []int{200, 503}, serve: asking(func(r *http.Request, asked orderQuestion) (int, any, error) {
@@ -152,13 +155,15 @@ func (c *Console) endpoints() []endpoint {
 		{pattern: "GET /api/v1/dead-letters/{partition}/{offset}", summary: "One dead letter with its record, as orderclose dlq show shows it",
 			answer: deadletters.Whole{}, statuses: []int{200, 404, 503}, serve: c.serveLetterJSON},
 		known("GET /api/v1/sweeps", "The sweeps of the last week, as orderclose sweeps shows them", c.asks.Sweeps),
-		known("GET /api/v1/payments", "The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them", c.late),
+		known("GET /api/v1/payments",
+			"The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them", c.late),
 		{pattern: "POST /api/v1/delays", summary: "When an order of a category that is made now is due, and the way of its record",
 			body: delayQuestion{}, answer: delayRoute{}, statuses: []int{200, 400}, serve: asking(func(_ *http.Request, asked delayQuestion) (int, any, error) {
 				return http.StatusOK, route(c.o.Config(), asked.Category, time.Now()), nil
 			})},
 		{pattern: "POST /api/v1/plans", summary: "Begin to make a plan, which changes nothing. Read it until its state is planned",
-			body: planQuestion{}, answer: plan{}, statuses: []int{202, 400, 403, 503}, action: true, serve: asking(func(r *http.Request, asked planQuestion) (int, any, error) {
+			body: planQuestion{}, answer: plan{}, statuses: []int{202, 400, 403, 503}, action: true,
+			serve: asking(func(r *http.Request, asked planQuestion) (int, any, error) {
 				p, err := c.addPlan(r, asked.Kind, asked.Fields)
 				return planJSON(p, err, http.StatusAccepted)
 			})},
@@ -179,7 +184,8 @@ func (c *Console) endpoints() []endpoint {
 
 func (c *Console) serveStatusJSON(r *http.Request) (int, any, error) {
 	d := c.now(r.Context())
-	return http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status), Overdue: answerOf(d.Overdue), Pauses: append([]wire.Pause{}, d.Pauses.Value...)}, nil
+	return http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status),
+		Overdue: answerOf(d.Overdue), Pauses: append([]wire.Pause{}, d.Pauses.Value...)}, nil
 }
 
 func (c *Console) serveOrderJSON(r *http.Request, asked orderQuestion) (int, any, error) {

@@ -139,7 +139,8 @@ const waitFirst = 5 * time.Second
 func (c *Console) makeQuestions() {
 	const seldom, limit = time.Minute, 30 * time.Second
 	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline)
-	c.forecast = ops.NewQuestion(c.ctx, seldom, limit, waitFirst, func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })
+	c.forecast = ops.NewQuestion(c.ctx, seldom, limit, waitFirst,
+		func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })
 	c.appended = ops.NewQuestion(c.ctx, seldom, limit, waitFirst, func(ctx context.Context) (ops.Appended, error) {
 		return c.pipeline().Appended(ctx, replayHorizon, replaySteps)
 	})
@@ -148,7 +149,8 @@ func (c *Console) makeQuestions() {
 			return fromPrometheus(ctx, address, c.o.Config().Topics, time.Now())
 		})
 	}
-	c.late = ops.NewQuestion(c.ctx, 5*time.Second, limit, waitFirst, func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
+	c.late = ops.NewQuestion(c.ctx, 5*time.Second, limit, waitFirst,
+		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 }
 
 // pipeline returns what the pages ask.

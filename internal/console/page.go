@@ -81,7 +81,8 @@ func (p page) Version() string { return p.c.o.Version }
 
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
-	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}, {"payments", "/payments"}, {"plans", "/plans"}}
+	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"},
+		{"delays", "/delays"}, {"payments", "/payments"}, {"plans", "/plans"}}
 }
 
 type navigation struct{ Name, Path string }
@@ -221,7 +222,8 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 	if cookie, err := r.Cookie(languageCookie); err == nil {
 		chosen = cookie.Value
 	}
-	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zoneOf(r), Path: r.URL.Path, Data: data, User: access.From(r.Context())}
+	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zoneOf(r), Path: r.URL.Path, Data: data,
+		User: access.From(r.Context())}
 }
 
 // render writes a page, whole or not at all.
@@ -292,7 +294,8 @@ func (c *Console) keepChoice(cookie, field string, valid func(value string) stri
 
 // localPath returns a path of this console: the given one, or / if it leads elsewhere.
 func localPath(p string) string {
-	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\?#") || strings.ContainsFunc(p, unicode.IsControl) { // browsers skip a tab
+	// Browsers skip a tab.
+	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\?#") || strings.ContainsFunc(p, unicode.IsControl) {
 		return "/"
 	}
 	return path.Clean(p)

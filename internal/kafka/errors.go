@@ -39,7 +39,8 @@ func Passes(err error) bool {
 // evicted reports whether a commit was rejected because the partitions may belong to
 // another member now.
 func evicted(err error) bool {
-	return errors.Is(err, kafka.UnknownMemberId) || errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.RebalanceInProgress) || errors.Is(err, kafka.FencedInstanceID)
+	return errors.Is(err, kafka.UnknownMemberId) || errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.RebalanceInProgress) ||
+		errors.Is(err, kafka.FencedInstanceID)
 }
 
 // ErrNoAppendTime means that a broker answers an append without the time of the append.
@@ -55,14 +56,16 @@ func (c *Cluster) Limits(ctx context.Context, topic string) (limits []string, er
 	case err != nil:
 		return nil, err
 	case id == noTopicID:
-		limits = append(limits, "the brokers compare no topic ids, as those before Kafka 3.1: if a topic is deleted and recreated, its first records may wait for the next sweep")
+		limits = append(limits, "the brokers compare no topic ids, as those before Kafka 3.1: if a topic is deleted and recreated, "+
+			"its first records may wait for the next sweep")
 	}
 	p := &idempotentProducer{cluster: c, id: -1}
 	switch err := p.init(ctx); {
 	case err != nil:
 		return nil, err
 	case p.plain:
-		limits = append(limits, "the brokers accept no idempotent appends: a record is written twice if the answer to its append is lost. Orders are closed once nevertheless")
+		limits = append(limits, "the brokers accept no idempotent appends: a record is written twice if the answer to its append is lost. "+
+			"Orders are closed once nevertheless")
 	}
 	first, end, err := c.Bounds(ctx, topic, 0)
 	if err != nil {

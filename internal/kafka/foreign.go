@@ -59,7 +59,8 @@ func (c *Cluster) protect(ctx context.Context, specs []TopicSpec, findings []Fin
 		for i := range findings {
 			if foreign && changes(findings[i]) { //mutant:foreign-topic-changed
 				findings[i].By = Change{}
-				findings[i].Fix = fmt.Sprintf("the topic is left alone, because %s: correct the name in topics.yaml, or change the topic with orderclose topics apply --change %s", why, spec.Name)
+				findings[i].Fix = fmt.Sprintf("the topic is left alone, because %s: correct the name in topics.yaml, "+
+					"or change the topic with orderclose topics apply --change %s", why, spec.Name)
 			}
 		}
 	}

@@ -162,7 +162,8 @@ func (g *generation) commit(ctx context.Context) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id, InstanceID: g.instance})
+	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id,
+		InstanceID: g.instance})
 	if err != nil {
 		g.log.Warn("commit failed", "err", err)
 		g.mu.Lock()

@@ -80,7 +80,8 @@ func (c *Cluster) outOfRange(ctx context.Context, at wire.Position) (wire.Fetche
 	case at.Offset > end, c.unknownEpoch(ctx, at):
 		return c.truncatedSomewhere(ctx, at, first, end)
 	}
-	return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, but the log goes from %d to %d", at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
+	return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, but the log goes from %d to %d",
+		at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
 }
 
 // recreated returns the Fetched for a position whose topic was deleted, if a topic of the

@@ -165,7 +165,8 @@ func leaderMoves(err error) bool {
 	var access *AccessError
 	if errors.As(err, &code) {
 		switch code {
-		case kafka.NotLeaderForPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.BrokerNotAvailable:
+		case kafka.NotLeaderForPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch,
+			kafka.BrokerNotAvailable:
 			return true
 		}
 		return false

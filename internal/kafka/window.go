@@ -117,7 +117,8 @@ func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func(
 			return fmt.Errorf("%s/%d: offset %d is gone: %w", topic, s.Partition, at, f.Lost.Err)
 		}
 		if f.Corrupt != nil && f.Corrupt.First < s.End {
-			return fmt.Errorf("%s/%d: offsets %d to %d cannot be read, only what is before and behind them: %w", topic, s.Partition, f.Corrupt.First, f.Corrupt.Last, f.Corrupt.Err)
+			return fmt.Errorf("%s/%d: offsets %d to %d cannot be read, only what is before and behind them: %w",
+				topic, s.Partition, f.Corrupt.First, f.Corrupt.Last, f.Corrupt.Err)
 		}
 		at = f.Next
 		if len(f.Records) == 0 {
@@ -148,7 +149,8 @@ const (
 //
 // Of a malformed record only the offset and the append time are known. A corrupt batch has no records.
 // Offsets that the log does not have are an error.
-func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error) {
+func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64,
+	maxBytes int32) (records []wire.Message, next int64, err error) {
 	var f wire.Fetched
 	err = repeat(ctx, leaderTimeout, leaderMoves, func() (err error) {
 		f, err = c.read(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset, MaxBytes: maxBytes})

@@ -36,8 +36,10 @@ func NewCloses(f *Factory, path orderclose.Path, category func(string) string) C
 	c := Closes{
 		path: string(path), category: category,
 		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result. The path replay: of a record that was sent again.", "path", "result"),
-		lateness: f.HistogramVec("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock. A category that topics.yaml does not list counts as default.", LatenessBuckets, "path", "category"),
-		early:    f.Counter("close_early_total", "Orders closed before they were due. Must be 0."),
+		lateness: f.HistogramVec("close_end_to_end_lateness_seconds",
+			"How long after its due time an order was closed, by the database's clock. "+
+				"A category that topics.yaml does not list counts as default.", LatenessBuckets, "path", "category"),
+		early: f.Counter("close_early_total", "Orders closed before they were due. Must be 0."),
 	}
 	c.lateness.WithLabelValues(c.path, OtherCategories)
 	for _, v := range orderclose.Verdicts() {

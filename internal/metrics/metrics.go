@@ -114,5 +114,6 @@ func Timestamp(t time.Time) float64 {
 // CallsFailing creates the gauge that shows since when all calls of a service have failed. The
 // value is a Timestamp.
 func CallsFailing(f *Factory) *prometheus.GaugeVec {
-	return f.GaugeVec("calls_failing_since_timestamp_seconds", "Time since which every call of a service has failed, for any reason; 0 if the last call succeeded.", "endpoint")
+	return f.GaugeVec("calls_failing_since_timestamp_seconds",
+		"Time since which every call of a service has failed, for any reason; 0 if the last call succeeded.", "endpoint")
 }

@@ -24,9 +24,13 @@ func NewMetrics(f *metrics.Factory, stage string, causes ...string) *Metrics {
 	m := &Metrics{
 		deadLetters: f.CounterVec("dead_letters_total", "Records given up as dead letters. A record that is read again counts again.", "stage", "cause"),
 		stuck:       f.CounterVec("partition_stuck_total", "Restarts of a partition's loop because it hung.", "stage", "topic", "partition"),
-		repeated:    f.Counter("possible_duplicates_total", "Records that may have been appended twice, because an answer was missing or the broker forgot the producer id. Duplicates are harmless."),
-		lost:        f.CounterVec("retention_lost_records_total", "Records that were lost before they were settled, by retention, truncation, or a recreation of the topic. An unknown number counts as 1.", "topic", "partition"),
-		failing:     f.Elapsed("fetch_failing_seconds", "Time since fetches of a partition began to fail; 0 while fetches succeed.", time.Now, "stage", "topic", "partition"),
+		repeated: f.Counter("possible_duplicates_total",
+			"Records that may have been appended twice, because an answer was missing or the broker forgot the producer id. Duplicates are harmless."),
+		lost: f.CounterVec("retention_lost_records_total",
+			"Records that were lost before they were settled, by retention, truncation, or a recreation of the topic. "+
+				"An unknown number counts as 1.", "topic", "partition"),
+		failing: f.Elapsed("fetch_failing_seconds", "Time since fetches of a partition began to fail; 0 while fetches succeed.",
+			time.Now, "stage", "topic", "partition"),
 	}
 	for _, cause := range append(sharedCauses(), causes...) {
 		m.deadLetters.WithLabelValues(stage, cause) // a series must exist at 0, or its first increase is not seen

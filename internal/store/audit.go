@@ -174,7 +174,8 @@ func (s *Store) AuditClosed(ctx context.Context, from, to time.Time, after Recei
 	}
 	err = s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		at := s.dialect.time(after.ClosedAt)
-		found, err := readAll(tx, "SELECT closed_at, order_id FROM receipts WHERE closed_at < ? AND closed_at >= ? AND (closed_at > ? OR order_id > ?) ORDER BY closed_at, order_id LIMIT ?",
+		found, err := readAll(tx, "SELECT closed_at, order_id FROM receipts WHERE closed_at < ? AND closed_at >= ?"+
+			" AND (closed_at > ? OR order_id > ?) ORDER BY closed_at, order_id LIMIT ?",
 			[]any{s.dialect.time(to), at, at, after.OrderID, limit}, func(k *ReceiptKey) []any { return []any{timeInto(&k.ClosedAt), &k.OrderID} })
 		if len(found) == limit {
 			last = found[limit-1]
@@ -232,7 +233,8 @@ func (s *Store) auditRows(tx *gorm.DB, t *table, ids []string) (rows []AuditRow,
 func (s *Store) auditPart(t *table, st state, status string) AuditPart {
 	to := s.q.m.Status.To
 	p := AuditPart{Table: t.name, Status: status, table: t, meaning: s.q.m.Status.Meaning(status)}
-	p.Unlisted = !slices.ContainsFunc(slices.Concat([]mapping.Value{s.q.m.Status.From, to}, s.q.m.Status.Paid, s.q.m.Status.Closed), func(v mapping.Value) bool { return v.Text == status })
+	p.Unlisted = !slices.ContainsFunc(slices.Concat([]mapping.Value{s.q.m.Status.From, to}, s.q.m.Status.Paid, s.q.m.Status.Closed),
+		func(v mapping.Value) bool { return v.Text == status })
 	switch {
 	case st == stateOpen:
 		p.State = AuditOpen

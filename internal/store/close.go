@@ -24,8 +24,9 @@ const maxRounds = 5
 
 // CloseOrders closes the orders of reqs that are unpaid and due by the database's clock. In the same
 // transaction it releases their stock, and writes a receipt and an outbox event for each. Most calls are one
-// transaction; orders that it leaves out because others lock their stock are tried again in further ones. It returns an outcome for each request, in the order of reqs. If several requests
-// name one order, the first gets the verdict; the others get AlreadyClosed if it closed.
+// transaction; orders that it leaves out because others lock their stock are tried again in further ones. It returns an
+// outcome for each request, in the order of reqs. If several requests name one order, the first gets the verdict; the
+// others get AlreadyClosed if it closed.
 //
 // On an error no order was closed, with one exception: the connection broke during the
 // commit, and the database could not be asked at once for the result. Closing the same

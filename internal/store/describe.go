@@ -124,7 +124,8 @@ func (s *Store) hiddenRows(ctx context.Context) (problems []mapping.Problem, err
 		}
 		if active {
 			problems = append(problems, mapping.Problem{
-				Path: "table", What: "row-level security of table " + name + " applies to this database user", Why: "rows that its policies hide are never closed, and nothing shows them",
+				Path: "table", What: "row-level security of table " + name + " applies to this database user",
+				Why: "rows that its policies hide are never closed, and nothing shows them",
 				Fix: "ALTER ROLE with BYPASSRLS for this user, or a policy for this user that shows all rows", Accept: mapping.RowSecurity,
 			})
 		}
@@ -183,7 +184,8 @@ const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND 
 // describeTable is Dialect.describe of MySQL and MariaDB.
 func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error) {
 	args := []any{database, table}
-	found, err := readAll(tx, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, ''), COALESCE(create_options, '') LIKE '%partitioned%' FROM information_schema.tables"+inSchema,
+	found, err := readAll(tx, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, ''), "+
+		"COALESCE(create_options, '') LIKE '%partitioned%' FROM information_schema.tables"+inSchema,
 		args, func(t *mapping.Table) []any {
 			return []any{&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine, &t.Partitioned}
 		})
@@ -232,8 +234,10 @@ const triggersUnread = "SELECT COUNT(*) = 0 FROM (" +
 // several spellings in MySQL and MariaDB.
 const columnsQuery = "SELECT LOWER(column_name) AS name, LOWER(data_type) AS type, column_type AS definition, COALESCE(datetime_precision, 0) AS digits," +
 	" COALESCE(character_maximum_length, 0) AS length, COALESCE(collation_name, '') AS collation, is_nullable = 'YES' AS nullable," +
-	" is_nullable = 'YES' OR column_default IS NOT NULL AS `default`, LOWER(extra) LIKE '%on update%' AS on_update, LOWER(extra) LIKE '%auto_increment%' AS numbered," +
-	" COALESCE(LOWER(column_default) REGEXP '^[(]?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)([(][0-9]*[)])?[)]?$', 0) AS default_now," +
+	" is_nullable = 'YES' OR column_default IS NOT NULL AS `default`, LOWER(extra) LIKE '%on update%' AS on_update, " +
+	"LOWER(extra) LIKE '%auto_increment%' AS numbered," +
+	" COALESCE(LOWER(column_default) REGEXP" +
+	" '^[(]?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)([(][0-9]*[)])?[)]?$', 0) AS default_now," +
 	" LOWER(extra) REGEXP 'virtual generated|stored generated|persistent' AS `generated`, LOWER(COALESCE(generation_expression, '')) AS expression," +
 	" COALESCE(refers_to, '') AS refers_to FROM information_schema.columns" +
 	" LEFT JOIN (SELECT LOWER(column_name) AS referring, MIN(referenced_table_name) AS refers_to FROM information_schema.key_column_usage" + inSchema +
@@ -259,7 +263,8 @@ var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IG
 // describeIndexes leaves out indexes that the database does not use.
 func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
 	var of []string
-	err := tx.Raw("SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'").Scan(&of).Error
+	err := tx.Raw("SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema'" +
+		" AND table_name = 'STATISTICS'").Scan(&of).Error
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +273,8 @@ func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
 		used += usedIndexes[column]
 	}
 	var rows []mapping.IndexColumn
-	err = tx.Raw("SELECT index_name AS name, non_unique = 0 AS once, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', '')) AS col"+
+	err = tx.Raw("SELECT index_name AS name, non_unique = 0 AS once, CONCAT(LOWER(COALESCE(column_name, '')), "+
+		"COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', '')) AS col"+
 		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index", args...).Scan(&rows).Error
 	return mapping.Indexes(rows), err
 }

@@ -144,11 +144,12 @@ var mysqlDialect = Dialect{
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
 	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
 	microsSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
-	oddTextSQL:   "(OCTET_LENGTH(%[1]s) > 64 OR CONVERT(%[1]s USING utf8mb4) REGEXP '[[:space:][:cntrl:]\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]')",
-	timeLayout:   "2006-01-02 15:04:05.000",
-	readOnly:     "SELECT @@global.read_only",
-	lockDelays:   mysqlLockDelays,
-	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	oddTextSQL: "(OCTET_LENGTH(%[1]s) > 64 OR CONVERT(%[1]s USING utf8mb4) REGEXP " +
+		"'[[:space:][:cntrl:]\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]')",
+	timeLayout: "2006-01-02 15:04:05.000",
+	readOnly:   "SELECT @@global.read_only",
+	lockDelays: mysqlLockDelays,
+	snapshot:   &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
 
 var postgresDialect = Dialect{
@@ -232,7 +233,8 @@ func releaseStock(s *mapping.Stock, n int) string {
 	if s.Location.Column != "" {
 		columns, more = columns+", "+mapping.Quote(s.Location.Column)+" AS location", ", ?, ?"
 	}
-	return "UPDATE (SELECT " + columns + ", 0 AS quantity FROM " + mapping.Quote(s.Table) + " WHERE FALSE" + strings.Repeat(" UNION ALL SELECT ?"+more, n) + ") AS v" +
+	return "UPDATE (SELECT " + columns + ", 0 AS quantity FROM " + mapping.Quote(s.Table) + " WHERE FALSE" +
+		strings.Repeat(" UNION ALL SELECT ?"+more, n) + ") AS v" +
 		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ")" +
 		" ON " + sameRow(s) + " SET " + set + " WHERE " + where
 }

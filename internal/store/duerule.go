@@ -44,8 +44,10 @@ func (q *statements) delayOf(orders string) string {
 	if q.m.Category != "" {
 		of = "IN (" + q.d.asText(mapping.Quote(orders+"."+q.m.Category)) + ", '')"
 	}
-	return fmt.Sprintf("COALESCE((SELECT oc_p.delay_us FROM postponed_orders AS oc_p WHERE oc_p.order_id = %s), (SELECT NULLIF(oc_d.delay_us, %d) FROM order_delays AS oc_d"+
-		" WHERE oc_d.pipeline = %s AND oc_d.category %s AND oc_d.since_us <= %s AND %[1]s <> '' ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1))",
+	return fmt.Sprintf("COALESCE((SELECT oc_p.delay_us FROM postponed_orders AS oc_p WHERE oc_p.order_id = %s), (SELECT NULLIF(oc_d.delay_us, %d)"+
+		" FROM order_delays AS oc_d"+
+		" WHERE oc_d.pipeline = %s AND oc_d.category %s AND oc_d.since_us <= %s AND %[1]s <> ''"+
+		" ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1))",
 		q.d.asText(q.m.ID.Read(orders+"."+q.m.ID.Column)), neverMicros, q.d.literal(q.pipeline), of, q.createdMicros(orders))
 }
 
@@ -70,7 +72,8 @@ func (d Dialect) bigint() string {
 
 // asText writes an expression as text, for a comparison with our own columns.
 func (d Dialect) asText(expression string) string {
-	return fmt.Sprintf(map[DialectName]string{MySQL: "CAST(%s AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin", Postgres: `CAST(%s AS text) COLLATE "C"`, SQLite: "CAST(%s AS text)"}[d.Name], expression)
+	return fmt.Sprintf(map[DialectName]string{MySQL: "CAST(%s AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin",
+		Postgres: `CAST(%s AS text) COLLATE "C"`, SQLite: "CAST(%s AS text)"}[d.Name], expression)
 }
 
 // literals writes a list of texts.
@@ -101,7 +104,8 @@ func (s *Store) delays(tx *gorm.DB) ([]delay, error) {
 	all := map[int64][]string{} // categories by delay
 	var postponed []int64
 	var first []string // categories whose orders never have the delay of the category ''
-	err := eachRow(tx, "SELECT category, since_us, delay_us FROM order_delays WHERE pipeline = ? UNION ALL SELECT DISTINCT NULL, 0, delay_us FROM postponed_orders", []any{s.q.pipeline}, func(rows *sql.Rows) error {
+	err := eachRow(tx, "SELECT category, since_us, delay_us FROM order_delays WHERE pipeline = ? UNION ALL SELECT DISTINCT NULL, 0, delay_us"+
+		" FROM postponed_orders", []any{s.q.pipeline}, func(rows *sql.Rows) error {
 		var category sql.NullString
 		var since, micros int64
 		err := rows.Scan(&category, &since, &micros)
@@ -186,13 +190,14 @@ func (s *Store) checkDelays(tx *gorm.DB) error {
 		return nil
 	}
 	given, written := *s.given.Load(), map[string]int64{}
-	err := eachRow(tx, "SELECT category, delay_us FROM order_delays WHERE pipeline = ? ORDER BY category, since_us", []any{s.q.pipeline}, func(rows *sql.Rows) error {
-		var category string
-		var delay int64
-		err := rows.Scan(&category, &delay)
-		written[category] = delay
-		return err
-	})
+	err := eachRow(tx, "SELECT category, delay_us FROM order_delays WHERE pipeline = ? ORDER BY category, since_us",
+		[]any{s.q.pipeline}, func(rows *sql.Rows) error {
+			var category string
+			var delay int64
+			err := rows.Scan(&category, &delay)
+			written[category] = delay
+			return err
+		})
 	if err != nil {
 		return err
 	}
@@ -205,7 +210,8 @@ func (s *Store) checkDelays(tx *gorm.DB) error {
 			wants = given[""]
 		}
 		if !known || has != wants {
-			return fmt.Errorf("%w: category %q has %s in the table, and %s here; run orderclose migrate with the newest topics.yaml, and give it to each process", ErrDelays, category, inWords(has, known), inWords(wants, true))
+			return fmt.Errorf("%w: category %q has %s in the table, and %s here; run orderclose migrate with the newest topics.yaml, and give it to each process",
+				ErrDelays, category, inWords(has, known), inWords(wants, true))
 		}
 	}
 	return nil

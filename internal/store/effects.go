@@ -50,13 +50,15 @@ func (s *Store) rollsBack(ctx context.Context) error {
 
 // amongNames limits a query of information_schema to objects of the connection's database, and of databases that
 // are named themselves. Its arguments are the names, twice.
-const amongNames = "(%[1]s_schema = DATABASE() OR %[1]s_schema IN ?) AND %[1]s_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys') AND %[1]s_name IN ?"
+const amongNames = "(%[1]s_schema = DATABASE() OR %[1]s_schema IN ?) AND %[1]s_schema NOT IN ('information_schema', 'mysql', " +
+	"'performance_schema', 'sys') AND %[1]s_name IN ?"
 
 // effects is Dialect.effects of MySQL and MariaDB.
 func effects(tx *gorm.DB, names []string) (code, lasting []string, err error) {
 	type object struct{ schema, name, is string }
 	read := func(o *object) []any { return []any{&o.schema, &o.name, &o.is} }
-	tables, err := readAll(tx, "SELECT table_schema, table_name, COALESCE(engine, '') FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND "+fmt.Sprintf(amongNames, "table"),
+	tables, err := readAll(tx,
+		"SELECT table_schema, table_name, COALESCE(engine, '') FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND "+fmt.Sprintf(amongNames, "table"),
 		[]any{names, names}, read)
 	for _, t := range tables {
 		if !strings.EqualFold(t.is, "InnoDB") {
@@ -65,7 +67,8 @@ func effects(tx *gorm.DB, names []string) (code, lasting []string, err error) {
 		var bodies []string
 		unread := false
 		if err == nil {
-			err = tx.Raw("SELECT COALESCE(action_statement, '') FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ?", t.schema, t.name).Scan(&bodies).Error
+			err = tx.Raw("SELECT COALESCE(action_statement, '') FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ?",
+				t.schema, t.name).Scan(&bodies).Error
 		}
 		if err == nil && len(bodies) == 0 {
 			err = tx.Raw(triggersUnread, t.schema, t.schema, t.name).Row().Scan(&unread)
@@ -78,7 +81,8 @@ func effects(tx *gorm.DB, names []string) (code, lasting []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	routines, err := readAll(tx, "SELECT routine_schema, routine_name, COALESCE(routine_definition, '') FROM information_schema.routines WHERE "+fmt.Sprintf(amongNames, "routine"),
+	routines, err := readAll(tx,
+		"SELECT routine_schema, routine_name, COALESCE(routine_definition, '') FROM information_schema.routines WHERE "+fmt.Sprintf(amongNames, "routine"),
 		[]any{names, names}, read)
 	for _, r := range routines {
 		if code = append(code, r.is); r.is == "" {

@@ -206,13 +206,14 @@ func (s *Store) historyLines(tx *gorm.DB, t *table, id any, history *OrderHistor
 
 // eachReceipt calls each for the receipts of orders, with the order's id.
 func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow)) error {
-	return wrap(eachRow(tx, "SELECT order_id, verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
-		var id string
-		var r ReceiptRow
-		err := rows.Scan(&id, &r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
-		each(id, &r)
-		return err
-	}), "receipts")
+	return wrap(eachRow(tx, "SELECT order_id, verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id IN ?",
+		[]any{ids}, func(rows *sql.Rows) error {
+			var id string
+			var r ReceiptRow
+			err := rows.Scan(&id, &r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
+			each(id, &r)
+			return err
+		}), "receipts")
 }
 
 // eachLedgerRow calls each for the ledger rows of orders, with the order's id. Those of one order are

@@ -262,7 +262,8 @@ func (s *Store) lockPayable(tx *gorm.DB, id string, where candidates) (o payable
 			var found string
 			var millis int64
 			row := o
-			if err := rows.Scan(&found, &row.state, &row.named, nullable(&row.status), &row.payment, &millis); err != nil || found != id { // the collation may match another order
+			// The collation may match another order.
+			if err := rows.Scan(&found, &row.state, &row.named, nullable(&row.status), &row.payment, &millis); err != nil || found != id {
 				return err
 			}
 			o, o.table, o.now = row, t, time.UnixMilli(millis).UTC()
@@ -377,7 +378,8 @@ func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew boo
 // CountLate counts the late payments that nobody has resolved. Rows that are perhaps the same money count once.
 func (s *Store) CountLate(ctx context.Context) (sum LateSummary, err error) {
 	const named = "EXISTS (SELECT 1 FROM late_payments n WHERE n.order_id = l.order_id AND n.payment_id <> '' AND n.resolved_at IS NULL)"
-	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(CASE WHEN payment_id = '' AND "+named+" THEN NULL ELSE 1 END), MIN(found_at) FROM late_payments l WHERE resolved_at IS NULL").Row().Scan(&sum.Unresolved, timeInto(&sum.Oldest))
+	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(CASE WHEN payment_id = '' AND "+named+" THEN NULL ELSE 1 END), MIN(found_at)"+
+		" FROM late_payments l WHERE resolved_at IS NULL").Row().Scan(&sum.Unresolved, timeInto(&sum.Oldest))
 	return sum, s.failed(ctx, err, "count late payments")
 }
 
@@ -393,7 +395,9 @@ func (s *Store) LatePayments(ctx context.Context, all bool, limit int) ([]LatePa
 }
 
 func latePayments(tx *gorm.DB, which string, arg any) ([]LatePayment, error) {
-	found, err := readAll(tx, "SELECT id, order_id, payment_id, COALESCE(amount, 0), currency, source, found_at, resolved_at, resolution, resolved_by FROM late_payments "+which, []any{arg},
+	found, err := readAll(tx,
+		"SELECT id, order_id, payment_id, COALESCE(amount, 0), currency, source, found_at, resolved_at, resolution, resolved_by"+
+			" FROM late_payments "+which, []any{arg},
 		func(p *LatePayment) []any {
 			return []any{&p.ID, &p.OrderID, &p.PaymentID, &p.Amount, &p.Currency, &p.Source, timeInto(&p.FoundAt), timeInto(&p.ResolvedAt), &p.Resolution, &p.ResolvedBy}
 		})

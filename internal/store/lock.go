@@ -61,7 +61,8 @@ func (s *Store) TakeLock(ctx context.Context, name string, silence time.Duration
 }
 
 // lock is TakeLock on a connection of db.
-func (q *lockStatements) lock(ctx context.Context, db *sql.DB, name string, silence time.Duration) (held func(context.Context) error, release func(context.Context), err error) {
+func (q *lockStatements) lock(ctx context.Context, db *sql.DB, name string, silence time.Duration) (
+	held func(context.Context) error, release func(context.Context), err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -59,7 +59,8 @@ type SchemaError struct{ Schema }
 
 func (e *SchemaError) Error() string {
 	if e.tooNew() {
-		return fmt.Sprintf("the database's schema has version %d, which only programs that need version %d or a later one can use, and this program needs %d: run a newer program",
+		return fmt.Sprintf("the database's schema has version %d, which only programs that need version %d or a later one can use, "+
+			"and this program needs %d: run a newer program",
 			e.Has, e.Oldest, e.Wants)
 	}
 	if e.Other != "" {
@@ -70,7 +71,8 @@ func (e *SchemaError) Error() string {
 			"If %[1]s was renamed: UPDATE %[3]s SET owner = '%[2]s' WHERE owner IS NOT NULL", e.Orders, e.Other, versionTable)
 	}
 	if e.Outdated {
-		return fmt.Sprintf("the database's schema has version %d, and this program can migrate it from version %d on: run orderclose migrate of commit fc16a75 first", e.Has, joined)
+		return fmt.Sprintf("the database's schema has version %d, and this program can migrate it from version %d on: "+
+			"run orderclose migrate of commit fc16a75 first", e.Has, joined)
 	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
@@ -115,7 +117,8 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 func (s *Store) owner(ctx context.Context) (table, own string, err error) {
 	own = s.q.m.Orders
 	var here string
-	err = s.gorm.WithContext(ctx).Raw("SELECT COALESCE((SELECT owner FROM "+versionTable+" WHERE owner IS NOT NULL ORDER BY id LIMIT 1), ''), "+cmp.Or(s.dialect.hereSQL, "''")).
+	err = s.gorm.WithContext(ctx).Raw("SELECT COALESCE((SELECT owner FROM "+versionTable+" WHERE owner IS NOT NULL ORDER BY id"+
+		" LIMIT 1), ''), "+cmp.Or(s.dialect.hereSQL, "''")).
 		Row().Scan(&table, &here)
 	return strings.TrimPrefix(table, here+"."), strings.TrimPrefix(own, here+"."), err
 }
@@ -228,7 +231,8 @@ func (s *Store) refuseForeignTables(ctx context.Context, db *sql.DB, steps []ste
 			if n, err := exists(table[1]); err != nil {
 				return err
 			} else if n > 0 {
-				return fmt.Errorf("the database has a table %s that orderclose did not create: use another database, or describe your own tables in topics.yaml (key orders)", table[1])
+				return fmt.Errorf("the database has a table %s that orderclose did not create: use another database, "+
+					"or describe your own tables in topics.yaml (key orders)", table[1])
 			}
 		}
 	}
@@ -348,7 +352,8 @@ func (d Dialect) writeMigrations(w io.Writer, m *mapping.Mapping) error {
 		m = mapping.Reference()
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "-- Whose orders have their receipts here.\nINSERT INTO %s (version_id, is_applied, owner) VALUES (0, 0, %s);\n", versionTable, d.literal(m.Orders))
+		_, err = fmt.Fprintf(w, "-- Whose orders have their receipts here.\nINSERT INTO %s (version_id, is_applied, owner) VALUES (0, 0, %s);\n",
+			versionTable, d.literal(m.Orders))
 	}
 	return err
 }

@@ -46,7 +46,8 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	for i, name := range names {
 		own := func(trigger string) bool { return strings.HasPrefix(trigger, OwnTrigger) }
 		if triggers := slices.DeleteFunc(schema[name].Triggers, own); len(triggers) > 0 {
-			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that no trigger releases stock too", name, strings.Join(triggers, ", ")))
+			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that no trigger releases stock too",
+				name, strings.Join(triggers, ", ")))
 		}
 		if schema[name].TriggersUnread {
 			unread = append(unread, name)
@@ -54,13 +55,15 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 		if i < orders {
 			due := schema[name].Columns[strings.ToLower(s.q.m.Due.Column)]
 			if strings.Contains(due.Expression, "`"+strings.ToLower(s.q.m.Status.Column)+"`") {
-				notes = append(notes, fmt.Sprintf("the due time of table %s is computed from the status: audit finds an order that is not unpaid any more only by the receipt of its close", name))
+				notes = append(notes, fmt.Sprintf("the due time of table %s is computed from the status: "+
+					"audit finds an order that is not unpaid any more only by the receipt of its close", name))
 			}
 			locks = append(locks, s.q.m.UnchangedLocks(schema[name])...)
 		}
 	}
 	if len(unread) > 0 {
-		notes = append(notes, fmt.Sprintf("the triggers of %s could not be read: check them as a user with the privilege TRIGGER, because a trigger that releases stock releases it twice", strings.Join(unread, ", ")))
+		notes = append(notes, fmt.Sprintf("the triggers of %s could not be read: check them as a user with the privilege TRIGGER, "+
+			"because a trigger that releases stock releases it twice", strings.Join(unread, ", ")))
 	}
 	if err == nil {
 		var hidden []mapping.Problem
@@ -74,7 +77,8 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	}
 	slices.Sort(locks)
 	for _, column := range slices.Compact(locks) {
-		notes = append(notes, fmt.Sprintf("not every close changes the column %s: if the shop's code compares it before it writes a row (an optimistic lock), map it as lock, or that code overwrites a close", column))
+		notes = append(notes, fmt.Sprintf("not every close changes the column %s: "+
+			"if the shop's code compares it before it writes a row (an optimistic lock), map it as lock, or that code overwrites a close", column))
 	}
 	return notes, err
 }
@@ -99,7 +103,8 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 			return nil, err
 		}
 		if refused > 0 {
-			notes = append(notes, fmt.Sprintf("table %s has %d unpaid orders (counted up to %d) whose ids orderclose refuses, so they are never closed: the first is %q; give them other ids, or close them in the shop; %v",
+			notes = append(notes, fmt.Sprintf("table %s has %d unpaid orders (counted up to %d) whose ids orderclose refuses, "+
+				"so they are never closed: the first is %q; give them other ids, or close them in the shop; %v",
 				t.name, refused, maxRefused, example, orderclose.ValidateID(example)))
 		}
 		if !open {
@@ -115,7 +120,8 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		}
 	}
 	if open && !included && s.q.excludes {
-		notes = append(notes, "orders.where or orders.not_before excludes every unpaid order, so none is ever closed: check the values, also their upper and lower case")
+		notes = append(notes, "orders.where or orders.not_before excludes every unpaid order, so none is ever closed: check the values, "+
+			"also their upper and lower case")
 	}
 	if !open {
 		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): check that it is spelled as the shop writes it", s.q.m.Status.From))

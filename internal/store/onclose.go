@@ -75,7 +75,8 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 		case err != nil && !refused:
 			return nil, err
 		case refused:
-			problems = append(problems, mapping.Problem{Path: path, What: fmt.Sprintf("the database refuses the statement: %v", err), Fix: "correct the statement, or grant the privileges that it needs"})
+			problems = append(problems, mapping.Problem{Path: path, What: fmt.Sprintf("the database refuses the statement: %v", err),
+				Fix: "correct the statement, or grant the privileges that it needs"})
 		case scanned != "":
 			problems = append(problems, mapping.Problem{Path: path, What: "the statement has no index to find its rows of " + scanned,
 				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})

@@ -81,8 +81,10 @@ func (q *statements) pageOf(orders string, d delay, p page) (query string, args 
 	from, last := q.pageFrom(d.Duration, p.after)
 	args = append(append([]any{}, p.last.args...), p.status.Arg(), q.column.Arg(p.to.Add(-d.Duration)), from, from, q.m.ID.After(last))
 	query = fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %s AS oc_last FROM %s%s WHERE %s = ?",
-		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), due, p.last.sql, mapping.Quote(orders), q.d.hint(q.m.DueIndex), mapping.Quote(q.m.Status.Column)) +
-		fmt.Sprintf(" AND %[2]s <= ? AND %[2]s >= ? AND (%[2]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[3]s ORDER BY %[2]s%[4]s, %[1]s%[4]s LIMIT ?", id, at, where, p.order())
+		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), due, p.last.sql,
+		mapping.Quote(orders), q.d.hint(q.m.DueIndex), mapping.Quote(q.m.Status.Column)) +
+		fmt.Sprintf(" AND %[2]s <= ? AND %[2]s >= ? AND (%[2]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[3]s ORDER BY %[2]s%[4]s, %[1]s%[4]s LIMIT ?",
+			id, at, where, p.order())
 	return query, append(append(args, p.where.args...), p.limit)
 }
 

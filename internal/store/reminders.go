@@ -100,7 +100,8 @@ func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
 		due int64 // in unix milliseconds
 	}
 	shortest := map[key]time.Duration{}
-	err := eachRow(tx, "SELECT order_id, due_at, MIN(before_ms) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ? GROUP BY due_at, order_id",
+	err := eachRow(tx, "SELECT order_id, due_at, MIN(before_ms) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ?"+
+		" GROUP BY due_at, order_id",
 		[]any{s.dialect.time(first), s.dialect.time(last), ids}, func(rows *sql.Rows) error {
 			var id string
 			var due time.Time

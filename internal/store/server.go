@@ -73,7 +73,8 @@ type family struct {
 
 // families are looked through in turn: servers that speak the protocol of another name it too.
 var families = []family{
-	{mark: "-tidb-", name: "TiDB", lacks: "it accepts FOR UPDATE SKIP LOCKED and locks nothing, so two processes take the same rows, and it refuses LOCK IN SHARE MODE"},
+	{mark: "-tidb-", name: "TiDB",
+		lacks: "it accepts FOR UPDATE SKIP LOCKED and locks nothing, so two processes take the same rows, and it refuses LOCK IN SHARE MODE"},
 	{mark: "vitess", name: "Vitess", lacks: "it commits a transaction over several shards one by one, so that stock may come back without its order's close"},
 	{mark: "oceanbase", name: "OceanBase", limits: "it was not tried; run make test's suite of the store on it before you rely on it"},
 	{mark: "mariadb", name: "MariaDB", from: [2]int{10, 6}, lacks: "SKIP LOCKED"},

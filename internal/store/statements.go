@@ -307,7 +307,8 @@ func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt.Name()),
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index),
+		q.assignments(q.m.SetPaid, q.m.PaidAt.Name()),
 		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
 }
 

@@ -100,8 +100,10 @@ func (c *stockCheck) run() error {
 		return fmt.Errorf("stock: %w", err)
 	}
 	for _, sku := range slices.Sorted(maps.Keys(c.held)) {
-		c.find(StockFinding{"no_sku", c.held[sku].order, sku, fmt.Sprintf("this order, or several orders, hold %d of a SKU that the stock does not have", c.held[sku].quantity),
-			"insert the SKU's row into the stock, with its available quantity and with the quantity that orders hold as reserved; until then no order with it can be closed"})
+		c.find(StockFinding{"no_sku", c.held[sku].order, sku,
+			fmt.Sprintf("this order, or several orders, hold %d of a SKU that the stock does not have", c.held[sku].quantity),
+			"insert the SKU's row into the stock, with its available quantity and with the quantity that orders hold as reserved; " +
+				"until then no order with it can be closed"})
 	}
 	return nil
 }

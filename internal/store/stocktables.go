@@ -191,7 +191,8 @@ func lockStep(lock *mapping.TimeColumn) string {
 	if lock.Type == mapping.UnixSeconds || lock.Type == mapping.UnixMillis {
 		return "1"
 	}
-	return fmt.Sprintf("INTERVAL '%s' SECOND", map[mapping.Precision]string{mapping.Seconds: "1", mapping.Millis: "0.001", mapping.Micros: "0.000001"}[lock.Precision])
+	return fmt.Sprintf("INTERVAL '%s' SECOND",
+		map[mapping.Precision]string{mapping.Seconds: "1", mapping.Millis: "0.001", mapping.Micros: "0.000001"}[lock.Precision])
 }
 
 // lockArgs returns the arguments of changeLock for an order.

@@ -267,7 +267,8 @@ func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
 		return s.failed(ctx, err, "try a close")
 	}
 	err = s.withCause(ctx, orderclose.CloseRequest{OrderID: t.OrderID}, err)
-	p := mapping.Problem{Path: cmp.Or(t.closing.step, "table"), What: fmt.Sprintf("closing order %q fails: %v", t.OrderID, err), Fix: "correct the mapping, or the data of the order; nothing was changed"}
+	p := mapping.Problem{Path: cmp.Or(t.closing.step, "table"), What: fmt.Sprintf("closing order %q fails: %v", t.OrderID, err),
+		Fix: "correct the mapping, or the data of the order; nothing was changed"}
 	for _, a := range s.q.m.Set {
 		if p.Path == "status" && strings.Contains(err.Error(), a.Column) {
 			p.Path = "set." + a.Column

@@ -198,14 +198,16 @@ func newTriggerParts(d Dialect, m *mapping.Mapping, o TriggerOptions) (p trigger
 	}
 	p.condition = d.triggerCondition(m, due, id)
 	if o.OnUpdate {
-		p.condition += fmt.Sprintf("\n  AND ("+d.trigger.changed+" OR ", mapping.Quote(m.Status.Column)) + fmt.Sprintf(d.trigger.changed+")", mapping.Quote(m.Due.Column))
+		p.condition += fmt.Sprintf("\n  AND ("+d.trigger.changed+" OR ", mapping.Quote(m.Status.Column)) +
+			fmt.Sprintf(d.trigger.changed+")", mapping.Quote(m.Due.Column))
 	}
 	from := ""
 	if m.ByRule {
 		due.moment += " + " + d.trigger.delay
 		from = "\n  FROM (" + p.delayByRule(m, o.Pipeline) + ") AS oc WHERE oc.delay_us IS NOT NULL"
 	}
-	p.insert = fmt.Sprintf("INSERT INTO %s (order_id, payload, created_at)\n  SELECT %s, %s('order_id', %[2]s, 'category', %[4]s,\n    'created_at', %[5]s,\n    'due_at', %[6]s), %[7]s%[8]s",
+	p.insert = fmt.Sprintf("INSERT INTO %s (order_id, payload, created_at)\n  SELECT %s, %s('order_id', %[2]s, 'category', %[4]s,\n"+
+		"    'created_at', %[5]s,\n    'due_at', %[6]s), %[7]s%[8]s",
 		p.ours("outbox_schedules"), id, d.trigger.object, category,
 		fmt.Sprintf(d.trigger.iso, created), fmt.Sprintf(d.trigger.iso, due.moment), d.nowSQL, from)
 	return p, nil
@@ -224,7 +226,8 @@ func (p triggerParts) delayByRule(m *mapping.Mapping, pipeline string) string {
 	if m.Category != "" {
 		of = "IN (" + p.d.asText(newColumn(m.Category)) + ", '')"
 	}
-	return fmt.Sprintf("SELECT NULLIF(oc_d.delay_us, %d) AS delay_us FROM %s AS oc_d\n    WHERE oc_d.pipeline = %s AND oc_d.category %s\n    ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1",
+	return fmt.Sprintf("SELECT NULLIF(oc_d.delay_us, %d) AS delay_us FROM %s AS oc_d\n    WHERE oc_d.pipeline = %s AND oc_d.category %s\n"+
+		"    ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1",
 		neverMicros, p.ours("order_delays"), p.d.literal(pipeline), of)
 }
 

@@ -21,7 +21,8 @@ import (
 const writableWithin = 5 * time.Second
 
 // ErrLocked says that the wait for a table lock timed out.
-var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TABLES WITH READ LOCK, LOCK TABLES, or a long ALTER TABLE or transaction; SHOW PROCESSLIST, or in PostgreSQL pg_stat_activity, shows it")
+var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TABLES WITH READ LOCK, LOCK TABLES, " +
+	"or a long ALTER TABLE or transaction; SHOW PROCESSLIST, or in PostgreSQL pg_stat_activity, shows it")
 
 // errUndo rolls a transaction back on purpose.
 var errUndo = errors.New("undo")

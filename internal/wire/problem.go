@@ -54,7 +54,8 @@ func timeProblem(field, value string) *RecordError {
 
 // keyProblem says that key and id differ.
 func keyProblem(key, id string) *RecordError {
-	return &RecordError{ErrKeyMismatch, fmt.Sprintf("order_id is %s, and the key is %s: want the same text", shown(id, orderclose.MaxIDBytes), shown(key, orderclose.MaxIDBytes))}
+	return &RecordError{ErrKeyMismatch, fmt.Sprintf("order_id is %s, and the key is %s: want the same text",
+		shown(id, orderclose.MaxIDBytes), shown(key, orderclose.MaxIDBytes))}
 }
 
 // shown quotes the first n bytes of the text of a field.

@@ -99,7 +99,8 @@ func (r RawRecord) Message() (Message, error) {
 		m.Headers[i].Value = b.bytes()
 	}
 	if b.bad {
-		return Message{Offset: r.Offset, Generation: r.Generation, Appended: m.Appended}, &RecordError{ErrMalformed, "the record's bytes end early, or it has too many headers"}
+		return Message{Offset: r.Offset, Generation: r.Generation, Appended: m.Appended}, &RecordError{ErrMalformed,
+			"the record's bytes end early, or it has too many headers"}
 	}
 	return m, nil
 }

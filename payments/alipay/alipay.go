@@ -211,11 +211,13 @@ func (a *API) call(ctx context.Context, method string, trade signed.Trade) (resp
 	case r.SubCode == "isv.invalid-parameter": // such as an out_trade_no that is too long
 		return response{}, said
 	case slices.Contains(wrongOptions, r.Code), r.Code == refused && r.SubCode == "ACQ.ACCESS_FORBIDDEN":
-		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w: are app id and private key right and of this environment (live or sandbox), is the clock right, and may the app query and close trades?", said)}
+		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w: are app id and private key right and of this environment (live or sandbox), "+
+			"is the clock right, and may the app query and close trades?", said)}
 	case r.Code != succeeded && r.Code != refused, r.SubCode == "ACQ.SYSTEM_ERROR": // such as 40005, too many calls
 		return response{}, payments.RetryLater(resp.Header, said)
 	case !isSigned: //mutant:alipay-signature-ignored
-		return response{}, &payments.Unavailable{Err: fmt.Errorf("the response does not have Alipay's signature, and is not believed: is Alipay's public key that of this app and environment? It says: %w", said)}
+		return response{}, &payments.Unavailable{Err: fmt.Errorf("the response does not have Alipay's signature, and is not believed: "+
+			"is Alipay's public key that of this app and environment? It says: %w", said)}
 	case r.OutTradeNo != trade.Number && (r.Code == succeeded || r.OutTradeNo != ""):
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("asked about trade %s, and answered about %.64q", trade.Number, r.OutTradeNo)}
 	case method == methodClose && r.TradeStatus != "": // the signature does not cover the method

@@ -165,7 +165,8 @@ func (a *API) session(s *stripego.CheckoutSession) payment.Answer {
 	if s.PaymentIntent == nil {
 		switch {
 		case s.PaymentStatus == stripego.CheckoutSessionPaymentStatusPaid,
-			s.Status == stripego.CheckoutSessionStatusComplete && s.Mode == stripego.CheckoutSessionModePayment && s.PaymentStatus == stripego.CheckoutSessionPaymentStatusNoPaymentRequired:
+			s.Status == stripego.CheckoutSessionStatusComplete && s.Mode == stripego.CheckoutSessionModePayment &&
+				s.PaymentStatus == stripego.CheckoutSessionPaymentStatusNoPaymentRequired:
 			return payment.Paid
 		case s.Status == stripego.CheckoutSessionStatusExpired && !recoverable(s):
 			return payment.Cancelled

@@ -126,7 +126,8 @@ func (a *API) read(ctx context.Context, trade signed.Trade) (payment.Answer, err
 	case r.status != http.StatusOK:
 		return payment.Unknown, r.said()
 	case r.OutTradeNo != trade.Number || r.MchID != a.o.MerchantID:
-		return payment.Unknown, &payments.Unavailable{Err: fmt.Errorf("asked about order %s of %s, and answered about %.64q of %.64q", trade.Number, a.o.MerchantID, r.OutTradeNo, r.MchID)}
+		return payment.Unknown, &payments.Unavailable{Err: fmt.Errorf("asked about order %s of %s, and answered about %.64q of %.64q",
+			trade.Number, a.o.MerchantID, r.OutTradeNo, r.MchID)}
 	}
 	switch r.TradeState {
 	case "SUCCESS":
@@ -138,7 +139,8 @@ func (a *API) read(ctx context.Context, trade signed.Trade) (payment.Answer, err
 	case "USERPAYING":
 		return payment.Unknown, nil
 	case "REFUND":
-		return payment.Unknown, errors.New("it was paid and refunded, and WeChat Pay does not say whether in full: look there; then mark the order as paid, or delete the row of the payment")
+		return payment.Unknown, errors.New("it was paid and refunded, and WeChat Pay does not say whether in full: look there; " +
+			"then mark the order as paid, or delete the row of the payment")
 	}
 	return payment.Unknown, fmt.Errorf("its state is %.40q, of which nobody knows whether it is the last", r.TradeState)
 }
@@ -193,7 +195,8 @@ func (a *API) call(ctx context.Context, method, path, body string) (response, er
 	case r.status == http.StatusTooManyRequests, r.status >= http.StatusInternalServerError, r.Code == "RULE_LIMIT":
 		return response{}, payments.RetryLater(resp.Header, r.said())
 	case r.status == http.StatusUnauthorized, r.Code == "NO_AUTH", r.Code == "MCH_NOT_EXISTS":
-		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w: do merchant id, certificate serial and private key belong together, is the clock right, and may the merchant query and close orders?", r.said())}
+		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w: do merchant id, certificate serial and private key belong together, "+
+			"is the clock right, and may the merchant query and close orders?", r.said())}
 	}
 	if err := a.verify(resp.Header, string(content)); err != nil {
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w; so it is not believed. It says: %w", err, r.said())}
@@ -218,7 +221,8 @@ func (a *API) verify(h http.Header, body string) error {
 	}
 	seconds, err := strconv.ParseInt(at, 10, 64)
 	if age := time.Since(time.Unix(seconds, 0)); err != nil || age.Abs() > maxAge { //mutant:wechat-old-believed
-		return fmt.Errorf("the response was signed at %s, and this machine's clock says %s: is it right?", time.Unix(seconds, 0).UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+		return fmt.Errorf("the response was signed at %s, and this machine's clock says %s: is it right?",
+			time.Unix(seconds, 0).UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -21,8 +21,11 @@ func newMetrics(r prometheus.Registerer) (*intakeMetrics, error) {
 	f := metrics.With(r)
 	m := &intakeMetrics{
 		Metrics: partition.NewMetrics(f, Stage),
-		rows:    f.CounterVec("intake_rows_total", "Rows of change records by what became of them. A record that is read again counts again; one that cannot be read is a dead letter.", "outcome"),
-		behind:  f.Elapsed("intake_behind_seconds", "Age of the oldest change record of a partition that was read and is not settled, or of the last one that was read while more wait; 0 if none.", time.Now, "topic", "partition"),
+		rows: f.CounterVec("intake_rows_total",
+			"Rows of change records by what became of them. A record that is read again counts again; one that cannot be read is a dead letter.", "outcome"),
+		behind: f.Elapsed("intake_behind_seconds",
+			"Age of the oldest change record of a partition that was read and is not settled, "+
+				"or of the last one that was read while more wait; 0 if none.", time.Now, "topic", "partition"),
 	}
 	for _, o := range outcomes {
 		m.rows.WithLabelValues(string(o)) // a series must exist at 0, or its first increase is not seen

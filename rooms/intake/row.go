@@ -90,7 +90,8 @@ func newTimeColumn(c *mapping.TimeColumn, zone *time.Location) (timeColumn, erro
 func (c timeColumn) read(r row) (time.Time, bool, error) {
 	text, has := r.text(c.Column)
 	if _, in := r[c.Column]; !in {
-		return time.Time{}, false, fmt.Errorf("it has no column %s: a VIRTUAL generated column is not in the log of the database, and a connector may leave columns out", c.Column)
+		return time.Time{}, false, fmt.Errorf("it has no column %s: a VIRTUAL generated column is not in the log of the database, "+
+			"and a connector may leave columns out", c.Column)
 	}
 	if !has || strings.HasPrefix(text, "0000-00-00") {
 		return time.Time{}, false, nil

@@ -89,7 +89,8 @@ func (h *handler) applyAttempt(e *entry) {
 		h.queue = slices.Insert(h.queue, 0, e)
 		h.pausedUntil = h.o.Now().Add(d.wait)
 	default:
-		h.loop.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err, retry.Stack(e.err))
+		h.loop.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second),
+			"err", e.err, retry.Stack(e.err))
 		e.until = h.o.Now().Add(d.wait)
 		h.waiting = append(h.waiting, e)
 	}

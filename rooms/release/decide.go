@@ -81,7 +81,8 @@ func decide(t attempted) decision {
 	case t.skipped:
 		return decision{wait: withJitter(unavailableWait), pauseAll: true}
 	case t.failures > maxEventRetries:
-		return decision{cause: causeFailed, detail: fmt.Sprintf("%d releases failed or were refused in %d attempts, the last: %v", t.open+t.refused, t.failures, t.lastErr)}
+		return decision{cause: causeFailed, detail: fmt.Sprintf("%d releases failed or were refused in %d attempts, the last: %v",
+			t.open+t.refused, t.failures, t.lastErr)}
 	}
 	return decision{wait: withJitter(firstRetry << (t.failures - 1))}
 }

@@ -22,7 +22,8 @@ func newMetrics(r prometheus.Registerer) (*workerMetrics, error) {
 	f := metrics.With(r)
 	m := &workerMetrics{
 		Metrics: partition.NewMetrics(f, Stage, causeRefused, causeFailed, causeUnavailable),
-		calls:   f.CounterVec("stock_release_total", "Calls that release stock, by result: released, already, failed (will be retried) or refused (dead letter). given_up counts releases, not calls: they failed too often and are in a dead letter.", "result"),
+		calls: f.CounterVec("stock_release_total", "Calls that release stock, by result: released, already, "+
+			"failed (will be retried) or refused (dead letter). given_up counts releases, not calls: they failed too often and are in a dead letter.", "result"),
 		seconds: f.Histogram("stock_release_seconds", "Duration of a call that releases stock.", prometheus.ExponentialBuckets(.001, 2, 14)),
 		waiting: f.Gauge("stock_release_waiting", "Events that this process has read and not finished."),
 		failing: metrics.CallsFailing(f),

@@ -33,7 +33,8 @@ func newRunner(h room.Host, r Releaser) (room.Runner, error) {
 		case at.URL == "":
 			return room.Runner{}, fmt.Errorf("there is no service that keeps stock: set %s, or pass a Releaser to release.Room", config.EnvReleaseURL)
 		case !config.Private(at.URL) && !c.Accepts(config.WithoutTLS):
-			return room.Runner{}, fmt.Errorf("%s is http:// of another machine: anybody on the way can read its token, and answer in place of the service; write https://, or add %s to accept", config.EnvReleaseURL, config.WithoutTLS)
+			return room.Runner{}, fmt.Errorf("%s is http:// of another machine: anybody on the way can read its token, "+
+				"and answer in place of the service; write https://, or add %s to accept", config.EnvReleaseURL, config.WithoutTLS)
 		}
 		service := NewHTTP(at.URL, at.Token)
 		if h.Services != nil {

@@ -69,7 +69,8 @@ func New(o Options) (*Shadow, error) {
 	}
 	partition.SetDefaults(Stage, &o.OnHang, &o.Logger)
 	f := metrics.With(o.Registerer)
-	s := &Shadow{o: o, counts: f.CounterVec("shadow_verdicts_total", "Verdicts of a shadow run: what a close would have done. A record that is read again counts again.", "verdict")}
+	s := &Shadow{o: o, counts: f.CounterVec("shadow_verdicts_total",
+		"Verdicts of a shadow run: what a close would have done. A record that is read again counts again.", "verdict")}
 	for _, v := range []orderclose.Verdict{
 		orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue, orderclose.Excluded, orderclose.NotFound, orderclose.Failed,
 	} {

@@ -62,7 +62,8 @@ func CreateTables(ctx context.Context, db *sql.DB, d producer.Dialect) error {
 	if d == producer.SQLite {
 		insert = "INSERT OR IGNORE INTO"
 	}
-	for _, statement := range []string{table, insert + " checkout_id_filter (id, generation, phase, bits, hashes, server, beat) VALUES (1, 0, 'broken', 0, 0, '', 0)"} {
+	for _, statement := range []string{table, insert +
+		" checkout_id_filter (id, generation, phase, bits, hashes, server, beat) VALUES (1, 0, 'broken', 0, 0, '', 0)"} {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("create the table of the filter of order ids: %w", err)
 		}

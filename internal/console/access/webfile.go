@@ -101,7 +101,8 @@ func (f *webFile) update() error {
 	if f.now != nil {
 		// How users are known, and whether the listener has TLS, was decided at the start.
 		if was := f.now; (was.tls == nil) != (next.tls == nil) || (len(was.users) == 0) != (len(next.users) == 0) || was.certificates != next.certificates {
-			return fmt.Errorf("%s: TLS, users and the CA of client certificates can be changed, but not begun or ended, while the console runs; restart it", config.EnvConsoleWebConfig)
+			return fmt.Errorf("%s: TLS, users and the CA of client certificates can be changed, but not begun or ended, while the console runs; restart it",
+				config.EnvConsoleWebConfig)
 		}
 		if bytes.Equal(data, f.now.data) {
 			next.accepted = f.now.accepted

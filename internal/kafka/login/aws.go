@@ -83,7 +83,8 @@ func (e awsEnvironment) byWebIdentity(ctx context.Context) (c aws.Credentials, e
 		err = errors.New("the answer of STS is not XML")
 	}
 	got := answer.Credentials
-	return aws.Credentials{AccessKeyID: got.AccessKeyID, SecretAccessKey: got.SecretAccessKey, SessionToken: got.SessionToken, CanExpire: true, Expires: got.Expiration}, err
+	return aws.Credentials{AccessKeyID: got.AccessKeyID, SecretAccessKey: got.SecretAccessKey, SessionToken: got.SessionToken, CanExpire: true,
+		Expires: got.Expiration}, err
 }
 
 // byContainer asks the endpoint that the container's environment names.
@@ -129,7 +130,8 @@ func fromJSON(body []byte, err error) (aws.Credentials, error) {
 	if err == nil && json.Unmarshal(body, &answer) != nil {
 		err = errors.New("the answer is not JSON with credentials")
 	}
-	return aws.Credentials{AccessKeyID: answer.AccessKeyID, SecretAccessKey: answer.SecretAccessKey, SessionToken: answer.Token, CanExpire: true, Expires: answer.Expiration}, err
+	return aws.Credentials{AccessKeyID: answer.AccessKeyID, SecretAccessKey: answer.SecretAccessKey, SessionToken: answer.Token, CanExpire: true,
+		Expires: answer.Expiration}, err
 }
 
 // ask sends a request with a header. No error has the answer's text or what was sent.

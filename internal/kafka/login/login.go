@@ -107,7 +107,8 @@ func (k *kept[T]) renew(ctx context.Context) error {
 		k.value, k.err, k.ends, k.renewAt = next, nil, ends, now.Add(ends.Sub(now)/2) //mutant:expired-token-used
 	case ctx.Err() != nil:
 	case now.Before(k.ends):
-		k.log.Warn("renewing the login to Kafka failed, will retry; logins use the last token or credential until it ends", "login", k.what, "ends", k.ends.UTC(), "err", err)
+		k.log.Warn("renewing the login to Kafka failed, will retry; logins use the last token or credential until it ends",
+			"login", k.what, "ends", k.ends.UTC(), "err", err)
 		k.renewAt = now.Add(min(fetchPause, k.ends.Sub(now)))
 	default:
 		var none T

@@ -79,7 +79,8 @@ func TokenFromEndpoint(url, client, secret string, scopes []string) Token {
 	return func(ctx context.Context) (string, time.Time, error) {
 		t, err := provider.Token(ctx)
 		if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // its text has the whole answer
-			return "", time.Time{}, fmt.Errorf("the token endpoint answered %d %.50q: check the client's id, secret and scope", refused.Response.StatusCode, refused.ErrorCode)
+			return "", time.Time{}, fmt.Errorf("the token endpoint answered %d %.50q: check the client's id, secret and scope",
+				refused.Response.StatusCode, refused.ErrorCode)
 		}
 		if err != nil {
 			return "", time.Time{}, fmt.Errorf("the token endpoint does not answer: %w", err)

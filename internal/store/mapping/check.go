@@ -164,7 +164,8 @@ func (c *checker) status(s Status) {
 	all := slices.Concat([]Value{s.From, s.To}, s.Paid, s.Closed)
 	for i, v := range all {
 		if v.Number != s.From.Number && v != (Value{}) {
-			c.report("status", fmt.Sprintf("%v and %v are of different kinds", s.From, v), "put all values in quotes if the column holds text, and none if it holds numbers")
+			c.report("status", fmt.Sprintf("%v and %v are of different kinds", s.From, v),
+				"put all values in quotes if the column holds text, and none if it holds numbers")
 			return
 		}
 		if i > 1 && v == s.From || slices.Contains(s.Paid, v) && (v == s.To || slices.Contains(s.Closed, v)) {
@@ -282,7 +283,8 @@ func (s *Shards) CheckMonths(maxDelay time.Duration) []Problem {
 	least := s.MinMonths(maxDelay)
 	switch {
 	case s.Months > MaxMonths || s.Months < 0:
-		return []Problem{{Path: "shards.months", What: fmt.Sprintf("%d is out of range", s.Months), Fix: fmt.Sprintf("write how many months to read, %d to %d", least, MaxMonths)}}
+		return []Problem{{Path: "shards.months", What: fmt.Sprintf("%d is out of range", s.Months),
+			Fix: fmt.Sprintf("write how many months to read, %d to %d", least, MaxMonths)}}
 	case s.Months < least:
 		return []Problem{{
 			Path: "shards.months", What: fmt.Sprintf("reading %d months, the current one included, misses orders that are due after the end of a month", s.Months),

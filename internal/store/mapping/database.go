@@ -90,10 +90,12 @@ func (d *databaseChecker) paymentID(column string) {
 	switch {
 	case !ok || !d.writable("payment_id", column, "", "payment_id"):
 	case c.Type != "varchar" && c.Type != "char":
-		d.reportHarm("payment_id", fmt.Sprintf("%s is %s", d.where(column), c.Definition), "a payment writes its id to it", "map a column of text, or remove payment_id")
+		d.reportHarm("payment_id", fmt.Sprintf("%s is %s", d.where(column), c.Definition), "a payment writes its id to it",
+			"map a column of text, or remove payment_id")
 	case c.Length > 0 && c.Length < orderclose.MaxIDBytes: // a text of PostgreSQL has no length
 		text := fmt.Sprintf("varchar(%d)", orderclose.MaxIDBytes)
-		fix := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(column) + " " + text + " COLLATE " + c.Collation + map[bool]string{false: " NOT NULL"}[c.Nullable] +
+		fix := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(column) + " " + text + " COLLATE " + c.Collation +
+			map[bool]string{false: " NOT NULL"}[c.Nullable] +
 			" -- with the column's default and comment, if it has any"
 		if d.table.Postgres {
 			fix = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(column) + " TYPE " + text
@@ -199,7 +201,8 @@ func (d *databaseChecker) sameCollation(path string, schema Schema, lines, colum
 	if c.Nullable {
 		null = ""
 	}
-	fix := "ALTER TABLE " + Quote(lines) + " MODIFY " + Quote(column) + " " + c.Definition + " COLLATE " + want.Collation + null + " -- with the column's default and comment, if it has any"
+	fix := "ALTER TABLE " + Quote(lines) + " MODIFY " + Quote(column) + " " + c.Definition + " COLLATE " + want.Collation + null +
+		" -- with the column's default and comment, if it has any"
 	if schema[lines].Postgres {
 		fix = "ALTER TABLE " + Quote(lines) + " ALTER COLUMN " + Quote(column) + " TYPE " + c.Definition + " COLLATE " + Quote(want.Collation)
 	}
@@ -232,7 +235,8 @@ func (d *databaseChecker) selectTable(path, name string, schema Schema) bool {
 	table, ok := schema[name]
 	switch {
 	case !ok:
-		d.report(path, fmt.Sprintf("table %s does not exist, or this database user may not see it", name), "correct the name, or grant SELECT and UPDATE on the table")
+		d.report(path, fmt.Sprintf("table %s does not exist, or this database user may not see it", name),
+			"correct the name, or grant SELECT and UPDATE on the table")
 		return false
 	case table.View:
 		d.reportHarm(path, name+" is a view", "its rows are locked through no index of its own", "name the table behind it")

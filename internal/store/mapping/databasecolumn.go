@@ -9,10 +9,12 @@ import (
 
 var (
 	integerTypes = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
-	keyTypes     = []string{"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "uuid"}                                                // in addition to integers
-	statusTypes  = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}                                                           // in addition to integers
-	eventTypes   = []string{"decimal", "float", "double", "enum", "set", "uuid", "date", "time", "datetime", "timestamp", "timestamptz", "year", "boolean"} // in addition to integers and short text
-	binaryTypes  = []string{"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit"}
+	// In addition to integers; to eventTypes also short text.
+	keyTypes    = []string{"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "uuid"}
+	statusTypes = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}
+	eventTypes  = []string{"decimal", "float", "double", "enum", "set", "uuid", "date", "time", "datetime", "timestamp", "timestamptz",
+		"year", "boolean"}
+	binaryTypes = []string{"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit"}
 )
 
 func (d *databaseChecker) key(path, name string, t KeyType) {
@@ -29,7 +31,8 @@ func (d *databaseChecker) key(path, name string, t KeyType) {
 	}
 	if t != is {
 		do := "write type: " + string(is)
-		d.reportHarm(path, fmt.Sprintf("%s is %s, and is mapped as %s", d.where(name), c.Definition, t), "text and numbers compare in other ways, and no index would be used", do)
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is mapped as %s", d.where(name), c.Definition, t),
+			"text and numbers compare in other ways, and no index would be used", do)
 	}
 }
 
@@ -41,7 +44,9 @@ func (d *databaseChecker) readable(path, name string, c Column) bool {
 	}
 	do := cmp.Or(d.varchar(name, c), "map a column of that kind; one can be added as a generated column with an index like this one's")
 	if slices.Contains(binaryTypes, c.Type) {
-		do = "for UUIDs in a BINARY(16) of MySQL write type: uuid_binary, or for those of UUID_TO_BIN(…, 1) uuid_binary_swapped; else map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
+		do = "for UUIDs in a BINARY(16) of MySQL write type: uuid_binary, or for those of UUID_TO_BIN(…, 1) uuid_binary_swapped; " +
+			"else map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, " +
+			"or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
 	}
 	d.reportHarm(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", d.where(name), c.Definition),
 		"a value of another kind changes when it is written as text, and may match the row of another order or SKU", do)
@@ -121,7 +126,9 @@ func (d *databaseChecker) writable(path, name, key, remove string) bool {
 func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 	c, ok := d.column(path, a.Column)
 	if ok && d.writable(path, a.Column, key, path) && !c.takes(a.Value) {
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(a.Column), c.Definition, a.Value), "the database refuses to write it, and each close fails", "write a constant of the column's type, or remove "+path+"; closed_at writes the time of the close")
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(a.Column), c.Definition, a.Value),
+			"the database refuses to write it, and each close fails",
+			"write a constant of the column's type, or remove "+path+"; closed_at writes the time of the close")
 	}
 }
 
@@ -140,7 +147,10 @@ func (d *databaseChecker) condition(path string, w ColumnValue) {
 	case null:
 	case c.Type == "decimal" && c.holdsDecimal(w.Value):
 	case c.Type != "decimal" && (number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type)):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "for a column of whole numbers or a DECIMAL write a number without quotes, for a column of text one in quotes; a column of another kind, such as a FLOAT, can only be compared with null: add a generated column of whole numbers or text for it")
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value),
+			"text and numbers compare in other ways, and orders would be excluded or closed by mistake",
+			"for a column of whole numbers or a DECIMAL write a number without quotes, for a column of text one in quotes; "+
+				"a column of another kind, such as a FLOAT, can only be compared with null: add a generated column of whole numbers or text for it")
 	case c.Type == "decimal" || !c.holds(w.Value):
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), never, "correct the value, or remove "+path)
 	}
@@ -155,9 +165,11 @@ func (d *databaseChecker) eventColumn(path, name string) {
 	switch {
 	case !ok || slices.Contains(eventTypes, c.Type) || slices.Contains(integerTypes, c.Type):
 	case !slices.Contains([]string{"varchar", "char"}, c.Type):
-		d.report(path, fmt.Sprintf("%s is %s, and numbers, short text and times only are read from here", d.where(name), c.Definition), "remove it, or read it from the database when the event arrives")
+		d.report(path, fmt.Sprintf("%s is %s, and numbers, short text and times only are read from here", d.where(name), c.Definition),
+			"remove it, or read it from the database when the event arrives")
 	case c.Length > maxEventColumn:
-		d.report(path, fmt.Sprintf("%s is %s, and text of at most %d characters is read from here", d.where(name), c.Definition, maxEventColumn), "remove it, or read it from the database when the event arrives")
+		d.report(path, fmt.Sprintf("%s is %s, and text of at most %d characters is read from here", d.where(name), c.Definition, maxEventColumn),
+			"remove it, or read it from the database when the event arrives")
 	}
 }
 
@@ -165,13 +177,17 @@ func (d *databaseChecker) eventColumn(path, name string) {
 func (d *databaseChecker) counter(path, name string, c Column) {
 	switch {
 	case !slices.Contains(integerTypes, c.Type):
-		d.reportHarm(path, fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, a time with its type as lock: {column, type, zone, precision}, or remove it")
+		d.reportHarm(path, fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds",
+			"map a column of whole numbers, a time with its type as lock: {column, type, zone, precision}, or remove it")
 	case c.Type == "tinyint":
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it",
+			"map a column of type INT or BIGINT that counts changes, or remove version")
 	case d.indexLedBy(name) != "":
-		d.reportHarm(path, d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
+		d.reportHarm(path, d.where(name)+" leads the index "+d.indexLedBy(name),
+			"rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
 	case strings.HasSuffix(strings.ToLower(name), "id"):
-		d.reportAcceptable(VersionLikeID, path, d.where(name)+" has the name of an id", "a close adds one to it, and the order would belong to another", "map the column that counts changes, or remove version")
+		d.reportAcceptable(VersionLikeID, path, d.where(name)+" has the name of an id", "a close adds one to it, and the order would belong to another",
+			"map the column that counts changes, or remove version")
 	}
 }
 
@@ -189,7 +205,8 @@ func (d *databaseChecker) apartFromDue(m *Mapping) {
 // notLookedUp checks that rows are not looked up by a column of quantities: such a column is an id.
 func (d *databaseChecker) notLookedUp(path, name string) {
 	if index := d.indexLedBy(name); index != "" { //mutant:id-as-quantity
-		d.reportAcceptable(IndexedQuantity, path, d.where(name)+" leads the index "+index, "rows are looked up by it, so it is probably an id and no quantity", "map the column of the quantity")
+		d.reportAcceptable(IndexedQuantity, path, d.where(name)+" leads the index "+index, "rows are looked up by it, so it is probably an id and no quantity",
+			"map the column of the quantity")
 	}
 }
 
@@ -215,19 +232,24 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 		case !ok:
 		case c.OnUpdate && !further:
 			d.reportHarm(t.Path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
-				"any change of the row changes "+map[string]string{"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed", "paid_at": "when it was paid"}[t.Path],
+				"any change of the row changes "+map[string]string{
+					"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed", "paid_at": "when it was paid",
+				}[t.Path],
 				"map the right column, or: "+alter)
 		case d.table.zoneDependence(c) != "":
-			d.reportHarm(t.Path+".column", where+" is generated from "+d.table.zoneDependence(c), "its value depends on the time zone of the session that computes it, and an order could be closed hours early",
+			d.reportHarm(t.Path+".column", where+" is generated from "+d.table.zoneDependence(c),
+				"its value depends on the time zone of the session that computes it, and an order could be closed hours early",
 				"generate a DATETIME from DATETIME, and a TIMESTAMP or unix time from TIMESTAMP; or have the shop write the column")
 		case t.Path == "due" && c.DefaultNow && !m.ByRule:
-			d.reportHarm("due.column", where+" has the present moment as its default", "an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
+			d.reportHarm("due.column", where+" has the present moment as its default",
+				"an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
 				"map the column of the due time, or: "+alter)
 		case t.Path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
 			d.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
 				"map the column of the moment of the close, or remove closed_at; map a column of the last change as lock; or, if it is that column: "+alter)
 		case further && c.DefaultNow && !c.OnUpdate && !lockNames.MatchString(strings.ToLower(t.Column)):
-			d.reportAcceptable(LockLikeCreated, t.Path+".column", where+" has the present moment as its default, as a creation time has", "a close would overwrite it", "map the column of the last change, or remove "+t.Path)
+			d.reportAcceptable(LockLikeCreated, t.Path+".column", where+" has the present moment as its default, as a creation time has",
+				"a close would overwrite it", "map the column of the last change, or remove "+t.Path)
 		case t.Path == "closed_at" || further:
 			d.writable(t.Path+".column", t.Column, m.ID.Column, t.Path)
 		}
@@ -243,11 +265,14 @@ func (d *databaseChecker) status(s Status) {
 	number := slices.Contains(integerTypes, c.Type)
 	switch {
 	case number && !s.From.Number:
-		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are text", d.where(s.Column), c.Definition), "the database compares any text as 0", "write the values without quotes")
+		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are text", d.where(s.Column), c.Definition), "the database compares any text as 0",
+			"write the values without quotes")
 	case !number && s.From.Number:
-		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are numbers", d.where(s.Column), c.Definition), "compared with a number, no index would be used", "write the values in quotes")
+		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are numbers", d.where(s.Column), c.Definition),
+			"compared with a number, no index would be used", "write the values in quotes")
 	case !number && !slices.Contains(statusTypes, c.Type):
-		d.reportHarm("status.column", fmt.Sprintf("%s is %s", d.where(s.Column), c.Definition), "its values cannot be compared as text", cmp.Or(d.varchar(s.Column, c), "map a column that holds whole numbers or text"))
+		d.reportHarm("status.column", fmt.Sprintf("%s is %s", d.where(s.Column), c.Definition), "its values cannot be compared as text",
+			cmp.Or(d.varchar(s.Column, c), "map a column that holds whole numbers or text"))
 	default:
 		d.statusValues(s, c)
 	}
@@ -318,10 +343,14 @@ func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 	}
 	switch {
 	case !fits:
-		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, and is mapped as %s", d.where(m.Column), c.Definition, m.Type), "its values would be read as other moments", do)
+		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, and is mapped as %s", d.where(m.Column), c.Definition, m.Type),
+			"its values would be read as other moments", do)
 	case m.Type == UnixMillis && c.Type != "bigint":
-		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, which cannot hold milliseconds", d.where(m.Column), c.Definition), "seconds would be read as milliseconds, in 1970", "write type: unix_s")
+		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, which cannot hold milliseconds", d.where(m.Column), c.Definition),
+			"seconds would be read as milliseconds, in 1970", "write type: unix_s")
 	case c.Digits > m.Precision.digits() && m.Precision != "":
-		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision), "orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6), in PostgreSQL us unless the type has a precision")
+		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision),
+			"orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6), "+
+				"in PostgreSQL us unless the type has a precision")
 	}
 }

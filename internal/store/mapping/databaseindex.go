@@ -55,9 +55,11 @@ func (d *databaseChecker) needDueIndex(m *Mapping) {
 // appends the id by itself if it is the primary key.
 func (m *Mapping) AddDueIndex(name string, t Table) string {
 	status, due, id := strings.ToLower(m.Status.Column), strings.ToLower(m.Due.Column), strings.ToLower(m.ID.Column)
-	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s) ALGORITHM=INPLACE LOCK=NONE", Quote("orderclose_overdue"), Quote(name), Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
+	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s) ALGORITHM=INPLACE LOCK=NONE", Quote("orderclose_overdue"), Quote(name),
+		Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
 	if t.Postgres { // rows that are no longer open leave a partial index
-		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s, %s) WHERE %s = '%s'", Quote("orderclose_overdue"), Quote(name), Quote(m.Due.Column), Quote(m.ID.Column),
+		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s, %s) WHERE %s = '%s'", Quote("orderclose_overdue"), Quote(name), Quote(m.Due.Column),
+			Quote(m.ID.Column),
 			Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))
 		if t.Partitioned { // PostgreSQL builds no index of a partitioned table beside writes
 			add = strings.Replace(add, " CONCURRENTLY", "", 1)
@@ -107,7 +109,8 @@ func (d *databaseChecker) identifies(column string) bool {
 
 // identifies reports whether the index is unique and has the columns, in any order, and no other.
 func (i Index) identifies(columns ...string) bool {
-	return i.Unique && i.Where == "" && len(i.Columns) == len(columns) && !slices.ContainsFunc(columns, func(c string) bool { return !slices.Contains(i.Columns, strings.ToLower(c)) })
+	return i.Unique && i.Where == "" && len(i.Columns) == len(columns) && !slices.ContainsFunc(columns,
+		func(c string) bool { return !slices.Contains(i.Columns, strings.ToLower(c)) })
 }
 
 // uniqueWithout returns the name of a unique index that includes the column and not the key;

@@ -27,7 +27,8 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
 		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 		{path: "payment_id", table: orders, column: m.PaymentID, is: "the payment that paid the order", effect: "a payment writes its id to it", optional: true},
-		{path: "lock.column", table: orders, column: m.Lock.Name(), is: "the time of the order's last change", effect: "each close and payment writes its own time to it", optional: true},
+		{path: "lock.column", table: orders, column: m.Lock.Name(), is: "the time of the order's last change",
+			effect: "each close and payment writes its own time to it", optional: true},
 	}
 	constants := func(path, table, is, effect string, columns []ColumnValue) {
 		for _, c := range columns {
@@ -35,7 +36,8 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		}
 	}
 	for i, t := range m.ClosedAt {
-		all = append(all, purpose{path: ListPath("closed_at", i) + ".column", table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
+		all = append(all, purpose{path: ListPath("closed_at", i) + ".column", table: orders, column: t.Column, is: "when the order was closed",
+			effect: "a close writes its own time to it", optional: true})
 	}
 	constants("set.", orders, "a constant of a closed order", "a close writes a constant to it", m.Set)
 	constants("set_paid.", orders, "a constant of a paid order", "a payment writes a constant to it", m.SetPaid)
@@ -57,10 +59,13 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		all = append(all,
 			purpose{path: path + ".sku.column", table: table, column: s.SKU.Column, is: "the SKU"},
 			purpose{path: path + ".location.column", table: table, column: s.Location.Column, is: "the location of stock"},
-			purpose{path: path + ".available", table: table, column: s.Available, is: "the quantity of a SKU that can be sold", effect: "a close adds the quantity of the order to it"},
-			purpose{path: path + ".reserved", table: table, column: s.Reserved, is: "the quantity of a SKU that orders hold", effect: "a close takes the quantity of the order from it", optional: true},
+			purpose{path: path + ".available", table: table, column: s.Available, is: "the quantity of a SKU that can be sold",
+				effect: "a close adds the quantity of the order to it"},
+			purpose{path: path + ".reserved", table: table, column: s.Reserved, is: "the quantity of a SKU that orders hold",
+				effect: "a close takes the quantity of the order from it", optional: true},
 			purpose{path: path + ".version", table: table, column: s.Version, is: "the version of the row", effect: "a close adds one to it", optional: true},
-			purpose{path: path + ".lock.column", table: table, column: s.Lock.Name(), is: "the time of the row's last change", effect: "a close writes its own time to it", optional: true},
+			purpose{path: path + ".lock.column", table: table, column: s.Lock.Name(), is: "the time of the row's last change",
+				effect: "a close writes its own time to it", optional: true},
 		)
 	}
 	return slices.DeleteFunc(all, func(p purpose) bool { return p.column == "" || m.ByRule && p.path == "due.column" })
@@ -120,7 +125,8 @@ func (p purpose) fix() string {
 
 // ownTables are the tables that orderclose creates beside the shop's tables, and writes
 // itself.
-var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses", "late_payments", "order_delays", "postponed_orders", "operator_actions", "orderclose_schema"}
+var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses",
+	"late_payments", "order_delays", "postponed_orders", "operator_actions", "orderclose_schema"}
 
 // OwnTables returns the names of the tables that orderclose creates beside the shop's tables.
 func OwnTables() []string { return slices.Clone(ownTables) }

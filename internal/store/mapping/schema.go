@@ -110,7 +110,8 @@ func (t Table) zoneDependence(c Column) string {
 }
 
 // lockNames matches names of columns by which code often locks rows optimistically.
-var lockNames = regexp.MustCompile(`^(version|rev|revision|opt_?lock|(row|lock)_?version|mtime|(last_?|gmt_?)?(update|updated|modify|modified|change|changed|edited|write)(_?(at|time|date|on|ts))?)$`)
+var lockNames = regexp.MustCompile(`^(version|rev|revision|opt_?lock|(row|lock)_?version|mtime|` +
+	`(last_?|gmt_?)?(update|updated|modify|modified|change|changed|edited|write)(_?(at|time|date|on|ts))?)$`)
 
 // UnchangedLocks returns the columns of a table of orders that look like an optimistic lock, such as
 // update_time, and that do not change for certain with each close. A time in whole seconds that the database sets

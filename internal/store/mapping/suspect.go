@@ -11,7 +11,8 @@ import (
 
 var (
 	// creationNames matches names of columns that hold when an order was created.
-	creationNames = regexp.MustCompile(`^((gmt|date|time)_?)?(add|added|create|created|creation|insert|inserted|order|ordered|place|placed)(_?(at|time|date|on))?$`)
+	creationNames = regexp.MustCompile(`^((gmt|date|time)_?)?` +
+		`(add|added|create|created|creation|insert|inserted|order|ordered|place|placed)(_?(at|time|date|on))?$`)
 	// paymentNames matches names of columns that a payment writes.
 	paymentNames = regexp.MustCompile(`^(pay|paid|payment|refund)(_|(at|time|date|id|no|sn)$)`)
 	// paidTimes matches those of them that hold when an order was paid.
@@ -36,7 +37,8 @@ func (d *databaseChecker) apartByName(m *Mapping) {
 		report(DueLikeCreation, "due", name, "the time of a change", "every order would be due when it was last changed", due)
 	}
 	if len(m.ClosedAt) > 0 && creationNames.MatchString(strings.ToLower(m.ClosedAt[0].Column)) {
-		report(ClosedLikeCreation, "closed_at", strings.ToLower(m.ClosedAt[0].Column), "a creation time", "a close would overwrite it", "map the column of the moment of the close, or remove closed_at")
+		report(ClosedLikeCreation, "closed_at", strings.ToLower(m.ClosedAt[0].Column), "a creation time", "a close would overwrite it",
+			"map the column of the moment of the close, or remove closed_at")
 	}
 }
 

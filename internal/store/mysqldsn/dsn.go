@@ -75,14 +75,17 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 	case cfg.TLSConfig == "skip-verify":
 		return errors.New("the database's DSN has tls=skip-verify, which accepts any server: write tls=true, and " + ca)
 	case cfg.AllowFallbackToPlaintext: //mutant:plain-text-fallback
-		return errors.New("the database's DSN has tls=preferred or allowFallbackToPlaintext, with which a connection may be without encryption: write tls=true, and " + ca)
+		return errors.New("the database's DSN has tls=preferred or allowFallbackToPlaintext, with which a connection may be without encryption: " +
+			"write tls=true, and " + ca)
 	case otherCharset(cfg):
 		return errors.New("the database's DSN has another charset or collation than utf8mb4: remove the parameter, connections use utf8mb4")
 	case cfg.AllowCleartextPasswords && cfg.TLSConfig == "" && t == nil:
-		return errors.New("the database's DSN has allowCleartextPasswords, which sends the password readable to any server that answers: write tls=true too, and " + ca)
+		return errors.New("the database's DSN has allowCleartextPasswords, which sends the password readable to any server that answers: " +
+			"write tls=true too, and " + ca)
 	case t == nil:
 	case cfg.TLSConfig != "" && cfg.TLSConfig != "true":
-		return errors.New("the database's DSN has a parameter tls, and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others, in Go a tls.Config): remove the parameter")
+		return errors.New("the database's DSN has a parameter tls, " +
+			"and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others, in Go a tls.Config): remove the parameter")
 	default:
 		cfg.TLS = t.Clone()
 	}
@@ -94,7 +97,8 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 // encryption is accepted, because the network may be private.
 func Warning(cfg *mysql.Config) string {
 	host, _, _ := net.SplitHostPort(cfg.Addr)
-	if ip := net.ParseIP(host); cfg.TLS != nil || cfg.TLSConfig != "" || cfg.Passwd == "" || cfg.Net != "tcp" || host == "localhost" || ip != nil && ip.IsLoopback() {
+	if ip := net.ParseIP(host); cfg.TLS != nil || cfg.TLSConfig != "" || cfg.Passwd == "" || cfg.Net != "tcp" || host == "localhost" ||
+		ip != nil && ip.IsLoopback() {
 		return ""
 	}
 	return "the database's DSN has a password and no tls=true: who can read the network between this process and " + host +

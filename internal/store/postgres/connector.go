@@ -64,7 +64,8 @@ func explain(err error, t *tls.Config) error {
 	case strings.HasPrefix(pg.Code, "28"):
 		what, do = "the database server refuses the user", "check user and password, and the certificate if pg_hba.conf requires one"
 	case pg.Code == "08P01" && strings.Contains(pg.Message, "startup parameter"):
-		what, do = "the pooler (PgBouncer) refuses a parameter of the DSN", "remove it, or add it to ignore_startup_parameters of the pooler and set it for the user: ALTER ROLE … SET …"
+		what, do = "the pooler (PgBouncer) refuses a parameter of the DSN", "remove it, or add it to ignore_startup_parameters of the pooler "+
+			"and set it for the user: ALTER ROLE … SET …"
 	default:
 		return err
 	}
@@ -90,7 +91,8 @@ var (
 // check reports why a new connection cannot be used: its session has other settings than it was given, or
 // the server is of another kind, too old, or a standby.
 func check(ctx context.Context, c *pgconn.PgConn) error {
-	const query = "SELECT version(), current_setting('server_version_num'), pg_is_in_recovery(), current_setting('TimeZone'), current_setting('standard_conforming_strings'), current_setting('DateStyle')"
+	const query = "SELECT version(), current_setting('server_version_num'), pg_is_in_recovery(), current_setting('TimeZone'), " +
+		"current_setting('standard_conforming_strings'), current_setting('DateStyle')"
 	results, err := c.Exec(ctx, query).ReadAll()
 	if err != nil {
 		return fmt.Errorf("read the settings of a new connection: %w", err)
@@ -115,7 +117,8 @@ func judge(row [][]byte) error {
 	case zone != "UTC":
 		return fmt.Errorf("%w: it is %s; check for a pooler that drops timezone (ignore_startup_parameters)", ErrZone, zone)
 	case quoting != "on" || !strings.HasPrefix(dates, "ISO"):
-		return fmt.Errorf("%w: standard_conforming_strings is %s and DateStyle is %s; check for a pooler that drops parameters of a connection (ignore_startup_parameters)", ErrServer, quoting, dates)
+		return fmt.Errorf("%w: standard_conforming_strings is %s and DateStyle is %s; "+
+			"check for a pooler that drops parameters of a connection (ignore_startup_parameters)", ErrServer, quoting, dates)
 	}
 	return nil
 }
@@ -131,5 +134,6 @@ func Code(err error) string {
 // IsConnection reports whether an error of the driver is about the connection, and none of the server.
 func IsConnection(err error) bool {
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
-	return connect || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, pgx.ErrTxClosed)
+	return connect || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, pgx.ErrTxClosed)
 }

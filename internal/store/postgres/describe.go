@@ -11,7 +11,8 @@ import (
 )
 
 // tableQuery reads the id, the schema, the name and the kind of a table.
-const tableQuery = "SELECT c.oid AS oid, n.nspname AS schema, c.relname AS name, n.nspname = current_schema() AS home, c.relkind NOT IN ('r', 'p') AS view, c.relkind = 'p' AS partitioned" +
+const tableQuery = "SELECT c.oid AS oid, n.nspname AS schema, c.relname AS name, n.nspname = current_schema() AS home, " +
+	"c.relkind NOT IN ('r', 'p') AS view, c.relkind = 'p' AS partitioned" +
 	" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ? AND c.relkind IN ('r', 'p', 'v', 'm', 'f')" +
 	" AND has_table_privilege(c.oid, 'SELECT')"
@@ -37,7 +38,8 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 		t.Indexes, err = describeIndexes(tx, f.OID)
 	}
 	if err == nil { // 16: it fires on UPDATE
-		err = tx.Raw("SELECT tgname FROM pg_trigger WHERE tgrelid = ? AND NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0 ORDER BY tgname", f.OID).Scan(&t.Triggers).Error
+		err = tx.Raw("SELECT tgname FROM pg_trigger WHERE tgrelid = ? AND NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0 ORDER BY tgname",
+			f.OID).Scan(&t.Triggers).Error
 	}
 	return t, err == nil, err
 }
@@ -59,11 +61,15 @@ const columnsQuery = "SELECT a.attname AS name, y.typname AS type, format_type(a
 	" CASE WHEN l.collisdeterministic THEN '' ELSE COALESCE(l.collname, '') END AS collation," +
 	" NOT a.attnotnull AS nullable, NOT a.attnotnull OR a.atthasdef OR a.attidentity <> '' AS has_default, a.attgenerated <> '' AS generated," +
 	" a.attidentity <> '' OR COALESCE(pg_get_expr(d.adbin, d.adrelid), '') LIKE 'nextval(%' AS numbered," +
-	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), '') ~* '^[(]*(current_timestamp|localtimestamp|now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)([(]|$)' AS default_now," +
+	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), '')" +
+	" ~* '^[(]*(current_timestamp|localtimestamp|now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)([(]|$)' AS default_now," +
 	" COALESCE((SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = y.oid)::text, '[]') AS labels," +
-	" COALESCE((SELECT MIN(f.confrelid::regclass::text) FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = a.attrelid AND a.attnum = ANY (f.conkey)), '') AS refers_to," +
-	" COALESCE((SELECT string_agg('`' || lower(s.attname) || '`', ' ') FROM pg_depend p JOIN pg_attribute s ON s.attrelid = p.refobjid AND s.attnum = p.refobjsubid" +
-	" WHERE a.attgenerated <> '' AND p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refobjid = a.attrelid AND s.attnum <> a.attnum), '') AS sources" +
+	" COALESCE((SELECT MIN(f.confrelid::regclass::text) FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = a.attrelid" +
+	" AND a.attnum = ANY (f.conkey)), '') AS refers_to," +
+	" COALESCE((SELECT string_agg('`' || lower(s.attname) || '`', ' ') FROM pg_depend p JOIN pg_attribute s ON s.attrelid = p.refobjid" +
+	" AND s.attnum = p.refobjsubid" +
+	" WHERE a.attgenerated <> '' AND p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refobjid = a.attrelid" +
+	" AND s.attnum <> a.attnum), '') AS sources" +
 	" FROM pg_attribute a JOIN pg_type own ON own.oid = a.atttypid JOIN pg_type y ON y.oid = CASE WHEN own.typtype = 'd' THEN own.typbasetype ELSE own.oid END" +
 	" LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum LEFT JOIN pg_collation l ON l.oid = a.attcollation" +
 	" WHERE a.attrelid = ? AND a.attnum > 0 AND NOT a.attisdropped"
@@ -182,7 +188,8 @@ func Effects(tx *gorm.DB, names []string) (code, lasting []string, err error) {
 		}
 	}
 	var tables []string
-	err = tx.Raw("SELECT relname FROM pg_class WHERE relname IN ? AND (relkind = 'f' OR relkind IN ('r', 'p') AND relhasrules) AND relnamespace <> 'pg_catalog'::regnamespace", names).Scan(&tables).Error
+	err = tx.Raw("SELECT relname FROM pg_class WHERE relname IN ? AND (relkind = 'f' OR relkind IN ('r', 'p') AND relhasrules)"+
+		" AND relnamespace <> 'pg_catalog'::regnamespace", names).Scan(&tables).Error
 	for _, name := range tables {
 		lasting = append(lasting, "table "+name+" is a foreign table or has rules")
 	}

@@ -111,7 +111,8 @@ func secure(c *pgconn.Config, t *tls.Config, inDSN bool) error {
 		if inDSN && slices.ContainsFunc(ways, func(w *pgconn.FallbackConfig) bool {
 			return w.TLSConfig == nil || w.TLSConfig.InsecureSkipVerify || w.TLSConfig.RootCAs != nil || len(w.TLSConfig.Certificates) > 0
 		}) {
-			return errors.New("the database's DSN has parameters of TLS (sslmode and others), and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others, in Go a tls.Config): remove the parameters")
+			return errors.New("the database's DSN has parameters of TLS (sslmode and others), " +
+				"and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others, in Go a tls.Config): remove the parameters")
 		}
 		// The default sslmode has two ways to each server.
 		ways = slices.CompactFunc(ways, func(a, b *pgconn.FallbackConfig) bool { return a.Host == b.Host && a.Port == b.Port })
@@ -131,7 +132,8 @@ func secure(c *pgconn.Config, t *tls.Config, inDSN bool) error {
 	}
 	switch {
 	case plain && blind:
-		return errors.New("the database's DSN has sslmode=prefer, which is the default, or allow, with which a connection may be without encryption: " + ca + ". Only in a network that you trust, write sslmode=disable")
+		return errors.New("the database's DSN has sslmode=prefer, which is the default, or allow, " +
+			"with which a connection may be without encryption: " + ca + ". Only in a network that you trust, write sslmode=disable")
 	case blind:
 		return errors.New("the database's DSN has sslmode=require, which accepts any server: " + ca)
 	}

@@ -136,5 +136,6 @@ var keyTypes = map[mapping.KeyType]string{mapping.Text: "text", mapping.Integer:
 // index for each value: GROUP BY reads all entries.
 func Distinct(column, table string) string {
 	return fmt.Sprintf("WITH RECURSIVE v (%[1]s) AS ((SELECT %[1]s FROM %[2]s ORDER BY %[1]s LIMIT 1) UNION ALL"+
-		" SELECT (SELECT t.%[1]s FROM %[2]s AS t WHERE t.%[1]s > v.%[1]s ORDER BY t.%[1]s LIMIT 1) FROM v WHERE v.%[1]s IS NOT NULL) SELECT %[1]s FROM v WHERE %[1]s IS NOT NULL", column, table)
+		" SELECT (SELECT t.%[1]s FROM %[2]s AS t WHERE t.%[1]s > v.%[1]s ORDER BY t.%[1]s LIMIT 1) FROM v WHERE v.%[1]s IS NOT NULL) SELECT %[1]s"+
+		" FROM v WHERE %[1]s IS NOT NULL", column, table)
 }

@@ -94,7 +94,8 @@ var mariadb = &database{
 	lockOrders: []string{"LOCK TABLES orders WRITE"},
 	alter:      []string{"ALTER TABLE orders FORCE"},
 	commit:     testkit.MySQLCommit,
-	types:      strings.NewReplacer("TEXT64", "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "INT64 AUTO", "BIGINT AUTO_INCREMENT", "INT64", "BIGINT", "MOMENT", "DATETIME(3)"),
+	types: strings.NewReplacer("TEXT64", "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "INT64 AUTO", "BIGINT AUTO_INCREMENT",
+		"INT64", "BIGINT", "MOMENT", "DATETIME(3)"),
 	mappedTime: "type: datetime, zone: UTC, precision: ms",
 }
 
@@ -127,13 +128,16 @@ var postgreSQL = &database{
 	sessions: "SELECT pid FROM pg_stat_activity WHERE usename = 'pipeline'",
 	end:      "SELECT pg_terminate_backend(%d)",
 	// New sessions are read-only, and stay so: a process must open others afterwards.
-	readOnly: []string{"ALTER ROLE pipeline SET default_transaction_read_only = on", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'pipeline'"},
+	readOnly: []string{"ALTER ROLE pipeline SET default_transaction_read_only = on",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'pipeline'"},
 	writable: []string{"ALTER ROLE pipeline RESET default_transaction_read_only"},
 	none:     "ALTER ROLE pipeline CONNECTION LIMIT 0", some: "ALTER ROLE pipeline CONNECTION LIMIT -1",
-	readLock:   []string{"BEGIN", "LOCK TABLE late_payments, order_items, orders, outbox_events, outbox_schedules, pauses, receipts, stock, stock_ledger, sweeps IN SHARE MODE"},
+	readLock: []string{"BEGIN",
+		"LOCK TABLE late_payments, order_items, orders, outbox_events, outbox_schedules, pauses, receipts, stock, stock_ledger, sweeps IN SHARE MODE"},
 	lockOrders: []string{"BEGIN", "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE"},
 	alter:      []string{"VACUUM FULL orders"},
 	commit:     testkit.PostgresCommit,
-	types:      strings.NewReplacer("TEXT64", `VARCHAR(64) COLLATE "C"`, "INT64 AUTO", "BIGINT GENERATED ALWAYS AS IDENTITY", "INT64", "BIGINT", "MOMENT", "TIMESTAMPTZ(3)"),
+	types: strings.NewReplacer("TEXT64", `VARCHAR(64) COLLATE "C"`, "INT64 AUTO", "BIGINT GENERATED ALWAYS AS IDENTITY",
+		"INT64", "BIGINT", "MOMENT", "TIMESTAMPTZ(3)"),
 	mappedTime: "type: timestamptz, precision: ms",
 }

@@ -20,13 +20,16 @@ import (
 var brokerKinds = []kind{
 	{name: "kill-broker", does: "one broker by SIGKILL, started again", least: 2 * time.Second, most: 6 * time.Second, on: onBrokers,
 		play: func(w *world, e event) error { return w.killed(e, w.cluster.brokers[e.N%3]) }},
-	{name: "stop-broker", does: "one broker by SIGTERM, so that it hands its leaders over, started again", least: 2 * time.Second, most: 5 * time.Second, on: onBrokers,
+	{name: "stop-broker", does: "one broker by SIGTERM, so that it hands its leaders over, started again",
+		least: 2 * time.Second, most: 5 * time.Second, on: onBrokers,
 		play: (*world).withoutBroker},
 	{name: "freeze-broker", does: "one broker by SIGSTOP, then SIGCONT", least: 2 * time.Second, most: 6 * time.Second, on: onBrokers,
 		play: func(w *world, e event) error { return w.frozen(e, w.cluster.brokers[e.N%3]) }},
 	{name: "no-quorum", does: "two brokers by SIGKILL, started again", least: time.Second, most: 4 * time.Second, on: onBrokers, play: (*world).noQuorum},
-	{name: "refused-appends", does: "min.insync.replicas is 3 and one broker is stopped, so that every append is refused; both undone", least: 2 * time.Second, most: 5 * time.Second, on: onBrokers, play: (*world).refusedAppends},
-	{name: "full-disk-broker", does: "the disk of one broker is filled until it stops; then the space is freed and it is started again", least: 3 * time.Second, most: 6 * time.Second, on: onBrokers, needs: needsDisk, play: (*world).fullBroker},
+	{name: "refused-appends", does: "min.insync.replicas is 3 and one broker is stopped, so that every append is refused; both undone",
+		least: 2 * time.Second, most: 5 * time.Second, on: onBrokers, play: (*world).refusedAppends},
+	{name: "full-disk-broker", does: "the disk of one broker is filled until it stops; then the space is freed and it is started again",
+		least: 3 * time.Second, most: 6 * time.Second, on: onBrokers, needs: needsDisk, play: (*world).fullBroker},
 	{name: "kafka-cut", does: "all connections to the brokers are reset, and new ones refused", least: time.Second, most: 4 * time.Second, on: onNetwork,
 		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.links...) }},
 	{name: "kafka-resets", does: "connections to the brokers are reset again and again", least: 2 * time.Second, most: 5 * time.Second, on: onNetwork,
@@ -35,11 +38,13 @@ var brokerKinds = []kind{
 		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.links...) }},
 	{name: "kafka-slow", does: "50 ms in each direction and 2 MB/s to each broker", least: 3 * time.Second, most: 6 * time.Second, on: onNetwork,
 		play: func(w *world, e event) error { return w.disturb(e, slow(2<<20), w.cluster.links...) }},
-	{name: "kafka-half-open", does: "the brokers' side of all connections is reset, and the clients do not notice", least: time.Second, most: 2 * time.Second, on: onNetwork,
+	{name: "kafka-half-open", does: "the brokers' side of all connections is reset, and the clients do not notice",
+		least: time.Second, most: 2 * time.Second, on: onNetwork,
 		play: func(w *world, e event) error {
 			return w.disturb(e, func(l *testkit.Proxy) { l.HalfOpen() }, w.cluster.links...)
 		}},
-	{name: "one-broker-cut", does: "one broker cannot be reached by clients, and leads its partitions on", least: 2 * time.Second, most: 6 * time.Second, on: onNetwork,
+	{name: "one-broker-cut", does: "one broker cannot be reached by clients, and leads its partitions on",
+		least: 2 * time.Second, most: 6 * time.Second, on: onNetwork,
 		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.links[e.N%3]) }},
 }
 

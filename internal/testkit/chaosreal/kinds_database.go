@@ -24,7 +24,8 @@ var databaseKinds = []kind{
 		play: func(w *world, e event) error { return w.killed(e, w.cluster.database) }},
 	{name: "freeze-database", does: "the database by SIGSTOP, then SIGCONT", least: 2 * time.Second, most: 6 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error { return w.frozen(e, w.cluster.database) }},
-	{name: "full-disk-database", does: "the disk of the database is filled, then the space is freed", least: 2 * time.Second, most: 5 * time.Second, on: onDatabase, needs: needsDisk, forgets: true,
+	{name: "full-disk-database", does: "the disk of the database is filled, then the space is freed",
+		least: 2 * time.Second, most: 5 * time.Second, on: onDatabase, needs: needsDisk, forgets: true,
 		play: func(w *world, e event) error {
 			free, err := fill(w.cluster.database.Dir)
 			if err != nil {
@@ -45,7 +46,8 @@ var databaseKinds = []kind{
 		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.readLock...) }},
 	{name: "table-locked", does: "the table orders is locked against reads and writes; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.lockOrders...) }},
-	{name: "alter-table", does: "the table orders is rebuilt under load, by ALTER TABLE FORCE or VACUUM FULL", least: 100 * time.Millisecond, most: time.Second, on: onDatabase,
+	{name: "alter-table", does: "the table orders is rebuilt under load, by ALTER TABLE FORCE or VACUUM FULL",
+		least: 100 * time.Millisecond, most: time.Second, on: onDatabase,
 		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.alter...) }},
 	{name: "rows-locked", does: "a transaction locks the unpaid orders that are due soon; rolled back", least: time.Second, most: 4 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error {
@@ -55,15 +57,20 @@ var databaseKinds = []kind{
 		play: func(w *world, e event) error {
 			return w.session(e, "BEGIN", "SELECT sku_id FROM stock WHERE sku_id < 'sku-100' FOR UPDATE")
 		}},
-	{name: "lines-changed", does: "the shop removes lines of orders in the moment in which they are closed, and returns their stock", least: 2 * time.Second, most: 6 * time.Second, on: onOrders, play: (*world).changeLines},
-	{name: "sessions-killed", does: "every session of the pipeline is killed, five times a second", least: time.Second, most: 4 * time.Second, on: onDatabase, play: (*world).killSessions},
-	{name: "too-many-connections", does: "no connection is left for the pipeline; undone", least: time.Second, most: 4 * time.Second, on: onDatabase, play: (*world).tooMany},
-	{name: "database-clock-ahead", does: "the clock of the database is set ahead by half a minute, then right again", least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: ahead,
+	{name: "lines-changed", does: "the shop removes lines of orders in the moment in which they are closed, and returns their stock",
+		least: 2 * time.Second, most: 6 * time.Second, on: onOrders, play: (*world).changeLines},
+	{name: "sessions-killed", does: "every session of the pipeline is killed, five times a second",
+		least: time.Second, most: 4 * time.Second, on: onDatabase, play: (*world).killSessions},
+	{name: "too-many-connections", does: "no connection is left for the pipeline; undone", least: time.Second, most: 4 * time.Second,
+		on: onDatabase, play: (*world).tooMany},
+	{name: "database-clock-ahead", does: "the clock of the database is set ahead by half a minute, then right again",
+		least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: ahead,
 		play: func(w *world, e event) error {
 			defer w.witness.Blind(ahead + 10*time.Second)()
 			return w.stepped(e, ahead)
 		}},
-	{name: "database-clock-behind", does: "the clock of the database is set back by 10 s, then right again", least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: behind,
+	{name: "database-clock-behind", does: "the clock of the database is set back by 10 s, then right again",
+		least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: behind,
 		play: func(w *world, e event) error {
 			defer w.witness.Blind(5 * time.Second)()
 			return w.stepped(e, behind)
@@ -76,7 +83,8 @@ var databaseKinds = []kind{
 		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.databaseLink) }},
 	{name: "database-slow", does: "50 ms in each direction to the database, and 200 KB/s", least: 2 * time.Second, most: 5 * time.Second, on: onLink,
 		play: func(w *world, e event) error { return w.disturb(e, slow(200_000), w.cluster.databaseLink) }},
-	{name: "database-half-open", does: "the database's side of all connections is reset, and the pipeline does not notice", least: time.Second, most: 2 * time.Second, on: onLink,
+	{name: "database-half-open", does: "the database's side of all connections is reset, and the pipeline does not notice",
+		least: time.Second, most: 2 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
 			return w.disturb(e, func(l *testkit.Proxy) { l.HalfOpen() }, w.cluster.databaseLink)
 		}},
@@ -84,7 +92,8 @@ var databaseKinds = []kind{
 		play: func(w *world, e event) error {
 			return w.disturb(e, func(l *testkit.Proxy) { l.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) }, w.cluster.databaseLink)
 		}},
-	{name: "commit-answers-lost", does: "of several transactions the commit is done and its answer gets lost", least: time.Second, most: 3 * time.Second, on: onLink,
+	{name: "commit-answers-lost", does: "of several transactions the commit is done and its answer gets lost",
+		least: time.Second, most: 3 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
 			return w.disturb(e, loseCommits(func(l *testkit.Proxy) { l.CutAnswer(w.cluster.kind.commit) }), w.cluster.databaseLink)
 		}},

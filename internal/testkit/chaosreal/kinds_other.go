@@ -67,7 +67,8 @@ var otherKinds = []kind{
 		play: func(w *world, e event) error {
 			return w.withConfig(e, func(text string) string { return text + "buckets: [banana\n" })
 		}},
-	{name: "config-wrong", does: "topics.yaml is valid YAML with a bucket of minus one second; repaired", least: 2 * time.Second, most: 6 * time.Second, on: onConfig,
+	{name: "config-wrong", does: "topics.yaml is valid YAML with a bucket of minus one second; repaired",
+		least: 2 * time.Second, most: 6 * time.Second, on: onConfig,
 		play: func(w *world, e event) error {
 			return w.withConfig(e, func(text string) string { return strings.Replace(text, "[1s, 2s, 5s]", "[-1s, 2s, 5s]", 1) })
 		}},
@@ -88,7 +89,8 @@ var otherKinds = []kind{
 			w.hold(e)
 			return w.writeConfig(string(text))
 		}},
-	{name: "start-with-bad-config", does: "a closer is restarted while topics.yaml has a mistake: it refuses to start until the file is repaired", least: 2 * time.Second, most: 5 * time.Second, on: onConfig,
+	{name: "start-with-bad-config", does: "a closer is restarted while topics.yaml has a mistake: it refuses to start until the file is repaired",
+		least: 2 * time.Second, most: 5 * time.Second, on: onConfig,
 		play: func(w *world, e event) error {
 			w.locks["closer"].Lock()
 			defer w.locks["closer"].Unlock()
@@ -105,13 +107,15 @@ var otherKinds = []kind{
 		play: func(w *world, e event) error {
 			return errors.Join(w.admin("pause", "--for", "60s", "--reason", "chaos"), w.then(e), w.admin("resume"))
 		}},
-	{name: "pause-pipeline", does: "an operator pauses the closes of the pipeline, and resumes: the sweeps go on", least: 2 * time.Second, most: 6 * time.Second, on: onOrders,
+	{name: "pause-pipeline", does: "an operator pauses the closes of the pipeline, and resumes: the sweeps go on",
+		least: 2 * time.Second, most: 6 * time.Second, on: onOrders,
 		play: func(w *world, e event) error {
 			return errors.Join(w.admin("pause", "--path", "pipeline", "--for", "60s", "--reason", "chaos"), w.then(e), w.admin("resume", "--path", "pipeline"))
 		}},
 	{name: "replay", does: "an operator sends the last half minute of the close topic again", least: time.Second, most: time.Second, on: onOrders,
 		play: func(w *world, _ event) error { return w.admin("replay", "--from", "30s", "--yes") }},
-	{name: "sweeps-at-once", does: "an operator starts two sweeps at once, beside the compensators", least: time.Second, most: time.Second, on: onOrders, play: (*world).sweepsAtOnce},
+	{name: "sweeps-at-once", does: "an operator starts two sweeps at once, beside the compensators",
+		least: time.Second, most: time.Second, on: onOrders, play: (*world).sweepsAtOnce},
 }
 
 // withConfig replaces topics.yaml for a while.

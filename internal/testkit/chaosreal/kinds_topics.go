@@ -19,45 +19,58 @@ var topicKinds = []kind{
 		play: func(w *world, e event) error { return w.moveLeaders(e, w.topics()...) }},
 	{name: "move-coordinators", does: "another broker coordinates each group", least: time.Second, most: time.Second, on: onBrokers,
 		play: func(w *world, e event) error { return w.moveLeaders(e, "__consumer_offsets") }},
-	{name: "recreate-delay-topic", does: "a delay topic is deleted with its records and commits, and created again at once", least: 100 * time.Millisecond, most: time.Second, on: onBrokers, loses: true,
+	{name: "recreate-delay-topic", does: "a delay topic is deleted with its records and commits, and created again at once",
+		least: 100 * time.Millisecond, most: time.Second, on: onBrokers, loses: true,
 		play: func(w *world, e event) error { return w.recreate(e, w.delayTopic(e)) }},
-	{name: "recreate-close-topic", does: "the close topic is deleted with its records and commits, and created again", least: time.Second, most: 4 * time.Second, on: onBrokers, loses: true,
+	{name: "recreate-close-topic", does: "the close topic is deleted with its records and commits, and created again",
+		least: time.Second, most: 4 * time.Second, on: onBrokers, loses: true,
 		play: func(w *world, e event) error { return w.recreate(e, w.cfg.Topics.Close) }},
 	{name: "recreate-replay-topic", does: "the replay topic is deleted and created again", least: time.Second, most: 4 * time.Second, on: onBrokers, loses: true,
 		play: func(w *world, e event) error { return w.recreate(e, w.cfg.Topics.Replay) }},
 	{name: "recreate-control-topic", does: "the control topic is deleted and created again", least: time.Second, most: 4 * time.Second, on: onBrokers, loses: true,
 		play: func(w *world, e event) error { return w.recreate(e, w.cfg.Topics.Control) }},
-	{name: "delete-records-delay", does: "every record of a delay topic is deleted, as retention does", least: 100 * time.Millisecond, most: time.Second, on: onTopics, loses: true,
+	{name: "delete-records-delay", does: "every record of a delay topic is deleted, as retention does",
+		least: 100 * time.Millisecond, most: time.Second, on: onTopics, loses: true,
 		play: func(w *world, e event) error { return w.deleteRecords(w.delayTopic(e)) }},
-	{name: "delete-records-close", does: "every record of the close topic is deleted, as retention does", least: 100 * time.Millisecond, most: time.Second, on: onTopics, loses: true,
+	{name: "delete-records-close", does: "every record of the close topic is deleted, as retention does",
+		least: 100 * time.Millisecond, most: time.Second, on: onTopics, loses: true,
 		play: func(w *world, e event) error { return w.deleteRecords(w.cfg.Topics.Close) }},
-	{name: "delete-offsets-relay", does: "the relays stop, the commits of a delay topic are deleted, and the relays start", least: 100 * time.Millisecond, most: time.Second, on: "relay", loses: true,
+	{name: "delete-offsets-relay", does: "the relays stop, the commits of a delay topic are deleted, and the relays start",
+		least: 100 * time.Millisecond, most: time.Second, on: "relay", loses: true,
 		play: func(w *world, e event) error {
 			return w.withoutGroup(e, "relay", func() error { return w.kafka.DeleteGroups(w.ctx, w.relayGroup(e)) })
 		}},
-	{name: "delete-offsets-closer", does: "the closers stop, the commits of the close topic are deleted, and the closers start", least: 100 * time.Millisecond, most: time.Second, on: "closer", loses: true,
+	{name: "delete-offsets-closer", does: "the closers stop, the commits of the close topic are deleted, and the closers start",
+		least: 100 * time.Millisecond, most: time.Second, on: "closer", loses: true,
 		play: func(w *world, e event) error {
 			return w.withoutGroup(e, "closer", func() error { return w.kafka.DeleteGroups(w.ctx, w.cfg.CloserGroup()) })
 		}},
-	{name: "reset-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its beginning, and the relays start", least: 100 * time.Millisecond, most: time.Second, on: "relay",
+	{name: "reset-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its beginning, and the relays start",
+		least: 100 * time.Millisecond, most: time.Second, on: "relay",
 		play: func(w *world, e event) error {
 			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), (*kadm.Client).ListStartOffsets) })
 		}},
-	{name: "skip-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its end, and the relays start", least: 100 * time.Millisecond, most: time.Second, on: "relay", loses: true,
+	{name: "skip-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its end, and the relays start",
+		least: 100 * time.Millisecond, most: time.Second, on: "relay", loses: true,
 		play: func(w *world, e event) error {
 			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), (*kadm.Client).ListEndOffsets) })
 		}},
-	{name: "reset-offsets-closer", does: "the closers stop, the commits of the close topic are set to its beginning, and the closers start", least: 100 * time.Millisecond, most: time.Second, on: "closer",
+	{name: "reset-offsets-closer", does: "the closers stop, the commits of the close topic are set to its beginning, and the closers start",
+		least: 100 * time.Millisecond, most: time.Second, on: "closer",
 		play: func(w *world, e event) error {
 			return w.withoutGroup(e, "closer", func() error {
 				return w.resetCommits(w.cfg.CloserGroup(), w.cfg.Topics.Close, (*kadm.Client).ListStartOffsets)
 			})
 		}},
-	{name: "producer-time", does: "a delay topic takes the producers' timestamps instead of the brokers'; undone", least: 2 * time.Second, most: 5 * time.Second, on: onTopics, play: (*world).producerTime},
-	{name: "add-partition", does: "each delay topic and the close topic get one more partition, which stays", least: 100 * time.Millisecond, most: time.Second, on: onTopics,
+	{name: "producer-time", does: "a delay topic takes the producers' timestamps instead of the brokers'; undone",
+		least: 2 * time.Second, most: 5 * time.Second, on: onTopics, play: (*world).producerTime},
+	{name: "add-partition", does: "each delay topic and the close topic get one more partition, which stays",
+		least: 100 * time.Millisecond, most: time.Second, on: onTopics,
 		play: func(w *world, e event) error { return w.addPartition(append(w.delayTopics(), w.cfg.Topics.Close)...) }},
-	{name: "poison-flood", does: "3,000 records that cannot be read in delay topics and the close topic", least: time.Second, most: time.Second, on: onOrders, play: (*world).poison},
-	{name: "huge-records", does: "40 records of 900 KB without a due time in a delay topic", least: time.Second, most: time.Second, on: onOrders, play: (*world).hugeRecords},
+	{name: "poison-flood", does: "3,000 records that cannot be read in delay topics and the close topic",
+		least: time.Second, most: time.Second, on: onOrders, play: (*world).poison},
+	{name: "huge-records", does: "40 records of 900 KB without a due time in a delay topic",
+		least: time.Second, most: time.Second, on: onOrders, play: (*world).hugeRecords},
 	{name: "duplicates", does: "the record of every unpaid order is sent again", least: time.Second, most: time.Second, on: onOrders, play: (*world).duplicates},
 }
 
@@ -134,7 +147,8 @@ func (w *world) poison(e event) error {
 	due := fmt.Sprint(time.Now().Add(time.Second).UnixMilli())
 	var all []*kgo.Record
 	for n := range 3000 {
-		r := &kgo.Record{Topic: topics[n%len(topics)], Key: fmt.Appendf(nil, "poison-%d-%d", e.N, n), Value: []byte(`{"order_id":`), Headers: headers("due", due, "v", "1")}
+		r := &kgo.Record{Topic: topics[n%len(topics)], Key: fmt.Appendf(nil, "poison-%d-%d", e.N, n), Value: []byte(`{"order_id":`),
+			Headers: headers("due", due, "v", "1")}
 		all = append(all, r)
 		if r.Topic == w.cfg.Topics.Close { // a due time ahead would look like an early close
 			r.Headers = headers("due", "1", "v", "1")

@@ -71,7 +71,8 @@ func (s *shop) removeLine(ctx context.Context, id string, orderFirst bool) error
 	}
 	var line, quantity int64
 	var sku string
-	err = tx.QueryRowContext(ctx, s.Bind("SELECT line_no, sku_id, quantity FROM order_items WHERE order_id = ? ORDER BY line_no LIMIT 1 FOR UPDATE"), id).Scan(&line, &sku, &quantity)
+	err = tx.QueryRowContext(ctx, s.Bind("SELECT line_no, sku_id, quantity FROM order_items WHERE order_id = ? ORDER BY line_no LIMIT 1 FOR UPDATE"),
+		id).Scan(&line, &sku, &quantity)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}

@@ -79,7 +79,8 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 	if len(args) < 3 || len(args) > 4 {
 		return s, fmt.Errorf("usage: chaosreal DIR ORDERCLOSE REPORT [OTHER-ORDERCLOSE], as deploy/native/chaos-real.sh does")
 	}
-	s = settings{dir: args[0], binary: args[1], report: args[2], minutes: 10, seed: 1, perMinute: defaultPerMinute, losses: env("LOSSES") != "0", round: 10 * time.Minute}
+	s = settings{dir: args[0], binary: args[1], report: args[2], minutes: 10, seed: 1, perMinute: defaultPerMinute,
+		losses: env("LOSSES") != "0", round: 10 * time.Minute}
 	s.variant = variant{mapped: env("MAPPED") == "1", secured: env("SECURED") == "1"}
 	if len(args) == 4 {
 		s.variant.other = args[3]

@@ -124,7 +124,8 @@ func (w *world) left() (left []string) {
 	number("unpaid orders", "SELECT COUNT(*) FROM orders WHERE status = 0")
 	number("events in the outbox", "SELECT COUNT(*) FROM outbox_events")
 	number("schedules in the outbox", "SELECT COUNT(*) FROM outbox_schedules")
-	number("releases", fmt.Sprintf("SELECT COUNT(*) - %d FROM (SELECT DISTINCT i.order_id, i.sku_id FROM order_items i JOIN orders o ON o.id = i.order_id WHERE o.status = 2) released", w.service.count()))
+	number("releases", fmt.Sprintf("SELECT COUNT(*) - %d FROM (SELECT DISTINCT i.order_id, i.sku_id FROM order_items i"+
+		" JOIN orders o ON o.id = i.order_id WHERE o.status = 2) released", w.service.count()))
 	for topic, group := range w.groups() {
 		lag, err := w.kafka.WaitingIn(w.ctx, group, topic)
 		if err != nil || lag != 0 {

@@ -47,7 +47,8 @@ func newShop(ctx context.Context, w *world) (*shop, error) {
 		return nil, err
 	}
 	s.Orders = shopdb.New(shopdb.Options{DB: s.db, Dialect: d.dialect, Record: s.payments.RecordPayment})
-	if s.Producer, err = producer.New(producer.Options{Brokers: w.cluster.direct, TopicsFile: w.file(), Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if s.Producer, err = producer.New(producer.Options{Brokers: w.cluster.direct, TopicsFile: w.file(), Timeout: 3 * time.Second,
+		Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
 	if s.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: d.dialect, TopicsFile: w.file()}); err != nil {

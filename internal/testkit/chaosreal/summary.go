@@ -68,8 +68,9 @@ type summary struct {
 // summarize computes the summary of some rounds.
 func summarize(s settings, rounds []*round, missing []string) *summary {
 	sum := &summary{
-		Database: s.database.name, Variant: s.variant.String(), Seed: s.seed, Minutes: s.minutes, Rounds: len(rounds), Acts: map[string]int{}, Faults: map[string]int{},
-		RecoverySeconds: map[string]spread{}, ByPath: map[string]int{}, NotTried: append([]string{}, missing...), Violations: []string{}, FailedFaults: []string{},
+		Database: s.database.name, Variant: s.variant.String(), Seed: s.seed, Minutes: s.minutes, Rounds: len(rounds),
+		Acts: map[string]int{}, Faults: map[string]int{}, RecoverySeconds: map[string]spread{}, ByPath: map[string]int{},
+		NotTried: append([]string{}, missing...), Violations: []string{}, FailedFaults: []string{},
 	}
 	recovery := map[string][]time.Duration{}
 	var late, undisturbed []time.Duration
@@ -166,7 +167,8 @@ func (s *summary) print() {
 	_ = t.Flush()
 	note("\n%d orders, %.0f acts a second, %d faults of %d kinds, %d processes ended by themselves", s.Orders, s.PerSecond, s.TotalFaults, len(s.Faults), s.Exits)
 	note("acts: %v; closed: %v", s.Acts, s.ByPath)
-	note("lateness: p50 %.0f ms, p99 %.0f ms, max %.0f ms; undisturbed: p50 %.0f ms, p99 %.0f ms", s.Lateness["p50"], s.Lateness["p99"], s.Lateness["max"], s.Undisturbed["p50"], s.Undisturbed["p99"])
+	note("lateness: p50 %.0f ms, p99 %.0f ms, max %.0f ms; undisturbed: p50 %.0f ms, p99 %.0f ms",
+		s.Lateness["p50"], s.Lateness["p99"], s.Lateness["max"], s.Undisturbed["p50"], s.Undisturbed["p99"])
 	note("normal lateness: up to %d ms; all done %.0f s after the last fault; %d looks for early closes", s.NormalMillis, s.SettledSeconds, s.Looks)
 	note("early %d, lost %d, double %d, open %d", s.Early, s.Lost, s.Double, s.Open)
 	for _, f := range s.FailedFaults {

@@ -38,7 +38,8 @@ func (v variant) String() string {
 // ownTables are the tables of the variant, without the types that differ. The shop, the faults and the judge use
 // them through views that have the names and columns of the reference schema; the pipeline may not use views.
 var ownTables = []string{
-	"CREATE TABLE shop_order (no INT64 AUTO, order_no TEXT64 NOT NULL, kind TEXT64 NOT NULL, state SMALLINT NOT NULL, made MOMENT NOT NULL, pay_before MOMENT NOT NULL," +
+	"CREATE TABLE shop_order (no INT64 AUTO, order_no TEXT64 NOT NULL, kind TEXT64 NOT NULL, state SMALLINT NOT NULL, made MOMENT NOT NULL, " +
+		"pay_before MOMENT NOT NULL," +
 		" paid MOMENT NULL, gone MOMENT NULL, changes INT64 NOT NULL, payment TEXT64 NULL, PRIMARY KEY (no), CONSTRAINT uk_order_no UNIQUE (order_no))",
 	"CREATE INDEX state_pay_before ON shop_order (state, pay_before, order_no)",
 	"CREATE TABLE shop_line (order_no TEXT64 NOT NULL, line INT NOT NULL, goods TEXT64 NOT NULL, num INT64 NOT NULL, PRIMARY KEY (order_no, line))",

@@ -53,7 +53,8 @@ type stock struct{ available, reserved int64 }
 func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 	t := &tables{
 		orders: map[string]order{}, items: map[string]map[string]int64{}, receipts: map[string]receipt{},
-		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][][]byte{}, added: map[string]int{}, late: map[payment]bool{}, hasLate: map[string]bool{},
+		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][][]byte{}, added: map[string]int{},
+		late: map[payment]bool{}, hasLate: map[string]bool{},
 	}
 	for _, table := range []struct {
 		query string

@@ -102,8 +102,10 @@ func (v *Verdict) checkEvents(db *tables, l *logs, e Expect) {
 			return
 		}
 		if c.Type == paidAsked {
-			if o := db.orders[id]; !o.isPaid() || !c.Time.Equal(o.paidAt) || !c.Data.PaidAt.Equal(o.paidAt) || c.Data.Version < 2 || asked[id] != "" && asked[id] != c.ID {
-				v.violation("the event %s has the id %s, and says that order %s was marked as paid at %v; its other events have the id %q, and the order is %+v", where, c.ID, id, c.Data.PaidAt, asked[id], o)
+			if o := db.orders[id]; !o.isPaid() || !c.Time.Equal(o.paidAt) || !c.Data.PaidAt.Equal(o.paidAt) || c.Data.Version < 2 ||
+				asked[id] != "" && asked[id] != c.ID {
+				v.violation("the event %s has the id %s, and says that order %s was marked as paid at %v; its other events have the id %q, and the order is %+v",
+					where, c.ID, id, c.Data.PaidAt, asked[id], o)
 			}
 			asked[id] = c.ID
 			return
@@ -202,7 +204,8 @@ func (v *Verdict) checkEvent(where string, c cloudEvent, db *tables, keys map[st
 			keys[back.Key] = owner
 		}
 	}
-	if !c.Data.Due.Equal(r.due) || !c.Data.ClosedAt.Equal(r.closedAt) || !c.Time.Equal(r.closedAt) || c.Data.Path != r.path || !maps.Equal(released, db.items[id]) {
+	if !c.Data.Due.Equal(r.due) || !c.Data.ClosedAt.Equal(r.closedAt) || !c.Time.Equal(r.closedAt) || c.Data.Path != r.path ||
+		!maps.Equal(released, db.items[id]) {
 		v.violation("the event %s of %s does not agree with its order: %+v, %+v, it held %v", where, id, c, r, db.items[id])
 	}
 }

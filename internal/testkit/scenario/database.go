@@ -39,7 +39,8 @@ func CreateDatabase(ctx context.Context, dsn string, t *tls.Config, name string)
 	cfg.Params["time_zone"] = "'+00:00'"
 	server, own := cfg.Clone(), cfg.Clone()
 	server.DBName, own.DBName = "information_schema", name // the database in the DSN need not exist
-	return create(ctx, server.FormatDSN(), own.FormatDSN(), t, name, cfg.Addr, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "DROP DATABASE `"+name+"`")
+	return create(ctx, server.FormatDSN(), own.FormatDSN(), t, name, cfg.Addr, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+		"DROP DATABASE `"+name+"`")
 }
 
 // create executes the statement that creates a database, and returns own, its DSN, and a function that drops it.

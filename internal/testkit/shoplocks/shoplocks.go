@@ -107,7 +107,8 @@ func (p Plan) run(ctx context.Context, db *sql.DB, order string, pay func(tx *sq
 	if skus, err = texts(ctx, tx, "SELECT sku_id FROM order_items WHERE order_id = ? ORDER BY "+by, order); err != nil {
 		return err
 	}
-	turns := map[First][]First{OrderFirst: {OrderFirst, StockFirst}, StockFirst: {StockFirst, OrderFirst}, LinesFirst: {LinesFirst, OrderFirst, StockFirst}}[p.First]
+	turns := map[First][]First{OrderFirst: {OrderFirst, StockFirst}, StockFirst: {StockFirst, OrderFirst},
+		LinesFirst: {LinesFirst, OrderFirst, StockFirst}}[p.First]
 	for _, step := range turns {
 		if step == OrderFirst {
 			time.Sleep(p.Before)

@@ -48,8 +48,9 @@ type Shop struct {
 	Store *store.Store // with the mapping of the shop; nil before Adopt
 }
 
-// Each runs test for each server, in a new database with the tables of the folder in which the test runs. The sessions of the shop have the time zone +08:00 on MySQL, and UTC on
-// PostgreSQL. There, as with most drivers of shops, an UPDATE counts the rows that it finds.
+// Each runs test for each server, in a new database with the tables of the folder in which the test runs. The sessions
+// of the shop have the time zone +08:00 on MySQL, and UTC on PostgreSQL. There, as with most drivers of shops, an UPDATE
+// counts the rows that it finds.
 func Each(t *testing.T, servers []string, test func(s *Shop)) {
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {

@@ -82,7 +82,8 @@ func auditRows(t *testing.T, s *shop) {
 		}
 	}
 	r := all["closed"][0]
-	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.LineQuantities["ink"] != 3 || r.LineQuantities["nib"] != 1 || len(r.Ledger) != 2 || r.Late != 2 || r.LateOpen != 1 || r.PaidAt || r.Part.State != store.AuditClosed {
+	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.LineQuantities["ink"] != 3 || r.LineQuantities["nib"] != 1 || len(r.Ledger) != 2 ||
+		r.Late != 2 || r.LateOpen != 1 || r.PaidAt || r.Part.State != store.AuditClosed {
 		t.Errorf("%+v", r)
 	}
 	if r := all["cancelled"][0]; r.Receipt != nil || len(r.Ledger) != 2 || r.Ledger[0].Kind != "cancel" || r.Part.State != store.AuditOther {
@@ -190,7 +191,8 @@ func shadowMapped(t *testing.T, s *mapped) {
 	want(t, "verdicts", verdicts(out), []string{closed.ID + " already_closed", open.ID + " closed", paid.ID + " already_paid"})
 	times := s.closedAt(open.Due.Add(-time.Hour), s.now())
 	got, known := times[closed.ID], s.AuditRules().ClosedAt
-	if len(times) != 3 || known != (len(s.Mapping.ClosedAt) > 0) || known && at.Sub(got).Abs() > time.Second || !known && !got.IsZero() { // the column may have whole seconds
+	// The column may have whole seconds.
+	if len(times) != 3 || known != (len(s.Mapping.ClosedAt) > 0) || known && at.Sub(got).Abs() > time.Second || !known && !got.IsZero() {
 		t.Errorf("closed at %v, read %v", at, times)
 	}
 }

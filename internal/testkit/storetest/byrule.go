@@ -62,7 +62,8 @@ func (s *mapped) use(d orderclose.Delays) {
 // since moves the newest row of a category into the past.
 func (s *mapped) since(category string, at time.Time) {
 	s.Helper()
-	s.exec("UPDATE order_delays SET since_us = ? WHERE category = ? AND since_us = (SELECT at FROM (SELECT MAX(since_us) AS at FROM order_delays WHERE category = ?) AS oc_newest)", at.UnixMicro(), category, category)
+	s.exec("UPDATE order_delays SET since_us = ? WHERE category = ? AND since_us = (SELECT at FROM (SELECT MAX(since_us) AS at FROM order_delays"+
+		" WHERE category = ?) AS oc_newest)", at.UnixMicro(), category, category)
 }
 
 func delayChanges(t *testing.T, s *mapped) {
@@ -83,10 +84,12 @@ func delayChanges(t *testing.T, s *mapped) {
 	want(t, "due time of a page", page[0].Due, after.CreatedAt.Add(5*time.Minute))
 	out := s.closing(before, after, other, overdue)
 	want(t, "verdicts", verdicts(out), []string{before.ID + " not_due", after.ID + " closed", other.ID + " not_due", overdue.ID + " closed"})
-	want(t, "due times", []time.Time{out[0].Due, out[1].Due, out[2].Due}, []time.Time{before.CreatedAt.Add(time.Hour), after.CreatedAt.Add(5 * time.Minute), other.CreatedAt.Add(s.DueAt)})
+	want(t, "due times", []time.Time{out[0].Due, out[1].Due, out[2].Due},
+		[]time.Time{before.CreatedAt.Add(time.Hour), after.CreatedAt.Add(5 * time.Minute), other.CreatedAt.Add(s.DueAt)})
 	history, err := s.OrderHistory(t.Context(), after.ID)
 	s.must(err)
-	want(t, "due times of the history", []time.Time{history.Order.Due, history.Receipt.Due}, []time.Time{after.CreatedAt.Add(5 * time.Minute), after.CreatedAt.Add(5 * time.Minute)})
+	want(t, "due times of the history", []time.Time{history.Order.Due, history.Receipt.Due},
+		[]time.Time{after.CreatedAt.Add(5 * time.Minute), after.CreatedAt.Add(5 * time.Minute)})
 }
 
 func ids(orders []orderclose.Order) (all []string) {
@@ -116,7 +119,8 @@ func otherDelays(t *testing.T, s *mapped) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s.use(orderclose.Delays{Default: s.DueAt, ByCategory: map[string]time.Duration{"gift": time.Hour}, Rules: []orderclose.Rule{{Match: orderclose.Match{Categories: []string{"gift"}}, Never: true}}})
+	s.use(orderclose.Delays{Default: s.DueAt, ByCategory: map[string]time.Duration{"gift": time.Hour},
+		Rules: []orderclose.Rule{{Match: orderclose.Match{Categories: []string{"gift"}}, Never: true}}})
 	s.since("gift", time.Unix(0, 0))
 	never := s.createdAgo(2, "gift", time.Hour)
 	want(t, "orders", s.pages(s.now(), 10, func([]orderclose.Order) {}), []string{o.ID})
@@ -182,7 +186,8 @@ func sameDueTimes(t *testing.T, s *mapped) {
 	for _, c := range categories[:1+r.IntN(5)] {
 		rows[c] = []row{{time.Unix(0, 0), time.Duration(1+r.IntN(3600)) * time.Second}}
 		for range r.IntN(3) {
-			rows[c] = append(rows[c], row{rows[c][len(rows[c])-1].since.Add(time.Duration(1+r.IntN(5)) * time.Second), []time.Duration{time.Minute, time.Hour, 1500 * time.Millisecond}[r.IntN(3)]})
+			rows[c] = append(rows[c], row{rows[c][len(rows[c])-1].since.Add(time.Duration(1+r.IntN(5)) * time.Second),
+				[]time.Duration{time.Minute, time.Hour, 1500 * time.Millisecond}[r.IntN(3)]})
 			rows[c][len(rows[c])-1].since = now.Add(-time.Duration(3600-len(rows[c])*600-r.IntN(600)) * time.Second)
 		}
 		for _, w := range rows[c] {

@@ -55,7 +55,8 @@ func (s *shop) tryRecord(p store.LatePayment) (r store.Recorded, err error) {
 // late returns the late payments: order, payment, amount, currency, source, and whether somebody resolved it.
 func (s *shop) late() []string {
 	s.Helper()
-	return s.texts("SELECT CONCAT_WS(' ', order_id, payment_id, CASE WHEN amount IS NULL THEN '-' ELSE CONCAT(amount) END, currency, source, resolution) FROM late_payments ORDER BY order_id, id")
+	return s.texts("SELECT CONCAT_WS(' ', order_id, payment_id, CASE WHEN amount IS NULL THEN '-' ELSE CONCAT(amount) END, currency, " +
+		"source, resolution) FROM late_payments ORDER BY order_id, id")
 }
 
 // lateEvents returns the data of the events order.paid_late in the outbox, without the time.
@@ -122,7 +123,8 @@ func recordPayments(t *testing.T, s *shop) {
 	}))
 	want(t, "events of closes", pending, 1)
 	event := func(order, payment string) string {
-		return fmt.Sprintf(`order.paid_late/%d:%s/%s {"amount":1250,"currency":"EUR","order_id":"%[2]s","payment_id":"%[3]s","source":"callback"}`, len(order), order, payment)
+		return fmt.Sprintf(`order.paid_late/%d:%s/%s {"amount":1250,"currency":"EUR","order_id":"%[2]s","payment_id":"%[3]s","source":"callback"}`,
+			len(order), order, payment)
 	}
 	want(t, "events", s.lateEvents(), []string{event("open", "p2"), event("asked", "p2"), event("closed", "p1"), event("closed", "p2"), event("cancelled", "p1")})
 }

@@ -232,7 +232,8 @@ func (s *mapped) checkHistory(o orderclose.Order, closed time.Time) {
 	want(s, "state", history.Order.State, s.Mapping.Status.To.Text)
 	want(s, "due time", history.Order.Due, o.Due)
 	for _, a := range s.Mapping.Attributes {
-		text := s.texts("SELECT CASE WHEN "+mapping.Quote(a.Column)+" IS NULL THEN '-' ELSE CONCAT("+mapping.Quote(a.Column)+") END FROM "+mapping.Quote(s.table(s.Mapping.Orders, o.CreatedAt))+" WHERE "+mapping.Quote(s.Mapping.ID.Column)+" = ?", o.ID)
+		text := s.texts("SELECT CASE WHEN "+mapping.Quote(a.Column)+" IS NULL THEN '-' ELSE CONCAT("+mapping.Quote(a.Column)+") END"+
+			" FROM "+mapping.Quote(s.table(s.Mapping.Orders, o.CreatedAt))+" WHERE "+mapping.Quote(s.Mapping.ID.Column)+" = ?", o.ID)
 		if got, has := history.Order.Attributes[a.Name]; has != (text[0] != "-") || has && fmt.Sprint(got) != text[0] {
 			s.Errorf("the attribute %s is %v (%v), and the column has %q", a.Name, got, has, text)
 		}

@@ -39,7 +39,8 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 	s.put(s.Mapping.Status.To, closed)
 	out := s.closing(later, overdue, gone, paid, closed, overdue)
 	want(t, "verdicts", verdicts(out), []string{
-		later.ID + " not_due", overdue.ID + " closed", gone.ID + " not_found", paid.ID + " already_paid", closed.ID + " already_closed", overdue.ID + " already_closed",
+		later.ID + " not_due", overdue.ID + " closed", gone.ID + " not_found", paid.ID + " already_paid",
+		closed.ID + " already_closed", overdue.ID + " already_closed",
 	})
 	want(t, "due times", []time.Time{out[0].Due, out[1].Due}, []time.Time{later.Due, overdue.Due})
 	if out[1].At.Before(overdue.Due) {
@@ -55,7 +56,8 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 	for _, c := range s.Mapping.ClosedAt {
 		codec, err := c.Codec()
 		s.must(err)
-		want(t, "orders with the time of the close", s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.Mapping.Orders)+" WHERE "+mapping.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)
+		n := s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.Mapping.Orders)+" WHERE "+mapping.Quote(c.Column)+" = ?", codec.Arg(out[1].At))
+		want(t, "orders with the time of the close", n, 1)
 	}
 }
 

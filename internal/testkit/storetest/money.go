@@ -76,7 +76,8 @@ func twoPaymentsOfAnOrder(t *testing.T, s *shop) {
 	n, err = s.RecordLate(t.Context(), asked) // the next step of the recheck
 	s.must(err)
 	want(t, "recorded again", n, 0)
-	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p2 1250 EUR callback ", "b  -  recheck refunded", "b p2 1250 EUR callback ", "c  -  recheck "})
+	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p2 1250 EUR callback ", "b  -  recheck refunded", "b p2 1250 EUR callback ",
+		"c  -  recheck "})
 	want(t, "events", len(s.lateEvents()), 5)
 
 	sum, err := s.CountLate(t.Context())
@@ -166,7 +167,8 @@ func reopenedPayment(t *testing.T, s *shop) {
 	}
 	want(t, "late payments", s.late(), []string{"callback p1 1250 EUR callback reopened", "callback p3 1250 EUR callback ",
 		"told p1 1250 EUR callback reopened", "told p3 1250 EUR callback ", "told p2 1250 EUR callback ", "unknown  -  recheck reopened"})
-	want(t, "orders", s.texts("SELECT CONCAT_WS(' ', id, COALESCE(payment_id, '-')) FROM orders ORDER BY id"), []string{"callback p1", "gift p1", "told -", "unknown p1"})
+	want(t, "orders", s.texts("SELECT CONCAT_WS(' ', id, COALESCE(payment_id, '-')) FROM orders ORDER BY id"), []string{"callback p1",
+		"gift p1", "told -", "unknown p1"})
 }
 
 // The first callback does not know the amount. Another amount of the same id changes nothing.
@@ -218,7 +220,8 @@ func auditByReceipts(t *testing.T, s *shop) {
 			}
 		}
 		slices.Sort(got)
-		want(t, fmt.Sprint("in pages of ", limit), got, []string{"a paid paid true map[]", "b open unpaid true map[]", "c other cancelled true map[]", "kept closed closed true map[ink:2]"})
+		want(t, fmt.Sprint("in pages of ", limit), got, []string{"a paid paid true map[]", "b open unpaid true map[]", "c other cancelled true map[]",
+			"kept closed closed true map[ink:2]"})
 	}
 	rows, _, err := s.AuditClosed(t.Context(), from.Add(-time.Hour), from, store.ReceiptKey{}, 100)
 	s.must(err)

@@ -342,7 +342,8 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	}
 	history, err := s.OrderHistory(t.Context(), "kept")
 	s.must(err)
-	if len(history.PendingSchedules) != 1 || history.PendingSchedules[0].At.Before(history.At.Add(-time.Minute)) || history.PendingSchedules[0].At.After(history.At) {
+	if len(history.PendingSchedules) != 1 || history.PendingSchedules[0].At.Before(history.At.Add(-time.Minute)) ||
+		history.PendingSchedules[0].At.After(history.At) {
 		t.Errorf("its history has %+v, at %v", history.PendingSchedules, history.At)
 	}
 }

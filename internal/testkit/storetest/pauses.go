@@ -30,7 +30,8 @@ func (s *shop) wantPaused(id string) {
 			s.Errorf("closing %s: error %v; want %v", id, err, want)
 		}
 	}
-	if _, err := s.PreviewClose(s.Context(), orderclose.PathPipeline, requests(id)); !errors.Is(err, orderclose.ErrPaused) || !errors.Is(err, orderclose.ErrNoOrderAtFault) {
+	if _, err := s.PreviewClose(s.Context(), orderclose.PathPipeline, requests(id)); !errors.Is(err, orderclose.ErrPaused) ||
+		!errors.Is(err, orderclose.ErrNoOrderAtFault) {
 		s.Errorf("a preview: %v", err)
 	}
 }
@@ -88,7 +89,8 @@ func pausedPath(t *testing.T, s *shop) {
 
 	for _, paths := range [][]orderclose.Path{pipelineOnly, orderclose.Paths()} {
 		_, err := s.Pause(t.Context(), paths, "", time.Minute, "shorter", false)
-		want(t, "error of a shorter pause", errors.Is(err, wire.ErrEndsLater) && strings.Contains(err.Error(), "closes by pipeline of all orders until") && strings.Contains(err.Error(), `"the reason"`), true)
+		want(t, "error of a shorter pause", errors.Is(err, wire.ErrEndsLater) && strings.Contains(err.Error(), "closes by pipeline of all orders until") &&
+			strings.Contains(err.Error(), `"the reason"`), true)
 	}
 	on, err := s.Pauses(t.Context())
 	s.must(err)

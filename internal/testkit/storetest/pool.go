@@ -210,8 +210,10 @@ func (d *pooled) empty(ctx context.Context) error {
 
 // tablesOf lists the tables, but not that of the applied steps.
 var tablesOf = map[store.DialectName]string{
-	store.MySQL:    "SELECT CONCAT('`', table_name, '`') FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND table_name <> 'orderclose_schema'",
-	store.Postgres: "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') AND tablename <> 'orderclose_schema'",
+	store.MySQL: "SELECT CONCAT('`', table_name, '`') FROM information_schema.tables WHERE table_schema = DATABASE()" +
+		" AND table_type = 'BASE TABLE' AND table_name <> 'orderclose_schema'",
+	store.Postgres: "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')" +
+		" AND tablename <> 'orderclose_schema'",
 }
 
 // withoutReferences lets rows be deleted in any order.
@@ -222,15 +224,19 @@ var withoutReferences = map[store.DialectName]string{
 // definitionsOf is a text that changes with columns, indexes, triggers, routines and applied steps.
 var definitionsOf = map[store.DialectName]string{
 	store.MySQL: `SELECT CONCAT_WS(' ',
-		(SELECT CONCAT(COUNT(*), ' ', SUM(CRC32(CONCAT_WS('|', table_name, column_name, ordinal_position, column_type, is_nullable, column_default, collation_name, extra))))
+		(SELECT CONCAT(COUNT(*), ' ', SUM(CRC32(CONCAT_WS('|', table_name, column_name, ordinal_position, column_type,
+			is_nullable, column_default, collation_name, extra))))
 			FROM information_schema.columns WHERE table_schema = DATABASE()),
-		(SELECT CONCAT(COUNT(*), ' ', SUM(CRC32(CONCAT_WS('|', table_name, index_name, seq_in_index, column_name, non_unique)))) FROM information_schema.statistics WHERE table_schema = DATABASE()),
+		(SELECT CONCAT(COUNT(*), ' ', SUM(CRC32(CONCAT_WS('|', table_name, index_name, seq_in_index, column_name, non_unique))))
+			FROM information_schema.statistics WHERE table_schema = DATABASE()),
 		(SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()),
 		(SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE()),
 		(SELECT CONCAT(COUNT(*), ' ', SUM(version_id)) FROM orderclose_schema))`,
 	store.Postgres: `SELECT CONCAT_WS(' ',
-		(SELECT md5(string_agg(CONCAT_WS('|', c.oid, c.relname, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef, a.attisdropped), ',' ORDER BY c.oid, a.attnum))
-			FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')),
+		(SELECT md5(string_agg(CONCAT_WS('|', c.oid, c.relname, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef,
+			a.attisdropped), ',' ORDER BY c.oid, a.attnum))
+			FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+			WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')),
 		(SELECT COUNT(*) FROM pg_trigger WHERE NOT tgisinternal),
 		(SELECT COUNT(*) FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')),
 		(SELECT CONCAT(COUNT(*), ' ', SUM(version_id)) FROM orderclose_schema))`,

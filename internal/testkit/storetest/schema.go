@@ -125,7 +125,8 @@ func joinedSteps(t *testing.T, s *shop) {
 	want(t, "stock", s.stock(), []string{"ink 1000 0"})
 	tables, versions := s.definitions(), s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id")
 
-	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps", "pauses", "order_reminders", "order_delays", "postponed_orders", "late_payments", "refund_intents", "operator_actions", "orderclose_schema"} {
+	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps",
+		"pauses", "order_reminders", "order_delays", "postponed_orders", "late_payments", "refund_intents", "operator_actions", "orderclose_schema"} {
 		s.exec("DROP TABLE " + table)
 	}
 	s.migrated()
@@ -138,7 +139,8 @@ func joinedSteps(t *testing.T, s *shop) {
 func (s *shop) definitions() []string {
 	s.Helper()
 	if s.Dialect() == store.SQLite {
-		return append(s.texts(`SELECT m.name || ' ' || c.cid || ' ' || c.name || ' ' || c.type || ' ' || c."notnull" || ' ' || COALESCE(c.dflt_value, '-') || ' ' || c.pk
+		return append(s.texts(`SELECT m.name || ' ' || c.cid || ' ' || c.name || ' ' || c.type || ' ' || c."notnull" || ' '
+			|| COALESCE(c.dflt_value, '-') || ' ' || c.pk
 			FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT IN ('refund_intents', 'sqlite_sequence') ORDER BY 1`),
 			s.texts("SELECT name || ' ' || tbl_name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY 1")...)
 	}

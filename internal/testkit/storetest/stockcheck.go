@@ -70,7 +70,8 @@ func stockCheckSees(t *testing.T, s *shop) {
 		{"UPDATE stock SET reserved = reserved + 1 WHERE sku_id = 'nib'", "UPDATE stock SET reserved = reserved - 1 WHERE sku_id = 'nib'", []string{"reserved  nib"}},
 		{"UPDATE orders SET status = 0 WHERE id = 'closed'", "UPDATE orders SET status = 2 WHERE id = 'closed'",
 			[]string{"ledger closed ink", "ledger closed nib", "receipt closed ", "reserved  ink", "reserved  nib"}},
-		{"INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = 'closed' AND sku_id = 'ink'",
+		{"INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at" +
+			" FROM stock_ledger WHERE order_id = 'closed' AND sku_id = 'ink'",
 			"DELETE FROM stock_ledger WHERE order_id = 'closed' AND kind = 'cancel'", []string{"twice closed ink"}},
 		{"UPDATE stock_ledger SET quantity = 4 WHERE order_id = 'cancelled' AND sku_id = 'ink'",
 			"UPDATE stock_ledger SET quantity = 5 WHERE order_id = 'cancelled' AND sku_id = 'ink'", []string{"ledger cancelled ink"}},
@@ -79,7 +80,8 @@ func stockCheckSees(t *testing.T, s *shop) {
 		{"UPDATE stock_ledger SET order_id = 'zz' WHERE order_id = 'closed' AND sku_id = 'nib'", "UPDATE stock_ledger SET order_id = 'closed' WHERE order_id = 'zz'",
 			[]string{"ledger closed nib", "no_order zz nib"}},
 		// A close and a transaction of the shop that removed the line have returned its stock, both.
-		{"DELETE FROM order_items WHERE order_id = 'closed' AND sku_id = 'nib'", "INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('closed', 7, 'nib', 1)",
+		{"DELETE FROM order_items WHERE order_id = 'closed' AND sku_id = 'nib'",
+			"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('closed', 7, 'nib', 1)",
 			[]string{"ledger closed nib"}},
 		{"UPDATE order_items SET sku_id = 'gone' WHERE order_id = 'open' AND sku_id = 'nib'", "UPDATE order_items SET sku_id = 'nib' WHERE sku_id = 'gone'",
 			[]string{"no_sku open gone", "reserved  nib"}},

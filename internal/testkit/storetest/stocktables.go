@@ -27,11 +27,14 @@ func warehouses() (m *mapping.Mapping, ddl []string) {
 				{Table: "w_product", SKU: number("id"), Line: "product", Available: "total", Version: "version"},
 				{Table: "w_shed", SKU: number("id"), Location: number("shed"), Line: "product", Available: "total"}},
 		}, []string{
-			"CREATE TABLE w_order (id BIGINT PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, price DECIMAL(18, 2) NOT NULL DEFAULT 0.10, fee DECIMAL(18, 2) NOT NULL DEFAULT 0)",
+			"CREATE TABLE w_order (id BIGINT PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, price DECIMAL(18, 2) NOT NULL DEFAULT 0.10, " +
+				"fee DECIMAL(18, 2) NOT NULL DEFAULT 0)",
 			"CREATE INDEX w_due ON w_order (status, due, id)",
-			"CREATE TABLE w_line (id BIGINT PRIMARY KEY, order_id BIGINT NOT NULL, sku VARCHAR(64) NULL, product BIGINT NULL, shed INT NULL, num INT NOT NULL, deleted INT NOT NULL DEFAULT 0, gift INT NULL)",
+			"CREATE TABLE w_line (id BIGINT PRIMARY KEY, order_id BIGINT NOT NULL, sku VARCHAR(64) NULL, product BIGINT NULL, shed INT NULL, " +
+				"num INT NOT NULL, deleted INT NOT NULL DEFAULT 0, gift INT NULL)",
 			"CREATE INDEX w_by_order ON w_line (order_id)",
-			"CREATE TABLE w_stock (sku VARCHAR(64) NOT NULL, shed INT NOT NULL, free INT NOT NULL, held INT NOT NULL, updated BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (sku, shed))",
+			"CREATE TABLE w_stock (sku VARCHAR(64) NOT NULL, shed INT NOT NULL, free INT NOT NULL, held INT NOT NULL, " +
+				"updated BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (sku, shed))",
 			"CREATE TABLE w_product (id BIGINT PRIMARY KEY, total INT NOT NULL, version BIGINT NOT NULL DEFAULT 1)",
 			"CREATE TABLE w_shed (id BIGINT NOT NULL, shed INT NOT NULL, total INT NOT NULL, PRIMARY KEY (id, shed))",
 			"CREATE TABLE w_reserved (id BIGINT PRIMARY KEY, order_id BIGINT NOT NULL)",
@@ -79,7 +82,8 @@ func RunWarehouses(t *testing.T, server Server) {
 	out, err = closeOf("1", "2")
 	s.must(err)
 	want(t, "verdicts of a repeat", verdicts(out), []string{"1 already_closed", "2 already_closed"})
-	want(t, "stock", s.texts("SELECT CONCAT(sku, ' ', shed, ' ', free, ' ', held) FROM w_stock ORDER BY sku, shed"), []string{"a@b 1 106 44", "a@b 2 104 46", "pen 2 105 45"})
+	want(t, "stock", s.texts("SELECT CONCAT(sku, ' ', shed, ' ', free, ' ', held) FROM w_stock ORDER BY sku, shed"),
+		[]string{"a@b 1 106 44", "a@b 2 104 46", "pen 2 105 45"})
 	want(t, "products", s.texts("SELECT CONCAT(id, ' ', total, ' ', version) FROM w_product ORDER BY id"), []string{"7 310 2", "8 300 1"})
 	want(t, "sheds", s.texts("SELECT CONCAT(id, ' ', shed, ' ', total) FROM w_shed ORDER BY id, shed"), []string{"7 1 16", "7 2 14", "8 2 10"})
 	want(t, "rows with the time of the close", s.count("SELECT COUNT(*) FROM w_stock WHERE updated > 1000"), 3)

@@ -20,8 +20,10 @@ import (
 func Run(t *testing.T, server Server) {
 	on := server.databases(t, nil, nil)
 	for _, promises := range [][]promise[shop]{
-		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises, pausePromises, checkoutPromises, schemaPromises, stockPromises,
-		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises, postponePromises, reminderPromises, moneyPromises,
+		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises,
+		pausePromises, checkoutPromises, schemaPromises, stockPromises,
+		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises,
+		postponePromises, reminderPromises, moneyPromises,
 	} {
 		play(t, server, promises, func(t *testing.T, p promise[shop]) {
 			t.Parallel()

@@ -92,7 +92,8 @@ func mappedTrigger(t *testing.T, s *mapped) {
 	}
 	list := "`" + strings.Join(columns, "`, `") + "`"
 	args := []any{s.ID(10), s.ID(11)}
-	s.exec("INSERT INTO "+table+" ("+list+") SELECT "+s.of("?")+", "+list[strings.Index(list, ",")+2:]+" FROM "+table+" WHERE `"+columns[0]+"` = "+s.of("?"), args[0], s.ID(1))
+	s.exec("INSERT INTO "+table+" ("+list+") SELECT "+s.of("?")+", "+list[strings.Index(list, ",")+2:]+" FROM "+table+" WHERE `"+columns[0]+"` = "+s.of("?"),
+		args[0], s.ID(1))
 	first, second := single, single
 	first.ID, second.ID = s.ID(10), s.ID(11)
 	s.wantScheduled("INSERT … SELECT", first)

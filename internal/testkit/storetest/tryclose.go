@@ -54,7 +54,8 @@ func triedMapped(t *testing.T, s *mapped) {
 			want(t, "rows of "+table, s.count("SELECT COUNT(*) FROM "+table), 0)
 		}
 	}
-	open := s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.table(s.Mapping.Orders, overdue.CreatedAt))+" WHERE "+mapping.Quote(s.Mapping.Status.Column)+" = ?", s.Mapping.Status.From.Arg())
+	open := s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.table(s.Mapping.Orders, overdue.CreatedAt))+
+		" WHERE "+mapping.Quote(s.Mapping.Status.Column)+" = ?", s.Mapping.Status.From.Arg())
 	want(t, "unpaid orders", open, 2)
 	want(t, "verdict on the order after its trial", verdicts(s.closing(overdue)), []string{overdue.ID + " closed"})
 	if len(s.Mapping.Stock) == 0 {

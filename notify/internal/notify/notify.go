@@ -103,7 +103,8 @@ func New(o Options) (*Notifier, error) {
 	f := metrics.With(n.registry)
 	metrics.Register(f, collectors.NewGoCollector())
 	metrics.Register(f, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	n.counts = f.CounterVec("notifications_total", "Messages with alerts, by receiver and result: sent; failed, Alertmanager retries; refused, a person must fix something.", "receiver", "result")
+	n.counts = f.CounterVec("notifications_total",
+		"Messages with alerts, by receiver and result: sent; failed, Alertmanager retries; refused, a person must fix something.", "receiver", "result")
 	errs := []error{f.Err()}
 	for _, name := range slices.Sorted(maps.Keys(o.Config.Receivers)) {
 		r, err := newReceiver(o.Config.Receivers[name], o.Now)

@@ -106,7 +106,8 @@ func readConfig(name string) (config, error) {
 	}
 	if p := c.Stripe; p != nil {
 		if p.Authorized != authorizedRelease && p.Authorized != authorizedPaid {
-			mistake("stripe.authorized", "it is %q; write %s if the shop captures payments at once, or %s if an authorisation is the payment: docs/payments.md", p.Authorized, authorizedRelease, authorizedPaid)
+			mistake("stripe.authorized", "it is %q; write %s if the shop captures payments at once, or %s if an authorisation is the payment: docs/payments.md",
+				p.Authorized, authorizedRelease, authorizedPaid)
 		}
 		if p.key, err = secret(p.KeyFile); err != nil {
 			mistake("stripe.key_file", "%v", err)
@@ -152,7 +153,8 @@ func readConfig(name string) (config, error) {
 			mistake("wechatpay.private_key_file", "%v", err)
 		}
 		if p.PublicKeyID == "" {
-			mistake("wechatpay.public_key_id", "it is missing; write the id that WeChat Pay shows for its public key (PUB_KEY_ID_…), or the serial of the platform certificate")
+			mistake("wechatpay.public_key_id",
+				"it is missing; write the id that WeChat Pay shows for its public key (PUB_KEY_ID_…), or the serial of the platform certificate")
 		}
 		if p.publicKey, err = keyOf(p.PublicKeyFile, signed.PublicKey); err != nil {
 			mistake("wechatpay.public_key_file", "%v", err)

@@ -42,7 +42,8 @@ func ParseTrade(prefix, reference string) (Trade, error) {
 		t.expires = time.Unix(seconds, 0)
 	}
 	if !ok || !number.MatchString(t.Number) {
-		return Trade{}, fmt.Errorf("the reference must be %s:NUMBER:EXPIRES, with the out_trade_no and the time in unix seconds at which the payment page expires, such as %[1]s:ORDER17A:1767225600", prefix)
+		return Trade{}, fmt.Errorf("the reference must be %s:NUMBER:EXPIRES, with the out_trade_no and the time in unix seconds at which "+
+			"the payment page expires, such as %[1]s:ORDER17A:1767225600", prefix)
 	}
 	return t, nil
 }
@@ -58,7 +59,8 @@ func (t Trade) MayBeOpened() bool {
 func (t Trade) Missing() (payment.Answer, error) {
 	switch {
 	case t.expires.IsZero():
-		return payment.Unknown, errors.New("the provider does not know it: nobody has opened the page, or it is of another account; add the time at which the page expires to the reference, so that the order can be closed after it")
+		return payment.Unknown, errors.New("the provider does not know it: nobody has opened the page, or it is of another account; " +
+			"add the time at which the page expires to the reference, so that the order can be closed after it")
 	case t.MayBeOpened(): //mutant:missing-trade-ended
 		return payment.Unknown, nil //mutant:missing-trade-ended
 	}

@@ -160,8 +160,9 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	shop, err := checkout.New(checkout.Options{
-		DB: db, Dialect: dialect, Producer: p, Record: orders.RecordPayment, Outbox: outbox, Closer: closer, Redis: redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
-		MaxStale: *maxStale, CacheSize: *cacheSize, Filter: filter, AskFirst: askFirst, CallbackSecret: secret,
+		DB: db, Dialect: dialect, Producer: p, Record: orders.RecordPayment, Outbox: outbox, Closer: closer, Redis: redis,
+		ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
+		MaxStale:   *maxStale, CacheSize: *cacheSize, Filter: filter, AskFirst: askFirst, CallbackSecret: secret,
 		Coupons: cfg.Orders != nil && slices.Contains(cfg.Orders.OnClose, checkout.ReturnCoupons),
 		Logger:  logger, Metrics: checkout.NewCounters(registry),
 	})
