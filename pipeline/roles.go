@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"slices"
-	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
@@ -150,10 +149,6 @@ func (a *App) scheduling() outbox.Scheduling {
 	c := a.o.Config
 	return outbox.Scheduling{Buckets: a.ActiveBuckets(), CloseTopic: c.Topics.Close, Now: a.o.Now}
 }
-
-// maxDelay returns how far ahead an order may be due: the larger of the maximum at the
-// start and the present one, since a smaller maximum does not apply to accepted orders.
-func (a *App) maxDelay() time.Duration { return max(a.o.Config.MaxDelay, a.config().MaxDelay) }
 
 // eventType returns the type of the events that a close writes; "" means
 // orderclose.EventOrderClosed.

@@ -386,14 +386,6 @@ func (g *game) told(kind ops.ProblemKind) {
 	g.named(kind, func(all []ops.Problem) bool { return len(all) > 0 && all[0].Kind == kind })
 }
 
-// listed is told for a problem that others may stand before.
-func (g *game) listed(kind ops.ProblemKind) {
-	g.t.Helper()
-	g.named(kind, func(all []ops.Problem) bool {
-		return slices.ContainsFunc(all, func(p ops.Problem) bool { return p.Kind == kind })
-	})
-}
-
 // named waits until the problems of console and status are right, and doctor has those of a kind.
 func (g *game) named(kind ops.ProblemKind, right func([]ops.Problem) bool) {
 	g.t.Helper()

@@ -45,6 +45,7 @@ func everyKindOfLoss(t *testing.T, s config.Servers) {
 			return r.cfg.Partitions
 		},
 		"offsets reset to the end": func(r *rig, topic, group string, ends []int64) int {
+			r.causes = "records were committed and went nowhere"
 			for p, end := range ends {
 				r.commitAt(group, topic, p, end)
 			}
