@@ -375,7 +375,8 @@ func (c *Compensator) fail() {
 }
 
 // underLock is workOnce for a caller that has busy. It does not report the result.
-func (c *Compensator) underLock(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
+func (c *Compensator) underLock(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error),
+	work func(context.Context, *Report) error) (Report, error) {
 	r := Report{DryRun: dryRun}
 	do := func(ctx context.Context, lockState string) error {
 		if wanted != nil {
