@@ -11,7 +11,7 @@
 //	room.go       the role shadow
 //
 // A Shadow changes nothing in the database and locks nothing. It writes to no other topic: no
-// retries, no dead letters and no notices of losses. If the database or the topic does not answer,
+// retries and no dead letters. If the database or the topic does not answer,
 // it waits. Each record gets a verdict, except those that cannot be read: the log names them. After
 // a crash some orders get a second verdict.
 package shadow

@@ -258,7 +258,6 @@ func TestShadow_AnUnreadableRecordIsSkipped(t *testing.T) {
 	})
 }
 
-// There is no notice of the loss. The compensator would schedule orders again.
 func TestShadow_ARecreatedTopicIsReadFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, s := &testkit.Log{}, &fakeStore{due: map[string]time.Time{"later": time.Now().Add(time.Hour)}}
