@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +90,13 @@ func (s *lookStore) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.orders) - len(s.closed)
+}
+
+// asked returns how many orders the store was asked to close, and how often it was asked about one of them.
+func (s *lookStore) asked(id string) (orders, times int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asks), s.asks[id]
 }
 
 // read returns how many pages were read since the last call.
@@ -174,7 +182,8 @@ func TestOverdue_ARestingOrderStartsNoSweep(t *testing.T) {
 		s.setPending("p")
 		s.add(late("p", "", 0))
 		time.Sleep(time.Hour)
-		expect.Between(t, float64(s.asks["p"]), 12, 20, "questions about an order whose payment is pending for an hour")
+		_, asked := s.asked("p")
+		expect.Between(t, float64(asked), 12, 20, "questions about an order whose payment is pending for an hour")
 		expect.Equal(t, len(h.take()), 0, "records of sweeps that closed nothing")
 		expect.AtMost(t, s.lose(late("lost", "", 0)), OverdueGrace+within, "the time until a lost order is closed beside it")
 		s.setPending()
@@ -185,16 +194,18 @@ func TestOverdue_ARestingOrderStartsNoSweep(t *testing.T) {
 
 // 100,000 paused orders are due before an order that is lost. They are read once.
 func TestOverdue_ExplainedOrdersHideNone(t *testing.T) {
-	pauses := []Pause{{Path: orderclose.PathPipeline, Category: "held"}}
-	options := Options{Period: 24 * time.Hour, Rate: -1, Pauses: func(context.Context) ([]Pause, error) { return pauses, nil }}
+	var pauses atomic.Pointer[[]Pause]
+	pauses.Store(&[]Pause{{Path: orderclose.PathPipeline, Category: "held"}})
+	options := Options{Period: 24 * time.Hour, Rate: -1, Pauses: func(context.Context) ([]Pause, error) { return *pauses.Load(), nil }}
 	keeping(t, options, func(s *lookStore, _ *fakeHistory, _ counts) {
 		s.addMany(100_000, "held", time.Hour)
 		time.Sleep(time.Minute)
 		s.read()
 		expect.AtMost(t, s.lose(late("lost", "", 0)), OverdueGrace+within, "the time until an order behind 100,000 others is closed")
 		pages := s.read()
-		expect.That(t, pages <= 10 && len(s.asks) == 1, "%d pages are read, and %d orders asked about", pages, len(s.asks))
-		pauses = nil
+		asked, _ := s.asked("")
+		expect.That(t, pages <= 10 && asked == 1, "%d pages are read, and %d orders asked about", pages, asked)
+		pauses.Store(&[]Pause{})
 		time.Sleep(lookAtRest + time.Second)
 		expect.Equal(t, s.open(), 0, "open orders after the pause")
 	})
@@ -217,10 +228,15 @@ func TestOverdue_AnEndedRestIsSeenBehindExplainedOrders(t *testing.T) {
 
 // While the pauses are unknown, the keeper waits.
 func TestOverdue_WaitsForUnknownPauses(t *testing.T) {
-	unknown := errors.New("the pauses are unknown")
-	options := Options{Period: 24 * time.Hour, Pauses: func(context.Context) ([]Pause, error) { return nil, unknown }}
+	var known atomic.Bool
+	options := Options{Period: 24 * time.Hour, Pauses: func(context.Context) ([]Pause, error) {
+		if !known.Load() {
+			return nil, errors.New("the pauses are unknown")
+		}
+		return nil, nil
+	}}
 	keeping(t, options, func(s *lookStore, _ *fakeHistory, _ counts) {
-		time.AfterFunc(30*time.Minute, func() { unknown = nil })
+		time.AfterFunc(30*time.Minute, func() { known.Store(true) })
 		expect.Between(t, s.lose(late("lost", "", 0)).Seconds(), 1800, 1830, "the seconds until the order is closed")
 	})
 }
@@ -251,7 +267,8 @@ func TestOverdue_ACloserThatCatchesUpStartsNoSweep(t *testing.T) {
 		})
 		s.addMany(1000, "o", 0)
 		time.Sleep(10 * time.Minute)
-		expect.That(t, len(s.asks) == 0 && len(h.take()) == 0, "%d orders are swept that the closer closes", len(s.asks))
+		asked, _ := s.asked("")
+		expect.That(t, asked == 0 && len(h.take()) == 0, "%d orders are swept that the closer closes", asked)
 	})
 }
 
@@ -288,7 +305,8 @@ func TestOverdue_OneOfAllLooks(t *testing.T) {
 		s.setPending("p")
 		s.add(late("p", "", 0))
 		time.Sleep(time.Hour)
-		expect.Between(t, float64(s.asks["p"]), 12, 20, "questions of three processes in an hour")
+		_, asked := s.asked("p")
+		expect.Between(t, float64(asked), 12, 20, "questions of three processes in an hour")
 		f.stop(0)
 		expect.AtMost(t, s.lose(late("lost", "", 0)), time.Minute, "the time until another process sweeps")
 		f.redis.SetError("LOADING")
