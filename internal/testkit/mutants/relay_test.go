@@ -23,7 +23,7 @@ var relayMutants = []mutant{
 	{"rare-lookahead", "a relay rarely looks ahead", changes{{"maxUnseen", "24 * time.Hour"}},
 		"delayrelay", "TestRelay_AProducerWithAnEarlierListMakesNoOrderLate", "an order of six minutes was"},
 	{"log-loss-unnoticed", "a relay does not notice for long that a log was replaced", changes{{"maxUnseen", "24 * time.Hour"}},
-		"delayrelay", "TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart", "notices of losses after"},
+		"delayrelay", "TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart", "records that are counted as lost after"},
 	{"window-takes-later", "a full window takes records that leave later than those it dropped",
 		changes{{"h.dropped.any && release >= h.dropped.release", "false"}}, "delayrelay", "TestRelay_AFullWindowKeepsTheEarliest", "late"},
 	{"window-forgets-urgent", "a full window forgets urgent records that it has not read again yet", changes{{"h.loop.NextOffset() >= h.readTo && ", ""}},
