@@ -173,29 +173,33 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 // listedFiles matches a line of a package comment that says what is in one or more files.
 var listedFiles = regexp.MustCompile(`^\t(\w+\.go(?:, \w+\.go)*) +\S`)
 
-// A package comment that lists files lists each Go file of its folder once, except tests and a doc.go.
-// A list of test files is not compared.
-func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
-	files, comments := map[string][]string{}, map[string]string{} // by folder
+// eachFile calls each with every Go file but tests, and with its folder.
+func eachFile(t *testing.T, each func(path, folder string)) {
+	t.Helper()
 	must.Do(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir() && slices.Contains(notRead, entry.Name()):
 			return fs.SkipDir
-		case entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
-			return nil
+		case !entry.IsDir() && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
+			each(path, filepath.Dir(path))
 		}
-		folder := filepath.Dir(path)
-		if entry.Name() != "doc.go" {
-			files[folder] = append(files[folder], entry.Name())
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
-		if err == nil {
-			comments[folder] += file.Doc.Text()
-		}
-		return err
+		return nil
 	}))
+}
+
+// A package comment that lists files lists each Go file of its folder once, except tests and a doc.go.
+// A list of test files is not compared.
+func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
+	files, comments := map[string][]string{}, map[string]string{} // by folder
+	eachFile(t, func(path, folder string) {
+		if name := filepath.Base(path); name != "doc.go" {
+			files[folder] = append(files[folder], name)
+		}
+		file := must.Get(parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments))(t)
+		comments[folder] += file.Doc.Text()
+	})
 	for folder, comment := range comments {
 		var listed []string
 		for line := range strings.Lines(comment) {
@@ -313,16 +317,7 @@ var longLines = map[string]int{"compensator": 12, "internal/cli": 27, "internal/
 // Tests are not bound: a row of a table may be long.
 func TestStructure_LinesAreNotTooLong(t *testing.T) {
 	found := map[string]int{}
-	must.Do(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && slices.Contains(notRead, entry.Name()):
-			return fs.SkipDir
-		case entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		folder := filepath.Dir(path)
+	eachFile(t, func(path, folder string) {
 		for allowed := range longLines {
 			if under(folder, allowed) {
 				folder = allowed
@@ -335,6 +330,5 @@ func TestStructure_LinesAreNotTooLong(t *testing.T) {
 				}
 			}
 		}
-		return nil
-	}))
+	})
 }

@@ -81,14 +81,6 @@ const Sweeper Role = "sweeper"
 // roles of Options.Rooms are not among them. The order of the roles has no meaning.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
-// roleNames returns the names of all roles that an App with these rooms can run.
-func roleNames(rooms []room.Room) (names []string) {
-	for _, r := range Roles(rooms) {
-		names = append(names, r.Name)
-	}
-	return names
-}
-
 // App runs roles, once. Make it with New.
 type App struct {
 	o        Options
@@ -332,7 +324,7 @@ func (a *App) build(name Role) (part, error) {
 	role, known := a.role(name)
 	switch {
 	case !known:
-		return part{}, fmt.Errorf("unknown role; the roles are %v", roleNames(a.o.Rooms))
+		return part{}, fmt.Errorf("unknown role; the roles are %v", room.Names(Roles(a.o.Rooms)))
 	case a.conns.Kafka == nil && role.Kafka:
 		return part{}, errNoBrokers
 	case a.conns.Store == nil && role.Database:

@@ -76,10 +76,9 @@ func (a *App) checkSchema(ctx context.Context) error {
 // needBuckets is the name in Ready of the delay topics, of which bucketManager looks up those that exist.
 const needBuckets = "delay topics"
 
-// waitsForBuckets reports whether a role starts only when it is known which delay topics exist. A
-// compensator also works without Kafka.
+// waitsForBuckets reports whether a role starts only when it is known which delay topics exist.
 func (a *App) waitsForBuckets(r Role) bool {
-	return a.conns.Kafka != nil && a.usesBuckets(r) && r != Compensator
+	return a.conns.Kafka != nil && a.usesBuckets(r)
 }
 
 // await repeats the check of n until it succeeds, and returns nil; it returns an error when ctx

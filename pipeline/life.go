@@ -40,7 +40,7 @@ func (a *App) beginRun(stop func()) error {
 // checkRoles returns an error if no role is named, one of them twice, or one that excludes another.
 func (a *App) checkRoles(roles []Role) error {
 	if len(roles) == 0 {
-		return fmt.Errorf("pipeline: Run needs a role: %v", roleNames(a.o.Rooms))
+		return fmt.Errorf("pipeline: Run needs a role: %v", room.Names(Roles(a.o.Rooms)))
 	}
 	var names []string
 	for _, role := range roles {

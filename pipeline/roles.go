@@ -16,7 +16,7 @@ func Roles(rooms []room.Room) []room.Role {
 	all := []room.Role{
 		{Name: string(Relay), Kafka: true, Buckets: true},
 		{Name: string(Closer), Kafka: true, Buckets: true, Variables: func(c *Config) []string { return c.Closer.Needs() }},
-		{Name: string(Compensator), Buckets: true, Variables: func(c *Config) []string { // it puts records into buckets after a loss
+		{Name: string(Compensator), Variables: func(c *Config) []string {
 			return slices.Concat(sweepVariables(c), c.Compensator.Lock.Needs())
 		}},
 		{Name: string(Outbox), Kafka: true, Database: true, Buckets: true},

@@ -94,6 +94,14 @@ type Host struct {
 	TracerProvider trace.TracerProvider // nil: no spans
 }
 
+// Names returns the names of roles.
+func Names(roles []Role) (names []string) {
+	for _, r := range roles {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
 // Together returns an error if a role must not run in one process with another. all are the known roles, and names those of
 // the process.
 func Together(all []Role, names []string) error {

@@ -168,11 +168,7 @@ func rolesOf(known []room.Role, args []string, set func(variable string) bool) (
 		if arg == "all" {
 			continue
 		}
-		if !slices.ContainsFunc(known, func(role room.Role) bool { return role.Name == arg }) {
-			var all []string
-			for _, role := range known {
-				all = append(all, role.Name)
-			}
+		if all := room.Names(known); !slices.Contains(all, arg) {
 			return nil, fmt.Errorf("unknown role %q: run %v, or all", arg, all)
 		}
 		add(arg)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -22,8 +23,20 @@ import (
 // lostBound is how late an order may close whose record was lost, from its due time or the end of the fault.
 const lostBound = 30 * time.Second
 
-// TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute: each way to lose records. Only the keeper of a compensator can close the
-// orders: the next regular sweep is a day away.
+// beforeSweeps runs a simulation of all roles whose next regular sweep is a day away: only the keeper can close an order that the
+// pipeline does not.
+func beforeSweeps(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
+	t.Helper()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(30 * time.Second)
+		test(ctx, r)
+	})
+}
+
+// TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute: each way to lose records.
 func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
@@ -63,11 +76,8 @@ func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig()
-			cfg.Partitions, cfg.Compensator.Period = 1, 24*time.Hour
-			simulate(t, cfg, func(ctx context.Context, r *rig) {
-				r.disturbed = true
-				r.startAll()
-				time.Sleep(30 * time.Second)
+			cfg.Partitions = 1
+			beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
 				for i := range 20 {
 					r.order(fmt.Sprint("o", i), "virtual", true)
 				}
@@ -141,11 +151,7 @@ func TestSimulation_ALossThatNobodyCanNotice(t *testing.T) {
 // TestSimulation_ALossBeforeACompensatorStarts is found by its first look.
 func TestSimulation_ALossBeforeACompensatorStarts(t *testing.T) {
 	cfg := testConfig()
-	cfg.Compensator.Period = 24 * time.Hour
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.disturbed = true
-		r.startAll()
-		time.Sleep(30 * time.Second)
+	beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
 		r.stop(pipeline.Compensator)
 		o := r.order("o", "virtual", false)
 		time.Sleep(time.Until(o.Due.Add(10 * time.Minute)))
@@ -174,11 +180,7 @@ func TestSimulation_ACloserThatCatchesUpStartsNoSweep(t *testing.T) {
 	for _, role := range []pipeline.Role{pipeline.Closer, pipeline.Relay, pipeline.Outbox} {
 		t.Run(string(role), func(t *testing.T) {
 			cfg := testConfig()
-			cfg.Compensator.Period = 24 * time.Hour
-			simulate(t, cfg, func(ctx context.Context, r *rig) {
-				r.disturbed = true
-				r.startAll()
-				time.Sleep(30 * time.Second)
+			beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
 				if role == pipeline.Outbox {
 					r.useOutbox()
 					r.stop(role)
@@ -204,11 +206,7 @@ func TestSimulation_ACloserThatCatchesUpStartsNoSweep(t *testing.T) {
 // TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes: the closer is stopped for ten minutes.
 func TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes(t *testing.T) {
 	cfg := testConfig()
-	cfg.Compensator.Period = 24 * time.Hour
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.disturbed = true
-		r.startAll()
-		time.Sleep(30 * time.Second)
+	beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
 		for i := range 50 {
 			r.order(fmt.Sprint("o", i), "virtual", true)
 		}
@@ -224,11 +222,7 @@ func TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes(t *testin
 // TestSimulation_PausedOrdersStartNoSweep: closing by the pipeline is paused, and closing by sweeps is not.
 func TestSimulation_PausedOrdersStartNoSweep(t *testing.T) {
 	cfg := testConfig()
-	cfg.Compensator.Period = 24 * time.Hour
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.disturbed = true
-		r.startAll()
-		time.Sleep(30 * time.Second)
+	beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
 		must.Get(r.db.Pause(ctx, []orderclose.Path{orderclose.PathPipeline}, "", 15*time.Minute, "a trial", false))(t)
 		ended := time.Now().Add(15 * time.Minute)
 		for i := range 20 {
