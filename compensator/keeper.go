@@ -15,7 +15,7 @@ const (
 	KeeperLockExpiry = 30 * time.Second
 	// keeperRetry is the interval between two attempts to take the keeper's lock: with its expiry, 45 s until another process works.
 	keeperRetry = 15 * time.Second
-	// idleInterval is the interval between two questions of a work whether this process has become the keeper.
+	// idleInterval is how often a work that waits asks whether this process has become the keeper.
 	idleInterval = time.Second
 )
 
@@ -27,8 +27,9 @@ type Work struct {
 	Idle func()
 }
 
-// keeper does works beside one another while this process has the keeper's lock. Every process does them if there is no lock, or its
-// server is unavailable: the lock only saves work. If the lock is lost, works go on until another process is known to have it.
+// keeper does works, each in its own goroutine, while this process has the keeper's lock. The lock only saves work: without a lock, or
+// while the server of the lock is unavailable, every process does the works. A process that has lost the lock goes on until it knows
+// that another process has it.
 type keeper struct {
 	c      *Compensator
 	leads  atomic.Bool   // this process does the works

@@ -49,15 +49,16 @@ type lookout struct {
 	*Compensator
 	keeper *keeper
 
-	// after is the last order of the pages whose orders were all explained, but for the last page. A look begins behind it.
+	// A look begins behind after: all orders up to it are explained. The last page that was read is not among them, because
+	// orders may be added to it.
 	after  orderclose.Order
 	looked time.Time // the last look, by the database's clock
 	pauses []Pause   // at the last look
 
-	found   time.Time // when an order was last swept
-	since   time.Time // since when each look has found one; zero: the last one did not
-	backlog Backlog   // when it was last asked for
-	series  *Report   // the sum of the sweeps of a series; nil: none is on
+	found   time.Time // the end of the last sweep of a series
+	since   time.Time // the first of the looks in a row that found an order without an explanation; zero: the last look found none
+	backlog Backlog   // of the last such look
+	series  *Report   // the sum of the sweeps of the present series; nil: there is none
 }
 
 // do looks once, and sweeps if an order is overdue and nothing explains it. It returns the time until the next look.
@@ -80,7 +81,7 @@ func (l *lookout) do(ctx context.Context) time.Duration {
 	cancel()
 	switch {
 	case err != nil && ctx.Err() == nil:
-		l.o.Logger.Warn("overdue orders cannot be looked for, will retry", "in", lookAtRest, "err", err)
+		l.o.Logger.Warn("reading overdue orders failed, will retry", "in", lookAtRest, "err", err)
 		l.keeper.giveBack()
 	case found: //mutant:overdue-starts-no-sweep
 		return l.act(ctx, now)
@@ -104,7 +105,7 @@ func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err erro
 	}
 	pauses, err := l.o.Pauses(ctx)
 	if err != nil {
-		l.o.Logger.Debug("overdue orders are not looked for while the pauses are unknown", "err", err)
+		l.o.Logger.Debug("pauses are unknown, not reading overdue orders", "err", err)
 		return now, false, nil
 	}
 	l.rewind(now, pauses)

@@ -44,8 +44,8 @@ func (a *App) checkRecords(ctx context.Context) {
 	}
 }
 
-// waitingRecords returns the state of the topics in which records wait, without that of replays: its records are overdue from the start
-// and may wait. more are further topics.
+// waitingRecords returns the state of the topics in which records of orders wait, and of further topics. It leaves out the replay topic,
+// whose records are overdue from the start and may wait.
 func (a *App) waitingRecords(ctx context.Context, more ...ops.TopicGroup) ops.Status {
 	now := a.o.Now
 	if now == nil {
