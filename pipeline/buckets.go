@@ -18,7 +18,8 @@ import (
 // cannot be checked.
 const bucketsRetryInterval = 5 * time.Second
 
-// ActiveBuckets returns the buckets into which records are put now.
+// ActiveBuckets returns the buckets into which records are put now. An App whose roles put no records into buckets keeps those that
+// it was made with.
 func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 
 // keepBuckets keeps the buckets of the parts up to date with the configuration until ctx

@@ -268,7 +268,7 @@ func (w *chaosWorld) unsettled() (all []string) {
 	defer w.mu.Unlock()
 	for _, name := range sortedKeys(w.processes) {
 		p := w.processes[name]
-		if p.app == nil || p.wants == nil || slices.ContainsFunc(p.wants.Open(), func(b orderclose.Bucket) bool {
+		if p.app == nil || p.wants == nil || !slices.ContainsFunc(p.roles, picks) || slices.ContainsFunc(p.wants.Open(), func(b orderclose.Bucket) bool {
 			return len(w.servers.Broker.PartitionInfos(b.Topic)) == 0
 		}) {
 			continue

@@ -11,7 +11,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs: a process may be restarted after a bucket
@@ -33,7 +32,7 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 		for i := range 4 { // r.check at the end checks how late they were
 			expect.Equal(t, r.status(fmt.Sprint("before", i)), store.Closed, "the status of order %d", i)
 		}
-		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
+		for _, role := range picking {
 			a := r.apps[role]
 			hints := strings.Join(a.Hints(), "\n")
 			expect.That(t, len(a.Ready()) == 0 && strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply"),
@@ -49,7 +48,7 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 8 || v.Quantile(1) != 0 || r.inTopic("delay_30s") == 0 {
 			t.Errorf("closed %v, the latest %v late, %d went through the new bucket", v.ByPath, v.Quantile(1), r.inTopic("delay_30s"))
 		}
-		for _, role := range pipeline.AllRoles() {
+		for _, role := range picking {
 			if a := r.apps[role]; len(a.Hints()) > 0 || !slices.Equal(a.ActiveBuckets(), r.cfg.Buckets) {
 				t.Errorf("%s lacks %v, picks %v", role, a.Hints(), a.ActiveBuckets())
 			}

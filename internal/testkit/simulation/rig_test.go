@@ -37,6 +37,12 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
+// picking are the roles that put records into buckets.
+var picking = []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox}
+
+// picks reports whether a role puts records into buckets.
+func picks(role pipeline.Role) bool { return slices.Contains(picking, role) }
+
 // rig has embedded servers with the topics, a shop, and parts that can be stopped and started like
 // processes.
 type rig struct {
