@@ -24,6 +24,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
@@ -57,17 +59,27 @@ type Options struct {
 	// orders). "": the reference schema.
 	TopicsFile string
 	MaxConns   int // limit of connections; default 16, at least 2 with DB
+	// Registerer gets the metric of RecordPayment, orderclose_payment_callbacks_total by result. Stores of one process may
+	// share it. Default: no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Store closes orders in the database. It is safe for concurrent use. Create it with New, and
 // call Close in the end.
-type Store struct{ s *store.Store }
+type Store struct {
+	s         *store.Store
+	callbacks *prometheus.CounterVec
+}
 
 // New returns a Store, or an error that names what is wrong in the options or in the file. It
 // does not connect; Ping does.
 func New(o Options) (*Store, error) {
 	if o.DSN == "" && o.DB == nil {
 		return nil, errors.New("sqlclose: Options need DSN or DB")
+	}
+	callbacks, err := newCallbacks(o.Registerer)
+	if err != nil {
+		return nil, err
 	}
 	opts := store.Options{DSN: o.DSN, TLS: o.TLS, DB: o.DB, MaxOpenConns: o.MaxConns}
 	if o.TopicsFile != "" {
@@ -81,7 +93,7 @@ func New(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{s}, nil
+	return &Store{s, callbacks}, nil
 }
 
 // Classify wraps an error of go-sql-driver/mysql, pgx or database/sql for a closer.Store of the program's
@@ -175,7 +187,9 @@ var (
 // orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
 func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p Payment) (Recorded, error) {
 	r, err := s.s.RecordPayment(ctx, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
-	return Recorded(r), store.Classify(err)
+	err = store.Classify(err)
+	s.callbacks.WithLabelValues(callbackResult(Recorded(r), err)).Inc()
+	return Recorded(r), err
 }
 
 // Overdue returns up to limit unpaid orders that are due at or before cutoff, ordered by due time

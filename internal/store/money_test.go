@@ -8,11 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -116,6 +120,32 @@ func TestCheckMapping_RefusesAColumnThatCutsIDsOfPaymentsOff(t *testing.T) {
 					t.Errorf("%q, %v; want %q", got, err, want)
 				}
 			}
+		})
+	}
+}
+
+// TestRecordPayment_IsCountedByItsResult: a payment that is refused leaves no row, so only its count tells of it.
+func TestRecordPayment_IsCountedByItsResult(t *testing.T) {
+	for _, server := range []string{"mariadb", "postgres"} {
+		t.Run(server, func(t *testing.T) {
+			dsn, registry := migratedDatabase(t), prometheus.NewRegistry()
+			orders := must.Get(sqlclose.New(sqlclose.Options{DSN: dsn, Registerer: registry}))(t)
+			defer orders.Close()
+			s := openMigrated(t, store.Options{DSN: dsn})
+			overdue(t, s, "a")
+			for _, p := range []sqlclose.Payment{{OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p2"}, {OrderID: "none", ID: "p3"}, {OrderID: "a"}} {
+				tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
+				if _, err := orders.RecordPayment(t.Context(), tx, p); err != nil {
+					must.Do(t, tx.Rollback())
+					continue
+				}
+				must.Do(t, tx.Commit())
+			}
+			got := map[string]int{}
+			for _, m := range must.Get(registry.Gather())(t)[0].Metric {
+				got[m.Label[0].GetValue()] = int(m.Counter.GetValue())
+			}
+			expect.Same(t, got, map[string]int{"paid": 1, "already_paid": 1, "paid_late": 1, "no_order": 1, "bad_payment": 1, "unnamed_status": 0}, "calls")
 		})
 	}
 }

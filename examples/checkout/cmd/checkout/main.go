@@ -89,7 +89,8 @@ func run(ctx context.Context, args []string) (err error) {
 	if redis != nil {
 		defer redis.Close()
 	}
-	servers, closing := env.Servers, sqlclose.Options{DSN: env.Servers.DSN, TLS: env.Servers.DatabaseTLS, TopicsFile: *file}
+	servers, registry := env.Servers, prometheus.NewRegistry()
+	closing := sqlclose.Options{DSN: env.Servers.DSN, TLS: env.Servers.DatabaseTLS, TopicsFile: *file, Registerer: registry}
 	if dialect == producer.MySQL {
 		servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
 		closing.DSN, closing.TLS, closing.DB = "", nil, db
@@ -141,7 +142,6 @@ func run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	registry := prometheus.NewRegistry()
 	var outbox checkout.Outbox
 	if !*direct {
 		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: dialect, MaxDelayFunc: p.MaxDelay})
