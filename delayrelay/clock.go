@@ -60,6 +60,6 @@ func (h *handler) handleClockStep() {
 	}
 	h.loop.Logger.Warn("the clock of the brokers or of the database went back", "by", back)
 	h.clock.leader = 0 // unknown: the step may be of any broker
-	h.nextFetch, h.nextLook = h.nextFetch.Add(-back), h.nextLook.Add(-back)
+	h.reading.on, h.reading.look = h.reading.on.Add(-back), h.reading.look.Add(-back)
 	h.window.capRelease(now.Add(h.bucket.Length).UnixMilli())
 }

@@ -10,6 +10,78 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
+// reading says when a partition is read. It is a value: each method returns the next one. Pure.
+type reading struct {
+	began    time.Time // when the last fetch or look-ahead began
+	on       time.Time // when to read on; a bucket that is read at once does not wait for it
+	look     time.Time // when to look ahead
+	urgentTo int64     // dropped records below are urgent: read on at once up to here
+}
+
+// view is what a read is decided by.
+type view struct {
+	bucket  orderclose.Bucket
+	atOnce  bool // the records of the bucket may have any time left, so it is read at once
+	now     time.Time
+	offset  int64 // where the next fetch begins
+	dropped dropped
+	room    bool // a good part of the dropped records has room
+}
+
+// readsAgain reports whether to read the dropped records again. That is before their release time, because the records that stayed leave
+// first. Urgent ones are all read before any is read once more.
+func (v view) readsAgain(r reading) bool {
+	return v.dropped.any && v.offset >= r.urgentTo && v.room //mutant:window-forgets-urgent
+}
+
+// mayRead reports whether to read on when it is time to. What is read takes the place of records that leave later. If the bucket is read
+// at once and its window is full, the window must shrink first, unless dropped records are urgent: until then look-aheads read what is new.
+func (v view) mayRead(r reading) bool {
+	return !v.dropped.any || !v.atOnce || v.offset < r.urgentTo
+}
+
+// again returns the reading that goes back to dropped records.
+func (r reading) again(d dropped) reading {
+	r.urgentTo, r.on = d.urgentEnd, time.Time{}
+	return r
+}
+
+// next returns what to read now, or for how long to read nothing.
+func (r reading) next(v view) (what partition.Room, wait time.Duration, then reading) {
+	on, may := r.on, v.mayRead(r)
+	if v.atOnce {
+		on = time.Time{}
+	}
+	switch {
+	case may && !v.now.Before(on):
+		what = partition.Next
+	case !v.now.Before(r.look):
+		what = partition.LookAhead
+	case may && on.Before(r.look):
+		return partition.Nothing, on.Sub(v.now), r
+	default:
+		return partition.Nothing, r.look.Sub(v.now), r
+	}
+	r.began = v.now
+	return what, 0, r
+}
+
+// after returns the reading after a fetch, whose last record was appended at last.
+func (r reading) after(f wire.Fetched, last time.Time, v view) reading {
+	if f.AtEnd {
+		r.look = nextLook(v.bucket, v.atOnce, r.began, v.now)
+	}
+	n := len(f.Records)
+	switch {
+	case f.Ahead && f.Next > v.offset: // unread records are left for the next fetch
+	case n > 0 && v.offset >= r.urgentTo:
+		r.on = nextFetch(v.bucket, last, v.now)
+	case n == 0 && f.AtEnd:
+		r.on = nextIdleFetch(v.bucket, r.began, v.now)
+	}
+	return r
+}
+
 // minStay is the minimum time that a record that is not due stays in memory, unless half
 // the bucket's tolerance is shorter. With this delay the record still fits the bucket
 // that was planned next.

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -165,4 +166,43 @@ func TestMispicked_NeverCountsAPickByWireMd(t *testing.T) {
 		must.That(t, b == testBuckets[0] || !mispicked(b, remaining, late), "%s for %d ms, appended %d ms later", b.Topic, remaining, late)
 	})
 	expect.That(t, mispicked(testBuckets[3], time.Minute.Milliseconds(), 0), "a minute in %s does not count as mispicked", testBuckets[3].Topic)
+}
+
+// TestReading_ReadsOnLooksAheadOrWaits: a full window of a bucket that is read at once takes new records by look-aheads alone, unless urgent
+// ones are to be read again.
+func TestReading_ReadsOnLooksAheadOrWaits(t *testing.T) {
+	const any, atOnce = false, true
+	in := func(on, look time.Duration) reading {
+		return reading{on: epoch.Add(on), look: epoch.Add(look), urgentTo: 10}
+	}
+	full := dropped{any: true, from: 5, release: epoch.Add(time.Hour).UnixMilli()}
+	for _, c := range []struct {
+		reading reading
+		atOnce  bool
+		dropped dropped
+		offset  int64
+		what    partition.Room
+		wait    time.Duration
+	}{
+		{in(time.Minute, time.Second), any, dropped{}, 20, partition.Nothing, time.Second},
+		{in(time.Second, time.Minute), any, dropped{}, 20, partition.Nothing, time.Second},
+		{in(-1, time.Minute), any, dropped{}, 20, partition.Next, 0},
+		{in(time.Minute, -1), any, dropped{}, 20, partition.LookAhead, 0},
+		{in(-1, -1), any, full, 20, partition.Next, 0},
+		{in(time.Hour, time.Minute), atOnce, dropped{}, 20, partition.Next, 0},
+		{in(time.Hour, time.Minute), atOnce, full, 20, partition.Nothing, time.Minute},
+		{in(time.Hour, -1), atOnce, full, 20, partition.LookAhead, 0},
+		{in(time.Hour, time.Minute), atOnce, full, 9, partition.Next, 0},
+	} {
+		v := view{bucket: orderclose.Bucket{Length: time.Hour}, atOnce: c.atOnce, now: epoch, offset: c.offset, dropped: c.dropped}
+		what, wait, then := c.reading.next(v)
+		expect.That(t, what == c.what && wait == c.wait, "%+v with %+v: %v after %v; want %v after %v", c.reading, v, what, wait, c.what, c.wait)
+		expect.Equal(t, then.began.Equal(epoch), what != partition.Nothing, "a read began")
+	}
+	v := view{offset: 20, dropped: full}
+	expect.Equal(t, v.readsAgain(in(0, 0)), false, "reads again without room")
+	v.room = true
+	expect.Equal(t, v.readsAgain(in(0, 0)), true, "reads again with room")
+	v.offset = 9
+	expect.Equal(t, v.readsAgain(in(0, 0)), false, "reads again before urgent records were read")
 }

@@ -21,36 +21,12 @@ type handler struct {
 	relay   *Relay
 	bucket  orderclose.Bucket
 
-	window    window
-	bodyPool  bodyPool
-	outgoing  []*outgoing // empty; kept to reuse their memory
-	free      func()      // frees the memory of the last fetch
-	clock     clock
-	nextFetch time.Time // when to read on
-	nextLook  time.Time // when to look ahead
-	fetchedAt time.Time // when the last fetch or look-ahead began
-	dropped   dropped   // records that were dropped from the window
-	readTo    int64     // dropped records below are urgent: read on at once up to here
-}
-
-// dropped describes the records that a handler has dropped. The handler reads them again once the
-// window has room. It drops the records that leave last, so the records that stay leave first.
-type dropped struct {
-	any       bool
-	from      int64 // the lowest offset
-	release   int64 // the earliest release time
-	urgentEnd int64 // all urgent records are below
-}
-
-// add adds a dropped record. An urgent record may leave before nextFetch reads it again.
-func (d *dropped) add(offset, release int64, urgent bool) {
-	if !d.any {
-		*d = dropped{any: true, from: offset, release: release}
-	}
-	d.from, d.release = min(d.from, offset), min(d.release, release)
-	if urgent {
-		d.urgentEnd = max(d.urgentEnd, offset+1)
-	}
+	window   window
+	bodyPool bodyPool
+	outgoing []*outgoing // empty; kept to reuse their memory
+	free     func()      // frees the memory of the last fetch
+	clock    clock
+	reading  reading // when to read
 }
 
 // lookBackSlack is added to the bucket's length when a log lost its end at an unknown place.
@@ -79,7 +55,7 @@ func (h *handler) Turn() {
 // are copied.
 func (h *handler) Handle(f wire.Fetched) {
 	h.free = f.Free
-	h.scheduleFetches(f)
+	h.noteFetch(f)
 	now := h.o.Now().UnixMilli()
 	ready := f.Records[:0]
 	for i := range f.Records {
@@ -115,7 +91,7 @@ func (h *handler) releaseOf(r *wire.RawRecord, ahead bool, now int64) (release i
 		return 0, false
 	}
 	release = releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r.Appended), now)
-	if h.dropped.any && release >= h.dropped.release { //mutant:window-takes-later
+	if h.window.dropped.before(release) { //mutant:window-takes-later
 		h.drop(r, release, urgent)
 		return 0, false
 	}
@@ -128,25 +104,25 @@ func (h *handler) releaseOf(r *wire.RawRecord, ahead bool, now int64) (release i
 	return release, true
 }
 
-// scheduleFetches decides when to read on, and when to look ahead, after a fetch.
-func (h *handler) scheduleFetches(f wire.Fetched) {
+// noteFetch counts what a fetch says about the log, and sets when to read next.
+func (h *handler) noteFetch(f wire.Fetched) {
 	if !f.Ahead {
 		h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
 	}
-	now := h.o.Now()
-	if f.AtEnd {
-		h.nextLook = nextLook(h.bucket, h.readsAtOnce(), h.fetchedAt, now)
-	}
-	n := len(f.Records)
-	switch {
-	case f.Ahead && f.Next > h.loop.NextOffset(): // unread records are left for nextFetch
-	case n > 0 && h.loop.NextOffset() >= h.readTo:
-		h.nextFetch = nextFetch(h.bucket, time.UnixMilli(h.clock.appended(f.Records[n-1].Appended)), now)
-	case n == 0 && f.AtEnd:
-		h.nextFetch = nextIdleFetch(h.bucket, h.fetchedAt, now)
-	}
-	if n == 0 {
+	var last time.Time
+	if n := len(f.Records); n > 0 {
+		last = time.UnixMilli(h.clock.appended(f.Records[n-1].Appended))
+	} else {
 		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
+	}
+	h.reading = h.reading.after(f, last, h.view())
+}
+
+// view returns what the next read is decided by.
+func (h *handler) view() view {
+	return view{
+		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.o.Now(), offset: h.loop.NextOffset(), dropped: h.window.dropped,
+		room: h.window.bytes <= h.relay.memory.Share()/4,
 	}
 }
 
@@ -158,8 +134,7 @@ func (h *handler) urgent(r *wire.RawRecord, now int64) bool {
 // Reset implements partition.Handler. The sweep that follows the loss closes the orders of
 // the old log.
 func (h *handler) Reset() {
-	h.window, h.dropped, h.readTo = window{}, dropped{}, 0
-	h.nextFetch, h.nextLook = time.Time{}, time.Time{}
+	h.window, h.reading = window{}, reading{began: h.reading.began}
 }
 
 // End implements partition.Handler.
@@ -167,41 +142,14 @@ func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Par
 
 // Room implements partition.Handler. The relay reads on if it is time to, or else looks ahead.
 func (h *handler) Room() (what partition.Room, wait time.Duration) {
-	// Dropped records are read again when a good part of them has room. That is before their
-	// release time, because the records that stayed leave first. Urgent ones are all read before
-	// any is read once more.
-	if h.dropped.any && h.loop.NextOffset() >= h.readTo && h.window.bytes <= h.relay.memory.Share()/4 { //mutant:window-forgets-urgent
-		h.loop.FetchFrom(h.dropped.from)
-		h.readTo = h.dropped.urgentEnd
-		h.dropped, h.nextFetch = dropped{}, time.Time{}
+	v := h.view()
+	if v.readsAgain(h.reading) {
+		h.loop.FetchFrom(v.dropped.from)
+		h.reading, h.window.dropped = h.reading.again(v.dropped), dropped{}
+		v = h.view()
 	}
-	now := h.o.Now()
-	switch {
-	case h.mayRead() && !now.Before(h.readAt()):
-		h.fetchedAt = now
-		return partition.Next, 0
-	case !now.Before(h.nextLook):
-		h.fetchedAt = now
-		return partition.LookAhead, 0
-	case h.mayRead() && h.readAt().Before(h.nextLook):
-		return partition.Nothing, h.readAt().Sub(now)
-	}
-	return partition.Nothing, h.nextLook.Sub(now)
-}
-
-// mayRead reports whether the loop may read on when readAt says so. What it reads takes the place of
-// records that leave later. If the bucket is read at once and its window is full, the window must
-// shrink first, unless dropped records are urgent: until then look-aheads read what is new.
-func (h *handler) mayRead() bool {
-	return !h.dropped.any || !h.readsAtOnce() || h.loop.NextOffset() < h.readTo
-}
-
-// readAt returns when to read on: in a bucket whose records may have any time left, at once.
-func (h *handler) readAt() time.Time {
-	if h.readsAtOnce() {
-		return time.Time{}
-	}
-	return h.nextFetch
+	what, wait, h.reading = h.reading.next(v)
+	return what, wait
 }
 
 // dropLatest drops the records with the latest release times from a window that is over
@@ -212,7 +160,7 @@ func (h *handler) dropLatest() {
 		return
 	}
 	latest := h.window.dropLatest(share / 2)
-	if len(latest) > 0 && !h.dropped.any {
+	if len(latest) > 0 && !h.window.dropped.any {
 		h.loop.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
 			"share", share, "dropped", len(latest), "kept", h.window.len())
 	}
@@ -226,7 +174,7 @@ func (h *handler) dropLatest() {
 // drop notes that a record is not in the window, and must be read again.
 func (h *handler) drop(r *wire.RawRecord, release int64, urgent bool) {
 	h.loop.Drop(r.Offset)
-	h.dropped.add(r.Offset, release, urgent)
+	h.window.dropped.add(r.Offset, release, urgent)
 }
 
 // Sleep implements partition.Handler.

@@ -9,11 +9,11 @@
 // (handler.go), which runs in the partition's loop (internal/partition). The handler reads as
 // far ahead as records may be due soon, and keeps them in a heap by release time (window.go).
 // Within a minute it looks at each new record, and also keeps those that are due sooner than the
-// bucket's length suggests.
-// At a release time it appends the record to the topic that decide.go picks (forward.go). The
+// bucket's length suggests. At a release time it appends the record (forward.go). The
 // offset is committed only after the ack. Hops are appended beside the loop, so that
-// they do not delay due records. clock.go corrects the times in memory when a broker's clock
-// is set. Heartbeats have their own goroutine, so a loop may sleep for long.
+// they do not delay due records. Pure functions say when to read on, and where each record goes (decide.go).
+// clock.go corrects the times in memory when a broker's clock is set. Heartbeats have their own
+// goroutine, so a loop may sleep for long.
 //
 // A record is forwarded at least once, and never before it is due by the clock of
 // Options.Now.

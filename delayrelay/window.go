@@ -28,7 +28,31 @@ type window struct {
 	heap  []waiting        // heap[i] leaves before heap[2i+1] and heap[2i+2]
 	taken []wire.RawRecord // what takeReleased took from the heap; kept to reuse its memory
 	bytes int
+	// dropped are records that had no room. The window keeps those that leave first.
+	dropped dropped
 }
+
+// dropped describes records that are read again once the window has room.
+type dropped struct {
+	any       bool
+	from      int64 // the lowest offset
+	release   int64 // the earliest release time
+	urgentEnd int64 // all urgent records are below
+}
+
+// add adds a record. An urgent one may leave before nextFetch reads it again.
+func (d *dropped) add(offset, release int64, urgent bool) {
+	if !d.any {
+		*d = dropped{any: true, from: offset, release: release}
+	}
+	d.from, d.release = min(d.from, offset), min(d.release, release)
+	if urgent {
+		d.urgentEnd = max(d.urgentEnd, offset+1)
+	}
+}
+
+// before reports whether one of the records leaves before a record with this release time, or with it.
+func (d dropped) before(release int64) bool { return d.any && release >= d.release }
 
 // addReady adds records that leave at once. The window keeps the slice.
 func (w *window) addReady(records []wire.RawRecord) {
