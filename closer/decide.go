@@ -23,9 +23,8 @@ const (
 	// blockedWait is the wait of an order that is contended or without a verdict if
 	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
-	// After notDueRounds early arrivals for one due time, the next wait is longer than the
-	// remaining time. Each further wait is longer still, so that two clocks that disagree do not
-	// send the record in circles.
+	// After notDueRounds early arrivals for one due time, every other wait is in memory, and longer each time, so that two clocks
+	// that disagree do not send the record in circles.
 	notDueRounds     = 2
 	notDueBackoff    = 5 * time.Second
 	notDueMaxBackoff = time.Minute
@@ -178,12 +177,11 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 		return decision{action: park, wait: remaining, record: r}
 	}
 	r.NotDue++
-	wait := max(remaining, minNotDueWait(r.NotDue))
 	tooOften := r.NotDue > notDueRounds && r.NotDue%2 == 1
 	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew { //mutant:release-wrong-clock,records-in-circles
-		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucketWait: wait, record: r}
+		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucketWait: remaining, record: r}
 	}
-	return decision{action: schedule, wait: wait, record: r}
+	return decision{action: schedule, wait: remaining, record: r}
 }
 
 // Offsets of time zones are whole quarter-hours, up to 14 hours. A mistake of zones shifts a time by
@@ -230,14 +228,6 @@ func (d decision) inBucket(jitter float64) decision {
 		d.record.Cause = d.cause
 	}
 	return d
-}
-
-// minNotDueWait is the minimum wait of the n-th round for the same due time.
-func minNotDueWait(n int) time.Duration {
-	if n <= notDueRounds {
-		return 0
-	}
-	return doubledBackoff(n - notDueRounds)
 }
 
 // doubledBackoff is notDueBackoff doubled n times, at most notDueMaxBackoff.

@@ -202,9 +202,11 @@ func TestNotDue_ParksWithTheNewDueTime(t *testing.T) {
 	}
 }
 
-func TestMinNotDueWait_GrowsFromTheThirdRoundToAMinute(t *testing.T) {
-	for round, want := range map[int]time.Duration{1: 0, 2: 0, 3: 10 * time.Second, 4: 20 * time.Second, 5: 40 * time.Second, 6: time.Minute, 1000: time.Minute} {
-		expect.Equal(t, minNotDueWait(round), want, "round %d", round)
+func TestNotDue_WaitsInMemoryForLongerUpToAMinute(t *testing.T) {
+	for rounds, want := range map[int]time.Duration{2: 20 * time.Second, 4: time.Minute, 1000: time.Minute} {
+		r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: rounds}
+		d := decide(r, orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-time.Hour)}, epoch.Add(-time.Hour), 0)
+		expect.That(t, d.action == park && d.wait == want && d.bucketWait == time.Hour, "after %d rounds: %+v", rounds, d)
 	}
 }
 
