@@ -15,6 +15,7 @@ cd "$here/../.."
 processors=$(getconf _NPROCESSORS_ONLN)
 parallel=$((4 * processors))
 if awk -v n="$processors" '$1 < n {exit 1}' /proc/loadavg 2>/dev/null; then parallel=$((2 * processors)); fi
+if [[ ${RING-} == all ]]; then parallel=$((2 * processors)); fi # random scenarios keep the processors busy
 # The packages that take longest start first.
 packages=(./internal/testkit/realtest ./internal/store ./internal/testkit/simulation ./...)
 if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
