@@ -14,11 +14,15 @@
 // at a limited rate. Closed orders are not found again, so a sweep that is
 // restarted continues where it stopped.
 //
-// One of all Compensators is the keeper. It also looks for orders that are overdue by more than 5 s, each 15 s, and sweeps at once
-// if nothing explains such an order: whatever lost its record, the order is closed within half a minute.
+// One of all Compensators is the keeper, which has works beside the sweeps:
 //
-// With a Recheck, a Compensator asks the payment provider again about orders that were closed, some
-// time after the close. The late payments that it finds are recorded.
+//   - It looks for orders that are overdue by more than 5 s, each 15 s, and sweeps at once if nothing explains such an order: whatever
+//     lost its record, the order is closed within half a minute.
+//   - With a Recheck, it asks the payment provider again about orders that were closed, some time after the close. The late payments
+//     that it finds are recorded.
+//   - It does the Works of the options.
+//
+// Sweeps need no keeper: the database says when the last one has finished, so a keeper that hangs holds up none.
 //
 //	compensator.go    options, start and stop, and one sweep under the lock
 //	period.go         when a sweep is due; ownLog
@@ -138,8 +142,8 @@ type Options struct {
 	// Lock keeps other processes from sweeping at the same time. Without one every
 	// process sweeps, which is harmless but costs database time.
 	Lock Lock
-	// KeeperLock keeps other processes from the Works, and from looking for overdue orders. It must not be Lock. A process
-	// keeps it for as long as it lives. Without one every process does them.
+	// KeeperLock keeps other processes from the Works, from asking the payment provider again, and from looking for overdue orders. It
+	// must not be Lock. A process keeps it for as long as it lives. Without one every process does them.
 	KeeperLock Lock
 	// Works are what one of all Compensators does beside the sweeps.
 	Works []Work
@@ -267,9 +271,6 @@ func New(o Options) (*Compensator, error) {
 func (c *Compensator) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { c.watchLock(ctx) })
-	if c.o.Recheck != nil {
-		beside.Go(func() { c.recheck(ctx) })
-	}
 	beside.Go(func() { c.keep(ctx) })
 	for ctx.Err() == nil {
 		wait := c.tick(ctx)
@@ -282,10 +283,13 @@ func (c *Compensator) Run(ctx context.Context) error {
 
 // keep does the works of the keeper until ctx ends.
 func (c *Compensator) keep(ctx context.Context) {
-	k, works := &keeper{c: c, resign: make(chan struct{})}, c.o.Works
+	k, works := &keeper{c: c, resign: make(chan struct{})}, slices.Clone(c.o.Works)
+	if c.o.Recheck != nil {
+		works = append(works, c.recheck())
+	}
 	if !c.o.Alone {
 		l := &lookout{Compensator: c, keeper: k}
-		works = append(slices.Clone(works), Work{Do: l.do, Idle: l.end})
+		works = append(works, Work{l.do, l.end})
 	}
 	if len(works) > 0 {
 		k.run(ctx, works)

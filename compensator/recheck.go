@@ -12,12 +12,11 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Recheck makes a Compensator ask the payment provider again about orders that were closed: a payment
 // may have succeeded without the shop knowing it. Closed orders are asked about also while closing is
-// paused: nothing is closed. All fields but Lock are required.
+// paused: nothing is closed. All fields are required.
 type Recheck struct {
 	Store ClosedStore
 	Asker Asker
@@ -26,11 +25,8 @@ type Recheck struct {
 	// left out, however long no Compensator runs.
 	Steps []time.Duration
 	Batch int // orders per question
-	Rate  int // orders per second
-	// Lock keeps other processes from asking at the same time. It must not be the lock for sweeps,
-	// because sweeps go on meanwhile. Without one every process asks, so the provider is asked
-	// more often than Rate says.
-	Lock Lock
+	// Rate is how many orders per second the keeper asks about. Without a KeeperLock every process asks at this rate.
+	Rate int
 }
 
 // ClosedStore knows which orders were closed. Its calls end by themselves.
@@ -86,45 +82,44 @@ type rechecker struct {
 	broken   map[time.Duration]time.Time // by step: since when each of its pages has ended with an error
 }
 
-// recheck asks again about closed orders until ctx ends.
-func (c *Compensator) recheck(ctx context.Context) {
+// recheck is the work that asks again about closed orders.
+func (c *Compensator) recheck() Work {
 	k := c.o.Recheck
 	interval := min(time.Minute, k.Steps[0]/10) // between two looks for closed orders
 	r := &rechecker{c, k, rate.NewLimiter(rate.Limit(k.Rate), k.Batch), map[time.Duration]orderclose.Outcome{}, map[time.Duration]time.Time{}, time.Time{}, map[time.Duration]time.Time{}}
-	for failing := false; ctx.Err() == nil; {
-		err := c.withLock(ctx, k.Lock, true, func(ctx context.Context, _ string) error { return r.run(ctx) })
-		switch {
-		case errors.Is(err, ErrHeld):
-			r.metrics.recheckBehind.Set(0) // the process that asks has the value
-			clear(r.broken)
-		case err != nil && ctx.Err() == nil && !failing:
+	failing := false
+	do := func(ctx context.Context) time.Duration {
+		more, err := r.turn(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
 			c.o.Logger.Warn("asking the payment provider about closed orders failed, will retry", "in", interval, "err", err)
 		}
-		failing = err != nil && !errors.Is(err, ErrHeld)
-		retry.Sleep(ctx, interval)
+		if failing = err != nil; more && !failing {
+			return 0
+		}
+		return interval
 	}
+	return Work{do, func() {
+		r.metrics.recheckBehind.Set(0) // the process that asks has the value
+		clear(r.broken)
+	}}
 }
 
-// run asks about all orders whose time has come: a page of each step in turn, so that no step waits for another. It ends
-// after a turn in which a page failed.
-func (r *rechecker) run(ctx context.Context) (err error) {
-	for more := true; more && err == nil; {
-		more = false
-		behind := time.Duration(0)
-		for _, step := range r.k.Steps {
-			left, failed := r.page(ctx, step)
-			if failed == nil {
-				delete(r.broken, step)
-			} else if r.broken[step].IsZero() {
-				r.broken[step] = time.Now()
-			} else {
-				left = max(left, time.Since(r.broken[step])) // a page may fail before it is known how many orders are left
-			}
-			more, behind, err = more || left > 0, max(behind, left), cmp.Or(err, failed)
+// turn asks about a page of orders of each step whose time has come, so that no step waits for another. It reports whether more are left.
+func (r *rechecker) turn(ctx context.Context) (more bool, err error) {
+	behind := time.Duration(0)
+	for _, step := range r.k.Steps {
+		left, failed := r.page(ctx, step)
+		if failed == nil {
+			delete(r.broken, step)
+		} else if r.broken[step].IsZero() {
+			r.broken[step] = time.Now()
+		} else {
+			left = max(left, time.Since(r.broken[step])) // a page may fail before it is known how many orders are left
 		}
-		r.metrics.recheckBehind.Set(behind.Seconds())
+		behind, err = max(behind, left), cmp.Or(err, failed)
 	}
-	return err
+	r.metrics.recheckBehind.Set(behind.Seconds())
+	return behind > 0, err
 }
 
 // page asks about one page of orders, and stores the position after it. It returns by how much the position

@@ -267,8 +267,8 @@ func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
 		for range 2 {
 			o := s.options(10, 1)
 			o.Recheck.Steps = []time.Duration{10 * time.Minute, 20 * time.Minute, time.Hour}
-			lock, stop := f.lock("recheck")
-			o.Recheck.Lock = lock
+			lock, stop := f.lock("keeper")
+			o.KeeperLock = lock
 			f.start(o)
 			stops = append(stops, stop)
 		}

@@ -268,7 +268,6 @@ func (a *App) watches(roles []Role) []watch {
 		{kafka && sweeps, a.watchRecords},
 		{closes, func(ctx context.Context) { a.watchPauses(ctx, sweeps) }},
 		{closes, a.watchWrites},
-		{sweeps, a.remind},
 		{a.alone, a.dropOutbox},
 		{a.reloader != nil && a.o.Watch, func(ctx context.Context) { a.reloader.Run(ctx) }},
 	}

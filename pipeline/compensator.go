@@ -31,7 +31,7 @@ func (a *App) buildCompensator() (part, error) {
 	if o.KeeperLock, err = a.sweepLock("-keeper", compensator.KeeperLockExpiry); err != nil {
 		return part{}, err
 	}
-	o.Works, o.Pauses, o.Backlog = a.countOrders(), a.knownPauses, a.backlog
+	o.Works, o.Pauses, o.Backlog = append(a.countOrders(), a.remind()...), a.knownPauses, a.backlog
 	sweeps, err := compensator.New(o)
 	if err != nil {
 		return part{}, err

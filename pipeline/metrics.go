@@ -63,7 +63,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		latePayments:    f.GaugeVec("late_payments_unresolved", "Payments that came after their order was closed, or twice, of which nobody has said what becomes of the money. Counted with overdue_orders, by one compensator; others have no value."),
 		lateOldest:      f.GaugeVec("late_payments_oldest_timestamp_seconds", "When the oldest of late_payments_unresolved was found; 0 if there is none. Absent where late_payments_unresolved is."),
 		reminderLate:    f.Histogram("reminder_lateness_seconds", "How long after its time the reminder of an unpaid order was written. Its count is the number of reminders.", prometheus.ExponentialBuckets(.25, 2, 14)),
-		remindersDone:   f.Gauge("reminders_complete_timestamp_seconds", "Up to this time, by the database's clock, this compensator has written every reminder; before its first round is complete, when that began; 0: topics.yaml has no rule with remind."),
+		remindersDone:   f.Gauge("reminders_complete_timestamp_seconds", "Up to this time, by the database's clock, this compensator has written every reminder; before its first round is complete, when that began; 0: topics.yaml has no rule with remind, or another compensator writes them."),
 		deadRead:        f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
 	}
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {

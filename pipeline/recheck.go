@@ -8,7 +8,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -38,8 +37,7 @@ func (a *App) recheck(source sweepSource) (*compensator.Recheck, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := a.sweepLock("-recheck", config.Never)
-	return &compensator.Recheck{Store: closed, Asker: asker, Steps: c.Recheck, Batch: c.Batch, Rate: c.RecheckRate, Lock: lock}, err
+	return &compensator.Recheck{Store: closed, Asker: asker, Steps: c.Recheck, Batch: c.Batch, Rate: c.RecheckRate}, nil
 }
 
 // closedStore is a store that knows which orders were closed, and records their late payments.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 )
@@ -19,17 +20,19 @@ const (
 	remindPage = 500
 )
 
-// remind writes the reminders of delays.rules, beside a compensator, until ctx ends. Each compensator
-// does: the store lets one of them write a reminder.
-func (a *App) remind(ctx context.Context) {
+// remind returns the work that writes the reminders of delays.rules; none if the orders are not in the database. If two processes do it,
+// the store lets one of them write a reminder.
+func (a *App) remind() []compensator.Work {
 	delays := func() orderclose.Delays { return a.config().Delays }
 	_, own := a.o.Store.(sweepSource)
 	switch offsets, _ := remindOffsets(delays().Rules); {
 	case !own && a.conns.Store != nil:
-		(&reminders{store: a.conns.Store, delays: delays, report: a.metrics.Reminders, logger: retry.LimitLogs(a.o.Logger)}).run(ctx)
+		r := &reminders{store: a.conns.Store, delays: delays, report: a.metrics.Reminders, logger: retry.LimitLogs(a.o.Logger)}
+		return []compensator.Work{{Do: r.do, Idle: func() { r.report(nil, time.Time{}) }}}
 	case len(offsets) > 0:
 		a.o.Logger.Warn("no reminders are written: the rules of delays.rules with remind need the orders in the database")
 	}
+	return nil
 }
 
 // reminders writes the reminders of unpaid orders, round by round.
@@ -49,26 +52,24 @@ type reminders struct {
 	offsets []time.Duration // those of the last round, for which done holds
 }
 
-// run writes reminders until ctx ends. Without a rule that asks for some, it does not use the database.
-func (r *reminders) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		delays := r.delays()
-		offsets, wait := remindOffsets(delays.Rules)
-		var late []time.Duration
-		if len(offsets) == 0 {
-			r.done, r.began = time.Time{}, time.Time{}
-		} else {
-			if !slices.Equal(offsets, r.offsets) { // a round of other rules says nothing of these
-				r.done = time.Time{}
-			}
-			r.began, r.offsets = cmp.Or(r.began, time.Now()), offsets
-			if err := r.round(ctx, delays, offsets, &late); err != nil && ctx.Err() == nil {
-				r.logger.Warn("writing reminders failed, will retry", "err", err)
-			}
+// do writes a round of reminders, and returns the time until the next one. Without a rule that asks for some, it does not use the database.
+func (r *reminders) do(ctx context.Context) time.Duration {
+	delays := r.delays()
+	offsets, wait := remindOffsets(delays.Rules)
+	var late []time.Duration
+	if len(offsets) == 0 {
+		r.done, r.began = time.Time{}, time.Time{}
+	} else {
+		if !slices.Equal(offsets, r.offsets) { // a round of other rules says nothing of these
+			r.done = time.Time{}
 		}
-		r.report(late, cmp.Or(r.done, r.began))
-		retry.Sleep(ctx, wait)
+		r.began, r.offsets = cmp.Or(r.began, time.Now()), offsets
+		if err := r.round(ctx, delays, offsets, &late); err != nil && ctx.Err() == nil {
+			r.logger.Warn("writing reminders failed, will retry", "err", err)
+		}
 	}
+	r.report(late, cmp.Or(r.done, r.began))
+	return wait
 }
 
 // round writes the reminders whose time has come since the last complete round. For each offset it reads the orders

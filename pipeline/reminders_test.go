@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
@@ -108,7 +109,10 @@ func inReminders(t *testing.T, rules []orderclose.Rule, due []time.Duration, tes
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() {
-				(&reminders{store: w, delays: w.delays, report: w.report, logger: slog.New(slog.DiscardHandler)}).run(ctx)
+				r := &reminders{store: w, delays: w.delays, report: w.report, logger: slog.New(slog.DiscardHandler)}
+				for ctx.Err() == nil {
+					retry.Sleep(ctx, r.do(ctx))
+				}
 			})
 			return func() { cancel(); running.Wait() }
 		})

@@ -62,9 +62,8 @@ const (
 	// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
 	// keep one each while Kafka takes their rows, and the others need one.
 	needConns = 3
-	// lockConns is how many more an App needs with config.LockDatabase: for a sweep,
-	// for the questions about closed orders, and for the works of the keeper.
-	lockConns = 3
+	// lockConns is how many more an App needs with config.LockDatabase: for a sweep, and for the works of the keeper.
+	lockConns = 2
 )
 
 // Pool is a program's own pool of connections to the database, and a limit. See pipeline.Servers.
