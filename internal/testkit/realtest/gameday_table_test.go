@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"cmp"
+	"encoding/csv"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// docs/testing.md says of every alert how it was tested: in which incidents of the game day, or why
+// docs/data/alerts-tested.csv says of every alert how it was tested: in which incidents of the game day, or why
 // by promtool only.
 func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 	var alerts []string
@@ -37,11 +38,13 @@ func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 		}
 	}
 	table := map[string]string{}
-	for _, m := range find(t, "../../../docs/testing.md", "(?m)^\\| `(Orderclose\\w+)` \\| (.*) \\|$") {
-		if _, twice := table[m[1]]; twice {
-			t.Errorf("the table has %s twice", m[1])
+	file := must.Get(os.Open("../../../docs/data/alerts-tested.csv"))(t)
+	defer file.Close()
+	for _, row := range must.Get(csv.NewReader(file).ReadAll())(t)[1:] {
+		if _, twice := table[row[0]]; twice {
+			t.Errorf("the table has %s twice", row[0])
 		}
-		table[m[1]] = m[2]
+		table[row[0]] = row[1]
 	}
 	for _, alert := range alerts {
 		switch how, want := table[alert], strings.Join(played[alert], "; "); {
