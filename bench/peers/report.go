@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,13 +28,15 @@ func runReport(args []string) error {
 		return fmt.Errorf("no results in %s: make bench-peers measures", *results)
 	}
 	p := page{groups: grouped(all), all: all}
+	files := p.data()
 	for name, svg := range p.plots() {
-		if err := os.WriteFile(filepath.Join(*root, "docs", "images", name), []byte(svg), 0o644); err != nil {
+		files["images/"+name] = svg
+	}
+	files["comparison.md"] = p.markdown()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(*root, "docs", name), []byte(text), 0o644); err != nil {
 			return err
 		}
-	}
-	if err := os.WriteFile(filepath.Join(*root, "docs", "comparison.md"), []byte(p.markdown()), 0o644); err != nil {
-		return err
 	}
 	return p.writeREADME(filepath.Join(*root, "README.md"))
 }
@@ -78,6 +81,7 @@ type plotOf struct {
 }
 
 func (s section) image() string { return "peers-" + s.workload + ".svg" }
+func (s section) data() string  { return "data/comparison-" + s.workload + ".csv" }
 
 func (p page) plots() map[string]string {
 	files := map[string]string{}
@@ -108,11 +112,16 @@ func (p page) markdown() string {
 	for _, s := range specs() {
 		fmt.Fprintf(&b, "| %s | %s |\n", s.name, s.title)
 	}
-	b.WriteString("\n[Settings](#settings) has versions, and what was set.\n\n")
+	fmt.Fprintf(&b, "\n[%s](%s) has versions, and what was set.\n\n%s", settingsData, settingsData, p.results())
 	for _, s := range sections {
-		fmt.Fprintf(&b, "## %s\n\n%s\n\n%s", s.title, s.text, p.table(s))
+		fmt.Fprintf(&b, "## %s\n\n%s\n\n", s.title, s.text)
+		if len(p.of(s.workload)) == 0 {
+			b.WriteString("Nothing was measured yet.\n\n")
+			continue
+		}
+		fmt.Fprintf(&b, "![%s](images/%s)\n\nAll numbers: [%s](%s)\n\n", s.plot.title, s.image(), s.data(), s.data())
 	}
-	return b.String() + pollerText + p.leftOut() + p.settings()
+	return b.String() + pollerText + p.leftOut()
 }
 
 func (p page) machines() string {
@@ -143,30 +152,86 @@ func (p page) trust() string {
 	if quick+busy == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n**Of %d rows %d are of a short run (QUICK) and %d of a machine that other programs kept busy.** Their last "+
-		"column says\nso. They show that the measurement works. Do not compare them with other rows.\n", rows, quick, busy)
+	return fmt.Sprintf("\n**Of %d rows %d are of a short run (QUICK) and %d of a machine that other programs kept busy.** Their note in "+
+		"the data\nsays so. They show that the measurement works. Do not compare them with other rows.\n", rows, quick, busy)
 }
 
-// table prints the rows of a workload, and its plot.
-func (p page) table(s section) string {
-	groups := p.of(s.workload)
-	if len(groups) == 0 {
-		return "Nothing was measured yet.\n\n"
+// headlines are the columns of the table of results, which has one row for each way.
+var headlines = []struct {
+	title, workload, victim string
+	of                      func(result) float64
+}{
+	{"W1: p99 ms", "w1", "", p99},
+	{"W2: drain /s", "w2", "", drain},
+	{"W3: p99 ms", "w3", "", p99},
+	{"W4: gap s, server", "w4", victimServer, gap},
+	{"worker", "w4", victimWorker, gap},
+	{"leader", "w4", victimLeader, gap},
+	{"controller", "w4", victimController, gap},
+	{"W5: last closed s", "w5", "", lastClosed},
+	{"W6: server % of a core", "w6", "", serverIdle},
+	{"W6: queries a minute", "w6", "", queries},
+}
+
+// results prints the most important number of each way in each workload, and what it lost in all of them.
+func (p page) results() string {
+	b := "## Results\n\n| way |"
+	for _, h := range headlines {
+		b += " " + h.title + " |"
 	}
-	var head, line []string
-	for _, c := range s.columns {
-		head = append(head, c.title)
-		line = append(line, c.align)
-	}
-	b := fmt.Sprintf("![%s](images/%s)\n\n| %s |\n| %s |\n", s.plot.title, s.image(), strings.Join(head, " | "), strings.Join(line, " | "))
-	for _, g := range groups {
+	b += " early | lost | duplicates |\n| --- |" + strings.Repeat(" ---: |", len(headlines)+3) + "\n"
+	for _, s := range specs() {
+		name := s.name
 		var cells []string
-		for _, c := range s.columns {
-			cells = append(cells, c.cell(g))
+		for _, h := range headlines {
+			cell := ""
+			if g := p.find(h.workload, s.name, h.victim); g != nil {
+				cell = number(g.median(h.of))
+				if g.first().own() {
+					name = "**" + s.name + "**"
+				}
+			}
+			cells = append(cells, cell)
 		}
-		b += "| " + strings.Join(cells, " | ") + " |\n"
+		for _, fate := range []func(result) int{early, lost, func(r result) int { return r.Duplicates }} {
+			sum := 0
+			for _, g := range p.groups {
+				if g.first().System == s.name && g.leftOut() == "" {
+					sum += g.sum(fate)
+				}
+			}
+			cells = append(cells, number(float64(sum)))
+		}
+		b += "| " + name + " | " + strings.Join(cells, " | ") + " |\n"
 	}
 	return b + "\n"
+}
+
+// data returns the files of numbers and settings, by their names in docs.
+func (p page) data() map[string]string {
+	files := map[string]string{settingsData: csvText(p.settings())}
+	for _, s := range sections {
+		var head []string
+		for _, c := range s.columns {
+			head = append(head, c.title)
+		}
+		rows := [][]string{head}
+		for _, g := range p.of(s.workload) {
+			var cells []string
+			for _, c := range s.columns {
+				cells = append(cells, c.cell(g))
+			}
+			rows = append(rows, cells)
+		}
+		files[s.data()] = csvText(rows)
+	}
+	return files
+}
+
+func csvText(rows [][]string) string {
+	var b strings.Builder
+	_ = csv.NewWriter(&b).WriteAll(rows) // a strings.Builder fails at no write
+	return b.String()
 }
 
 // leftOut lists what was not measured, and why.
@@ -202,9 +267,12 @@ func (p page) leftOut() string {
 	return b + "\n"
 }
 
-// settings prints each setting of each way once, with the workloads that had it if they differ.
-func (p page) settings() string {
-	b := "## Settings\n\n"
+// settingsData is the name in docs of the file of settings.
+const settingsData = "data/comparison-settings.csv"
+
+// settings returns a row for each value of each setting of each way.
+func (p page) settings() [][]string {
+	rows := [][]string{{"way", "setting", "value"}}
 	for _, s := range specs() {
 		values := map[string][]string{} // by name
 		for _, g := range p.groups {
@@ -217,16 +285,13 @@ func (p page) settings() string {
 				}
 			}
 		}
-		if len(values) == 0 {
-			continue
-		}
-		b += fmt.Sprintf("**%s** (%s)\n\n", s.name, s.title)
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			b += fmt.Sprintf("- %s: %s\n", name, strings.Join(values[name], "; or "))
+			for _, value := range values[name] {
+				rows = append(rows, []string{s.name, name, value})
+			}
 		}
-		b += "\n"
 	}
-	return strings.TrimRight(b, "\n") + "\n"
+	return rows
 }
 
 const (

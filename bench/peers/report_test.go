@@ -98,7 +98,8 @@ func TestGrouped_PrefersFullAndUndisturbedResults(t *testing.T) {
 
 func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 	all := some()
-	text := page{groups: grouped(all), all: all}.markdown()
+	p := page{groups: grouped(all), all: all}
+	text := p.markdown()
 	for _, want := range []string{
 		"| W1: the lowest p99 | 3 | redis 100 | yes |",
 		"| W2: the highest drain, and at least 300,000/s | 400,000 | redis 100,000 | yes |",
@@ -107,11 +108,18 @@ func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 		"| W5: no slower than a poller | 3 | poll-1s 4 | yes |",
 		"| 30 | poll-1s 180 | yes |",
 		"- W1: nats cannot be installed (nats)",
-		"- server: redis 1",
+		"| redis | 100 | 100,000 | 100 | 0.25 | 0.25 |  |  |  |  |  | 0 | 0 | 0 |",
 		"## When a plain poller is the better choice",
-		"100 of 100",
 	} {
 		expect.That(t, strings.Contains(text, want), "the page has no %q", want)
+	}
+	data := p.data()
+	for name, want := range map[string]string{
+		"data/comparison-settings.csv": "redis,server,redis 1\n",
+		"data/comparison-w2.csv":       "redis,100000,0,0,0,0,0,0,0,0,0,0,0,0,0,\n",
+		"data/comparison-w4.csv":       "redis,server,0.25,0,100,0,0,0,0,0,0,\n",
+	} {
+		expect.That(t, strings.Contains(data[name], want), "%s has no row %q:\n%s", name, want, data[name])
 	}
 	expect.That(t, !strings.Contains(text, "QUICK"), "the page speaks of short runs, but there are none")
 	for i := range all {
@@ -175,6 +183,7 @@ func TestReport_WritesPagePlotsAndREADME(t *testing.T) {
 		must.Do(t, appendResult(results, r))
 	}
 	must.Do(t, os.MkdirAll(filepath.Join(root, "docs", "images"), 0o755))
+	must.Do(t, os.MkdirAll(filepath.Join(root, "docs", "data"), 0o755))
 	readme := filepath.Join(root, "README.md")
 	write := func(text string) {
 		t.Helper()

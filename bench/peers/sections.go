@@ -1,51 +1,42 @@
 package main
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 )
 
-// column is a column of a table of the page.
+// column is a column of the data of a workload.
 type column struct {
-	title, align string
-	cell         func(group) string
+	title string
+	cell  func(group) string
 }
-
-const (
-	left  = "---"
-	right = "---:"
-)
-
-func text(title string, of func(group) string) column { return column{title, left, of} }
 
 // value is a column of medians.
 func value(title string, of func(result) float64) column {
-	return column{title, right, func(g group) string { return number(g.median(of)) }}
+	return column{title, func(g group) string { return plain(g.median(of)) }}
 }
 
-// span is a column of two numbers: the least and the greatest of the rounds.
-func span(title string, of func(result) float64) column {
-	return column{title, left, func(g group) string {
-		values := g.values(of)
-		return number(slices.Min(values)) + " to " + number(slices.Max(values))
-	}}
+// span are two columns: the least and the greatest of the rounds.
+func span(title string, of func(result) float64) []column {
+	return []column{
+		{title + ", fastest round", func(g group) string { return plain(slices.Min(g.values(of))) }},
+		{title + ", slowest round", func(g group) string { return plain(slices.Max(g.values(of))) }},
+	}
 }
 
 // count is a column of sums.
 func count(title string, of func(result) int) column {
-	return column{title, right, func(g group) string { return number(float64(g.sum(of))) }}
+	return column{title, func(g group) string { return plain(float64(g.sum(of))) }}
 }
 
+// plain is number without separators of thousands.
+func plain(v float64) string { return strings.ReplaceAll(number(v), ",", "") }
+
 var (
-	systemColumn = text("way", func(g group) string {
-		if g.first().own() {
-			return "**" + g.first().System + "**"
-		}
-		return g.first().System
-	})
-	noteColumn = text("", group.note)
-	fates      = []column{count("early", early), count("lost", lost), count("duplicates", func(r result) int { return r.Duplicates })}
-	costs      = []column{
+	systemColumn = column{"way", func(g group) string { return g.first().System }}
+	noteColumn   = column{"note", group.note}
+	fates        = []column{count("early", early), count("lost", lost), count("duplicates", func(r result) int { return r.Duplicates })}
+	costs        = []column{
 		value("server CPU s", func(r result) float64 { return r.ServerCPU }), value("client CPU s", func(r result) float64 { return r.ClientCPU }),
 		value("server MB", func(r result) float64 { return r.ServerMB }), value("client MB", func(r result) float64 { return r.ClientMB }),
 		value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn,
@@ -68,7 +59,7 @@ func backAfter(g group) string {
 	if victim := g.first().Victim; victim == victimLeader || victim == victimController {
 		return ""
 	}
-	return number(g.median(func(r result) float64 { return r.RestartS }))
+	return plain(g.median(func(r result) float64 { return r.RestartS }))
 }
 
 var sections = []section{
@@ -95,30 +86,27 @@ var sections = []section{
 	{
 		workload: "w4", title: "W4: a crash",
 		text: "W1, and in its middle `kill -9` of the server or of the worker, which is started again at once. The worker is the\n" +
-			"process that looks for due messages or receives them; of orderclose it is the relay. Ways that end with -3 have three servers.\n" +
-			"Of them the *leader* is killed, and it stays down: the leader of the queue or the stream, Redis' master, or a broker that leads\n" +
-			"a third of the partitions. The *controller* is a broker that is also the active controller. A message that was refused is published again until it is\n" +
-			"accepted. *Gap* is the longest time without a message after the kill. A message is lost if it was accepted and is not received\n" +
+			"process that looks for due messages or receives them; of orderclose it is the relay. Of the ways with three servers the\n" +
+			"*leader* is killed, and it stays down: the leader of the queue or the stream, Redis' master, or a broker that leads\n" +
+			"a third of the partitions. The *controller* is a broker that is also the active controller. Refused messages are published\n" +
+			"again. *Gap* is the longest time without a message after the kill. A message is lost if it was accepted and is not received\n" +
 			"100 s after the last due time; a poller has its interval more.\n\n" +
 			"What limits the gap of three servers:\n\n" +
-			"- orderclose-3: Kafka's controller waits until the session of the killed broker ends, 2 s here. Until then no append is\n" +
-			"  acknowledged, wherever the leader of its partition is. A killed controller costs an election before, and then the session begins again.\n" +
-			"  The worker uses the client of orderclose's closer. A kafka-go Reader in its place waits 6 s more, because it gives up its membership.\n" +
-			"- rabbitmq-3: nothing but the election. The nodes see at once that the connections of a killed process are closed. A machine that\n" +
+			"- orderclose-3: Kafka's controller waits until the session of the killed broker ends, 2 s here. Until then no partition\n" +
+			"  acknowledges an append. A killed controller costs an election before, and then the session begins again.\n" +
+			"  A kafka-go Reader in place of the closer's client waits 6 s more, because it gives up its membership.\n" +
+			"- rabbitmq-3: only the election. The nodes see that the connections of a killed process are closed. A machine that\n" +
 			"  disappears closes none; that is not measured here. RabbitMQ 3.10.8 can stop halfway: in three of seven rounds, each the first\n" +
-			"  after its start, 15,000 of 20,000 messages were still in the queue of waiting messages 100 s after they were due (rabbitmqctl list_queues\n" +
-			"  shows them, neither ready nor unacknowledged). They count as lost here.\n" +
+			"  after its start, 15,000 of 20,000 messages were still in the queue of waiting messages 100 s after they were due.\n" +
+			"  They count as lost here.\n" +
 			"- nats-3: a replica waits 4 to 9 s, at random, without a heartbeat of the leader until it stands for election.\n" +
-			"- redis-3: the Sentinels wait for down-after-milliseconds, 2 s here, and then elect one of them that makes a replica the master. A write is\n" +
-			"  acknowledged before a replica has it, and so it may be lost with the master. In these rounds nothing was lost: the kernel still sends what a killed\n" +
-			"  process has written to its sockets.",
+			"- redis-3: the Sentinels wait for down-after-milliseconds, 2 s here, before they elect a master. A write is\n" +
+			"  acknowledged before a replica has it, so it may be lost with the master. In these rounds nothing was lost: the kernel\n" +
+			"  still sends what a killed process has written to its sockets.",
 		plot: &plotOf{"W4, kill -9: the longest time without a message, s", " s", gap},
 		columns: columns([]column{
-			systemColumn, text("killed", func(g group) string { return g.first().Victim }), value("gap s", gap), text("back after s", backAfter),
-			text("survived", func(g group) string {
-				all := g.sum(func(r result) int { return r.Messages - r.Refused })
-				return fmt.Sprintf("%s of %s", number(float64(all-g.sum(lost))), number(float64(all)))
-			}),
+			systemColumn, {"killed", func(g group) string { return g.first().Victim }}, value("gap s", gap), {"back after s", backAfter},
+			count("accepted", func(r result) int { return r.Messages - r.Refused }),
 		}, fates, []column{value("p99 ms", p99), value("max ms", func(r result) float64 { return r.Max }), value("other CPU s",
 			func(r result) float64 { return r.OtherCPU }), noteColumn}),
 	},
@@ -129,20 +117,19 @@ var sections = []section{
 			"The ways take turns, every second round in the opposite order. If the rounds of two ways overlap, neither\n" +
 			"is shown to be the faster one.",
 		plot: &plotOf{"W5, 100,000 orders due at one instant: s until the last is closed", " s", lastClosed},
-		columns: []column{
+		columns: columns([]column{
 			systemColumn, value("half closed s", func(r result) float64 { return r.HalfClosedS }), value("last closed s", lastClosed),
-			span("fastest and slowest round s", lastClosed), value("CPU s of the closing programs",
-				func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
-		},
+		}, span("last closed s", lastClosed), []column{
+			value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }),
+			value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
+		}),
 	},
 	{
 		workload: "w6", title: "W6: a million waiting",
 		text: "A million messages wait for 30 minutes. The way is watched for a minute in which nothing is due. *Queries* are statements on\n" +
-			"the shop's main database, for River transactions; 0 if the way does not use it. Orderclose\nis here twice: the relay alone, " +
-			"and all its roles with MariaDB and Redis; its hourly sweep is not in this minute. " +
-			"The aim of at most\n80 statements a minute for all roles is missed: the dispatcher alone sends 60, " +
-			"because it asks once a second whether a row of the outboxes waits. Some fifteen more\n" +
-			"are a try whether the database takes writes.",
+			"the shop's main database, for River transactions. Orderclose is here twice: the relay alone, and all its roles with MariaDB\n" +
+			"and Redis; its hourly sweep is not in this minute. The aim of at most 80 statements a minute for all roles is missed: the\n" +
+			"dispatcher asks once a second whether a row of the outboxes waits. Some fifteen more are a try whether the database takes writes.",
 		plot: &plotOf{"W6, a million waiting: CPU of the server, % of one core", " %", serverIdle},
 		columns: []column{
 			systemColumn, value("server % of a core", serverIdle), value("worker %", clientIdle), value("server MB", func(r result) float64 { return r.ServerMB }),
@@ -155,9 +142,9 @@ var sections = []section{
 const pageHead = `# Comparison
 
 This page compares orderclose with what a user would run instead, on the same workloads. ` + "`make bench-peers`" + `
-measures and writes it; [bench/peers/README.md](../bench/peers/README.md) says how. A number is the median
-of the rounds. Lateness is the time of receipt minus the due time. *Early* has no tolerance beyond the
-millisecond. *Other CPU* is what other programs of the machine used meanwhile.
+measures and writes it; [bench/peers/README.md](../bench/peers/README.md) says how, and
+[results.jsonl](../bench/peers/results.jsonl) has each round. A number is the median of the rounds.
+Lateness is the time of receipt minus the due time. *Early* has no tolerance beyond the millisecond.
 
 `
 
@@ -171,13 +158,11 @@ A query each second is the better choice if all of this is true:
 - You run no Kafka yet. A poller has no further server, and nothing that can be lost: what is in the
   database is closed.
 
-Then run [orderclose run sweeper](sweeper.md): a poller that needs the database only. It closes in
-the transaction of the pipeline, with receipts, stock, payments, audit and console, and one of several
-processes sweeps at a time. It finds orders as the ways poll-1s, poll-3s and poll-5s do, by an index on status and due
-time, so it is late as they are. It is a way of W5, orderclose-sweeper. There it takes 20 s for
-100,000 orders. A sweep closes at most 5,000 orders a second (compensator.rate in topics.yaml), so that the database has room for
-checkout. With an interval of 5 s it sends more statements than poll-1s, some 430 a minute, because it also takes a lock, probes its writes and counts what
-is overdue.
+Then run [orderclose run sweeper](sweeper.md), which is orderclose-sweeper in W5. It closes in the transaction of the pipeline, with
+receipts, stock, payments, audit and console, and one of several processes sweeps at a time. It is as late as
+poll-1s, poll-3s and poll-5s, which find orders in the same way. It takes 20 s for 100,000 orders, because a sweep closes at
+most 5,000 orders a second (compensator.rate in topics.yaml) and so leaves the database to checkouts. With an interval of 5 s it sends some
+430 statements a minute, more than poll-1s: it also takes a lock, probes its writes and counts what is overdue.
 [Moving to the pipeline](sweeper.md#moving-to-the-pipeline) later changes no table.
 
 The pipeline pays if orders must close within milliseconds, if many are due at once while the database is
@@ -185,11 +170,15 @@ busy, or if a query each second costs too much, such as with tables for each mon
 
 ## Expiry on read
 
-The cheapest way is to close nothing: a page that shows an unpaid order compares its due time, and a checkout counts only what
-unexpired orders reserve. It needs no server and no process. Nothing happens at the due time, so there is no lateness to
-measure, and no row in the tables here. The price comes later: every query on stock adds up reservations, no event tells
-the coupon, the warehouse or the customer that the order has ended, a payment that is under way is not cancelled, and an order that
-nobody reads keeps its stock column reserved. It goes well beside a pipeline: package sqlclose closes an overdue order when
-it is read, with the same receipt, so the pipeline finds it closed.
+The cheapest way is to close nothing: a page compares the due time of an unpaid order, and a checkout counts only what
+unexpired orders reserve. It needs no server and no process, and nothing happens at the due time that could be measured.
+The price comes later:
+
+- Every query on stock adds up reservations. The stock column of an order that nobody reads stays reserved.
+- No event tells the coupon, the warehouse or the customer that the order has ended.
+- A payment that is under way is not cancelled.
+
+It goes well beside a pipeline: package sqlclose closes an overdue order when it is read, with the same receipt, so the
+pipeline finds it closed.
 
 `
