@@ -175,7 +175,7 @@ var headlines = []struct {
 
 // results prints the most important number of each way in each workload, and what it lost in all of them.
 func (p page) results() string {
-	b := "## Results\n\n| way |"
+	b := "## Results\n\n*Early*, *lost* and *duplicates* are sums of all rounds. In the data, *other CPU* is what other programs of the machine used.\n\n| way |"
 	for _, h := range headlines {
 		b += " " + h.title + " |"
 	}
