@@ -45,7 +45,7 @@ var serverIncidents = []incident{
 			proxy := g.databaseProxy()
 			g.begin("relay", "closer", "compensator")
 			unreachable(proxy)
-			flow := g.flow("waiting")
+			flow := g.flow("waiting", 1)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			proxy.Heal() // somebody repairs it
@@ -63,8 +63,8 @@ var serverIncidents = []incident{
 			g.begin("relay", "closer")
 			g.place("first", 20, time.Second)
 			g.allClosed()
-			proxy.Set(testkit.ToServer, testkit.ProxyRules{Delay: 700 * time.Millisecond})
-			flow := g.flow("late")
+			proxy.Set(testkit.ToServer, testkit.ProxyRules{Rate: 2000}) // a transaction takes the longer, the more orders it has
+			flow := g.flow("late", 10)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			proxy.Heal() // somebody repairs it

@@ -42,7 +42,7 @@ var serviceIncidents = []incident{
 			g.env = append(g.env, config.EnvReleaseURL+"="+service.URL)
 			g.begin("relay", "closer", "outbox", "release")
 			refuses.Store(true)
-			stop := g.flow("sold")
+			stop := g.flow("sold", 1)
 			g.fires(g.alerts...)
 			stop()
 			g.look(g.alerts...)

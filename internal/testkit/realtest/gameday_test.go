@@ -465,8 +465,8 @@ func (g *game) create(name string, n int, in time.Duration, publish func(context
 	}
 }
 
-// flow places an order every 200 ms, due in a second, until stop is called.
-func (g *game) flow(name string) (stop func()) {
+// flow places n orders every 200 ms, due in a second, until stop is called.
+func (g *game) flow(name string, n int) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -475,7 +475,7 @@ func (g *game) flow(name string) (stop func()) {
 			case <-ended:
 				return
 			case <-time.After(200 * time.Millisecond):
-				g.place(fmt.Sprintf("%s-%d", name, i), 1, time.Second)
+				g.place(fmt.Sprintf("%s-%d", name, i), n, time.Second)
 			}
 		}
 	}()
