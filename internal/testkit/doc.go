@@ -10,8 +10,30 @@
 //	proxy.go           Proxy: a TCP proxy that injects the faults of networks
 //	link.go            one connection through the proxy, and its two directions
 //
-// Its subfolders have what judges a run of the whole pipeline (checker), the suite that each kind of
-// database must pass (storetest), a checkout that makes orders (scenario), real servers (servers) and
-// processes (process), the numbers of benchmarks (measure), and the tests of the whole pipeline: in virtual time (simulation), on real servers
-// (realtest), and with code that is broken on purpose (mutants).
+// The tests of the whole pipeline are below it:
+//
+//	simulation   random faults, in virtual time
+//	realtest     faults on real servers, and the game day
+//	chaosreal    the program of make chaos-real: random faults on real servers, while orders are created
+//	mutants      code that is broken on purpose: a test must fail
+//	checker      what a run has broken, by Kafka and the database alone
+//	storetest    what every database must do
+//
+// What they use, and what tests share:
+//
+//	must, expect   one-line checks: the first ends a test, the second lets it go on
+//	scenario       shops, orders, payments and databases of a run, and its topics.yaml of seconds
+//	servers        starts, stops and kills real servers, and finds free ports
+//	process        starts, signals and ends programs, and reads what they use
+//	shoplocks      transactions of a shop that lock rows in any order, beside closes
+//	shoptest       plays the statements of a public shop against closes
+//	tracing        a module of its own that finds the spans of an order in a collector
+//	measure        statistics of the benchmarks
+//
+// What runs the tests:
+//
+//	ring       which tests belong to make unit, make test and make test-all
+//	progress   what make test does while it runs, and what it cost
+//	proof      the steps of make test-all, or those whose code has changed
+//	without    make without: everything without a room
 package testkit

@@ -1,0 +1,97 @@
+package orderclose_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+)
+
+// documents returns the text of each Markdown file, by its path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	must.Do(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains(notRead, entry.Name()):
+			return fs.SkipDir
+		case filepath.Ext(path) == ".md":
+			texts[path] = string(must.Get(os.ReadFile(path))(t))
+		}
+		return nil
+	}))
+	return texts
+}
+
+// anchors returns the anchors of the headings of a document.
+func anchors(text string) (all []string) {
+	code := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			code = !code
+		}
+		if title, is := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); is && line[0] == '#' && !code {
+			all = append(all, runbook.Anchor(strings.TrimSpace(title)))
+		}
+	}
+	return all
+}
+
+// A link of a document leads to a file or a folder, and to a heading of it.
+func TestDocuments_LinksLeadSomewhere(t *testing.T) {
+	texts, checked := documents(t), 0
+	for path, text := range texts {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
+			file, anchor, hasAnchor := strings.Cut(m[1], "#")
+			if strings.Contains(file, "://") {
+				continue
+			}
+			checked++
+			target := path
+			if file != "" {
+				target = filepath.Join(filepath.Dir(path), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which does not exist", path, m[1])
+			} else if hasAnchor && !slices.Contains(anchors(texts[target]), anchor) {
+				t.Errorf("%s links to %s, and there is no such heading", path, m[1])
+			}
+		}
+	}
+	expect.That(t, checked > 700, "only %d links; does the test still find them?", checked)
+}
+
+// docs/architecture.md names each package, or a folder above it, and each room in the table of what to open. What it names exists.
+func TestDocuments_ArchitectureNamesWhatThereIs(t *testing.T) {
+	page := must.Get(os.ReadFile("docs/architecture.md"))(t)
+	named := map[string]bool{".": true}
+	for _, m := range regexp.MustCompile("`([\\w./-]+)`").FindAllStringSubmatch(string(page), -1) {
+		named[m[1]] = true
+		if _, err := os.Stat(m[1]); err != nil && strings.Contains(m[1], "/") {
+			t.Errorf("docs/architecture.md names %s, which does not exist", m[1])
+		}
+	}
+	for pkg := range packages(t) {
+		folder := pkg
+		for !named[folder] && folder != "." {
+			folder = filepath.Dir(folder)
+		}
+		if folder == "." && pkg != "." {
+			t.Errorf("docs/architecture.md has no line for package %s", pkg)
+		}
+	}
+	for _, room := range must.Get(os.ReadDir("rooms"))(t) {
+		if room.IsDir() && !strings.Contains(string(page), "| `rooms/"+room.Name()+"`") {
+			t.Errorf("To change X, open Y of docs/architecture.md has no row for the room %s", room.Name())
+		}
+	}
+}
