@@ -357,6 +357,6 @@ func TestAlertmanager_PassesAmtool(t *testing.T) {
 	tool(t, "amtool", "check-config", "alertmanager.yml")
 	for severity, receiver := range map[string]string{"page": "phone,team", "ticket": "mail,team"} {
 		tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
-			"severity="+severity, "alertname=OrdercloseNoRelay")
+			"severity="+severity, "alertname=OrdercloseRoleMissing")
 	}
 }

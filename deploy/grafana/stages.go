@@ -35,7 +35,7 @@ func relayDashboard() dashboard {
 			}},
 			{height: graphHeight, panels: []panel{
 				{
-					title: "Forwarded per second", kind: "timeseries", unit: "short", runbook: "The relay is down",
+					title: "Forwarded per second", kind: "timeseries", unit: "short", runbook: "A role is missing",
 					shows:   "Due records that were appended to the close topic or the replay topic, by the bucket that they left.",
 					good:    "the rate at which orders become due.",
 					queries: []query{{"{{topic}}", perSecond("topic", "orderclose_relay_forwarded_total", topics)}},
@@ -47,7 +47,7 @@ func relayDashboard() dashboard {
 					queries: []query{{"{{from}} to {{to}}", perSecond("from, to", "orderclose_relay_hops_total", here+`,from=~"$topic"`)}},
 				},
 				{
-					title: "Partitions", kind: "timeseries", unit: "short", runbook: "The relay is down",
+					title: "Partitions", kind: "timeseries", unit: "short", runbook: "A role is missing",
 					shows:   "Partitions of the buckets that each process serves.",
 					good:    "alike in all processes, and in sum all partitions of all buckets.",
 					queries: []query{{"{{instance}}", "count by (instance) (orderclose_delay_head_overdue_seconds{" + topics + "})"}},
@@ -271,7 +271,7 @@ func compensatorDashboard() dashboard {
 					queries: []query{{"Orders", count("orderclose_compensator_found_total", here)}},
 				},
 				{
-					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis or the lock is down", also: "The lock is stuck",
+					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis or the lock is down",
 					shows: "1 if the lock of the sweep can be taken, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. " +
 						"Sweeps also run without the lock.",
 					good: "1.",
@@ -441,19 +441,19 @@ func outboxDashboard() dashboard {
 		rows: []row{
 			{height: graphHeight, panels: []panel{
 				{
-					title: "Oldest row of schedules", kind: "timeseries", unit: "s", runbook: "Schedules are late",
+					title: "Oldest row of schedules", kind: "timeseries", unit: "s", runbook: "An outbox is late",
 					shows:   "For how long the oldest row has waited whose order is to be scheduled.",
 					good:    "below 1 s. No line: no dispatcher runs.",
 					queries: []query{{"schedules", "max(orderclose_outbox_oldest_unpublished_seconds{" + everywhere + `,outbox="schedules"})`}},
 				},
 				{
-					title: "Oldest row of events", kind: "timeseries", unit: "s", runbook: "Events are late",
+					title: "Oldest row of events", kind: "timeseries", unit: "s", runbook: "An outbox is late",
 					shows:   "For how long the oldest event of a closed order has waited to be published.",
 					good:    "below 1 s. No line: no dispatcher runs.",
 					queries: []query{{"events", "max(orderclose_outbox_oldest_unpublished_seconds{" + everywhere + `,outbox="events"})`}},
 				},
 				{
-					title: "Rows", kind: "timeseries", unit: "short", runbook: "Schedules are late", also: "Events are late",
+					title: "Rows", kind: "timeseries", unit: "short", runbook: "An outbox is late",
 					shows:   "Rows that wait in each outbox, counted up to 10,000.",
 					good:    "near 0.",
 					queries: []query{{"{{outbox}}", "max by (outbox) (orderclose_outbox_rows{" + everywhere + "})"}},
@@ -461,13 +461,13 @@ func outboxDashboard() dashboard {
 			}},
 			{height: graphHeight, panels: []panel{
 				{
-					title: "Published per second", kind: "timeseries", unit: "short", runbook: "Schedules are late", also: "Events are late",
+					title: "Published per second", kind: "timeseries", unit: "short", runbook: "An outbox is late",
 					shows:   "Rows that were published and deleted, by outbox.",
 					good:    "the rate of new orders that use the outbox, and of closes.",
 					queries: []query{{"{{outbox}}", perSecond("outbox", "orderclose_outbox_dispatched_total", here)}},
 				},
 				{
-					title: "Published per second, by process", kind: "timeseries", unit: "short", runbook: "Schedules are late",
+					title: "Published per second, by process", kind: "timeseries", unit: "short", runbook: "An outbox is late",
 					shows:   "Rows that each process published and deleted.",
 					good:    "each process publishes, while rows wait.",
 					queries: []query{{"{{instance}}", perSecond("instance", "orderclose_outbox_dispatched_total", here)}},

@@ -55,7 +55,7 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 		{[]string{"redis-or-the-lock-is-down"}, 0, []string{"Redis or the lock is down\n\nAlerts: `OrdercloseLockUnavailable`", "\nVerify. ", "\norderclose doctor\n"}},
 		{[]string{"Redis", "or", "the", "lock", "is", "down", "--config", "our topics.yaml"}, 0, []string{"\norderclose --config 'our topics.yaml' doctor\n"}},
 		{[]string{"ordercloseLockUnavailable"}, 0, []string{"Redis or the lock is down"}},
-		{[]string{"orderCloseno"}, 4, []string{"the-closer-is-behind", "the-relay-is-down"}},
+		{[]string{"orderClosere"}, 4, []string{"records-do-not-leave-a-delay-topic", "reminders-are-late"}},
 		{[]string{"what", "is", "with", "redis?"}, 0, []string{"Redis or the lock is down"}},
 		{[]string{"zebra"}, 4, []string{"orderclose runbook lists all"}},
 	} {

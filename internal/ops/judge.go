@@ -102,7 +102,6 @@ func (j *judgement) servers() {
 		cause.Orders = cmp.Or(j.Overdue.Value.Orders, cause.Orders)
 	}
 	if p := fault(j, LockRefused, j.Lock); p != nil {
-		p.Runbook = LockRunbook(j.Lock.Err)
 		j.began(p, wire.FailingLock)
 	}
 	var differ []string
@@ -149,14 +148,6 @@ func (j *judgement) notAnswered() {
 	if len(why) > 0 { //mutant:unanswered-left-out
 		j.add(NotAnswered, len(why), strings.Join(why, "; "))
 	}
-}
-
-// LockRunbook returns the section of the runbook for an error of Pipeline.Lockable.
-func LockRunbook(err error) string {
-	if errors.Is(err, compensator.ErrLockStuck) {
-		return "the-lock-is-stuck"
-	}
-	return kinds[LockRefused].runbook
 }
 
 // databaseStops reports whether the database closes nothing.

@@ -18,7 +18,7 @@ import (
 var pipelineIncidents = []incident{
 	{
 		name:   "no relay",
-		alerts: []string{"OrdercloseNoRelay", "OrdercloseRecordsLeftBehind"},
+		alerts: []string{"OrdercloseRoleMissing/relay", "OrdercloseRecordsLeftBehind"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
 			g.kill("relay")
@@ -31,7 +31,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:   "no closer",
-		alerts: []string{"OrdercloseNoCloser", "OrdercloseDeadLettersUnwatched"},
+		alerts: []string{"OrdercloseRoleMissing/closer", "OrdercloseUnwatched/dead letters"},
 		play: func(g *game) {
 			g.begin("relay", "closer")
 			g.kill("closer")
@@ -45,7 +45,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:   "no compensator",
-		alerts: []string{"OrdercloseNoCompensator"},
+		alerts: []string{"OrdercloseRoleMissing/compensator"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
 			g.kill("compensator")
@@ -80,7 +80,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:   "no dispatcher",
-		alerts: []string{"OrdercloseEventsUnwatched", "OrdercloseSchedulesUnwatched"},
+		alerts: []string{"OrdercloseRoleMissing/outbox"},
 		play: func(g *game) {
 			g.begin("closer", "outbox")
 			g.kill("outbox")

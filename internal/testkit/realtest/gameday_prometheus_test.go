@@ -118,7 +118,8 @@ func (p *prometheus) scrape(part, address string) {
 	p.write("targets.json", string(data))
 }
 
-// firing returns the annotations of the alerts that fire, by name, and their severity beside these.
+// firing returns the annotations of the alerts that fire, by name, and their severity beside these. An alert that says
+// by a label which of its conditions holds is also there by name/value.
 func (p *prometheus) firing() (map[string]map[string]string, error) {
 	var answer struct {
 		Alerts []struct {
@@ -134,6 +135,11 @@ func (p *prometheus) firing() (map[string]map[string]string, error) {
 		if a.State == "firing" {
 			all[a.Labels["alertname"]] = a.Annotations
 			a.Annotations["severity"] = a.Labels["severity"]
+			for _, label := range []string{"role", "what", "outbox"} {
+				if value := a.Labels[label]; value != "" {
+					all[a.Labels["alertname"]+"/"+value] = a.Annotations
+				}
+			}
 		}
 	}
 	return all, nil

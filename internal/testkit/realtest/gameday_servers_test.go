@@ -98,23 +98,23 @@ var serverIncidents = []incident{
 	},
 	{
 		name:   "Redis",
-		alerts: []string{"OrdercloseLockUnavailable", "OrdercloseLockStuck"},
+		alerts: []string{"OrdercloseLockUnavailable/unavailable", "OrdercloseLockUnavailable/stuck"},
 		play: func(g *game) {
 			direct := g.servers.RedisURL
 			proxy := g.redisProxy()
 			g.begin("compensator")
 			unreachable(proxy)
-			g.fires("OrdercloseLockUnavailable")
-			g.look("OrdercloseLockUnavailable")
+			g.fires(g.alerts[0])
+			g.look(g.alerts[0])
 			proxy.Heal() // somebody starts it again
-			g.resolves("OrdercloseLockUnavailable")
+			g.resolves(g.alerts[0])
 
 			g.servers.RedisURL = direct
 			must.Do(g.t, g.redisClient().Set(g.t.Context(), g.cfg.Compensator.Lock.Key, "by hand", 0).Err())
-			g.fires("OrdercloseLockStuck")
-			g.look("OrdercloseLockStuck")
-			g.act("redis-cli DEL lock:scan_unpaid_orders", "OrdercloseLockStuck")
-			g.resolves("OrdercloseLockStuck")
+			g.fires(g.alerts[1])
+			g.look(g.alerts[1])
+			g.act("redis-cli DEL lock:scan_unpaid_orders", g.alerts[1])
+			g.resolves(g.alerts[1])
 		},
 	},
 	{
@@ -131,18 +131,6 @@ var serverIncidents = []incident{
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			limit("0") // somebody gives it memory
-			g.resolves(g.alerts...)
-		},
-	},
-	{
-		name:   "no sweep yet",
-		alerts: []string{"OrdercloseNoSweep"},
-		play: func(g *game) {
-			g.begin("relay")
-			g.fires(g.alerts...)
-			g.look(g.alerts...)
-			g.act("orderclose run compensator", g.alerts...)
-			g.act("orderclose compensate --once", g.alerts...)
 			g.resolves(g.alerts...)
 		},
 	},
@@ -166,7 +154,7 @@ var serverIncidents = []incident{
 	},
 	{
 		name:   "deleted topics",
-		alerts: []string{"OrdercloseTopicDrift", "OrdercloseWaitingUnseen", "OrdercloseSchedulesLate", "OrdercloseEventsLate"},
+		alerts: []string{"OrdercloseTopicDrift", "OrdercloseUnwatched/topics", "OrdercloseOutboxLate/schedules", "OrdercloseOutboxLate/events"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator", "outbox")
 			g.useOutbox()
@@ -208,7 +196,7 @@ var serverIncidents = []incident{
 	},
 	{
 		name:   "Kafka is down",
-		alerts: []string{"OrdercloseNoRelay"},
+		alerts: []string{"OrdercloseRoleMissing/relay"},
 		own:    ownKafka,
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")

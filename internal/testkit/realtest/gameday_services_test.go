@@ -54,7 +54,7 @@ var serviceIncidents = []incident{
 	},
 	{
 		name:   "the service that closes is down",
-		alerts: []string{"OrdercloseServiceDoesNotAnswer", "OrdercloseServiceFails"},
+		alerts: []string{"OrdercloseServiceDoesNotAnswer"},
 		play: func(g *game) {
 			closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 				return g.store.CloseOrders(ctx, path, requests)
@@ -77,7 +77,7 @@ var serviceIncidents = []incident{
 	},
 	{
 		name:   "a closer acknowledges without closing",
-		alerts: []string{"OrdercloseVerdictsDoNotFit"},
+		alerts: []string{"OrdercloseOrdersOverdue"},
 		play: func(g *game) {
 			var lies atomic.Bool
 			lies.Store(true)
@@ -133,9 +133,8 @@ var serviceIncidents = []incident{
 		},
 	},
 	{
-		name:    "the payment provider is down",
-		alerts:  []string{"OrderclosePaymentProviderDoesNotAnswer"},
-		lasting: []string{"OrderclosePaymentsPending"},
+		name:   "the payment provider is down",
+		alerts: []string{"OrderclosePaymentProviderDoesNotAnswer"},
 		play: func(g *game) {
 			answers := must.Get(payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 				all := make([]payment.Answer, len(ids))
@@ -149,9 +148,8 @@ var serviceIncidents = []incident{
 			g.env = append(g.env, config.EnvPaymentSecret+"="+serviceSecret)
 			g.begin("relay", "closer")
 			unreachable(proxy)
-			g.place("pending", 150, time.Second)
+			g.place("pending", 20, time.Second)
 			g.fires(g.alerts...)
-			g.fires(g.lasting...)
 			g.words = append(g.words, "ORDER-ID", "pending-0")
 			g.look(g.alerts...)
 			proxy.Heal() // somebody repairs it

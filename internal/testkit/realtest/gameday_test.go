@@ -35,7 +35,7 @@ import (
 // runbook says to do.
 type incident struct {
 	name   string
-	alerts []string // they fire, and end after what the runbook says was done
+	alerts []string // they fire, and end after what the runbook says was done; such as NAME/VALUE of a label, see firing
 	// lasting fire too. Their expressions look back for so long that promtool tests their end.
 	lasting []string
 	// own, if set, starts a server of the incident's own, and stores its address in s.
@@ -112,6 +112,10 @@ func newGame(t *testing.T, i incident) *game {
 		for _, alert := range s.Alerts {
 			g.sections[alert] = s
 		}
+	}
+	for _, alert := range slices.Concat(i.alerts, i.lasting) {
+		name, _, _ := strings.Cut(alert, "/")
+		g.sections[alert] = g.sections[name]
 	}
 	g.programs()
 	return g

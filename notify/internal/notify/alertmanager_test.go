@@ -49,7 +49,7 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 	alertmanager := startAlertmanager(t, program, file, dir)
 
 	post(t, alertmanager+"/api/v2/alerts", `[
-		{"labels": {"alertname": "OrdercloseNoRelay", "severity": "page"}, "annotations": {"summary": "No relay serves any partition"}},
+		{"labels": {"alertname": "OrdercloseRoleMissing", "severity": "page"}, "annotations": {"summary": "No relay serves any partition"}},
 		{"labels": {"alertname": "OrdercloseMispicked", "severity": "ticket"}, "annotations": {"summary": "A producer picks wrong buckets"}}]`)
 	eventually(t, "DingTalk was tried", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.times) > 0 })
 	d.say("")
@@ -68,7 +68,7 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 			wanted, other = ticket, page
 		}
 		if want.name == "call" { // it says the name only
-			wanted, other = "OrdercloseNoRelay", "OrdercloseMispicked"
+			wanted, other = "OrdercloseRoleMissing", "OrdercloseMispicked"
 		}
 		eventually(t, want.name+" has "+wanted, func() bool { return strings.Contains(want.texts(), wanted) })
 		if want.both {

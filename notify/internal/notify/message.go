@@ -23,7 +23,7 @@ type Message struct {
 	Alerts       []Alert           `json:"alerts"`      // those that fire first
 	Truncated    int               `json:"truncatedAlerts"`
 
-	Title   string `json:"-"` // such as "[FIRING:2] OrdercloseNoRelay"
+	Title   string `json:"-"` // such as "[FIRING:2] OrdercloseRoleMissing"
 	Text    string `json:"-"` // the alerts, within the receiver's limit
 	LeftOut int    `json:"-"` // how many alerts Text does not have
 	Secret  string `json:"-"` // the content of secret_file; for headers and the body only

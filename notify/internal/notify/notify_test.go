@@ -65,11 +65,11 @@ func team(t *testing.T, address, secret string, more ...string) string {
 func alerts(status string, n int) string {
 	var list []map[string]any
 	for i := range n {
-		list = append(list, map[string]any{"status": status, "labels": map[string]string{"alertname": "OrdercloseNoRelay"},
+		list = append(list, map[string]any{"status": status, "labels": map[string]string{"alertname": "OrdercloseRoleMissing"},
 			"annotations": map[string]string{"summary": fmt.Sprintf("Alert number %d", i), "description": "Start a relay.", "runbook_url": "https://wiki.example/runbook#relay"},
 			"startsAt":    time.Now()})
 	}
-	body, _ := json.Marshal(map[string]any{"version": "4", "status": status, "groupLabels": map[string]string{"alertname": "OrdercloseNoRelay"}, "alerts": list})
+	body, _ := json.Marshal(map[string]any{"version": "4", "status": status, "groupLabels": map[string]string{"alertname": "OrdercloseRoleMissing"}, "alerts": list})
 	return string(body)
 }
 
@@ -80,7 +80,7 @@ func TestNotify_SendsSignedMessagesToDingTalk(t *testing.T) {
 		t.Fatalf("%d %s", status, answer)
 	}
 	m, _ := d.last()
-	expect.Equal(t, m.Markdown.Title, "[FIRING:2] OrdercloseNoRelay", "title")
+	expect.Equal(t, m.Markdown.Title, "[FIRING:2] OrdercloseRoleMissing", "title")
 	for _, want := range []string{"**Alert number 0**", "Start a relay.", "(https://wiki.example/runbook#relay)", "Alert number 1", "@13800000000"} {
 		expect.That(t, strings.Contains(m.Markdown.Text, want), "the text has no %q:\n%s", want, m.Markdown.Text)
 	}
@@ -88,7 +88,7 @@ func TestNotify_SendsSignedMessagesToDingTalk(t *testing.T) {
 	if status, _ := r.post("team", alerts("resolved", 1)); status != 200 {
 		t.Error("a resolved alert is not sent")
 	}
-	if m, _ := d.last(); m.Markdown.Title != "[RESOLVED:1] OrdercloseNoRelay" || !strings.Contains(m.Markdown.Text, "**Resolved: Alert number 0**") || len(m.At.AtMobiles) != 0 {
+	if m, _ := d.last(); m.Markdown.Title != "[RESOLVED:1] OrdercloseRoleMissing" || !strings.Contains(m.Markdown.Text, "**Resolved: Alert number 0**") || len(m.At.AtMobiles) != 0 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -233,7 +233,7 @@ func TestNotify_SendsAnyRequestByTemplates(t *testing.T) {
 	if p.request.Method != "PUT" || p.request.URL.RawQuery != "user=shop" || p.request.Header.Get("Authorization") != "Bearer sms-password" {
 		t.Errorf("%s %s %v", p.request.Method, p.request.URL, p.request.Header)
 	}
-	if want := `{"text": "OrdercloseNoRelay \"<Alert number 0>\"\n\n… and 2 more", "title": "[FIRING:3] OrdercloseNoRelay"}`; p.body != want {
+	if want := `{"text": "OrdercloseRoleMissing \"<Alert number 0>\"\n\n… and 2 more", "title": "[FIRING:3] OrdercloseRoleMissing"}`; p.body != want {
 		t.Errorf("body %s, want %s", p.body, want)
 	}
 	for _, c := range []struct {
