@@ -149,7 +149,7 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	p := &process.Process{Name: "serve", Command: func() *exec.Cmd {
 		cmd := exec.Command(program, args...)
 		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ORDERCLOSE_") }),
-			"ORDERCLOSE_CONSOLE_ACTIONS=1", "ORDERCLOSE_CONSOLE_OPERATORS=operator", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE="+file)
+			"ORDERCLOSE_CONSOLE_OPERATORS=operator", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE="+file)
 		cmd.Env = append(cmd.Env, env...)
 		cmd.Stderr = &stderr
 		return cmd

@@ -64,7 +64,7 @@ roles:
   notify: {enabled: true, secrets: {notify: alerts}, podAnnotations: {shop.example/team: oncall}}
   console: {enabled: true}
 console:
-  env: {ORDERCLOSE_CONSOLE_PROXIES: 10.1.0.0/16, ORDERCLOSE_CONSOLE_ACTIONS: "1", ORDERCLOSE_CONSOLE_OPERATORS: ann}
+  env: {ORDERCLOSE_CONSOLE_PROXIES: 10.1.0.0/16, ORDERCLOSE_CONSOLE_OPERATORS: ann}
   ingress: {enabled: true, className: nginx, annotations: {nginx.ingress.kubernetes.io/proxy-buffering: "off"}, host: console.example, tlsSecret: console-tls}
 jobs:
   migrate: {secrets: {database: orderclose-database-admin}, podAnnotations: {sidecar.istio.io/inject: "false"}}

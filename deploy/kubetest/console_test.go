@@ -33,7 +33,7 @@ func TestConsole_IsReachedThroughItsIngress(t *testing.T) {
 	}
 	data, _ := all["ConfigMap orderclose-console"].content["data"].(values)
 	for name, want := range map[string]string{
-		"LISTEN": "0.0.0.0:9465", "HOSTS": "console.example", "PROXIES": "10.1.0.0/16", "ACTIONS": "1", "WEB_CONFIG_FILE": "/run/secrets/console/web.yml",
+		"LISTEN": "0.0.0.0:9465", "HOSTS": "console.example", "PROXIES": "10.1.0.0/16", "OPERATORS": "ann", "WEB_CONFIG_FILE": "/run/secrets/console/web.yml",
 	} {
 		if have := data["ORDERCLOSE_CONSOLE_"+name]; have != want {
 			t.Errorf("ORDERCLOSE_CONSOLE_%s is %v, want %s", name, have, want)

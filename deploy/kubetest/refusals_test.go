@@ -43,7 +43,7 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\npodAnnotations: {shop.example/count: 3}":                                                   "podAnnotations",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_LISTEN: "0.0.0.0:80"}`:                             "ORDERCLOSE_LISTEN",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_INSTANCE: "relay"}`:                                "ORDERCLOSE_INSTANCE",
-		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_CONSOLE_ACTIONS: "1"}`:                             "ORDERCLOSE_CONSOLE_ACTIONS",
+		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_CONSOLE_OPERATORS: "ann"}`:                         "ORDERCLOSE_CONSOLE_OPERATORS",
 		`env: {ORDERCLOSE_KAFKA_BROKER: "k:1"}`:                                                               "'ORDERCLOSE_KAFKA_BROKER'",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_RELEASE_URL: "https://u:p@s/"}`:                    "into env.ORDERCLOSE_RELEASE_URL_FILE",
 		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7}}": "ORDERCLOSE_CONSOLE_HOSTS is not set",

@@ -97,7 +97,7 @@ start() {
   (
     umask 077
     printf "export %s='%s'\n" ORDERCLOSE_KAFKA_BROKERS "127.0.0.1:$port" \
-      ORDERCLOSE_KAFKA_TLS on ORDERCLOSE_KAFKA_TLS_CA_FILE "$dir/tls/ca.crt" \
+      ORDERCLOSE_KAFKA_TLS_CA_FILE "$dir/tls/ca.crt" \
       ORDERCLOSE_KAFKA_SASL_MECHANISM PLAIN ORDERCLOSE_KAFKA_SASL_USER admin \
       ORDERCLOSE_KAFKA_SASL_PASSWORD "$password" >"$dir/env"
   )

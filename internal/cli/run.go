@@ -252,7 +252,7 @@ answer, and needs no running part of the pipeline. At least one of ` + config.En
 and ` + config.EnvDSN + ` must be set; with ` + config.EnvRedis + ` it can sweep.
 
 On the loopback everybody may look. Elsewhere it needs an identity and TLS, and actions
-need ` + config.EnvConsoleActions + `=1 and an identity: docs/console.md.`,
+need ` + config.EnvConsoleOperators + ` and an identity: docs/console.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.runRoles(cmd.Context(), []string{string(pipeline.Console)}, 0, false)
 		},

@@ -309,7 +309,7 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 		}
 	}
 	delete(env, "ORDERCLOSE_KAFKA_BROKERS")
-	env["ORDERCLOSE_KAFKA_TLS"] = "maybe"
+	env["ORDERCLOSE_KAFKA_TLS_CA_FILE"] = "no/such"
 	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err == nil {
 		t.Error("wrong security settings are accepted although Kafka is used")
 	}

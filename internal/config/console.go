@@ -19,12 +19,10 @@ const (
 	EnvConsoleListen     = "ORDERCLOSE_CONSOLE_LISTEN"
 	EnvConsoleBasePath   = "ORDERCLOSE_CONSOLE_BASE_PATH"
 	EnvConsoleHosts      = "ORDERCLOSE_CONSOLE_HOSTS"
-	EnvConsoleActions    = "ORDERCLOSE_CONSOLE_ACTIONS"
 	EnvConsoleWebConfig  = "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE" // TLS and users; it is read again when it changes
 	EnvConsoleProxies    = "ORDERCLOSE_CONSOLE_PROXIES"
 	EnvConsoleUserHeader = "ORDERCLOSE_CONSOLE_USER_HEADER"
-	EnvConsoleRoleHeader = "ORDERCLOSE_CONSOLE_ROLE_HEADER"
-	EnvConsoleOperators  = "ORDERCLOSE_CONSOLE_OPERATORS"
+	EnvConsoleOperators  = "ORDERCLOSE_CONSOLE_OPERATORS" // names, or header:NAME
 	EnvRunbook           = "ORDERCLOSE_RUNBOOK_URL"
 	EnvConsolePrometheus = "ORDERCLOSE_CONSOLE_PROMETHEUS" // with labels as its query
 )
@@ -39,7 +37,6 @@ type Console struct {
 	Listen   string   // host:port; default 127.0.0.1:9465
 	BasePath string   // such as /orderclose, without a slash at the end; "": the console has the whole host
 	Hosts    []string // names or addresses that the Host header may have besides that of Listen and the loopback's; no ports
-	Actions  bool     // operators may change data; false: the console is read-only
 
 	// WebConfigFile is a web configuration file of Prometheus: TLS, users with passwords, client
 	// certificates. It is read again when it changes. "": plain HTTP, for the loopback and the proxies only.
@@ -52,7 +49,7 @@ type Console struct {
 	// users with passwords.
 	UserHeader string
 
-	// The operators; all other users are viewers. At most one of both is set.
+	// The operators, who may change data; all other users are viewers. At most one of both is set. Neither: the console is read-only.
 	RoleHeader string   // the header in which a proxy gives the role; needs UserHeader
 	Operators  []string // names of users; of a user with a client certificate, the common name of its subject
 
@@ -74,14 +71,18 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		Listen:        e.listen(EnvConsoleListen, DefaultConsoleListen),
 		BasePath:      strings.TrimRight(e.plain(EnvConsoleBasePath), "/"),
 		Hosts:         e.consoleHosts(),
-		Actions:       e.oneOf(EnvConsoleActions, "1", "0") == "1",
 		WebConfigFile: e.plain(EnvConsoleWebConfig),
 		Proxies:       e.consoleProxies(),
 		UserHeader:    e.plain(EnvConsoleUserHeader),
-		RoleHeader:    e.plain(EnvConsoleRoleHeader),
-		Operators:     splitList(e.plain(EnvConsoleOperators)),
 		Runbook:       e.plain(EnvRunbook),
 		Prometheus:    e.plain(EnvConsolePrometheus),
+	}
+	e.refuseReplaced("ORDERCLOSE_CONSOLE_")
+	operators := e.plain(EnvConsoleOperators)
+	if header, ok := strings.CutPrefix(operators, "header:"); ok {
+		c.RoleHeader = cmp.Or(header, " ") // which is no name of a header
+	} else {
+		c.Operators = splitList(operators)
 	}
 	c.checkValues(&e)
 	if err := errors.Join(e.errs...); err != nil {
@@ -117,17 +118,17 @@ func (c Console) Check(file WebConfig) error {
 		EnvConsoleListen, EnvConsoleWebConfig, EnvConsoleProxies)
 	e.refuse(c.OnLoopback() && len(c.Proxies) > 0 && !identity, "%s is set, and everybody whom a proxy lets in could open the console; %s, or unset it",
 		EnvConsoleProxies, choose)
-	e.refuse(c.Actions && !identity, "%s is 1, but nobody can be an operator without an identity; %s", EnvConsoleActions, choose)
 	e.refuse(c.UserHeader != "" && len(c.Proxies) == 0,
 		"%s is set, but no proxy may set the header; list the proxies' addresses in %s, such as 10.0.0.7,10.1.0.0/16",
 		EnvConsoleUserHeader, EnvConsoleProxies)
-	e.refuse(c.RoleHeader != "" && c.UserHeader == "", "%s is set without %s; set both, or unset it", EnvConsoleRoleHeader, EnvConsoleUserHeader)
-	e.refuse(c.RoleHeader != "" && len(c.Operators) > 0, "%s and %s are both set; unset one", EnvConsoleRoleHeader, EnvConsoleOperators)
+	e.refuse(c.RoleHeader != "" && c.UserHeader == "", "%s names a header, but %s is not set; set both, or list the operators",
+		EnvConsoleOperators, EnvConsoleUserHeader)
 	e.refuse(len(c.Operators) > 0 && !identity, "%s is set, but nobody is known by name; %s", EnvConsoleOperators, choose)
-	e.refuse(c.Actions && identity && c.RoleHeader == "" && len(c.Operators) == 0, "%s is 1, but all users are viewers; list operators in %s",
-		EnvConsoleActions, EnvConsoleOperators)
 	return errors.Join(e.errs...)
 }
+
+// ReadOnly reports whether nobody may change data.
+func (c Console) ReadOnly() bool { return c.RoleHeader == "" && len(c.Operators) == 0 }
 
 // OnLoopback reports whether only this machine can connect to Listen. A name other than
 // localhost counts as outside, whatever it resolves to.
@@ -144,8 +145,8 @@ func (c Console) Format(f fmt.State, _ rune) {
 			set = append(set, v.name)
 		}
 	}
-	fmt.Fprintf(f, "listen %s%s, access by %s, %d proxies, actions %v",
-		c.Listen, c.BasePath, cmp.Or(strings.Join(set, " and "), "none"), len(c.Proxies), c.Actions)
+	fmt.Fprintf(f, "listen %s%s, access by %s, %d proxies, read-only %v",
+		c.Listen, c.BasePath, cmp.Or(strings.Join(set, " and "), "none"), len(c.Proxies), c.ReadOnly())
 }
 
 var (
@@ -170,13 +171,13 @@ func (c Console) checkValues(e *environment) {
 	e.refuse(c.Prometheus != "" && (!ok || u.Fragment != "" || !areLabels(u.RawQuery)),
 		"%s is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose", EnvConsolePrometheus)
 	for _, v := range []struct{ name, value, example string }{
-		{EnvConsoleUserHeader, c.UserHeader, "X-Forwarded-User"}, {EnvConsoleRoleHeader, c.RoleHeader, "X-Forwarded-Role"},
+		{EnvConsoleUserHeader, c.UserHeader, "X-Forwarded-User"}, {EnvConsoleOperators, c.RoleHeader, "header:X-Forwarded-Role"},
 	} {
 		e.refuse(v.value != "" && (!headerName.MatchString(v.value) || clientHeaders[http.CanonicalHeaderKey(v.value)]),
 			"%s is not a header that a proxy can set for this purpose; write the name of the header such as %s", v.name, v.example)
 	}
 	e.refuse(c.UserHeader != "" && strings.EqualFold(c.UserHeader, c.RoleHeader), "%s and %s are the same header; name two",
-		EnvConsoleUserHeader, EnvConsoleRoleHeader)
+		EnvConsoleUserHeader, EnvConsoleOperators)
 }
 
 // labelName is a label of Prometheus.

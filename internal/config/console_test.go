@@ -19,12 +19,12 @@ import (
 
 func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 	base := environ{
-		"ORDERCLOSE_CONSOLE_LISTEN": ":443", "ORDERCLOSE_CONSOLE_BASE_PATH": "/shop/orderclose/", "ORDERCLOSE_CONSOLE_ACTIONS": "1",
+		"ORDERCLOSE_CONSOLE_LISTEN": ":443", "ORDERCLOSE_CONSOLE_BASE_PATH": "/shop/orderclose/",
 		"ORDERCLOSE_RUNBOOK_URL": "https://wiki.example/runbook", "ORDERCLOSE_CONSOLE_PROMETHEUS": "http://u:p@prometheus:9090/a?job=b&job=c",
 		"ORDERCLOSE_CONSOLE_HOSTS": "console.example, 10.0.0.5,[fd00:0::5]", "ORDERCLOSE_CONSOLE_PROXIES": "10.0.0.7, 10.1.2.3/16,fd00::/8, ::ffff:10.0.0.8",
 	}
 	want := config.Console{
-		Listen: ":443", BasePath: "/shop/orderclose", Actions: true, Runbook: "https://wiki.example/runbook", Prometheus: "http://u:p@prometheus:9090/a?job=b&job=c", Hosts: []string{"console.example", "10.0.0.5", "fd00::5"},
+		Listen: ":443", BasePath: "/shop/orderclose", Runbook: "https://wiki.example/runbook", Prometheus: "http://u:p@prometheus:9090/a?job=b&job=c", Hosts: []string{"console.example", "10.0.0.5", "fd00::5"},
 		Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.0.0.8/32")},
 	}
 	for _, row := range []struct {
@@ -35,7 +35,7 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 			func(c *config.Console) { c.WebConfigFile, c.Operators = "web.yml", []string{"ann", "李"} }},
 		{environ{"ORDERCLOSE_CONSOLE_USER_HEADER": "X-User", "ORDERCLOSE_CONSOLE_OPERATORS": "ann"},
 			func(c *config.Console) { c.UserHeader, c.Operators = "X-User", []string{"ann"} }},
-		{environ{"ORDERCLOSE_CONSOLE_USER_HEADER": "X-User", "ORDERCLOSE_CONSOLE_ROLE_HEADER": "X-Role"},
+		{environ{"ORDERCLOSE_CONSOLE_USER_HEADER": "X-User", "ORDERCLOSE_CONSOLE_OPERATORS": "header:X-Role"},
 			func(c *config.Console) { c.UserHeader, c.RoleHeader = "X-User", "X-Role" }},
 	} {
 		env, want := maps.Clone(base), want
@@ -52,7 +52,7 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 }
 
 func TestConsoleFromEnviron_MissingVariablesMeanTheLoopbackReadOnly(t *testing.T) {
-	for _, env := range []environ{{}, {"ORDERCLOSE_CONSOLE_LISTEN": "", "ORDERCLOSE_CONSOLE_BASE_PATH": "/", "ORDERCLOSE_CONSOLE_ACTIONS": "0", "ORDERCLOSE_CONSOLE_HOSTS": " "}} {
+	for _, env := range []environ{{}, {"ORDERCLOSE_CONSOLE_LISTEN": "", "ORDERCLOSE_CONSOLE_BASE_PATH": "/", "ORDERCLOSE_CONSOLE_HOSTS": " "}} {
 		got, err := config.ConsoleFromEnviron(env.lookup)
 		diff := cmp.Diff(config.Console{Listen: "127.0.0.1:9465"}, got)
 		expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
@@ -62,10 +62,10 @@ func TestConsoleFromEnviron_MissingVariablesMeanTheLoopbackReadOnly(t *testing.T
 func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 	const (
 		listen, basePath, hosts = "ORDERCLOSE_CONSOLE_LISTEN", "ORDERCLOSE_CONSOLE_BASE_PATH", "ORDERCLOSE_CONSOLE_HOSTS"
-		actions, proxies        = "ORDERCLOSE_CONSOLE_ACTIONS", "ORDERCLOSE_CONSOLE_PROXIES"
+		proxies                 = "ORDERCLOSE_CONSOLE_PROXIES"
 		web, runbook            = "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE", "ORDERCLOSE_RUNBOOK_URL"
 		prometheus              = "ORDERCLOSE_CONSOLE_PROMETHEUS"
-		user, role, operators   = "ORDERCLOSE_CONSOLE_USER_HEADER", "ORDERCLOSE_CONSOLE_ROLE_HEADER", "ORDERCLOSE_CONSOLE_OPERATORS"
+		user, operators         = "ORDERCLOSE_CONSOLE_USER_HEADER", "ORDERCLOSE_CONSOLE_OPERATORS"
 
 		noPrometheus = prometheus + " is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose"
 
@@ -90,8 +90,10 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		{environ{hosts: "a,https://hunter2"}, hosts + ": entry 2 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
 		{environ{hosts: "hunter2:80"}, hosts + ": entry 1 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
 		{environ{hosts: "*.hunter2"}, hosts + ": entry 1 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
-		{environ{actions: "hunter2"}, actions + " is neither 1 nor 0"},
-		{environ{actions: "true"}, actions + " is neither 1 nor 0"},
+		{environ{"ORDERCLOSE_CONSOLE_ACTIONS": "hunter2"}, "ORDERCLOSE_CONSOLE_ACTIONS is set, but orderclose does not read this any more; " +
+			"unset it: the users of " + operators + " may act, and without it the console is read-only"},
+		{environ{"ORDERCLOSE_CONSOLE_ROLE_HEADER": "hunter2"},
+			"ORDERCLOSE_CONSOLE_ROLE_HEADER is set, but orderclose does not read this any more; set " + operators + " to header:NAME"},
 		{environ{proxies: "10.0.0.7,hunter2"}, proxies + ": entry 2 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
 		{environ{proxies: "10.0.0.7:80"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
 		{environ{proxies: "10.0.0.7/33"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
@@ -100,21 +102,20 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		{environ{proxies: "::/0"}, proxies + ": entry 1 has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only"},
 		{environ{user: "hunter 2", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-User"},
 		{environ{user: "cookie", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-User"},
-		{environ{user: "x-user", role: "X-User", proxies: "10.0.0.7"}, user + " and " + role + " are the same header; name two"},
-		{environ{user: "X-User", role: "a:b", proxies: "10.0.0.7"}, role + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-Role"},
+		{environ{user: "x-user", operators: "header:X-User", proxies: "10.0.0.7"}, user + " and " + operators + " are the same header; name two"},
+		{environ{user: "X-User", operators: "header:a:b", proxies: "10.0.0.7"},
+			operators + " is not a header that a proxy can set for this purpose; write the name of the header such as header:X-Forwarded-Role"},
+		{environ{user: "X-User", operators: "header:", proxies: "10.0.0.7"},
+			operators + " is not a header that a proxy can set for this purpose; write the name of the header such as header:X-Forwarded-Role"},
 
 		{environ{listen: "0.0.0.0:9465", proxies: "10.0.0.7"}, listen + " is not on the loopback, and everybody could open the console; " + choose + ", or listen on 127.0.0.1:9465"},
 		{environ{listen: "console.example:9465"},
 			listen + " is not on the loopback, and everybody could open the console; " + choose + ", or listen on 127.0.0.1:9465\n" +
 				listen + " is not on the loopback, and the network could read the console; write tls_server_config to the file of " + web + ", or list the proxies that terminate TLS in " + proxies},
-		{environ{actions: "1"}, actions + " is 1, but nobody can be an operator without an identity; " + choose},
 		{environ{proxies: "127.0.0.1"}, proxies + " is set, and everybody whom a proxy lets in could open the console; " + choose + ", or unset it"},
 		{environ{user: "X-User"}, user + " is set, but no proxy may set the header; list the proxies' addresses in " + proxies + ", such as 10.0.0.7,10.1.0.0/16"},
-		{environ{role: "X-Role"}, role + " is set without " + user + "; set both, or unset it"},
-		{environ{user: "X-User", role: "X-Role", operators: "hunter2", proxies: "10.0.0.7"}, role + " and " + operators + " are both set; unset one"},
+		{environ{operators: "header:X-Role"}, operators + " names a header, but " + user + " is not set; set both, or list the operators"},
 		{environ{operators: "hunter2"}, operators + " is set, but nobody is known by name; " + choose},
-		{environ{web: "hunter2", actions: "1"}, actions + " is 1, but all users are viewers; list operators in " + operators},
-		{environ{user: "X-User", proxies: "10.0.0.7", actions: "1"}, actions + " is 1, but all users are viewers; list operators in " + operators},
 	} {
 		got, err := config.ConsoleFromEnviron(row.env.lookup)
 		if err == nil {
@@ -143,7 +144,7 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "console", c)
 	marshaled := must.Get(json.Marshal(c))(t)
-	const want = "listen 0.0.0.0:9465/orderclose, access by ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, 0 proxies, actions false"
+	const want = "listen 0.0.0.0:9465/orderclose, access by ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, 0 proxies, read-only true"
 	expect.Equal(t, fmt.Sprint(c), want, "printed as %s", c)
 	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s", c, &c, c, c), log.String(), string(marshaled)} {
 		expect.That(t, !strings.Contains(text, "hunter2") && strings.Contains(text, "0.0.0.0:9465"), "printed as %s", text)

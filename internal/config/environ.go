@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -17,8 +18,8 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// The environment variables. A mounted file may hold the value of each of the first
-// three: the variable with _FILE appended names the file.
+// The environment variables. A mounted file may hold the DSN, or the URL of Redis: the variable with _FILE appended names
+// the file.
 const (
 	EnvBrokers = "ORDERCLOSE_KAFKA_BROKERS"
 	EnvDSN     = "ORDERCLOSE_DB_DSN"
@@ -32,6 +33,25 @@ const (
 	EnvReleaseURL   = "ORDERCLOSE_RELEASE_URL"
 	EnvReleaseToken = "ORDERCLOSE_RELEASE_TOKEN"
 )
+
+// replaced are the variables that are not read any more, each with what to do instead.
+var replaced = map[string]string{
+	"ORDERCLOSE_CONSOLE_ACTIONS":          "unset it: the users of " + EnvConsoleOperators + " may act, and without it the console is read-only",
+	"ORDERCLOSE_CONSOLE_ROLE_HEADER":      "set " + EnvConsoleOperators + " to header:NAME",
+	"ORDERCLOSE_KAFKA_BROKERS_FILE":       "set " + EnvBrokers,
+	"ORDERCLOSE_KAFKA_SASL_SCOPE":         "append the scopes to the URL in " + EnvSASLToken + ", with spaces between them",
+	"ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND": "set " + EnvSASLToken + " to command:PROGRAM ARGUMENTS",
+	"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE":    "set " + EnvSASLToken + " to file:NAME",
+	"ORDERCLOSE_KAFKA_SASL_TOKEN_URL":     "set " + EnvSASLToken + " to the URL",
+	"ORDERCLOSE_KAFKA_TLS":                "for TLS with the CAs that the system trusts set " + EnvTLSCA + " to " + systemCAs + ", and without TLS unset it",
+}
+
+// refuseReplaced refuses the variables that are not read any more and begin with a prefix.
+func (e *environment) refuseReplaced(prefix string) {
+	for _, name := range slices.Sorted(maps.Keys(replaced)) {
+		e.refuse(strings.HasPrefix(name, prefix) && e.plain(name) != "", "%s is set, but orderclose does not read this any more; %s", name, replaced[name])
+	}
+}
 
 // DefaultListen is the address of the listener for metrics and health. It is on
 // loopback: the operator decides who else may connect.
@@ -102,7 +122,7 @@ func knownVariables() (known []string) {
 }
 
 // notSecret matches variables that name files without secrets.
-var notSecret = regexp.MustCompile(`_(BROKERS|CA|CERT)_FILE$`)
+var notSecret = regexp.MustCompile(`_(CA|CERT)_FILE$`)
 
 // OpenSecrets returns a line for each variable of environ that names a file with a secret which every user of
 // the machine may read or write. environ has the form of os.Environ. The lines hold no values.
@@ -110,7 +130,9 @@ func OpenSecrets(environ []string) (lines []string) {
 	known := knownVariables()
 	for _, entry := range environ {
 		name, file, _ := strings.Cut(entry, "=")
-		if !strings.HasSuffix(name, "_FILE") || notSecret.MatchString(name) || !slices.Contains(known, name) {
+		if token, ok := strings.CutPrefix(file, "file:"); ok && name == EnvSASLToken {
+			file = token
+		} else if !strings.HasSuffix(name, "_FILE") || notSecret.MatchString(name) || !slices.Contains(known, name) {
 			continue
 		}
 		if info, err := os.Stat(file); err == nil && info.Mode()&0o006 != 0 {
@@ -144,8 +166,9 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 		return len(names) == 0 || slices.Contains(names, name) //mutant:unused-variable-stops
 	}
 	if wants(EnvBrokers) {
+		e.refuseReplaced("ORDERCLOSE_KAFKA_")
 		s.Brokers = e.brokers()
-		s.Kafka = kafka.Security{TLS: e.kafkaTLS(), SASL: e.kafkaSASL()}
+		s.Kafka = kafka.Security{TLS: e.tls(kafkaFiles), SASL: e.kafkaSASL()}
 	}
 	if wants(EnvDSN) {
 		s.DSN, s.DatabaseTLS = e.value(EnvDSN), e.tls(databaseFiles)
@@ -212,16 +235,6 @@ func (e *environment) plain(name string) string {
 	return value
 }
 
-// oneOf returns the value of a variable that has one of two values; "": it is not set, or it is wrong.
-func (e *environment) oneOf(name, first, second string) string {
-	value := e.plain(name)
-	wrong := value != "" && value != first && value != second
-	if e.refuse(wrong, "%s is neither %s nor %s", name, first, second); wrong {
-		return ""
-	}
-	return value
-}
-
 // value returns the value of a variable, or the content of the file that the variable name_FILE names;
 // "": neither is set, or it is wrong.
 func (e *environment) value(name string) string {
@@ -251,8 +264,11 @@ func (s Servers) Require(names ...string) error {
 	var errs []error
 	for _, name := range names {
 		if !set[name] {
-			errs = append(errs, fmt.Errorf("%s is %w; export it, such as %s=%q, or name a file that holds it in %s_FILE",
-				name, ErrNotSet, name, examples[name], name))
+			orFile := ", or name a file that holds it in " + name + "_FILE"
+			if name == EnvBrokers || name == EnvListen { // they are no secrets
+				orFile = ""
+			}
+			errs = append(errs, fmt.Errorf("%s is %w; export it, such as %s=%q%s", name, ErrNotSet, name, examples[name], orFile))
 		}
 	}
 	return errors.Join(errs...)
@@ -275,7 +291,7 @@ func readFile(name string, limit int64) ([]byte, error) {
 }
 
 func (e *environment) brokers() []string {
-	list := e.value(EnvBrokers)
+	list := e.plain(EnvBrokers)
 	if list == "" {
 		return nil
 	}

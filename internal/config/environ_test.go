@@ -79,12 +79,13 @@ func TestOpenSecrets_AreFilesThatOtherUsersMayReadOrWrite(t *testing.T) {
 	}
 	got := config.OpenSecrets([]string{
 		"ORDERCLOSE_DB_DSN_FILE=" + file(0o666), "ORDERCLOSE_KAFKA_TLS_KEY_FILE=" + file(0o604), "ORDERCLOSE_REDIS_URL_FILE=" + file(0o602),
-		"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE=" + file(0o640), "ORDERCLOSE_PAYMENT_SECRET_FILE=" + file(0o400), "ORDERCLOSE_HTTP_SECRET_FILE=/no/such",
-		"ORDERCLOSE_KAFKA_BROKERS_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CA_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CERT_FILE=" + file(0o644),
+		"ORDERCLOSE_KAFKA_SASL_TOKEN=file:" + file(0o604), "ORDERCLOSE_KAFKA_SASL_TOKEN=command:" + file(0o666), "ORDERCLOSE_PAYMENT_SECRET_FILE=" + file(0o400), "ORDERCLOSE_HTTP_SECRET_FILE=/no/such",
+		"ORDERCLOSE_DB_TLS_CA_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CERT_FILE=" + file(0o644),
 		"ORDERCLOSE_NO_SUCH_FILE=" + file(0o666), "ORDERCLOSE_DB_DSN=" + file(0o666), "OTHER_FILE=" + file(0o666),
 	})
 	want := []string{
 		"ORDERCLOSE_DB_DSN_FILE names a file of mode 0666: every user of the machine may read or write it; chmod o= FILE",
+		"ORDERCLOSE_KAFKA_SASL_TOKEN names a file of mode 0604: every user of the machine may read or write it; chmod o= FILE",
 		"ORDERCLOSE_KAFKA_TLS_KEY_FILE names a file of mode 0604: every user of the machine may read or write it; chmod o= FILE",
 		"ORDERCLOSE_REDIS_URL_FILE names a file of mode 0602: every user of the machine may read or write it; chmod o= FILE",
 	}
@@ -102,14 +103,13 @@ func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
 
 func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
 	env := environ{}
-	for _, name := range []string{config.EnvBrokers, config.EnvDSN, config.EnvRedis} {
+	for _, name := range []string{config.EnvDSN, config.EnvRedis} {
 		env[name+"_FILE"] = filepath.Join(t.TempDir(), "secret")
 	}
-	write(t, env[config.EnvBrokers+"_FILE"], "a:1\r\n")
-	write(t, env[config.EnvDSN+"_FILE"], "pw with space \n")
+	write(t, env[config.EnvDSN+"_FILE"], "pw with space \r\n")
 	write(t, env[config.EnvRedis+"_FILE"], "redis://b:2")
 	got, err := config.FromEnviron(env.lookup)
-	want := config.Servers{Brokers: []string{"a:1"}, DSN: "pw with space ", RedisURL: "redis://b:2", Listen: config.DefaultListen}
+	want := config.Servers{DSN: "pw with space ", RedisURL: "redis://b:2", Listen: config.DefaultListen}
 	diff := cmp.Diff(want, got)
 	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 }
@@ -127,6 +127,9 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
 		{environ{"ORDERCLOSE_INSTANCE": strings.Repeat("hunter2", 15)},
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
+		{environ{"ORDERCLOSE_KAFKA_BROKERS_FILE": "hunter2", "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE": "hunter2"},
+			"ORDERCLOSE_KAFKA_BROKERS_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_BROKERS\n" +
+				"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_SASL_TOKEN to file:NAME"},
 		{environ{"ORDERCLOSE_DB_DSN": "hunter2", "ORDERCLOSE_DB_DSN_FILE": "x"}, "ORDERCLOSE_DB_DSN and ORDERCLOSE_DB_DSN_FILE are both set; unset one"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": "no/such"},
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: no such file or directory; mount the secret there or unset the variable"},

@@ -15,25 +15,19 @@ import (
 // The variables that secure the connections to Kafka. A file may hold the user and the
 // password: the variable with _FILE appended names the file.
 const (
-	EnvTLS           = "ORDERCLOSE_KAFKA_TLS"           // on or off; default: on if one of the files below is named
-	EnvTLSCA         = "ORDERCLOSE_KAFKA_TLS_CA_FILE"   // the CA of the brokers' certificates; default: the CAs of the system
+	EnvTLSCA         = "ORDERCLOSE_KAFKA_TLS_CA_FILE"   // the CA of the brokers' certificates, or systemCAs. One of the three files turns TLS on
 	EnvTLSCert       = "ORDERCLOSE_KAFKA_TLS_CERT_FILE" // the certificate of this process, for mutual TLS
 	EnvTLSKey        = "ORDERCLOSE_KAFKA_TLS_KEY_FILE"
 	EnvSASLMechanism = "ORDERCLOSE_KAFKA_SASL_MECHANISM"
 	EnvSASLUser      = "ORDERCLOSE_KAFKA_SASL_USER"
 	EnvSASLPassword  = "ORDERCLOSE_KAFKA_SASL_PASSWORD"
 
-	// One of these says where the tokens of OAUTHBEARER come from. To a token endpoint, user and
-	// password are the id and the secret of a client.
-	EnvSASLTokenFile    = "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE"    // is read for each login
-	EnvSASLTokenCommand = "ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND" // a program and its arguments, without a shell
-	EnvSASLTokenURL     = "ORDERCLOSE_KAFKA_SASL_TOKEN_URL"     // of the token endpoint
-	EnvSASLScope        = "ORDERCLOSE_KAFKA_SASL_SCOPE"         // scopes for the token endpoint, with spaces between them
-	EnvSASLExtensions   = "ORDERCLOSE_KAFKA_SASL_EXTENSIONS"    // name=value,name=value
+	// EnvSASLToken says where the tokens of OAUTHBEARER come from: file:NAME, which is read for each login; command:PROGRAM
+	// ARGUMENTS, without a shell; or the URL of a token endpoint, followed by scopes, with spaces between them. To an
+	// endpoint, user and password are the id and the secret of a client.
+	EnvSASLToken      = "ORDERCLOSE_KAFKA_SASL_TOKEN"
+	EnvSASLExtensions = "ORDERCLOSE_KAFKA_SASL_EXTENSIONS" // name=value,name=value
 )
-
-// ofTokens are the variables that only OAUTHBEARER has.
-var ofTokens = []string{EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL, EnvSASLScope, EnvSASLExtensions}
 
 // The variables that secure the connections to the database and to Redis, with the meanings of
 // those of Kafka. A file turns TLS on. Without files, the DSN does by its parameter tls=true, and
@@ -56,22 +50,6 @@ var (
 	redisFiles    = tlsFiles{EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey}
 )
 
-func (e *environment) kafkaTLS() *tls.Config {
-	onOff, named := e.oneOf(EnvTLS, "on", "off"), e.named(kafkaFiles)
-	switch {
-	case onOff == "off" && named:
-		e.fail(fmt.Errorf("%s is off, but a file for it is named; set it to on, or unset %s, %s and %s", EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey))
-	case onOff == "on" && !named:
-		return newTLS()
-	default:
-		return e.tls(kafkaFiles)
-	}
-	return nil
-}
-
-// newTLS returns a configuration that trusts the CAs of the system.
-func newTLS() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
-
 // named reports whether one of the variables is set.
 func (e *environment) named(f tlsFiles) bool {
 	return e.plain(f.ca)+e.plain(f.cert)+e.plain(f.key) != ""
@@ -82,7 +60,7 @@ func (e *environment) tls(f tlsFiles) *tls.Config {
 	if !e.named(f) {
 		return nil
 	}
-	c, cert, key := newTLS(), e.plain(f.cert), e.plain(f.key)
+	c, cert, key := &tls.Config{MinVersion: tls.VersionTLS12}, e.plain(f.cert), e.plain(f.key)
 	if (cert == "") != (key == "") {
 		e.fail(fmt.Errorf("%s and %s belong together; set both, or neither", f.cert, f.key))
 		return nil
@@ -100,9 +78,12 @@ func (e *environment) tls(f tlsFiles) *tls.Config {
 	return c
 }
 
-// trust makes c accept servers whose certificates are signed by a CA in the file; "": by a CA of the system.
+// systemCAs stands for the file of the CA: the CAs that the system trusts.
+const systemCAs = "system"
+
+// trust makes c accept servers whose certificates are signed by a CA in the file; "" or systemCAs: by a CA of the system.
 func (f tlsFiles) trust(c *tls.Config, file string) error {
-	if file == "" {
+	if file == "" || file == systemCAs {
 		return nil
 	}
 	pem, err := readFile(file, MaxFile)
@@ -143,7 +124,7 @@ func (f tlsFiles) pair(certFile, keyFile string) (func() *tls.Certificate, error
 func (e *environment) kafkaSASL() *kafka.SASL {
 	failed := len(e.errs)
 	s := kafka.SASL{Mechanism: e.plain(EnvSASLMechanism), User: e.value(EnvSASLUser), Password: e.value(EnvSASLPassword)}
-	extra := e.firstSet(ofTokens...)
+	extra := e.firstSet(EnvSASLToken, EnvSASLExtensions)
 	switch {
 	case len(e.errs) > failed, s.Mechanism+s.User+s.Password+extra == "":
 		return nil
@@ -185,28 +166,29 @@ func (e *environment) firstSet(names ...string) string {
 
 // bearer returns the login by tokens. client and secret are for a token endpoint.
 func (e *environment) bearer(client, secret string) *kafka.SASL {
-	file, command, endpoint := e.plain(EnvSASLTokenFile), strings.Fields(e.plain(EnvSASLTokenCommand)), e.plain(EnvSASLTokenURL)
+	source := e.plain(EnvSASLToken)
+	kind, rest, _ := strings.Cut(source, ":")
+	words, isURL := strings.Fields(source), kind == "http" || kind == "https"
 	s := kafka.SASL{Mechanism: kafka.OAuthBearer, User: client}
 	switch {
-	case (file != "" && len(command) > 0) || (endpoint != "" && (file != "" || len(command) > 0)):
-		e.fail(fmt.Errorf("of %s, %s and %s more than one is set; set the one that tokens come from", EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL))
-	case endpoint == "" && (secret != "" || e.plain(EnvSASLScope) != ""):
-		e.fail(fmt.Errorf("%s and %s are for a token endpoint; set %s, or unset them", EnvSASLPassword, EnvSASLScope, EnvSASLTokenURL))
-	case endpoint != "" && (client == "" || secret == ""):
-		e.fail(fmt.Errorf("%s needs a client; set %s to its id, and %s or %s_FILE to its secret", EnvSASLTokenURL, EnvSASLUser, EnvSASLPassword, EnvSASLPassword))
-	case endpoint != "":
-		e.fail(checkTokenURL(endpoint))
-		s.Token = login.TokenFromEndpoint(endpoint, client, secret, strings.Fields(e.plain(EnvSASLScope)))
-	case len(command) > 0:
-		s.Token = login.TokenFromCommand(command)
-	case file != "":
-		if _, err := readFile(file, MaxSecret); err != nil {
-			e.fail(fmt.Errorf("%s names a file that cannot be read: %w; mount the token there", EnvSASLTokenFile, err))
+	case secret != "" && !isURL:
+		e.fail(fmt.Errorf("%s is for a token endpoint; set %s to its URL, or unset %s", EnvSASLPassword, EnvSASLToken, EnvSASLPassword))
+	case isURL && (client == "" || secret == ""):
+		e.fail(fmt.Errorf("the endpoint in %s needs a client; set %s to its id, and %s or %s_FILE to its secret",
+			EnvSASLToken, EnvSASLUser, EnvSASLPassword, EnvSASLPassword))
+	case isURL:
+		e.fail(checkTokenURL(words[0]))
+		s.Token = login.TokenFromEndpoint(words[0], client, secret, words[1:])
+	case kind == "command" && strings.TrimSpace(rest) != "":
+		s.Token = login.TokenFromCommand(strings.Fields(rest))
+	case kind == "file" && rest != "":
+		if _, err := readFile(rest, MaxSecret); err != nil {
+			e.fail(fmt.Errorf("%s names a file that cannot be read: %w; mount the token there", EnvSASLToken, err))
 		}
-		s.Token = login.TokenFromFile(file)
+		s.Token = login.TokenFromFile(rest)
 	default:
-		e.fail(fmt.Errorf("%s is %s, but no source of tokens is set; set %s, %s or %s", EnvSASLMechanism, kafka.OAuthBearer, EnvSASLTokenFile,
-			EnvSASLTokenCommand, EnvSASLTokenURL))
+		e.fail(fmt.Errorf("%s is %s, but %s does not say where tokens come from; set it to file:NAME, command:PROGRAM ARGUMENTS, or the URL of a token endpoint",
+			EnvSASLMechanism, kafka.OAuthBearer, EnvSASLToken))
 	}
 	s.Extensions = map[string]string{}
 	for entry := range strings.SplitSeq(e.plain(EnvSASLExtensions), ",") {
@@ -224,10 +206,10 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 func checkTokenURL(endpoint string) error {
 	u, ok := webURL(endpoint)
 	if !ok || u.User != nil {
-		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLTokenURL)
+		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLToken)
 	}
 	if !Private(endpoint) {
-		return errors.New(EnvSASLTokenURL + " begins with http, which shows the secret to the network; use https")
+		return errors.New(EnvSASLToken + " begins with http, which shows the secret to the network; use https")
 	}
 	return nil
 }

@@ -48,10 +48,10 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 	mutual := environ{"ORDERCLOSE_KAFKA_TLS_CA_FILE": crt, "ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}
 	scram := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
 	const ofCluster = "logicalCluster=lkc-1"
-	byFile := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE": secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
-	byCommand := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND": " cat  " + secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
-	byClient := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN_URL": tokenEndpoint(t), "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster,
-		"ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret, "ORDERCLOSE_KAFKA_SASL_SCOPE": "kafka"}
+	byFile := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": "file:" + secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
+	byCommand := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": "command: cat  " + secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
+	byClient := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": tokenEndpoint(t) + " kafka", "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster,
+		"ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
 	both := maps.Clone(mutual)
 	maps.Copy(both, scram)
 	for _, row := range []struct {
@@ -60,8 +60,7 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 		ca   bool
 	}{
 		{environ{}, "not encrypted", false},
-		{environ{"ORDERCLOSE_KAFKA_TLS": "off"}, "not encrypted", false},
-		{environ{"ORDERCLOSE_KAFKA_TLS": "on"}, "TLS", false},
+		{environ{"ORDERCLOSE_KAFKA_TLS_CA_FILE": "system"}, "TLS", false},
 		{environ{"ORDERCLOSE_KAFKA_TLS_CA_FILE": crt}, "TLS", true},
 		{mutual, "mutual TLS", true},
 		{scram, `not encrypted, SASL SCRAM-SHA-512 as user "relay"`, false},
@@ -120,19 +119,20 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		mechanism, user, password = "ORDERCLOSE_KAFKA_SASL_MECHANISM", "ORDERCLOSE_KAFKA_SASL_USER", "ORDERCLOSE_KAFKA_SASL_PASSWORD"
 		pair                      = cert + " and " + private
 
-		tokenFile, tokenCommand, tokenURL = "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE", "ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND", "ORDERCLOSE_KAFKA_SASL_TOKEN_URL"
+		token    = "ORDERCLOSE_KAFKA_SASL_TOKEN"
+		noSource = mechanism + " is OAUTHBEARER, but " + token + " does not say where tokens come from; " +
+			"set it to file:NAME, command:PROGRAM ARGUMENTS, or the URL of a token endpoint"
 	)
 	client := func(url string) environ {
-		return environ{mechanism: "OAUTHBEARER", tokenURL: url, user: "u", password: "hunter2"}
+		return environ{mechanism: "OAUTHBEARER", token: url, user: "u", password: "hunter2"}
 	}
-	const notURL = tokenURL + " is not a URL; write it such as https://id.example/oauth2/token, without a user"
+	const notURL = token + " is not a URL; write it such as https://id.example/oauth2/token, without a user"
 	for _, row := range []struct {
 		env  environ
 		want string
 	}{
-		{environ{"ORDERCLOSE_KAFKA_TLS": "hunter2"}, "ORDERCLOSE_KAFKA_TLS is neither on nor off"},
-		{environ{"ORDERCLOSE_KAFKA_TLS": "off", ca: crt},
-			"ORDERCLOSE_KAFKA_TLS is off, but a file for it is named; set it to on, or unset " + ca + ", " + cert + " and " + private},
+		{environ{"ORDERCLOSE_KAFKA_TLS": "hunter2"}, "ORDERCLOSE_KAFKA_TLS is set, but orderclose does not read this any more; " +
+			"for TLS with the CAs that the system trusts set " + ca + " to system, and without TLS unset it"},
 		{environ{ca: "no/such"}, ca + " names a file that cannot be read: no such file or directory; mount the certificate there or unset the variable"},
 		{environ{ca: junk}, ca + ": there is no certificate in " + junk + "; write it there as PEM (-----BEGIN CERTIFICATE-----)"},
 		{environ{cert: crt}, pair + " belong together; set both, or neither"},
@@ -149,22 +149,22 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		{environ{user: "u", password: "hunter2"},
 			mechanism + " is not set, but other SASL variables are; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
 		{environ{mechanism: "hunter2", user: "u", password: "hunter2"}, mechanism + " is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
-		{environ{mechanism: "OAUTHBEARER"}, mechanism + " is OAUTHBEARER, but no source of tokens is set; set " + tokenFile + ", " + tokenCommand + " or " + tokenURL},
-		{environ{mechanism: "OAUTHBEARER", tokenFile: junk, tokenCommand: "hunter2"},
-			"of " + tokenFile + ", " + tokenCommand + " and " + tokenURL + " more than one is set; set the one that tokens come from"},
-		{environ{mechanism: "OAUTHBEARER", tokenFile: "hunter2"}, tokenFile + " names a file that cannot be read: no such file or directory; mount the token there"},
-		{environ{mechanism: "OAUTHBEARER", tokenFile: junk, password: "hunter2"},
-			password + " and ORDERCLOSE_KAFKA_SASL_SCOPE are for a token endpoint; set " + tokenURL + ", or unset them"},
-		{environ{mechanism: "OAUTHBEARER", tokenURL: "https://id", user: "u"},
-			tokenURL + " needs a client; set " + user + " to its id, and " + password + " or " + password + "_FILE to its secret"},
-		{client("hunter2"), notURL},
+		{environ{mechanism: "OAUTHBEARER"}, noSource},
+		{environ{mechanism: "OAUTHBEARER", token: "hunter2"}, noSource},
+		{environ{mechanism: "OAUTHBEARER", token: "file:"}, noSource},
+		{environ{mechanism: "OAUTHBEARER", token: "command: "}, noSource},
+		{environ{mechanism: "OAUTHBEARER", token: "ftp://id/hunter2"}, noSource},
+		{environ{mechanism: "OAUTHBEARER", token: "file:hunter2"}, token + " names a file that cannot be read: no such file or directory; mount the token there"},
+		{environ{mechanism: "OAUTHBEARER", token: "file:" + junk, password: "hunter2"},
+			password + " is for a token endpoint; set " + token + " to its URL, or unset " + password},
+		{environ{mechanism: "OAUTHBEARER", token: "https://id", user: "u"},
+			"the endpoint in " + token + " needs a client; set " + user + " to its id, and " + password + " or " + password + "_FILE to its secret"},
 		{client("https://u:hunter2@id"), notURL},
-		{client("ftp://id/hunter2"), notURL},
-		{client("http://id/hunter2"), tokenURL + " begins with http, which shows the secret to the network; use https"},
-		{environ{mechanism: "OAUTHBEARER", tokenFile: junk, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": "hunter2"},
+		{client("http://id/hunter2"), token + " begins with http, which shows the secret to the network; use https"},
+		{environ{mechanism: "OAUTHBEARER", token: "file:" + junk, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": "hunter2"},
 			"ORDERCLOSE_KAFKA_SASL_EXTENSIONS is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1"},
-		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", tokenFile: junk},
-			tokenFile + " is set, but only OAUTHBEARER uses it; unset it, or set " + mechanism + " to OAUTHBEARER"},
+		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", token: "file:" + junk},
+			token + " is set, but only OAUTHBEARER uses it; unset it, or set " + mechanism + " to OAUTHBEARER"},
 		{environ{mechanism: "AWS_MSK_IAM", password: "hunter2"}, password + " is set, but AWS_MSK_IAM uses the credentials of AWS; unset it"},
 		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", password + "_FILE": junk}, password + " and " + password + "_FILE are both set; unset one"},
 	} {

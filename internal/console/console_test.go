@@ -63,7 +63,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	o := Options{
 		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka, Store: r.store}, Version: "v0",
 		Settings: config.Console{
-			Listen: config.DefaultConsoleListen, Actions: true, UserHeader: "X-User", Operators: []string{"ann"},
+			Listen: config.DefaultConsoleListen, UserHeader: "X-User", Operators: []string{"ann"},
 			Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 		},
 	}

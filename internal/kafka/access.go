@@ -121,7 +121,7 @@ func explainConnection(err error, s Security, fresh bool) error {
 	case errors.Is(err, kafka.IllegalSASLState):
 		return explained("this listener of the broker does not accept SASL", "use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM")
 	case fresh && tlsfault.ClosedByPeer(err):
-		return explained("the broker closed a connection "+s.describe(), "use the port of a listener that accepts such connections, or set "+s.missing())
+		return explained("the broker closed a connection "+s.describe(), "use the port of a listener that accepts such connections, or "+s.missing())
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (s Security) describe() string {
 func (s Security) missing() string {
 	var names []string
 	if s.TLS == nil {
-		names = append(names, "ORDERCLOSE_KAFKA_TLS=on")
+		names = append(names, "ORDERCLOSE_KAFKA_TLS_CA_FILE")
 	}
 	if s.SASL == nil {
 		names = append(names, "ORDERCLOSE_KAFKA_SASL_MECHANISM")
@@ -161,7 +161,7 @@ func (s Security) missing() string {
 		names = append(names, "ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE")
 	}
 	if len(names) == 0 {
-		return "ORDERCLOSE_KAFKA_TLS=off"
+		return "unset ORDERCLOSE_KAFKA_TLS_CA_FILE"
 	}
-	return strings.Join(names, " or ")
+	return "set " + strings.Join(names, " or ")
 }

@@ -58,13 +58,13 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 		{alert, certified,
 			`the broker rejects the client with certificate "CN=relay"; have the certificate signed by an authority that the broker trusts, and check that it has not expired`},
 		{io.ErrUnexpectedEOF, Security{},
-			"the broker closed a connection without TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=on or ORDERCLOSE_KAFKA_SASL_MECHANISM"},
+			"the broker closed a connection without TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE or ORDERCLOSE_KAFKA_SASL_MECHANISM"},
 		{io.EOF, readable,
-			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=on"},
+			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE"},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, certified,
 			`the broker closed a connection with TLS and certificate "CN=relay", and without SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_SASL_MECHANISM`},
 		{io.EOF, user,
-			"the broker closed a connection with TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=off"},
+			"the broker closed a connection with TLS and SASL; use the port of a listener that accepts such connections, or unset ORDERCLOSE_KAFKA_TLS_CA_FILE"},
 	} {
 		got := explainConnection(row.err, row.security, true)
 		if want := fmt.Sprintf("%s: %v", row.want, row.err); got.Error() != want {

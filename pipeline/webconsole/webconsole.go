@@ -26,9 +26,9 @@ import (
 // Settings say where the console listens, who may open it, and whether it may change anything.
 // The zero value is the loopback, read-only. FromEnvironment reads them. App.Run refuses settings
 // that would open the console to everybody: off the loopback it needs an identity, and TLS or Proxies;
-// Actions need an identity everywhere. The fields are called as the variables: Listen, BasePath, WebConfigFile,
+// operators need an identity everywhere. The fields are called as the variables: Listen, BasePath, WebConfigFile,
 // UserHeader, RoleHeader, Runbook and Prometheus are strings; Hosts and Operators are []string; Proxies is a
-// []netip.Prefix; Actions is a bool. docs/security.md explains each setting. Printing or logging
+// []netip.Prefix; RoleHeader is the header that the variable of operators may name. docs/security.md explains each setting. Printing or logging
 // Settings shows no name of a file.
 type Settings = config.Console
 
@@ -72,7 +72,7 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 			if t := c.TLS(); t != nil {
 				listener, scheme = tls.NewListener(listener, t), "https"
 			}
-			host.Logger.Info("serving the console", "address", fmt.Sprintf("%s://%s%s/", scheme, listener.Addr(), o.Settings.BasePath), "actions", o.Settings.Actions)
+			host.Logger.Info("serving the console", "address", scheme+"://"+listener.Addr().String()+o.Settings.BasePath+"/", "read_only", o.Settings.ReadOnly())
 			defer context.AfterFunc(ctx, c.Close)() // ends live updates, which never end by themselves
 			return pipeline.ServeOn(ctx, listener, c.Handler(), host.Logger)
 		}, nil

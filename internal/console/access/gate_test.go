@@ -63,10 +63,6 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 			if r.identity.Role != u.role || r.identity.MayAct != (u.role == access.Operator) {
 				t.Errorf("the identity is %+v, want role %s", r.identity, u.role)
 			}
-			wanted := "not_operator"
-			if name == "anonymous" {
-				wanted = "actions_off"
-			}
 			for _, action := range []request{
 				{method: "POST", path: "/plans", form: url.Values{}},
 				{method: "POST", path: "/api/v1/actions", body: "{}", header: map[string]string{"Content-Type": "application/json"}},
@@ -76,7 +72,7 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 					expect.That(t, resp.StatusCode == 200 && strings.HasSuffix(r.reached, "action"), "%s answers %s", action.path, resp.Status)
 					continue
 				}
-				if resp.StatusCode != 403 || r.reached != "" || !strings.Contains(r.log.String(), "reason="+string(wanted)) {
+				if resp.StatusCode != 403 || r.reached != "" || !strings.Contains(r.log.String(), "reason=not_operator") {
 					t.Errorf("%s answers %s, reached %q, log:\n%s", action.path, resp.Status, r.reached, r.log)
 				}
 			}
@@ -96,13 +92,10 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 	}
 }
 
-func TestGate_WithoutActionsNobodyStartsOne(t *testing.T) {
-	r := newRig(t, func(r *rig, s *config.Console) { withPasswords(r, s); s.Actions = false })
-	u := ann()
-	r.do(u.request(request{}))
-	expect.That(t, !r.identity.MayAct && r.identity.Role == access.Operator, "the identity is %+v", r.identity)
-	resp := r.do(u.request(request{method: "POST", path: "/plans", form: url.Values{}}))
-	if text := body(t, resp); resp.StatusCode != 403 || r.reached != "" || text != "the console is read-only; ORDERCLOSE_CONSOLE_ACTIONS=1 allows actions\n" {
+func TestGate_WithoutOperatorsNobodyStartsAnAction(t *testing.T) {
+	r := newRig(t, func(r *rig, s *config.Console) { withPasswords(r, s); s.Operators = nil })
+	resp := r.do(ann().request(request{method: "POST", path: "/plans", form: url.Values{}}))
+	if text := body(t, resp); resp.StatusCode != 403 || r.reached != "" || text != "you are a viewer; actions need an operator\n" {
 		t.Errorf("answers %s %s", resp.Status, text)
 	}
 }
@@ -300,7 +293,7 @@ func TestReasons_AreComplete(t *testing.T) {
 	reasons := access.Reasons()
 	slices.Sort(reasons)
 	unique := slices.Compact(slices.Clone(reasons))
-	expect.That(t, len(unique) == 17 && len(unique) == len(reasons), "got %v", reasons)
+	expect.That(t, len(unique) == 16 && len(unique) == len(reasons), "got %v", reasons)
 }
 
 func TestNew_RefusesUnsafeSettings(t *testing.T) {
@@ -320,9 +313,6 @@ func TestNew_RefusesUnsafeSettings(t *testing.T) {
 		{config.Console{Listen: "0.0.0.0:9465", WebConfigFile: users},
 			"ORDERCLOSE_CONSOLE_LISTEN is not on the loopback, and the network could read the console; write tls_server_config to the file of " +
 				"ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, or list the proxies that terminate TLS in ORDERCLOSE_CONSOLE_PROXIES"},
-		{config.Console{Listen: "127.0.0.1:9465", Actions: true}, "ORDERCLOSE_CONSOLE_ACTIONS is 1, but nobody can be an operator without an identity; " + choose},
-		{config.Console{Listen: "127.0.0.1:9465", WebConfigFile: users, Actions: true},
-			"ORDERCLOSE_CONSOLE_ACTIONS is 1, but all users are viewers; list operators in ORDERCLOSE_CONSOLE_OPERATORS"},
 		{config.Console{Listen: "127.0.0.1:9465", WebConfigFile: secured, Operators: []string{"ann"}},
 			"ORDERCLOSE_CONSOLE_OPERATORS is set, but nobody is known by name; " + choose},
 		{config.Console{Listen: "127.0.0.1:9465", WebConfigFile: users, UserHeader: "X-User", Proxies: prefixes("10.0.0.7/32")},
@@ -335,7 +325,7 @@ func TestNew_RefusesUnsafeSettings(t *testing.T) {
 	}
 	both := r.write("both.yml", "basic_auth_users: {ann: "+hash("x")+"}\ntls_server_config: {cert_file: server.crt, key_file: server.key}\n")
 	for _, s := range []config.Console{
-		{Listen: "127.0.0.1:9465"}, {Listen: "127.0.0.1:9465", WebConfigFile: secured}, {Listen: "localhost:0", WebConfigFile: users, Actions: true, Operators: []string{"ann"}},
+		{Listen: "127.0.0.1:9465"}, {Listen: "127.0.0.1:9465", WebConfigFile: secured}, {Listen: "localhost:0", WebConfigFile: users, Operators: []string{"ann"}},
 		{Listen: "0.0.0.0:9465", WebConfigFile: users, Proxies: prefixes("10.0.0.7/32")}, {Listen: "0.0.0.0:9465", WebConfigFile: both},
 		{Listen: "0.0.0.0:9465", WebConfigFile: secured, UserHeader: "X-User", Proxies: prefixes("10.0.0.7/32")},
 	} {

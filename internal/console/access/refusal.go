@@ -48,6 +48,5 @@ var (
 	notJSON     = newRefusal("not_json", http.StatusUnsupportedMediaType, "the API accepts Content-Type: application/json only")
 	badForm     = newRefusal("bad_form", http.StatusBadRequest, "the form cannot be read")
 	tooLarge    = newRefusal("too_large", http.StatusRequestEntityTooLarge, "the body of the request is too large")
-	actionsOff  = newRefusal("actions_off", http.StatusForbidden, "the console is read-only; ORDERCLOSE_CONSOLE_ACTIONS=1 allows actions")
 	notOperator = newRefusal("not_operator", http.StatusForbidden, "you are a viewer; actions need an operator")
 )

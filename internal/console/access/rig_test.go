@@ -88,17 +88,17 @@ func anonymous(*rig, *config.Console) {}
 
 func withPasswords(r *rig, s *config.Console) {
 	s.WebConfigFile = r.write("web.yml", "basic_auth_users:\n  ann: "+hash("secret of ann")+"\n  vic: "+hash("secret of vic")+"\n")
-	s.Operators, s.Actions = []string{"ann"}, true
+	s.Operators = []string{"ann"}
 }
 
 func withCertificates(r *rig, s *config.Console) {
 	r.pair("server", nil)
 	s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: VerifyClientCertIfGiven, client_ca_file: server.crt}\n")
-	s.Operators, s.Actions = []string{"ann"}, true
+	s.Operators = []string{"ann"}
 }
 
 func withProxy(_ *rig, s *config.Console) {
-	s.UserHeader, s.Operators, s.Actions = "X-Forwarded-User", []string{"ann"}, true
+	s.UserHeader, s.Operators = "X-Forwarded-User", []string{"ann"}
 	s.Proxies = prefixes("10.0.0.7/32", "127.0.0.9/32")
 }
 

@@ -81,7 +81,7 @@ func FuzzWebFile(f *testing.F) {
 	f.Add("basic_auth_users: {ann: $2y$05$abcdefghijklmnopqrstuuDIEddBSuRWBBEY6g5zv60IAP5bSSfki}")
 	f.Fuzz(func(t *testing.T, text string) {
 		r := &rig{t: t, dir: t.TempDir()}
-		s := config.Console{Listen: "127.0.0.1:9465", WebConfigFile: r.write("web.yml", text), Actions: true, Operators: []string{"ann"}}
+		s := config.Console{Listen: "127.0.0.1:9465", WebConfigFile: r.write("web.yml", text), Operators: []string{"ann"}}
 		if _, err := access.New(access.Options{Settings: s}); err == nil && !strings.Contains(text, "basic_auth_users") && !strings.Contains(text, "client_ca") {
 			t.Errorf("%q has users", text)
 		}
@@ -131,7 +131,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 			}
 		}
 		const rejected = `and TLS rejected, keeping the previous ones" err="`
-		ended := "ORDERCLOSE_CONSOLE_ACTIONS is 1, but nobody can be an operator"
+		ended := "ORDERCLOSE_CONSOLE_OPERATORS is set, but nobody is known by name"
 		want := []string{
 			`or TLS changed" variable=` + webVariable,
 			rejected + webVariable + `: line 1: the value is no hash of bcrypt; htpasswd -nB -C 10 NAME prints NAME:HASH"`,
@@ -267,7 +267,7 @@ func TestCertificates_NameTheUser(t *testing.T) {
 		ca = r.pair("ca", nil)
 		server = r.pair("server", ca)
 		s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: VerifyClientCertIfGiven, client_ca_file: ca.crt}\n")
-		s.Operators, s.Actions, s.Hosts, s.Listen = []string{"ann"}, true, []string{"example.com"}, "0.0.0.0:9465"
+		s.Operators, s.Hosts, s.Listen = []string{"ann"}, []string{"example.com"}, "0.0.0.0:9465"
 	})
 	_ = server
 	address := serveTLS(t, r)

@@ -131,7 +131,7 @@ func (v variant) environ(dir string) []string {
 	if !v.secured {
 		return nil
 	}
-	return []string{config.EnvTLS + "=on", config.EnvTLSCA + "=" + filepath.Join(dir, "tls", "ca.crt"),
+	return []string{config.EnvTLSCA + "=" + filepath.Join(dir, "tls", "ca.crt"),
 		config.EnvSASLMechanism + "=PLAIN", config.EnvSASLUser + "=" + kafkaUser, config.EnvSASLPassword + "=" + kafkaPassword}
 }
 

@@ -200,7 +200,7 @@ func (g *game) mayAct() {
 		err = os.WriteFile(file, fmt.Appendf(nil, "basic_auth_users: {ann: %s}\n", hash), 0o600)
 	}
 	must.Do(g.t, err)
-	g.env = append(g.env, config.EnvConsoleActions+"=1", config.EnvConsoleWebConfig+"="+file, config.EnvConsoleOperators+"=ann")
+	g.env = append(g.env, config.EnvConsoleWebConfig+"="+file, config.EnvConsoleOperators+"=ann")
 }
 
 // replayed replays the close topic by the console, which says in the end that it has closed n orders. Until then what

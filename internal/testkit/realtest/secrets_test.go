@@ -112,7 +112,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: freeAddress(t),
 		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," + r.secret(config.EnvPaymentSecret) + "\n",
 		config.EnvReleaseToken:  r.secret(config.EnvReleaseToken),
-		config.EnvConsoleListen: freeAddress(t), config.EnvConsoleActions: "1",
+		config.EnvConsoleListen: freeAddress(t),
 	}
 	r.consolePassword = r.mark(config.EnvConsoleWebConfig)
 	hash := must.Get(bcrypt.GenerateFromPassword([]byte(r.consolePassword), bcrypt.MinCost))(t)
@@ -390,8 +390,8 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 	file := func(url string) string {
 		return r.write("given-"+rand.Text()+".yaml", "buckets: [1s]\ncloser: {payment: {url: \""+url+"\"}}\n")
 	}
-	token := func(variable, value string) map[string]string {
-		return map[string]string{config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLUser: "", config.EnvSASLPassword: "", variable: value}
+	token := func(source string) map[string]string {
+		return map[string]string{config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLUser: "", config.EnvSASLPassword: "", config.EnvSASLToken: source}
 	}
 	for name, changed := range map[string]map[string]string{
 		"a wrong password of the database":   {dsn: "root:" + password(dsn) + "@tcp(" + database.Addr + ")/" + database.DBName},
@@ -429,14 +429,14 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a password that SASL refuses":       {config.EnvSASLMechanism: kafka.ScramSHA256, config.EnvSASLPassword: r.mark(config.EnvSASLPassword) + "\u0007"},
 		"a password of Kafka as a file":      {config.EnvSASLPassword: "", config.EnvSASLPassword + "_FILE": password(config.EnvSASLPassword)},
 		"a password of Kafka without a user": {config.EnvSASLUser: "", config.EnvSASLPassword: password(config.EnvSASLPassword)},
-		"a token that the broker rejects":    token(config.EnvSASLTokenFile, r.write("given-token", r.mark(config.EnvSASLTokenFile)+"."+r.mark(config.EnvSASLTokenFile)+".x")),
-		"what is no token":                   token(config.EnvSASLTokenCommand, "cat "+r.write("given-answer", `{"access_token":"`+r.secret(config.EnvSASLTokenCommand)+`"}`)),
-		"a token as the name of its file":    token(config.EnvSASLTokenFile, r.mark(config.EnvSASLTokenFile)),
-		"a token as its command":             token(config.EnvSASLTokenCommand, r.mark(config.EnvSASLTokenCommand)),
-		"a token endpoint that refuses":      {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLPassword: password(config.EnvSASLPassword), config.EnvSASLTokenURL: service + "/token"},
-		"a password in the token endpoint":   {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLTokenURL: "https://shop:" + r.mark(config.EnvSASLTokenURL) + "@" + closed},
+		"a token that the broker rejects":    token("file:" + r.write("given-token", r.mark(config.EnvSASLToken)+"."+r.mark(config.EnvSASLToken)+".x")),
+		"what is no token":                   token("command:cat " + r.write("given-answer", `{"access_token":"`+r.secret(config.EnvSASLToken)+`"}`)),
+		"a token as the name of its file":    token("file:" + r.mark(config.EnvSASLToken)),
+		"a token as its command":             token("command:" + r.mark(config.EnvSASLToken)),
+		"a token endpoint that refuses":      {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLPassword: password(config.EnvSASLPassword), config.EnvSASLToken: service + "/token"},
+		"a password in the token endpoint":   {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLToken: "https://shop:" + r.mark(config.EnvSASLToken) + "@" + closed},
 		"a password in the brokers":          {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
-		"a password as TLS":                  {config.EnvTLS: password(config.EnvTLS)},
+		"a password as a CA":                 {config.EnvTLSCA: password(config.EnvTLSCA)},
 		"a Kafka that is down":               {config.EnvBrokers: closed},
 		"certificate and key swapped":        {config.EnvTLSCert: r.env[config.EnvTLSKey], config.EnvTLSKey: r.env[config.EnvTLSCert]},
 		"a key as the CA":                    {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},

@@ -110,7 +110,7 @@ func (b *broker) bearer(user string, ends time.Time) access {
 	token := part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"sub":%q,"exp":%d,"of":%q}`, user, ends.Unix(), password(user))) + "."
 	file := filepath.Join(b.t.TempDir(), "token")
 	must.Do(b.t, os.WriteFile(file, []byte(token+"\n"), 0o600))
-	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer, config.EnvSASLTokenFile+"="+file)
+	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer, config.EnvSASLToken+"=file:"+file)
 }
 
 // mutual returns access by an existing client certificate.

@@ -95,7 +95,7 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 	must.Do(t, apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}))
 	by := func(secret, scope string) access {
 		return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer,
-			config.EnvSASLTokenURL+"="+p.URL+"/token", config.EnvSASLUser+"=member", config.EnvSASLPassword+"="+secret, config.EnvSASLScope+"="+scope)
+			config.EnvSASLToken+"="+p.URL+"/token "+scope, config.EnvSASLUser+"=member", config.EnvSASLPassword+"="+secret)
 	}
 	if err := ping(t, by(password("member"), "other")); !errors.Is(err, kafkago.SASLAuthenticationFailed) ||
 		!strings.Contains(err.Error(), `the broker rejects user "member" with OAUTHBEARER; check the token's issuer, audience`) {
