@@ -62,19 +62,23 @@ func denied(who string, a access, err error) *AccessError {
 
 // neededACL returns the ACL that a refused request needs. It depends on the kind of
 // request and on the code of the refusal: the same request needs one ACL on its group and
-// another on its topics. ok is false if the code does not mean a missing ACL.
-func neededACL(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
-	a.resource, ok = refusedResources[code]
-	a.operation = cmp.Or(neededOperations[request], "Describe")
-	if request == protocol.InitProducerId { // is refused only if the principal may write to no topic at all
+// another on its topics. refused is false if the code does not mean a missing ACL.
+func neededACL(of about, code kafka.Error) (a access, refused bool) {
+	a.operation = cmp.Or(neededOperations[of.request], "Describe")
+	switch code {
+	case kafka.TopicAuthorizationFailed:
+		a.resource, a.name = "Topic", of.topic
+	case kafka.GroupAuthorizationFailed:
+		a.resource, a.name = "Group", of.group
+	case kafka.ClusterAuthorizationFailed:
+		a.resource = "Cluster"
+	default:
+		return a, false
+	}
+	if of.request == protocol.InitProducerId { // is refused only if the principal may write to no topic at all
 		a.resource = anyTopic
 	}
-	return a, ok
-}
-
-// refusedResources has the kind of resource of each code that means a missing ACL.
-var refusedResources = map[kafka.Error]string{
-	kafka.TopicAuthorizationFailed: "Topic", kafka.GroupAuthorizationFailed: "Group", kafka.ClusterAuthorizationFailed: "Cluster",
+	return a, true
 }
 
 // neededOperations has the operation of each request that needs another one than Describe.

@@ -15,17 +15,18 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/describeconfigs"
-	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
@@ -112,44 +113,126 @@ func TestNeededACL(t *testing.T) {
 		{protocol.DeleteTopics, topic, "Delete on Topic x"},
 		{protocol.DeleteGroups, group, "Delete on Group x"},
 	} {
-		a, ok := neededACL(row.request, row.code)
-		if a.resource != anyTopic {
-			a.name = "x"
-		}
+		a, ok := neededACL(about{row.request, "x", "x"}, row.code)
 		expect.That(t, ok && a.String() == row.want, "%v refused by %v lacks %v (%v), want %s", row.request, row.code, a, ok, row.want)
 	}
-	if a, ok := neededACL(protocol.Produce, kafka.NotLeaderForPartition); ok {
+	if a, ok := neededACL(about{request: protocol.Produce}, kafka.NotLeaderForPartition); ok {
 		t.Errorf("the error %v needs %v", kafka.NotLeaderForPartition, a)
 	}
 }
 
-func TestRefusals_NameEveryResourceOnce(t *testing.T) {
-	who := func() string { return `user "x"` }
-	var r missingACLs
-	eachErrorCode(nil, &describeconfigs.Response{Resources: []describeconfigs.ResponseResource{
-		{ErrorCode: 29, ResourceName: "b"}, {ErrorCode: 29, ResourceName: "a"}, {ErrorCode: 29, ResourceName: "b"}, {ErrorCode: 0, ResourceName: "c"},
-	}}, r.observe)
-	err := r.explain(protocol.DescribeConfigs, "", who)
+// transportOf returns the transport of a client with the user x, which opens no connection.
+func transportOf(t *testing.T) *transport {
+	c := must.Get(New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: ScramSHA512, User: "x", Password: "hunter2"}}, Logger: slog.New(slog.DiscardHandler)}))(t)
+	t.Cleanup(c.Close)
+	return c.transport
+}
+
+func TestHidden_NamesEveryTopicOnce(t *testing.T) {
+	err := transportOf(t).hidden(protocol.DescribeConfigs, []string{"b", "a", "b"})
 	want := `user "x" lacks the ACL DescribeConfigs on Topic a, b; grant it (AlterConfigs includes it); docs/security.md lists what each part needs: ` + kafka.TopicAuthorizationFailed.Error()
 	expect.That(t, err != nil && err.Error() == want && errors.Is(err, kafka.TopicAuthorizationFailed), "got  %v\nwant %s", err, want)
 }
 
-func TestRefusals_NameTheGroupOrTheTopic(t *testing.T) {
-	for code, want := range map[int16]string{29: "Read on Topic order-close", 30: "Read on Group closers"} {
-		var r missingACLs
-		req := &offsetcommit.Request{GroupID: "closers"}
-		eachErrorCode(req, &offsetcommit.Response{Topics: []offsetcommit.ResponseTopic{
-			{Name: "order-close", Partitions: []offsetcommit.ResponsePartition{{ErrorCode: code}}},
-		}}, r.observe)
-		err := r.explain(protocol.OffsetCommit, groupOf(req), func() string { return "x" })
-		expect.That(t, err != nil && strings.Contains(err.Error(), "x lacks the ACL "+want+";"), "code %d: %v, want %s", code, err, want)
+func TestJudge_NamesTheGroupOrTheTopic(t *testing.T) {
+	for code, want := range map[kafka.Error]string{29: "Read on Topic order-close", 30: "Read on Group closers"} {
+		err := transportOf(t).judge(about{protocol.OffsetCommit, "order-close", "closers"}, fmt.Errorf("%w: with the broker's text", code))
+		expect.That(t, err != nil && strings.Contains(err.Error(), `user "x" lacks the ACL `+want+";"), "code %d: %v, want %s", code, err, want)
 	}
 }
 
-func TestRefusals_IgnoreOtherCodes(t *testing.T) {
-	var r missingACLs
-	eachErrorCode(&message{Request: &kmsg.FetchRequest{Topics: []kmsg.FetchRequestTopic{{Partitions: make([]kmsg.FetchRequestTopicPartition, 1)}}}}, messageAnswer{&kmsg.FetchResponse{ErrorCode: int16(kafka.OffsetOutOfRange)}}, r.observe)
-	expect.NoError(t, r.explain(protocol.Fetch, "", func() string { return "x" }))
+func TestJudge_ReturnsOtherErrorsUnchanged(t *testing.T) {
+	to := transportOf(t)
+	for _, err := range []error{kafka.OffsetOutOfRange, io.EOF, nil} {
+		expect.Equal(t, to.judge(about{request: protocol.Fetch}, err), err, "the error")
+	}
+	expect.NoError(t, to.judge(about{request: protocol.Fetch}, kafka.Error(0)))
+}
+
+// TestCluster_ExplainsEveryRefusal: whichever request is refused, the error names the access that is missing.
+func TestCluster_ExplainsEveryRefusal(t *testing.T) {
+	const topic, group, cluster = int16(kafka.TopicAuthorizationFailed), int16(kafka.GroupAuthorizationFailed), int16(kafka.ClusterAuthorizationFailed)
+	member := func(c *Cluster) *membership {
+		return &membership{cluster: c, group: "g", topic: "t", log: slog.New(slog.DiscardHandler)}
+	}
+	change := func(by Change) func(context.Context, *Cluster) error {
+		return func(ctx context.Context, c *Cluster) error {
+			return c.change(ctx, TopicSpec{Name: "t", Partitions: 1}, by)
+		}
+	}
+	for _, row := range []struct {
+		code int16
+		want string
+		call func(context.Context, *Cluster) error
+		// answers are what brokers answer, refused or not.
+		answers []kmsg.Response
+	}{
+		{topic, "Write on Topic t", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(c.Append(ctx, "t", 0, []wire.Message{{Key: []byte("k")}}))
+		}, []kmsg.Response{&kmsg.ProduceResponse{Topics: []kmsg.ProduceResponseTopic{{Topic: "t", Partitions: []kmsg.ProduceResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		{topic, "Read on Topic t", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(c.Read(ctx, wire.Position{Topic: "t"}))
+		}, []kmsg.Response{&kmsg.FetchResponse{Topics: []kmsg.FetchResponseTopic{{Topic: "t", Partitions: []kmsg.FetchResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		{topic, "Describe on Topic t", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(c.OffsetAt(ctx, "t", 0, time.Now()))
+		}, []kmsg.Response{&kmsg.ListOffsetsResponse{Topics: []kmsg.ListOffsetsResponseTopic{{Topic: "t", Partitions: []kmsg.ListOffsetsResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		{topic, "Read on Topic t", func(ctx context.Context, c *Cluster) error {
+			return c.SetPosition(ctx, "g", "t", 0, 5)
+		}, []kmsg.Response{&kmsg.OffsetCommitResponse{Topics: []kmsg.OffsetCommitResponseTopic{{Topic: "t", Partitions: []kmsg.OffsetCommitResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		{topic, "Describe on Topic t", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(c.Commits(ctx, "g", "t", 1))
+		}, []kmsg.Response{&kmsg.OffsetFetchResponse{Topics: []kmsg.OffsetFetchResponseTopic{{Topic: "t", Partitions: []kmsg.OffsetFetchResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		{group, "Describe on Group g", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(c.Commits(ctx, "g", "t", 1))
+		}, []kmsg.Response{&kmsg.OffsetFetchResponse{ErrorCode: group}}},
+		{group, "Read on Group g", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(member(c).join(ctx))
+		}, []kmsg.Response{&kmsg.JoinGroupResponse{ErrorCode: group}}},
+		{group, "Read on Group g", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(member(c).join(ctx))
+		}, []kmsg.Response{&kmsg.JoinGroupResponse{MemberID: "m", LeaderID: "other"}, &kmsg.SyncGroupResponse{ErrorCode: group}}},
+		{group, "Read on Group g", func(ctx context.Context, c *Cluster) error {
+			return (&generation{membership: member(c)}).heartbeat(ctx)
+		}, []kmsg.Response{&kmsg.HeartbeatResponse{ErrorCode: group}}},
+		{group, "Describe on Group g", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(c.Group(ctx, "g", "t"))
+		}, []kmsg.Response{&kmsg.DescribeGroupsResponse{Groups: []kmsg.DescribeGroupsResponseGroup{{Group: "g", ErrorCode: group}}}}},
+		{group, "Delete on Group g", func(ctx context.Context, c *Cluster) error {
+			return c.DeleteGroups(ctx, "g")
+		}, []kmsg.Response{&kmsg.DeleteGroupsResponse{Groups: []kmsg.DeleteGroupsResponseGroup{{Group: "g", ErrorCode: group}}}}},
+		{cluster, "Write on Topic (any)", func(ctx context.Context, c *Cluster) error {
+			return (&idempotentProducer{cluster: c, id: -1}).init(ctx)
+		}, []kmsg.Response{&kmsg.InitProducerIDResponse{ErrorCode: cluster}}},
+		{topic, "DescribeConfigs on Topic t", func(ctx context.Context, c *Cluster) error {
+			return expect.Err(c.Topics(ctx, "t"))
+		}, []kmsg.Response{&kmsg.DescribeConfigsResponse{Resources: []kmsg.DescribeConfigsResponseResource{{ResourceName: "t", ErrorCode: topic}}}}},
+		{topic, "Create on Topic t", change(Change{Create: true}),
+			[]kmsg.Response{&kmsg.CreateTopicsResponse{Topics: []kmsg.CreateTopicsResponseTopic{{Topic: "t", ErrorCode: topic}}}}},
+		{topic, "Alter on Topic t", change(Change{Partitions: 2}),
+			[]kmsg.Response{&kmsg.CreatePartitionsResponse{Topics: []kmsg.CreatePartitionsResponseTopic{{Topic: "t", ErrorCode: topic}}}}},
+		{topic, "AlterConfigs on Topic t", change(Change{Key: "k"}),
+			[]kmsg.Response{&kmsg.IncrementalAlterConfigsResponse{Resources: []kmsg.IncrementalAlterConfigsResponseResource{{ResourceName: "t", ErrorCode: topic}}}}},
+		{topic, "Delete on Topic t", func(ctx context.Context, c *Cluster) error {
+			return c.DeleteTopics(ctx, "t")
+		}, []kmsg.Response{&kmsg.DeleteTopicsResponse{Topics: []kmsg.DeleteTopicsResponseTopic{{Topic: new("t"), ErrorCode: topic}}}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBroker(t, kfake.SeedTopics(1, "t"))
+			for _, answer := range row.answers {
+				b.ControlKey(answer.Key(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+					answer.SetVersion(req.GetVersion())
+					if f, ok := answer.(*kmsg.FetchResponse); ok {
+						f.Topics[0].TopicID = req.(*kmsg.FetchRequest).Topics[0].TopicID
+					}
+					return answer, nil, true
+				})
+			}
+			err := row.call(t.Context(), b.cluster(Options{}))
+			var access *AccessError
+			expect.That(t, errors.As(err, &access) && strings.Contains(access.What, "lacks the ACL "+row.want) && errors.Is(err, kafka.Error(row.code)),
+				"%s refuses %s: %v", kmsg.NameForKey(row.answers[len(row.answers)-1].Key()), row.want, err)
+		})
+	}
 }
 
 func TestNew_RejectsInvalidSASL(t *testing.T) {
@@ -198,7 +281,7 @@ func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{Mechanism: ScramSHA512, User: "u", Password: "hunter2"}}})
 	must.Do(t, err)
-	expect.That(t, c.transport.brokers.tls != nil && c.transport.brokers.mechanism != nil && c.transport.brokers.mechanism.Name() == ScramSHA512,
+	expect.That(t, c.transport.brokers.tls != nil && c.transport.brokers.start != nil && c.transport.brokers.mechanism == ScramSHA512,
 		"connections are not secured")
 	expect.That(t, c.client.Transport == c.transport, "the client library opens connections itself")
 }
@@ -209,10 +292,10 @@ func TestSecurity_NoVerbShowsTheToken(t *testing.T) {
 		return "hunter2", time.Now().Add(time.Hour), nil
 	}}}})
 	must.Do(t, err)
-	if _, message, err := c.transport.brokers.mechanism.Start(t.Context()); err != nil || !strings.Contains(string(message), "hunter2") {
+	if _, message, err := c.transport.brokers.start(t.Context()); err != nil || !strings.Contains(string(message), "hunter2") {
 		t.Fatalf("the login sends %q, %v", message, err)
 	}
-	for _, v := range []any{c, c.transport, c.transport.brokers, c.transport.brokers.mechanism} {
+	for _, v := range []any{c, c.transport, c.transport.brokers, c.transport.brokers.start} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 			expect.That(t, !strings.Contains(fmt.Sprintf(verb, v), "hunter2"), "%s of %T shows the token: %s", verb, v, fmt.Sprintf(verb, v))
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/retry"
@@ -46,14 +47,20 @@ func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[strin
 	if err != nil {
 		return nil, fmt.Errorf("describe topics: %w", err)
 	}
+	var hidden []string
 	for _, r := range res.Resources {
-		if r.Error != nil {
+		if errors.Is(r.Error, kafka.TopicAuthorizationFailed) {
+			hidden = append(hidden, r.ResourceName)
+		} else if r.Error != nil {
 			c.transport.topology.suspect(r.ResourceName)
 			return nil, fmt.Errorf("describe topic %s: %w", r.ResourceName, r.Error)
 		}
 		for _, e := range r.ConfigEntries {
 			states[r.ResourceName].Config[e.ConfigName] = e.ConfigValue
 		}
+	}
+	if len(hidden) > 0 {
+		return nil, fmt.Errorf("describe topics: %w", c.transport.hidden(protocol.DescribeConfigs, hidden))
 	}
 	return states, nil
 }
@@ -109,7 +116,7 @@ func (c *Cluster) setting(ctx context.Context, kind kafka.ResourceType, name, ke
 	}
 	r := res.Resources[0]
 	if r.Error != nil || len(r.ConfigEntries) != 1 {
-		return 0, cmp.Or(r.Error, errors.ErrUnsupported)
+		return 0, cmp.Or(c.transport.judge(about{request: protocol.DescribeConfigs, topic: name}, r.Error), errors.ErrUnsupported)
 	}
 	return strconv.Atoi(r.ConfigEntries[0].ConfigValue)
 }
@@ -180,7 +187,8 @@ func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
 		if err != nil {
 			return err
 		}
-		return res.Errors[spec.Name]
+		c.transport.topology.forget()
+		return c.transport.judge(about{request: protocol.CreatePartitions, topic: spec.Name}, res.Errors[spec.Name])
 	default:
 		res, err := c.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
 			Resources: []kafka.IncrementalAlterConfigsRequestResource{{
@@ -192,7 +200,7 @@ func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
 		if err != nil {
 			return err
 		}
-		return res.Resources[0].Error
+		return c.transport.judge(about{request: protocol.IncrementalAlterConfigs, topic: spec.Name}, res.Resources[0].Error)
 	}
 }
 
@@ -205,8 +213,9 @@ func (c *Cluster) createTopic(ctx context.Context, spec TopicSpec) error {
 	if err != nil {
 		return err
 	}
-	if err := res.Errors[spec.Name]; err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
-		return err
+	c.transport.topology.forget()
+	if err := res.Errors[spec.Name]; !errors.Is(err, kafka.TopicAlreadyExists) {
+		return c.transport.judge(about{request: protocol.CreateTopics, topic: spec.Name}, err)
 	}
 	return nil
 }
@@ -243,7 +252,9 @@ func (c *Cluster) DeleteTopics(ctx context.Context, names ...string) error {
 	if err != nil {
 		return fmt.Errorf("delete topics: %w", err)
 	}
+	c.transport.topology.forget()
 	for name, err := range res.Errors {
+		err = c.transport.judge(about{request: protocol.DeleteTopics, topic: name}, err)
 		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
 			return fmt.Errorf("delete topic %s: %w", name, err)
 		}
@@ -258,7 +269,7 @@ func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
 		err := askCoordinator(ctx, func() error {
 			res, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
 			if err == nil {
-				err = res.Errors[group]
+				err = c.transport.judge(about{request: protocol.DeleteGroups, group: group}, res.Errors[group])
 			}
 			return err
 		})

@@ -146,7 +146,7 @@ func (p *idempotentProducer) init(ctx context.Context) error {
 	}
 	res, err := p.cluster.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{ProducerID: -1, ProducerEpoch: -1})
 	if err == nil {
-		err = res.Error
+		err = p.cluster.transport.judge(about{request: protocol.InitProducerId}, res.Error)
 	}
 	if errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion) || errors.Is(err, kafka.UnsupportedForMessageFormat) { //mutant:no-producer-ids
 		p.plain, p.next = true, map[topicPartition]int32{}
@@ -202,7 +202,7 @@ func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, b
 		RawRecords:   protocol.RawRecordSet{Reader: bytes.NewReader(batch)},
 	})
 	if err == nil {
-		err = res.Error // a partition's error comes with a nil err
+		err = c.transport.judge(about{request: protocol.Produce, topic: topic}, res.Error)
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("append %d records to %s/%d: %w", n, topic, partition, refusal(err))

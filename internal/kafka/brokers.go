@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -116,37 +114,6 @@ func (b *brokers) skip(address string) {
 	at, all := b.next.Load(), b.candidates()
 	if all[at%uint64(len(all))] == address {
 		b.next.CompareAndSwap(at, at+1)
-	}
-}
-
-// exchange sends a request to the broker at an address and returns its answer, or an error when ctx ends. It repeats nothing.
-// It calls lost if the broker cannot be reached or does not answer in time, also after ctx has ended. A connection that was open
-// and broke says nothing about the broker.
-func (b *brokers) exchange(ctx context.Context, address string, req kafka.Request, lost func()) (kafka.Response, error) {
-	c, err := b.take(ctx, address)
-	if err != nil {
-		if ctx.Err() == nil {
-			lost()
-		}
-		return nil, err
-	}
-	var res kafka.Response
-	answered := make(chan error, 1)
-	go func() {
-		sent, err := sinceStart(), error(nil)
-		res, err = c.exchange(req)
-		b.release(c, sent, err)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			lost()
-			err = fmt.Errorf("broker %s gives no answer: %w", c.broker.address, context.DeadlineExceeded)
-		}
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		return res, err
-	case <-ctx.Done(): //mutant:given-up-closes
-		return nil, ctx.Err()
 	}
 }
 

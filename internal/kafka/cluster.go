@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -68,18 +69,19 @@ func New(o Options) (*Cluster, error) {
 		o.Dial = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	mechanism, err := o.Security.mechanism(o.Logger)
+	start, err := o.Security.start(o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	if warning := o.Security.warning(); warning != "" {
 		o.Logger.Warn(warning, "user", o.Security.SASL.User)
 	}
-	o.Security = o.Security.withoutPassword() // from here on only mechanism knows the password
+	o.Security = o.Security.withoutPassword() // from here on only start knows the password
 	c := &Cluster{opts: o, answers: answerPool{poison: o.PoisonFreedMemory}}
 	c.member.Store(&o.ClientID)
 	c.transport = &transport{security: o.Security, brokers: newBrokers(o.Brokers, connector{
-		dial: o.Dial, clientID: o.ClientID, member: &c.member, tls: o.Security.TLS, mechanism: mechanism, log: o.Logger,
+		dial: o.Dial, clientID: o.ClientID, formatter: kmsg.NewRequestFormatter(kmsg.FormatterClientID(o.ClientID)),
+		member: &c.member, tls: o.Security.TLS, mechanism: mechanismOf(o.Security), start: start, log: o.Logger,
 	})}
 	c.transport.topology = newTopology(c.transport.askTopics)
 	c.client = &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: c.transport}

@@ -1,15 +1,14 @@
 package kafka
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/joingroup"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
@@ -26,57 +25,47 @@ const oneRequest = 1
 // knows. The request was not sent.
 var errNotOffered = errors.New("the broker does not know this request")
 
-// message is a request of a kind, or of a version, that the client library does not know. Package
-// kmsg encodes it, and decodes its answer.
-type message struct {
-	kmsg.Request
-	// version chooses the version of the request. offered has the highest version of each request
-	// that the broker accepts. If version returns false, the request is not sent.
-	version func(offered map[protocol.ApiKey]int16) (version int16, ok bool)
+// exchange sends a request of the client library, which encodes it, and returns its answer.
+func (c *conn) exchange(req kafka.Request) (kafka.Response, error) {
+	version, ok := c.versions[req.ApiKey()]
+	if !ok {
+		return nil, fmt.Errorf("%w: %v", errNotOffered, req.ApiKey())
+	}
+	if req.ApiKey() == protocol.JoinGroup { // the group shows its client id
+		return protocol.RoundTrip(c, version, oneRequest, *c.by.member.Load(), req)
+	}
+	return c.RoundTrip(req)
+}
+
+// query sends a request that the client library does not know, or not in the version that is needed. Package kmsg encodes the
+// request, and decodes its answer. query implements kmsg.Requestor.
+type query struct {
+	transport *transport
+	route     route
+	// version is the latest version to send; versionByName that to brokers that compare no topic ids in a fetch.
+	version, versionByName int16
 	// room returns a buffer of size bytes for the answer; nil: a new one. The byte slices of
 	// the answer lie in that buffer.
 	room func(size int) []byte
 }
 
-// ApiKey implements protocol.Message.
-func (m *message) ApiKey() protocol.ApiKey { return protocol.ApiKey(m.Key()) }
-
-// messageAnswer is the answer to a message.
-type messageAnswer struct{ kmsg.Response }
-
-// ApiKey implements protocol.Message.
-func (a messageAnswer) ApiKey() protocol.ApiKey { return protocol.ApiKey(a.Key()) }
-
-// exchange sends a request and returns its answer, which has requestTimeout and brokerWait.
-func (c *conn) exchange(req kafka.Request) (kafka.Response, error) {
-	if !c.renewAt.IsZero() && time.Now().After(c.renewAt) {
-		if err := c.logIn(); err != nil {
-			return nil, err
-		}
-	}
-	c.awaits(brokerWait(req))
-	switch r := req.(type) {
-	case *message:
-		return c.exchangeMessage(r)
-	}
-	if _, ok := c.versions[req.ApiKey()]; !ok {
-		return nil, fmt.Errorf("%w: %v", errNotOffered, req.ApiKey())
-	}
-	switch r := req.(type) {
-	case *joingroup.Request: // the group shows its client id
-		return protocol.RoundTrip(c, c.versions[protocol.JoinGroup], oneRequest, *c.by.member.Load(), r)
-	}
-	return c.RoundTrip(req)
+// Request implements kmsg.Requestor.
+func (q query) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	return exchange(ctx, q.transport, q.route, func(c *conn) (kmsg.Response, error) { return c.query(req, q) })
 }
 
-// exchangeMessage is exchange for requests that package kmsg encodes.
-func (c *conn) exchangeMessage(m *message) (kafka.Response, error) {
-	version, ok := m.version(c.offered)
+// query sends a request of package kmsg and returns its answer.
+func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
+	version, ok := c.offered[protocol.ApiKey(req.Key())]
 	if !ok {
-		return nil, fmt.Errorf("%w: %v", errNotOffered, m.ApiKey())
+		return nil, fmt.Errorf("%w: %s", errNotOffered, kmsg.NameForKey(req.Key()))
 	}
-	m.SetVersion(version)
-	if _, err := c.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID(c.by.clientID)).AppendRequest(nil, m.Request, oneRequest)); err != nil {
+	if c.offered[protocol.Fetch] < fetchByID {
+		q.version = q.versionByName
+	}
+	req.SetVersion(min(version, q.version))
+	c.out = c.by.formatter.AppendRequest(c.out[:0], req, oneRequest)
+	if _, err := c.Write(c.out); err != nil {
 		return nil, err
 	}
 	var head [8]byte
@@ -88,20 +77,21 @@ func (c *conn) exchangeMessage(m *message) (kafka.Response, error) {
 		return nil, fmt.Errorf("unexpected answer of %d bytes with correlation id %d", size, id)
 	}
 	var body []byte
-	if m.room != nil {
-		body = m.room(int(size))
+	if q.room != nil {
+		body = q.room(int(size))
 	} else {
 		body = make([]byte, size)
 	}
 	if _, err := io.ReadFull(c, body); err != nil {
 		return nil, err
 	}
-	d, answer := recordbatch.Cursor{Rest: body}, m.ResponseKind()
+	d, answer := recordbatch.Cursor{Rest: body}, req.ResponseKind()
 	if answer.IsFlexible() {
 		d.SkipTags() // of the header
 	}
 	if err := answer.ReadFrom(d.Rest); err != nil || d.Bad {
-		return nil, fmt.Errorf("%s: answer of version %d cannot be decoded: %w: %x", kmsg.NameForKey(m.Key()), version, err, body[:min(len(body), 64)])
+		return nil, fmt.Errorf("%s: answer of version %d cannot be decoded: %w: %x",
+			kmsg.NameForKey(req.Key()), req.GetVersion(), err, body[:min(len(body), 64)])
 	}
-	return messageAnswer{answer}, nil
+	return answer, nil
 }

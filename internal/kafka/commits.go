@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -128,7 +129,7 @@ func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Co
 	err := askCoordinator(ctx, func() (err error) {
 		res, err = c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: sequence(n)}})
 		if err == nil {
-			err = res.Error
+			err = c.transport.judge(about{protocol.OffsetFetch, topic, group}, res.Error)
 		}
 		return err
 	})
@@ -143,8 +144,8 @@ func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Co
 		return commits, nil
 	}
 	for _, p := range res.Topics[topic] {
-		if p.Error != nil {
-			return nil, fmt.Errorf("commit of group %s for %s/%d: %w", group, topic, p.Partition, p.Error)
+		if err := c.transport.judge(about{protocol.OffsetFetch, topic, group}, p.Error); err != nil {
+			return nil, fmt.Errorf("commit of group %s for %s/%d: %w", group, topic, p.Partition, err)
 		}
 		if p.Partition >= 0 && p.Partition < n {
 			commits[p.Partition] = Commit{Offset: p.CommittedOffset, Metadata: p.Metadata}
@@ -175,16 +176,6 @@ func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, er
 	return all, err
 }
 
-// Position returns the offset that the group has committed for one partition, or a negative
-// number if it has committed nothing.
-func (c *Cluster) Position(ctx context.Context, group, topic string, partition int) (int64, error) {
-	commits, err := c.commits(ctx, group, topic, partition+1)
-	if err != nil {
-		return 0, err
-	}
-	return commits[partition].Offset, nil
-}
-
 // SetPosition commits an offset for a group without members, for a reader that follows a
 // partition alone.
 func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error {
@@ -207,8 +198,8 @@ func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.Offs
 		return err
 	}
 	for _, p := range res.Topics[topic] {
-		if p.Error != nil {
-			return fmt.Errorf("partition %d: %w", p.Partition, p.Error)
+		if err := c.transport.judge(about{protocol.OffsetCommit, topic, req.GroupID}, p.Error); err != nil {
+			return fmt.Errorf("partition %d: %w", p.Partition, err)
 		}
 	}
 	return nil
@@ -248,7 +239,7 @@ func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error)
 		res, err := c.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
 		if err == nil {
 			d = res.Groups[0]
-			err = d.Error
+			err = c.transport.judge(about{request: protocol.DescribeGroups, group: group}, d.Error)
 		}
 		return err
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/segmentio/kafka-go/sasl"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // connector opens every connection of a Cluster. Every connection that a connector returns has answered a request.
@@ -26,9 +27,11 @@ type connector struct {
 	lifetime  context.Context                                                      // of the Cluster
 	dial      func(ctx context.Context, network, address string) (net.Conn, error) // opens a TCP connection
 	clientID  string
+	formatter *kmsg.RequestFormatter  // has the client id, too
 	member    *atomic.Pointer[string] // the client id of group members
 	tls       *tls.Config
-	mechanism sasl.Mechanism // nil: no SASL
+	mechanism string    // of SASL
+	start     startSASL // nil: no SASL
 	log       *slog.Logger
 }
 
@@ -42,6 +45,7 @@ type conn struct {
 	offered  map[protocol.ApiKey]int16 // the highest version of each request that the broker accepts
 	renewAt  time.Time                 // when the next request authenticates again first; zero: never
 	used     int64                     // when the last request ended; see sinceStart
+	out      []byte                    // memory for requests of package kmsg
 }
 
 // Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
@@ -66,6 +70,17 @@ func (c *connector) open(to *brokerConns) (*conn, error) {
 		c.log.Warn("broker does not answer a new connection", "broker", to.address, "step", step, "err", err)
 	}
 	return nil, fmt.Errorf("connection to Kafka broker %s: %s: %w", to.address, step, cmp.Or(err, net.ErrClosed))
+}
+
+// begin prepares a connection for a request that makes the broker wait. It logs in again if that is due.
+func (c *conn) begin(wait time.Duration) error {
+	if !c.renewAt.IsZero() && time.Now().After(c.renewAt) {
+		if err := c.logIn(); err != nil {
+			return err
+		}
+	}
+	c.awaits(wait)
+	return nil
 }
 
 // awaits gives the broker requestTimeout for its next answer, and the time for which the request makes it wait.
@@ -96,7 +111,7 @@ func (c *connector) handshake(raw net.Conn, to *brokerConns, step *string) (*con
 	}
 	*step = "first request"
 	ready.Conn = protocol.NewConn(raw, c.clientID)
-	if err := ready.agreeOnVersions(); err != nil || c.mechanism == nil {
+	if err := ready.agreeOnVersions(); err != nil || c.start == nil {
 		return ready, err
 	}
 	*step = "SASL handshake"
@@ -146,12 +161,12 @@ func (c *conn) logIn() error {
 	if err != nil {
 		return err
 	}
-	steps, message, err := c.by.mechanism.Start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host}))
+	steps, message, err := c.by.start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host}))
 	if err != nil {
 		return err
 	}
 	c.awaits(0)
-	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: c.by.mechanism.Name()})
+	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: c.by.mechanism})
 	if err != nil {
 		return err
 	}

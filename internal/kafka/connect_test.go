@@ -84,7 +84,7 @@ func TestConsume_SurvivesHalfOpenConnections(t *testing.T) {
 			time.Sleep(requestTimeout + 2*heartbeatEvery) // a heartbeat fails
 			claim.Done(7, "")
 			for offset := int64(-1); offset != 7 && claimed.Err() == nil; time.Sleep(100 * time.Millisecond) {
-				offset, _ = other.Position(ctx, "g", "t", 0)
+				offset, _ = position(ctx, other, "g")
 			}
 			if took := time.Since(cut); claimed.Err() != nil || took > DefaultSessionTimeout {
 				t.Errorf("committed after %v; the claim: %v", took, claimed.Err())

@@ -7,16 +7,17 @@
 // knows nothing about orders. Package recordbatch encodes and decodes record batches. Package login
 // has the logins by tokens and by AWS.
 //
-// Every request, also those of the library's Client, goes through transport.RoundTrip: it finds
-// the broker in the topology, takes a connection, and sends the request once. The library encodes
-// the request; package kmsg encodes the few that the library does not know.
+// Every request, also those of the library's Client, goes through exchange: it takes a connection to
+// the broker that must answer, and sends the request once. The library encodes the request; package kmsg
+// encodes the few that the library does not know. The callers give the error codes of answers to
+// transport.judge.
 //
 //	cluster.go    the options, and what the cluster looks like
-//	transport.go  send a request to the right broker; find the missing ACLs in every answer
+//	transport.go  send a request to the right broker; judge the error codes of its answer
 //	topology.go   the partitions, leaders and ids of the topics in use, and the coordinators of groups
 //	brokers.go    the connections to each broker, and brokers that hang
 //	connect.go    one new connection: TCP, TLS and SASL within one deadline
-//	codec.go      requests of kinds and versions that the client library does not know
+//	codec.go      encode a request, by the client library or by package kmsg
 //	security.go   TLS and SASL, for every connection
 //	access.go     the explanation of a refused request or connection
 //	errors.go     the meaning of error codes, and what brokers other than Kafka's cannot do

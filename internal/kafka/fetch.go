@@ -120,25 +120,24 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.Fetc
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, most
 	req.SessionID = -1
 	req.Topics = []kmsg.FetchRequestTopic{{Topic: at.Topic, TopicID: at.Log.Topic, Partitions: []kmsg.FetchRequestTopicPartition{p}}}
-	answer, err := c.transport.RoundTrip(ctx, nil, &message{
-		Request: req,
-		version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
-			if at.Log.Topic != noTopicID && offered[protocol.Fetch] >= fetchByID {
-				return fetchByID, true
-			}
-			return min(offered[protocol.Fetch], fetchByName), true
-		},
-		room: func(size int) []byte {
-			buffer = c.answers.get(size)
-			return buffer.body
-		},
-	})
+	leader, err := c.transport.leader(ctx, at.Topic, at.Partition)
 	if err != nil {
 		return raw, nil, err
 	}
-	res := answer.(messageAnswer).Response.(*kmsg.FetchResponse)
+	leader.wait = wait //mutant:fetch-wait-counts
+	q := query{transport: c.transport, route: leader, version: fetchByID, versionByName: fetchByName, room: func(size int) []byte {
+		buffer = c.answers.get(size)
+		return buffer.body
+	}}
+	if at.Log.Topic == noTopicID {
+		q.version = fetchByName
+	}
+	res, err := req.RequestWith(ctx, q)
+	if err != nil {
+		return raw, nil, err
+	}
 	if code := fetchError(res); code != 0 {
-		return raw, nil, code
+		return raw, nil, c.transport.judge(about{request: protocol.Fetch, topic: at.Topic}, code)
 	}
 	return res.Topics[0].Partitions[0], buffer, nil
 }

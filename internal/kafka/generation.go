@@ -80,7 +80,7 @@ func (g *generation) beat(ctx context.Context, revoke func()) {
 	for g.cluster.heartbeats.wait(ctx, err != nil) {
 		sent := time.Now()
 		limited, cancel := context.WithTimeout(ctx, session+requestTimeout-time.Since(heard)) //mutant:heartbeat-cut-off
-		err = g.send(limited, g.heartbeat())
+		err = g.heartbeat(limited)
 		cancel()
 		switch {
 		case err == nil, noCoordinator(err): //mutant:no-coordinator-ends-claims

@@ -128,13 +128,13 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 	case m.is(joined.LeaderID): // the group keeps the assignment, and names the member id of before the start
 		g.assigned = notKnown
 	}
-	res, err := m.cluster.transport.RoundTrip(ctx, nil, req)
+	res, err := m.send(ctx, rebalanceTimeout, req)
 	if err != nil {
 		return nil, err
 	}
 	synced := res.(*syncgroup.Response)
-	if synced.ErrorCode != 0 {
-		return nil, kafka.Error(synced.ErrorCode)
+	if err := m.judge(protocol.SyncGroup, synced.ErrorCode); err != nil {
+		return nil, err
 	}
 	g.own, err = assignedPartitions(synced.Assignments, m.topic)
 	m.waited = false
@@ -148,7 +148,7 @@ func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	res, err := m.cluster.transport.RoundTrip(ctx, nil, &joingroup.Request{
+	res, err := m.send(ctx, rebalanceTimeout, &joingroup.Request{
 		GroupID: m.group, MemberID: m.id, GroupInstanceID: m.instance, ProtocolType: protocolType,
 		SessionTimeoutMS: int32(m.cluster.opts.SessionTimeout.Milliseconds()), RebalanceTimeoutMS: int32(rebalanceTimeout.Milliseconds()),
 		Protocols: []joingroup.RequestProtocol{{Name: protocolName, Metadata: subscription}},
@@ -157,17 +157,13 @@ func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error)
 		return nil, err
 	}
 	joined := res.(*joingroup.Response)
-	code := kafka.Error(joined.ErrorCode)
-	switch code {
-	case 0:
-		m.id = joined.MemberID
-		return joined, nil
-	case kafka.MemberIDRequired:
+	switch kafka.Error(joined.ErrorCode) {
+	case 0, kafka.MemberIDRequired:
 		m.id = joined.MemberID
 	case kafka.UnknownMemberId:
 		m.id = ""
 	}
-	return nil, code
+	return joined, m.judge(protocol.JoinGroup, joined.ErrorCode)
 }
 
 // assign divides the partitions of each topic among the members that read it, in ranges. n is the
@@ -242,7 +238,10 @@ func assignedPartitions(encoded []byte, topic string) (own []int, err error) {
 // ctx ends. Without leaving, the member's partitions would stay unread for the session timeout.
 func (m *membership) leave(ctx context.Context) {
 	for m.id != "" && ctx.Err() == nil {
-		err := m.send(ctx, &leavegroup.Request{GroupID: m.group, MemberID: m.id})
+		res, err := m.send(ctx, 0, &leavegroup.Request{GroupID: m.group, MemberID: m.id})
+		if err == nil {
+			err = m.judge(protocol.LeaveGroup, res.(*leavegroup.Response).ErrorCode)
+		}
 		if err == nil || errors.Is(err, kafka.UnknownMemberId) {
 			m.id = ""
 			return
@@ -251,16 +250,17 @@ func (m *membership) leave(ctx context.Context) {
 	}
 }
 
-// send sends a request whose answer is only an error code.
-func (m *membership) send(ctx context.Context, req kafka.Request) error {
-	res, err := m.cluster.transport.RoundTrip(ctx, nil, req)
+// send sends a request of this member to the coordinator, which waits for other members for at most the given time.
+func (m *membership) send(ctx context.Context, wait time.Duration, req kafka.Request) (kafka.Response, error) {
+	to, err := m.cluster.transport.coordinator(ctx, m.group)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var code int16
-	eachErrorCode(req, res, func(c int16, _ string) { code = c })
-	if code != 0 {
-		return kafka.Error(code)
-	}
-	return nil
+	to.wait = wait
+	return m.cluster.transport.send(ctx, to, req)
+}
+
+// judge returns the error of an answer to a request of this member; nil if the code is 0.
+func (m *membership) judge(request protocol.ApiKey, code int16) error {
+	return m.cluster.transport.judge(about{request, m.topic, m.group}, kafka.Error(code))
 }

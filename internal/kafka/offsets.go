@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"golang.org/x/sync/errgroup"
 
@@ -143,9 +144,9 @@ func (c *Cluster) findOffsets(ctx context.Context, wanted []*foundOffset) {
 	_ = repeat(ctx, leaderTimeout, leaderMoves, func() error {
 		var requests errgroup.Group
 		requests.SetLimit(offsetRequestsAtOnce)
-		for to, about := range c.offsetRequests(ctx, wanted) {
+		for to, part := range c.offsetRequests(ctx, wanted) {
 			requests.Go(func() error {
-				c.askLeader(ctx, to.leader, about)
+				c.askLeader(ctx, to.leader, part)
 				return nil
 			})
 		}
@@ -190,11 +191,11 @@ func (c *Cluster) offsetRequests(ctx context.Context, wanted []*foundOffset) map
 		byTopic[f.topic] = append(byTopic[f.topic], f)
 	}
 	for name, all := range byTopic {
-		about, err := c.transport.routes(ctx, name)
+		known, err := c.transport.routable(ctx, name)
 		for _, f := range all {
 			leader := ""
 			if f.err = err; err == nil {
-				leader, f.err = c.transport.topology.leader(about, f.partition)
+				leader, f.err = c.transport.topology.leader(known, f.partition)
 			}
 			if f.err == nil {
 				r := leaderRequest{leader, moments[f.topicPartition]}
@@ -208,10 +209,10 @@ func (c *Cluster) offsetRequests(ctx context.Context, wanted []*foundOffset) map
 
 // askLeader sends one request, and sets the offsets and the errors. A partition may be in it only
 // once.
-func (c *Cluster) askLeader(ctx context.Context, leader string, about []*foundOffset) {
+func (c *Cluster) askLeader(ctx context.Context, leader string, wanted []*foundOffset) {
 	byPartition := map[topicPartition]*foundOffset{}
 	req, topics := &listoffsets.Request{ReplicaID: -1}, map[string]int{} // the index of each topic
-	for _, f := range about {
+	for _, f := range wanted {
 		f.err = kafka.UnknownTopicOrPartition
 		byPartition[f.topicPartition] = f
 		i, there := topics[f.topic]
@@ -223,9 +224,9 @@ func (c *Cluster) askLeader(ctx context.Context, leader string, about []*foundOf
 		t := &req.Topics[i]
 		t.Partitions = append(t.Partitions, listoffsets.RequestPartition{Partition: int32(f.partition), CurrentLeaderEpoch: -1, Timestamp: int64(f.moment)})
 	}
-	res, err := c.transport.exchange(ctx, leader, req)
+	res, err := c.transport.send(ctx, route{address: leader}, req)
 	if err != nil {
-		for _, f := range about {
+		for _, f := range wanted {
 			f.err = err
 			if ctx.Err() != context.Canceled { // no answer: the leader may be another broker by now
 				c.transport.topology.suspect(f.topic)
@@ -236,9 +237,7 @@ func (c *Cluster) askLeader(ctx context.Context, leader string, about []*foundOf
 	for _, t := range res.(*listoffsets.Response).Topics {
 		for _, p := range t.Partitions {
 			if f := byPartition[topicPartition{t.Topic, int(p.Partition)}]; f != nil {
-				if f.offset, f.err = p.Offset, nil; p.ErrorCode != 0 {
-					f.err = kafka.Error(p.ErrorCode)
-				}
+				f.offset, f.err = p.Offset, c.transport.judge(about{request: protocol.ListOffsets, topic: f.topic}, kafka.Error(p.ErrorCode))
 			}
 		}
 	}

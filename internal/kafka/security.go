@@ -127,9 +127,11 @@ func (s Security) who() string {
 	return "a client without credentials"
 }
 
-// mechanism returns the mechanism for the client library; nil without SASL. log gets what goes wrong
-// with a login that is renewed.
-func (s Security) mechanism(log *slog.Logger) (sasl.Mechanism, error) {
+// startSASL is Start of a sasl.Mechanism. Being a function, it shows no password and no token, even if a value that has it is printed.
+type startSASL func(ctx context.Context) (sasl.StateMachine, []byte, error)
+
+// start returns how each connection begins its login; nil without SASL. log gets what goes wrong with a login that is renewed.
+func (s Security) start(log *slog.Logger) (startSASL, error) {
 	if s.SASL == nil {
 		return nil, nil
 	}
@@ -139,17 +141,15 @@ func (s Security) mechanism(log *slog.Logger) (sasl.Mechanism, error) {
 	algorithm := scram.SHA512
 	switch s.SASL.Mechanism {
 	case OAuthBearer:
-		m := login.OAuthBearer(s.SASL.Token, s.SASL.Extensions, log)
-		return &opaque{m.Name(), m.Start}, nil
+		return login.OAuthBearer(s.SASL.Token, s.SASL.Extensions, log).Start, nil
 	case MSKIAM:
 		m, err := login.MSK(os.Getenv, log)
 		if err != nil {
 			return nil, err
 		}
-		return &opaque{m.Name(), m.Start}, nil
+		return m.Start, nil
 	case Plain:
-		m := plain.Mechanism{Username: s.SASL.User, Password: s.SASL.Password}
-		return &opaque{m.Name(), m.Start}, nil
+		return plain.Mechanism{Username: s.SASL.User, Password: s.SASL.Password}.Start, nil
 	case ScramSHA256:
 		algorithm = scram.SHA256
 	}
@@ -157,21 +157,8 @@ func (s Security) mechanism(log *slog.Logger) (sasl.Mechanism, error) {
 	if err != nil { // err may contain the password
 		return nil, errors.New("user or password have characters that SASL does not allow (RFC 4013)")
 	}
-	return m, nil
+	return m.Start, nil
 }
-
-// opaque is a mechanism that never shows the password or the token, even if a value that contains it is
-// printed.
-type opaque struct {
-	name  string
-	start func(ctx context.Context) (sasl.StateMachine, []byte, error)
-}
-
-// Name implements sasl.Mechanism.
-func (h *opaque) Name() string { return h.name }
-
-// Start implements sasl.Mechanism.
-func (h *opaque) Start(ctx context.Context) (sasl.StateMachine, []byte, error) { return h.start(ctx) }
 
 // withoutPassword returns a copy for errors and logs.
 func (s Security) withoutPassword() Security {

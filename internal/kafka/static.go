@@ -95,15 +95,21 @@ func (m *membership) fenced(ctx context.Context) error {
 	return fmt.Errorf("group %s: %w, %s: member %s was replaced by member %s", m.group, ErrFenced, m.instance, m.id, other)
 }
 
-// heartbeat returns a heartbeat of a member. The client library decodes the answers of version 0 only,
+// heartbeat sends a heartbeat of a member. The client library decodes the answers of version 0 only,
 // which has no instance id.
-func (g *generation) heartbeat() *message {
+func (g *generation) heartbeat(ctx context.Context) error {
+	coordinator, err := g.cluster.transport.coordinator(ctx, g.group)
+	if err != nil {
+		return err
+	}
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.Generation, req.MemberID = g.group, g.number, g.id
 	if g.instance != "" {
 		req.InstanceID = &g.instance
 	}
-	return &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
-		return min(offered[protocol.Heartbeat], 3), true
-	}}
+	res, err := req.RequestWith(ctx, query{transport: g.cluster.transport, route: coordinator, version: 3, versionByName: 3})
+	if err != nil {
+		return err
+	}
+	return g.judge(protocol.Heartbeat, res.ErrorCode)
 }

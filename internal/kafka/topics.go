@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/wire"
@@ -155,9 +154,6 @@ func (w wanted) want() string {
 }
 
 const (
-	// describeTopicPartitions lists topics in the order of their names, from a given name on.
-	// Brokers have it since Kafka 3.8.
-	describeTopicPartitions protocol.ApiKey = 75
 	// pagePartitions bounds the number of partitions in an answer, so that each page has one
 	// topic. Only the names are used, and there are few delay topics.
 	pagePartitions = 1
@@ -187,7 +183,7 @@ func (c *Cluster) TopicNames(ctx context.Context, prefix string) ([]string, erro
 }
 
 // namesFrom reads pages until a page has no topic with the prefix. It fails with errNotOffered if the broker
-// is too old.
+// is older than Kafka 3.8.
 func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string, err error) {
 	if prefix == "" {
 		return nil, errNotOffered
@@ -195,21 +191,17 @@ func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string,
 	for from := prefix; ; from = names[len(names)-1] + "-" { // no character of topic names sorts before -
 		req := kmsg.NewPtrDescribeTopicPartitionsRequest()
 		req.ResponsePartitionLimit, req.Cursor = pagePartitions, &kmsg.DescribeTopicPartitionsRequestCursor{Topic: from}
-		res, err := c.transport.exchange(ctx, anyBroker, &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
-			_, ok := offered[describeTopicPartitions]
-			return 0, ok
-		}})
+		page, err := req.RequestWith(ctx, query{transport: c.transport})
 		if err != nil {
 			return nil, err
 		}
-		page := res.(messageAnswer).Response.(*kmsg.DescribeTopicPartitionsResponse).Topics
-		for _, t := range page {
+		for _, t := range page.Topics {
 			if t.ErrorCode != 0 {
 				return nil, fmt.Errorf("%s: %w", *t.Topic, kafka.Error(t.ErrorCode))
 			}
 			names = append(names, *t.Topic)
 		}
-		if len(page) == 0 || !strings.HasPrefix(names[len(names)-1], prefix) {
+		if len(page.Topics) == 0 || !strings.HasPrefix(names[len(names)-1], prefix) {
 			return names, nil
 		}
 	}

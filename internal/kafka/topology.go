@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/retry"
@@ -231,16 +230,6 @@ func (t *topology) forget() {
 	clear(t.topics)
 }
 
-// observe marks a topic as suspect, or forgets the coordinator of a group, if an error code says
-// that it may have changed. name is that of the topic or group.
-func (t *topology) observe(code int16, name string) {
-	switch kafka.Error(code) {
-	case kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable,
-		kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.KafkaStorageError, kafka.UnknownTopicID, kafka.Unknown:
-		t.suspect(name)
-	}
-}
-
 // coordinator returns the cached address of a group's coordinator; "": it is not known.
 func (t *topology) coordinator(group string) string {
 	t.mu.Lock()
@@ -255,23 +244,4 @@ func (t *topology) setCoordinator(group, address string) {
 	if delete(t.coordinators, group); address != "" {
 		t.coordinators[group] = address
 	}
-}
-
-// metadataRequest asks a broker about topics by their names; nil means all topics. It never
-// creates a topic. Of brokers that compare no topic ids in a fetch it requests no ids.
-func metadataRequest(names []string) *message {
-	req := kmsg.NewPtrMetadataRequest()
-	if names != nil {
-		req.Topics = []kmsg.MetadataRequestTopic{}
-	}
-	for _, name := range names {
-		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: &name})
-	}
-	return &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
-		latest := int16(metadataWithID)
-		if offered[protocol.Fetch] < fetchByID {
-			latest = metadataWithID - 1
-		}
-		return min(offered[protocol.Metadata], latest), true
-	}}
 }

@@ -244,7 +244,7 @@ func TestCluster_AsksForACoordinatorOnce(t *testing.T) {
 			t.Helper()
 			for _, group := range []string{"a", "b"} {
 				must.Do(t, c.SetPosition(t.Context(), group, "t", 0, 5))
-				if offset, err := c.Position(t.Context(), group, "t", 0); err != nil || offset != 5 {
+				if offset, err := position(t.Context(), c, group); err != nil || offset != 5 {
 					t.Fatal(offset, err)
 				}
 				if g, err := c.Group(t.Context(), group, "t"); err != nil || g.State != "Empty" {

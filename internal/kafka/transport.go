@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"reflect"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,33 +13,14 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/createpartitions"
-	"github.com/segmentio/kafka-go/protocol/createtopics"
-	"github.com/segmentio/kafka-go/protocol/deletetopics"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
-	"github.com/segmentio/kafka-go/protocol/joingroup"
-	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
-	"github.com/segmentio/kafka-go/protocol/syncgroup"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// requestTimeout is how long an answer may take, from the request on, besides brokerWait. Brokers that take 3 s
-// are slow, and not dead. The client library sends half of it to the broker as the request's timeout.
+// requestTimeout is how long an answer may take, from the request on, besides the time for which the request makes the broker
+// wait. Brokers that take 3 s are slow, and not dead. The client library sends half of it to the broker as the request's timeout.
 const requestTimeout = 5 * time.Second
-
-// brokerWait returns how long a request makes the broker wait: for other members of a group, or for records.
-func brokerWait(req kafka.Request) time.Duration {
-	switch r := req.(type) {
-	case *joingroup.Request, *syncgroup.Request:
-		return rebalanceTimeout
-	case *message:
-		if f, ok := r.Request.(*kmsg.FetchRequest); ok {
-			return time.Duration(f.MaxWaitMillis) * time.Millisecond //mutant:fetch-wait-counts
-		}
-	}
-	return 0
-}
 
 // errNotSent means that a request was not sent, because its partition has no leader or does not exist.
 var errNotSent = errors.New("the request was not sent")
@@ -48,7 +29,7 @@ var errNotSent = errors.New("the request was not sent")
 var errCoordinatorSilent = errors.New("the group's coordinator does not answer")
 
 // transport sends every request of this package, also those of the client library: to the right broker, by one connection, once. Only
-// the callers repeat requests. If an answer refuses access to any resource, RoundTrip returns an AccessError.
+// the callers repeat requests. Callers give the error codes of answers to judge.
 type transport struct {
 	brokers  *brokers
 	topology *topology
@@ -56,108 +37,206 @@ type transport struct {
 	reached  atomic.Bool // a request has been answered
 }
 
-// RoundTrip implements kafka.RoundTripper. It sends a request once, to the broker that must answer it, and returns the answer. Each
-// answer has requestTimeout, also those about the leader or the coordinator, and those of a new connection.
+// route says which broker must answer a request.
+type route struct {
+	address string // or anyBroker
+	// The broker leads a partition of the topic, or is the coordinator of the group. If it gives no answer, another broker may be that
+	// by now. At most one of both is set.
+	topic, group string
+	wait         time.Duration // how long the request makes the broker wait, such as for records; see requestTimeout
+}
+
+// RoundTrip implements kafka.RoundTripper, for the requests of the client library. It sends a request once, to the broker that must
+// answer it, and returns the answer. Each answer has requestTimeout, also those about the leader or the coordinator, and those of a
+// new connection.
 func (t *transport) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
-	address, err := t.route(ctx, req)
+	to, err := t.route(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	return t.exchange(ctx, address, req)
+	return t.send(ctx, to, req)
 }
 
-// route returns the address of the broker that must answer a request.
-func (t *transport) route(ctx context.Context, req kafka.Request) (string, error) {
-	if group := groupOf(req); group != "" {
-		return t.coordinator(ctx, group)
-	}
-	if topic, partition := partitionOf(req); topic != "" {
-		known, err := t.routes(ctx, topic)
-		if err != nil {
-			return "", err
-		}
-		address, err := t.topology.leader(known, partition)
-		if err != nil {
-			return "", fmt.Errorf("%w: %w", errNotSent, err)
-		}
-		return address, nil
-	}
-	if about, ok := req.(protocol.BrokerMessage); ok { // the controller, or the broker whose settings it is about
+// send sends a request of the client library.
+func (t *transport) send(ctx context.Context, to route, req kafka.Request) (kafka.Response, error) {
+	return exchange(ctx, t, to, func(c *conn) (kafka.Response, error) { return c.exchange(req) })
+}
+
+// route returns the broker that must answer a request of the client library.
+func (t *transport) route(ctx context.Context, req kafka.Request) (route, error) {
+	switch r := req.(type) {
+	case protocol.GroupMessage:
+		return t.coordinator(ctx, r.Group())
+	case *rawproduce.Request:
+		return t.leader(ctx, r.Topics[0].Topic, int(r.Topics[0].Partitions[0].Partition))
+	case protocol.BrokerMessage: // the controller, or the broker whose settings it is about
 		cluster, err := t.cluster(ctx)
 		if err != nil {
-			return "", err
+			return route{}, err
 		}
-		if to, err := about.Broker(cluster); err == nil && to.Host != "" {
-			return addressOf(to.Host, to.Port), nil
+		if to, err := r.Broker(cluster); err == nil && to.Host != "" {
+			return route{address: addressOf(to.Host, to.Port)}, nil
 		}
 	}
-	return anyBroker, nil
+	return route{}, nil
 }
 
-// exchange sends a request to the broker at an address.
-func (t *transport) exchange(ctx context.Context, address string, req kafka.Request) (kafka.Response, error) {
-	group := groupOf(req)
-	topic, _ := partitionOf(req)
-	res, err := t.brokers.exchange(ctx, address, req, func() { // another broker may answer such requests by now
-		t.topology.setCoordinator(group, "")
-		t.topology.suspect(topic)
-	})
+// leader returns the leader of a partition.
+func (t *transport) leader(ctx context.Context, topic string, partition int) (route, error) {
+	known, err := t.routable(ctx, topic)
 	if err != nil {
-		err = explainConnection(err, t.security, !t.reached.Load())
-		if access := (*AccessError)(nil); group != "" && !errors.As(err, &access) {
-			err = fmt.Errorf("%w: %w", errCoordinatorSilent, err)
+		return route{}, err
+	}
+	address, err := t.topology.leader(known, partition)
+	if err != nil {
+		return route{}, fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	return route{address: address, topic: topic}, nil
+}
+
+// coordinator returns the coordinator of a group. If this user may not know it, that is any broker: that broker's answer says why.
+func (t *transport) coordinator(ctx context.Context, group string) (route, error) {
+	if address := t.topology.coordinator(group); address != "" {
+		return route{address: address, group: group}, nil
+	}
+	res, err := t.send(ctx, route{}, &findcoordinator.Request{Key: group})
+	if err != nil {
+		return route{}, err
+	}
+	answer := res.(*findcoordinator.Response)
+	switch code := kafka.Error(answer.ErrorCode); {
+	case code == kafka.GroupAuthorizationFailed:
+		return route{group: group}, nil
+	case code != 0:
+		return route{}, code
+	}
+	address := addressOf(answer.Host, answer.Port)
+	t.topology.setCoordinator(group, address)
+	return route{address: address, group: group}, nil
+}
+
+// exchange calls send with a connection to a broker, and returns the answer, or an error when ctx ends. It repeats nothing. A
+// connection that was open and broke says nothing about the broker. A broker that cannot be reached or does not answer in time, also
+// after ctx has ended, may no longer be the leader or the coordinator.
+func exchange[Answer any](ctx context.Context, t *transport, to route, send func(*conn) (Answer, error)) (answer Answer, err error) {
+	lost := func() {
+		t.topology.setCoordinator(to.group, "")
+		t.topology.suspect(to.topic)
+	}
+	c, err := t.brokers.take(ctx, to.address)
+	if err != nil {
+		if ctx.Err() == nil {
+			lost()
 		}
-		return nil, err
+		return answer, t.explain(err, to)
+	}
+	var late Answer // not the result: it may come after ctx has ended
+	answered := make(chan error, 1)
+	go func() {
+		sent, err := sinceStart(), c.begin(to.wait)
+		if err == nil {
+			late, err = send(c)
+		}
+		t.brokers.release(c, sent, err)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			lost()
+			err = fmt.Errorf("broker %s gives no answer: %w", c.broker.address, context.DeadlineExceeded)
+		}
+		answered <- err
+	}()
+	select {
+	case err = <-answered:
+	case <-ctx.Done(): //mutant:given-up-closes
+		return answer, t.explain(ctx.Err(), to)
+	}
+	if err != nil {
+		return answer, t.explain(err, to)
 	}
 	t.reached.Store(true)
-	var missing missingACLs
-	eachErrorCode(req, res, func(code int16, name string) {
-		if kafka.Error(code) == kafka.NotCoordinatorForGroup || kafka.Error(code) == kafka.GroupCoordinatorNotAvailable {
-			t.topology.setCoordinator(group, "")
-		}
-		t.topology.observe(code, name)
-		missing.observe(code, name)
-	})
-	switch req.(type) {
-	case *createtopics.Request, *createpartitions.Request, *deletetopics.Request:
-		t.topology.forget()
-	}
-	if err := missing.explain(req.ApiKey(), group, t.security.who); err != nil {
-		return nil, err
-	}
-	return res, nil
+	return late, nil
 }
 
-// askTopics asks any broker for the metadata of topics by name; nil means all topics.
-func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
-	res, err := t.exchange(ctx, anyBroker, metadataRequest(names))
-	if err != nil {
-		return nil, err
+// explain returns the error of a request without an answer.
+func (t *transport) explain(err error, to route) error {
+	err = explainConnection(err, t.security, !t.reached.Load())
+	if access := (*AccessError)(nil); to.group != "" && !errors.As(err, &access) {
+		err = fmt.Errorf("%w: %w", errCoordinatorSilent, err)
 	}
-	answer := res.(messageAnswer).Response.(*kmsg.MetadataResponse)
-	t.brokers.learn(answer.Brokers)
-	return answer, nil
+	return err
+}
+
+// about is what an error code of an answer is about: the request, and its topic or group.
+type about struct {
+	request      protocol.ApiKey
+	topic, group string
+}
+
+// judge returns the error of an answer, or nil if its code is 0. If the code says that a leader or a coordinator has moved, judge
+// notes that. If the code refuses access, the error is an AccessError.
+func (t *transport) judge(of about, err error) error {
+	code, ok := errors.AsType[kafka.Error](err)
+	if !ok {
+		return err
+	}
+	switch code {
+	case 0:
+		return nil
+	case kafka.NotCoordinatorForGroup, kafka.GroupCoordinatorNotAvailable:
+		t.topology.setCoordinator(of.group, "")
+	case kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable,
+		kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.KafkaStorageError, kafka.UnknownTopicID, kafka.Unknown:
+		t.topology.suspect(of.topic)
+	}
+	if needed, refused := neededACL(of, code); refused { //mutant:refusal-unexplained
+		return denied(t.security.who(), needed, err)
+	}
+	return err
+}
+
+// askTopics asks any broker for the metadata of topics by name; nil means all topics. It never creates a topic. Of brokers that
+// compare no topic ids in a fetch it requests no ids.
+func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	if names != nil {
+		req.Topics = []kmsg.MetadataRequestTopic{}
+	}
+	for _, name := range names {
+		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: &name})
+	}
+	answer, err := req.RequestWith(ctx, query{transport: t, version: metadataWithID, versionByName: metadataWithID - 1})
+	if err == nil {
+		t.brokers.learn(answer.Brokers)
+	}
+	return answer, err
 }
 
 // describe returns the answers about topics, as in topology.lookup. If this user may not see one
 // of the topics, it returns an AccessError.
 func (t *transport) describe(ctx context.Context, enough func(topic) bool, names ...string) ([]topic, error) {
 	found, err := t.topology.lookup(ctx, names, enough)
-	var hidden missingACLs
+	var hidden []string
 	for _, known := range found {
-		hidden.observe(int16(known.code), known.name)
+		if known.code == kafka.TopicAuthorizationFailed {
+			hidden = append(hidden, known.name)
+		}
 		if known.at.IsZero() && err != nil {
 			return found, err
 		}
 	}
-	if denied := hidden.explain(protocol.Metadata, "", t.security.who); denied != nil {
-		return found, denied
+	if len(hidden) > 0 {
+		return found, t.hidden(protocol.Metadata, hidden)
 	}
 	return found, err
 }
 
-// routes returns the answer about a topic by which requests are routed. An old answer may still be right, so it counts if there is no newer one.
-func (t *transport) routes(ctx context.Context, name string) (topic, error) {
+// hidden returns the AccessError of a request about topics that this user may not see.
+func (t *transport) hidden(request protocol.ApiKey, topics []string) error {
+	slices.Sort(topics)
+	return t.judge(about{request: request, topic: strings.Join(slices.Compact(topics), ", ")}, kafka.TopicAuthorizationFailed)
+}
+
+// routable returns the answer about a topic by which requests are routed. An old answer may still be right, so it counts if there is no newer one.
+func (t *transport) routable(ctx context.Context, name string) (topic, error) {
 	t.topology.keepRecent()
 	found, err := t.describe(ctx, topic.usable, name)
 	if known := found[0]; err != nil && (known.at.IsZero() || known.code != 0) {
@@ -177,126 +256,4 @@ func (t *transport) cluster(ctx context.Context) (protocol.Cluster, error) {
 		cluster.Brokers[b.NodeID] = protocol.Broker{ID: b.NodeID, Host: b.Host, Port: b.Port}
 	}
 	return cluster, nil
-}
-
-// coordinator returns the address of the coordinator of a group. If this user may not know it, that is any broker: that broker's answer says why.
-func (t *transport) coordinator(ctx context.Context, group string) (string, error) {
-	if address := t.topology.coordinator(group); address != "" {
-		return address, nil
-	}
-	res, err := t.brokers.exchange(ctx, anyBroker, &findcoordinator.Request{Key: group}, func() {})
-	if err != nil {
-		return "", explainConnection(err, t.security, !t.reached.Load())
-	}
-	answer := res.(*findcoordinator.Response)
-	switch code := kafka.Error(answer.ErrorCode); {
-	case code == kafka.GroupAuthorizationFailed:
-		return anyBroker, nil
-	case code != 0:
-		return "", code
-	}
-	address := addressOf(answer.Host, answer.Port)
-	t.topology.setCoordinator(group, address)
-	return address, nil
-}
-
-// missingACLs collects the resources that an answer refuses access to.
-type missingACLs struct {
-	code  kafka.Error
-	names []string
-}
-
-// observe records an error code and the name of its resource, if the code is a refusal.
-func (r *missingACLs) observe(code int16, name string) {
-	if c := kafka.Error(code); refusedResources[c] != "" {
-		r.code = c
-		if !slices.Contains(r.names, name) {
-			r.names = append(r.names, name)
-		}
-	}
-}
-
-// explain returns the AccessError of a request, which may be for a group, or nil if nothing was refused.
-func (r *missingACLs) explain(request protocol.ApiKey, group string, who func() string) error {
-	a, ok := neededACL(request, r.code)
-	if !ok {
-		return nil
-	}
-	switch a.resource {
-	case "Cluster": // the names are those of brokers
-	case "Group": // an answer may name each partition
-		a.name = group
-	default:
-		slices.Sort(r.names)
-		a.name = strings.Join(r.names, ", ")
-	}
-	return denied(who(), a, r.code)
-}
-
-// eachErrorCode calls see with every error code of an answer and with the name of the topic, group or other resource that the code is about.
-func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
-	switch r := res.(type) {
-	case messageAnswer:
-		switch f := r.Response.(type) {
-		case *kmsg.FetchResponse:
-			topic, _ := partitionOf(req)
-			see(int16(fetchError(f)), topic)
-		case *kmsg.HeartbeatResponse:
-			see(f.ErrorCode, groupOf(req))
-		}
-	case *produce.Response: // the most frequent one, without reflection
-		for i := range r.Topics {
-			for j := range r.Topics[i].Partitions {
-				see(r.Topics[i].Partitions[j].ErrorCode, r.Topics[i].Topic)
-			}
-		}
-	default:
-		eachCodeIn(reflect.ValueOf(res).Elem(), groupOf(req), see)
-	}
-}
-
-// eachCodeIn is eachErrorCode for a structure of the client library. Its error code is in the field
-// ErrorCode. The resource is named there, or in the structure around it.
-func eachCodeIn(v reflect.Value, name string, see func(code int16, name string)) {
-	for _, field := range []string{"Topic", "Name", "GroupID", "ResourceName"} {
-		if f := v.FieldByName(field); f.IsValid() {
-			name = f.String()
-		}
-	}
-	if code := v.FieldByName("ErrorCode"); code.IsValid() {
-		see(int16(code.Int()), name)
-	}
-	for _, f := range v.Fields() {
-		if f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct {
-			for i := range f.Len() {
-				eachCodeIn(f.Index(i), name, see)
-			}
-		}
-	}
-}
-
-// groupOf returns the group of a request that goes to a coordinator; "" for any other request.
-func groupOf(req kafka.Request) string {
-	switch r := req.(type) {
-	case *message:
-		if h, ok := r.Request.(*kmsg.HeartbeatRequest); ok {
-			return h.Group
-		}
-	case protocol.GroupMessage:
-		return r.Group()
-	}
-	return ""
-}
-
-// partitionOf returns a partition of a request that goes to its leader. For any other request the topic is "".
-func partitionOf(req kafka.Request) (topic string, partition int) {
-	switch r := req.(type) {
-	case *message:
-		if f, ok := r.Request.(*kmsg.FetchRequest); ok {
-			return f.Topics[0].Topic, int(f.Topics[0].Partitions[0].Partition)
-		}
-	case *rawproduce.Request:
-		return r.Topics[0].Topic, int(r.Topics[0].Partitions[0].Partition)
-	}
-	return "", 0
 }
