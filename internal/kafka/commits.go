@@ -133,15 +133,12 @@ func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Co
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
-		return nil, fmt.Errorf("commits of group %s: %w", group, err)
-	}
-	commits := make([]Commit, n)
-	for i := range commits {
-		commits[i].Offset = -1
-	}
-	if err != nil {
+	commits := slices.Repeat([]Commit{{Offset: -1}}, n)
+	switch {
+	case errors.Is(err, kafka.GroupIdNotFound):
 		return commits, nil
+	case err != nil:
+		return nil, fmt.Errorf("commits of group %s: %w", group, err)
 	}
 	for _, p := range res.Topics[topic] {
 		if err := c.transport.judge(about{protocol.OffsetFetch, topic, group}, p.Error); err != nil {

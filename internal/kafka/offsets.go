@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -83,25 +84,14 @@ func (c *Cluster) Offsets(ctx context.Context, queries []OffsetQuery) []OffsetAn
 			want(topicPartition{q.Topic, q.Partition}, m)
 		}
 	}
-	var others, ends []*foundOffset
-	for at, f := range found {
-		if at.moment != LogEnd {
-			others = append(others, f)
-		}
-	}
-	c.findOffsets(ctx, others)
-	for _, f := range others {
-		if f.err != nil || f.isAfterTheEnd() {
+	c.findOffsets(ctx, found, false)
+	for _, f := range slices.Collect(maps.Values(found)) {
+		if f.moment != LogEnd && (f.err != nil || f.isAfterTheEnd()) {
 			end := want(f.topicPartition, LogEnd)
 			end.err = cmp.Or(end.err, f.err) // a broker that hangs is not asked twice
 		}
 	}
-	for at, f := range found {
-		if at.moment == LogEnd && f.err == nil {
-			ends = append(ends, f)
-		}
-	}
-	c.findOffsets(ctx, ends)
+	c.findOffsets(ctx, found, true)
 	answers := make([]OffsetAnswer, len(queries))
 	for i, q := range queries {
 		a := &answers[i]
@@ -138,9 +128,15 @@ type foundOffset struct {
 // isAfterTheEnd reports whether no record was appended at the time or later.
 func (f *foundOffset) isAfterTheEnd() bool { return f.err == nil && f.offset < 0 && f.moment >= 0 }
 
-// findOffsets asks the leaders, and sets the offsets and the errors. While a partition has no leader
-// that answers, it asks again.
-func (c *Cluster) findOffsets(ctx context.Context, wanted []*foundOffset) {
+// findOffsets asks the leaders, about the ends of the logs or about all other moments, and sets the offsets and the errors. While a
+// partition has no leader that answers, it asks again.
+func (c *Cluster) findOffsets(ctx context.Context, found map[logMoment]*foundOffset, ends bool) {
+	var wanted []*foundOffset
+	for at, f := range found {
+		if (at.moment == LogEnd) == ends && f.err == nil {
+			wanted = append(wanted, f)
+		}
+	}
 	_ = repeat(ctx, leaderTimeout, leaderMoves, func() error {
 		var requests errgroup.Group
 		requests.SetLimit(offsetRequestsAtOnce)
@@ -151,7 +147,7 @@ func (c *Cluster) findOffsets(ctx context.Context, wanted []*foundOffset) {
 			})
 		}
 		requests.Wait()
-		wanted = slices.DeleteFunc(slices.Clone(wanted), func(f *foundOffset) bool { return !leaderMoves(f.err) })
+		wanted = slices.DeleteFunc(wanted, func(f *foundOffset) bool { return !leaderMoves(f.err) })
 		if len(wanted) == 0 {
 			return nil
 		}
