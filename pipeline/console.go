@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/room"
 )
 
 // Console is the role that serves the web console. It shows what it finds, whichever servers answer,
@@ -20,8 +21,9 @@ type ConsoleHost struct {
 	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
 	TopicsFile   string         // its absolute path; "": the App has none
 	Connections  Connections
-	OwnStore     bool // orders are closed by Options.Store, and not in the database of Connections
-	Sweeps       bool // the App runs the role Sweeper, which uses no Kafka
+	Rooms        []room.Room // of the App
+	OwnStore     bool        // orders are closed by Options.Store, and not in the database of Connections
+	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
 	// Sweep sweeps once; a dry run only counts. progress gets the report after each page, and may be
 	// nil. Sweep is nil if the App has no lock for it or cannot sweep.
 	Sweep  func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
@@ -33,7 +35,7 @@ func (a *App) buildConsole() (part, error) {
 	if a.o.Console == nil {
 		return part{}, errors.New("Options.Console is not set: package webconsole makes it")
 	}
-	host := ConsoleHost{Config: a.config, Connections: a.conns, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger}
+	host := ConsoleHost{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger}
 	if a.o.TopicsFile != "" {
 		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
 		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile); return err }

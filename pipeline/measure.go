@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/room"
 )
 
 const (
@@ -57,7 +58,7 @@ func (a *App) waitingRecords(ctx context.Context, more ...ops.TopicGroup) ops.St
 			now = func() time.Time { return time.Now().Add(ahead) }
 		}
 	}
-	targets := slices.DeleteFunc(ops.WaitingTopics(ctx, a.conns.Kafka, a.config()), func(t ops.TopicGroup) bool { return t.Replay })
+	targets := slices.DeleteFunc(ops.WaitingTopics(ctx, a.conns.Kafka, a.config(), room.Checks(a.o.Rooms)), func(t ops.TopicGroup) bool { return t.Replay })
 	return ops.ReadStatus(ctx, a.conns.Kafka, append(targets, more...), now)
 }
 

@@ -23,15 +23,20 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
 // Room is a part of orderclose. A package below rooms exports one.
 type Room struct {
-	Name  string // of its folder
-	Roles []Role
+	Name   string // of its folder
+	Roles  []Role
+	Checks []Check // of status, doctor and console, beside those of the core
 }
+
+// Check is a question about the pipeline, and what its answer means.
+type Check = ops.Check
 
 // Role is a part of the pipeline that a process can run, by its name: orderclose run NAME, or App.Run.
 type Role struct {
@@ -100,6 +105,14 @@ func Names(roles []Role) (names []string) {
 		names = append(names, r.Name)
 	}
 	return names
+}
+
+// Checks returns the checks of rooms.
+func Checks(rooms []Room) (all []Check) {
+	for _, r := range rooms {
+		all = append(all, r.Checks...)
+	}
+	return all
 }
 
 // Together returns an error if a role must not run in one process with another. all are the known roles, and names those of

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +68,8 @@ type checkup struct {
 	Today bool   `json:"today,omitempty"`
 	What  string `json:"what"`
 	Fix   string `json:"fix,omitempty"`
+
+	section string // of the runbook, whose first commands are printed; "": none
 }
 
 func passed(check, format string, args ...any) checkup {
@@ -81,6 +82,11 @@ func notChecked(check string) checkup { return skipped(check, "not checked: topi
 
 func finding(check, what, fix string) checkup { return checkup{Check: check, What: what, Fix: fix} }
 
+// inRunbook is a finding whose fix is a section of the runbook, by the end of its URL.
+func inRunbook(check, what, section string) checkup {
+	return checkup{Check: check, What: what, Fix: "orderclose runbook " + section, section: section}
+}
+
 func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
 
 func (c *common) doctor(ctx context.Context, try bool) error {
@@ -89,18 +95,14 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 		return err
 	}
 	defer s.Close()
-	asks := s.questions(ctx)
-	if s.pipeline().ClosesInDatabase() { // what its user may not write is a finding too
-		asks.Writes = ops.NewQuestion(ctx, doctorTimeout, doctorTimeout, doctorTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Store.Writable(ctx) })
-	}
-	e := exam{session: s, Facts: asks.Facts(ctx), try: try}
+	e := exam{session: s, Facts: s.questions(ctx, true).Facts(ctx), try: try}
 	e.verdict = ops.Judge(e.Facts)
-	all := s.checkSettings()
+	all, offset := s.checkSettings(), ops.AskOffset.Of(e.Facts)
 	all = append(slices.Concat(all, e.checkKafka(ctx), e.checkDatabase(ctx)),
-		e.answer("clocks", ops.ClocksDiffer, e.Offset.Err, "that of the database differs by "+e.Offset.Value.Round(time.Millisecond).String()))
+		e.answer("clocks", ops.ClocksDiffer, offset.Err, "that of the database differs by "+offset.Value.Round(time.Millisecond).String()))
 	switch {
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase && s.Store != nil:
-		all = append(all, e.answer("lock", ops.LockRefused, e.Overdue.Err, "the database gives it to a connection; Redis is not used", "compensator.lock.kind"))
+		all = append(all, e.answer("lock", ops.LockRefused, ops.AskOverdue.Of(e.Facts).Err, "the database gives it to a connection; Redis is not used", "compensator.lock.kind"))
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase:
 		all = append(all, skipped("lock", config.EnvDSN+" is not set"))
 	case s.Redis == nil:
@@ -109,10 +111,7 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 		all = append(all, e.answer("redis", ops.LockRefused, nil, "it takes writes"))
 	}
 	if len(s.found.Problems) == 0 { // otherwise the topics that were asked may be others
-		follows := func(p ops.Problem) bool {
-			return e.noTopics() && slices.Contains([]ops.ProblemKind{ops.TopicUnread, ops.NotAnswered, ops.PausesUnknown}, p.Kind)
-		}
-		all = append(all, othersOf(slices.DeleteFunc(slices.Clone(e.verdict.Problems), follows))...)
+		all = append(all, othersOf(e.verdict.Problems)...)
 		if s.Kafka != nil {
 			err = verdictError(e.verdict)
 		}
@@ -138,9 +137,6 @@ func (s *session) checkSettings() (all []checkup) {
 	return all
 }
 
-// sectionName matches the section of the runbook that a fix names.
-var sectionName = regexp.MustCompile(`\borderclose runbook ([a-z0-9-]+)`)
-
 func printCheckups(w io.Writer, all []checkup) {
 	for _, k := range all {
 		state := "ok"
@@ -155,9 +151,7 @@ func printCheckups(w io.Writer, all []checkup) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 2000))
 		if k.Fix != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", k.Fix)
-			if section := sectionName.FindStringSubmatch(k.Fix); section != nil {
-				printFirst(w, "\t\t", section[1])
-			}
+			printFirst(w, "\t\t", k.section)
 		}
 	}
 }
@@ -198,18 +192,11 @@ func (e exam) answer(check string, kind ops.ProblemKind, err error, well string,
 	case len(needs) > 0 && e.found.Unknown(needs...):
 		return notChecked(check)
 	case i >= 0:
-		return finding(check, e.verdict.Problems[i].Text(), "orderclose runbook "+e.verdict.Problems[i].Runbook)
+		return inRunbook(check, e.verdict.Problems[i].Text(), e.verdict.Problems[i].Runbook)
 	case err != nil:
 		return skipped(check, err.Error())
 	}
 	return passed(check, "%s", well)
-}
-
-// noTopics reports whether no topic of topics.yaml exists, as before topics apply.
-func (e exam) noTopics() bool {
-	exists := func(f kafka.Finding) bool { return !f.By.Create }
-	missing := slices.DeleteFunc(slices.Clone(e.Topics.Value.Would), exists)
-	return len(e.found.Problems) == 0 && len(missing) > 0 && len(missing) == e.Topics.Value.Topics
 }
 
 // checkKafka makes the checks that need Kafka.
@@ -219,16 +206,18 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 		return []checkup{skipped("kafka", config.EnvBrokers+" is not set")}
 	}
 	all = []checkup{e.answer("kafka", ops.KafkaAway, nil, strings.Join(s.servers.Brokers, ",")+" answers")}
-	if e.Status.Away() {
+	if ops.AskStatus.Of(e.Facts).Away() {
 		return all
 	}
-	if e.noTopics() { // the other checks would fail for that reason
-		return append(all, finding("topics", fmt.Sprintf("none of the %d topics of topics.yaml exists", e.Topics.Value.Topics), "orderclose runbook topics-differ"))
+	topics := ops.AskTopics.Of(e.Facts)
+	all = append(all, e.answer("topics", ops.TopicsDiffer, topics.Err,
+		fmt.Sprintf("all %d match topics.yaml", topics.Value.Topics), "topics", "buckets", "partitions", "replication"))
+	if slices.ContainsFunc(e.verdict.Problems, func(p ops.Problem) bool { return p.Is.Name == ops.NoTopics }) {
+		return all // the other checks would fail for that reason
 	}
 	all = append(all,
-		e.answer("topics", ops.TopicsDiffer, e.Topics.Err, fmt.Sprintf("all %d match topics.yaml", e.Topics.Value.Topics), "topics", "buckets", "partitions", "replication"),
 		s.check(ctx, "brokers", s.checkLimits, "topics.prefix", "topics.control"),
-		e.answer("dead letters", ops.LettersPending, e.Letters.Err, "none pending", "topics.prefix", "topics.dead_letter"),
+		e.answer("dead letters", ops.LettersPending, ops.AskLetters.Of(e.Facts).Err, "none pending", "topics.prefix", "topics.dead_letter"),
 		s.check(ctx, "commits", s.checkCommits))
 	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
 		offset, measured, err := kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
@@ -280,8 +269,8 @@ func (s *session) checkCommits(ctx context.Context, check string) checkup {
 // othersOf returns the problems that no check above has shown.
 func othersOf(problems []ops.Problem) (all []checkup) {
 	for _, p := range problems {
-		switch k := finding(p.Title(), p.Text(), "orderclose runbook "+p.Runbook); {
-		case slices.Contains([]ops.ProblemKind{ops.KafkaAway, ops.DatabaseAway, ops.WritesRefused, ops.LockRefused, ops.ClocksDiffer, ops.SchemaDiffers, ops.LettersPending, ops.TopicsDiffer, ops.ConfigBroken}, p.Kind):
+		switch k := inRunbook(p.Title(), p.Text(), p.Runbook); {
+		case p.Is.InDoctor:
 		case p.Severity == ops.Healed:
 			all = append(all, skipped(p.Title(), p.Text()))
 		default:

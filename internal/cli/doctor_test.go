@@ -148,7 +148,7 @@ func TestDoctor_PrintsTheFirstCommandsOfTheSectionThatAFixNames(t *testing.T) {
 	golden(t, "doctor_findings", func(w io.Writer) {
 		printCheckups(w, []checkup{
 			passed("kafka", "%s", "127.0.0.1:1 answers"),
-			finding("database", "ping the database: no answer", "see orderclose runbook the-database-is-down-or-slow"),
+			inRunbook("database", "ping the database: no answer", databaseDown),
 			finding("schema", "it is old", "run orderclose migrate"),
 		})
 	})
@@ -185,8 +185,8 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	never := orderclose.Order{ID: "never", CreatedAt: time.Now().Add(-time.Minute), Due: orderclose.NeverDue}
 	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil))
 	examine := func() []checkup {
-		var facts ops.Facts
-		facts.Schema.Value, facts.Schema.Err = s.pipeline().Schema(t.Context())
+		schema, err := s.pipeline().Schema(t.Context())
+		facts := ops.Facts{Checks: ops.Checks(), Answers: map[string]ops.Answer[any]{string(ops.AskSchema): {Value: schema, Err: err}}}
 		return exam{session: s, Facts: facts, verdict: ops.Judge(facts)}.checkDatabase(t.Context())
 	}
 	all := examine()

@@ -14,6 +14,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
+// databaseDown is the section of the runbook on a database that fails.
+const databaseDown = "the-database-is-down-or-slow"
+
 func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	s := e.session
 	if s.Store == nil {
@@ -25,7 +28,7 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	ping := s.check(ctx, "database", func(ctx context.Context, check string) checkup {
 		name := cmp.Or(s.Store.Database(), "the database")
 		if err := s.Store.Ping(ctx); err != nil {
-			return finding(check, fmt.Sprintf("%s: %v", name, err), "see orderclose runbook the-database-is-down-or-slow")
+			return inRunbook(check, fmt.Sprintf("%s: %v", name, err), databaseDown)
 		}
 		server, err := s.Store.Server(ctx)
 		if err != nil {
@@ -46,8 +49,9 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	if !ping.OK {
 		return []checkup{ping}
 	}
-	schema := e.answer("schema", ops.SchemaDiffers, e.Schema.Err, schemaIs(e.Schema.Value))
-	if schema.OK && e.Schema.Value.Has == 0 {
+	version := ops.AskSchema.Of(e.Facts)
+	schema := e.answer("schema", ops.SchemaDiffers, version.Err, schemaIs(version.Value))
+	if schema.OK && version.Value.Has == 0 {
 		schema = finding("schema", "this user may not read its version", "grant SELECT on the table orderclose_schema, or run orderclose migrate if the table does not exist; docs/security.md lists what each part needs")
 	}
 	all = append(all, ping, schema)
@@ -57,7 +61,7 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 			open, err := s.Store.OpenFunctions(ctx)
 			switch {
 			case err != nil:
-				return finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")
+				return inRunbook(check, err.Error(), databaseDown)
 			case len(open) > 0:
 				return finding(check, "every role may use the rights of the owner of "+strings.Join(open, ", "),
 					"drop the trigger and create it again: orderclose trigger --print=postgres; docs/intake.md, A trigger")
@@ -87,7 +91,7 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	case byService:
 		all = append(all, skipped(writes, "orders are closed by a service over HTTP"))
 	default:
-		all = append(all, e.answer(writes, ops.WritesRefused, e.Writes.Err, "the writes of a close succeed", "closer.kind"))
+		all = append(all, e.answer(writes, ops.WritesRefused, ops.AskWrites.Of(e.Facts).Err, "the writes of a close succeed", "closer.kind"))
 	}
 	if fit && e.try {
 		all = append(all, s.checkTrial(ctx))
@@ -106,7 +110,7 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	}
 	notes, noteErr := s.Store.MappingHints(ctx)
 	if err = cmp.Or(err, noteErr); err != nil {
-		return []checkup{finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")}
+		return []checkup{inRunbook(check, err.Error(), databaseDown)}
 	}
 	return []checkup{passed(check, "%s", strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "))}
 }
@@ -140,7 +144,7 @@ func (s *session) checkTimes(ctx context.Context, check string) checkup {
 		orders, err = s.Store.DueBetween(ctx, now.Add(-timesBefore), now.Add(timesAfter), orderclose.Order{}, timesSample)
 	}
 	if err != nil {
-		return finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")
+		return inRunbook(check, err.Error(), databaseDown)
 	}
 	for _, o := range orders {
 		why := ""
@@ -152,8 +156,8 @@ func (s *session) checkTimes(ctx context.Context, check string) checkup {
 		default:
 			continue
 		}
-		return finding(check, fmt.Sprintf("order %q %s: created %s, due %s, now %s", o.ID, why, stamp(o.CreatedAt), stamp(o.Due), stamp(now)),
-			"see orderclose runbook due-times-differ: a program writes local time into a column of UTC, or the zone of the mapping is wrong")
+		return inRunbook(check, fmt.Sprintf("order %q %s: created %s, due %s, now %s: a program writes local time into a column of UTC, "+
+			"or the zone of the mapping is wrong", o.ID, why, stamp(o.CreatedAt), stamp(o.Due), stamp(now)), "due-times-differ")
 	}
 	return passed(check, "%d unpaid orders were read; none is created in the future, or due before it was created", len(orders))
 }

@@ -234,7 +234,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 	if !slices.Contains(needed, config.EnvBrokers) {
 		servers.Brokers = nil
 	}
-	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config, traces: c.traces}
+	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config, rooms: c.env.Rooms, traces: c.traces}
 	if len(c.roles) > 0 {
 		s.logger = s.logger.With("process", (&pipeline.Options{Listen: servers.Listen, Instance: servers.Instance}).ProcessName(c.roles))
 	}
@@ -306,7 +306,7 @@ func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) 
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
-	s := &session{cfg: found.Config, logger: c.logger(), file: c.config, found: found, wrong: map[string]error{}}
+	s := &session{cfg: found.Config, logger: c.logger(), file: c.config, rooms: c.env.Rooms, found: found, wrong: map[string]error{}}
 	usable := false
 	for _, name := range slices.Concat(oneOf, also) {
 		if name == config.EnvDSN && found.Unknown("orders") || unused(s.cfg, name) {
@@ -398,7 +398,7 @@ func (c *common) attachKafka(s *session) {
 
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil}
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil, Checks: room.Checks(s.rooms)}
 	if s.Kafka != nil {
 		p.Control = ops.NewControl(s.Kafka, s.cfg.Topics.Control)
 	}

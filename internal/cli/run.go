@@ -139,7 +139,7 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 	c.roles = roles
 	s, err = c.openFor(func(cfg *config.Config) []string { return c.requiredVariables(cfg, roles...) }, also...)
 	if err == nil {
-		s.rooms, s.console = c.env.Rooms, settings
+		s.console = settings
 	}
 	return s, err
 }

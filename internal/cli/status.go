@@ -68,24 +68,25 @@ something could not be checked, or topics.yaml is broken. orderclose doctor does
 
 func (c *common) status(ctx context.Context, partitions bool) error {
 	return c.readAny(ctx, []string{config.EnvBrokers, config.EnvDSN}, func(ctx context.Context, s *session) error {
-		f := s.questions(ctx).Facts(ctx)
-		if f.Status.Away() && s.Store == nil {
-			return Exit(Partly, f.Status.Err)
+		facts := s.questions(ctx, false).Facts(ctx)
+		status, overdue, pauses := ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts).Value, ops.AskPauses.Of(facts)
+		if status.Away() && s.Store == nil {
+			return Exit(Partly, status.Err)
 		}
-		v := ops.Judge(f)
+		v := ops.Judge(facts)
 		shown := struct {
 			ops.Status
 			Verdict ops.Verdict        `json:"verdict"`
 			Overdue *ops.OverdueOrders `json:"overdue,omitempty"`
 			Pauses  []wire.Pause       `json:"pauses,omitempty"`
-		}{Status: f.Status.Value, Verdict: v, Pauses: f.Pauses.Value}
-		if !f.Overdue.Value.At.IsZero() {
-			shown.Overdue = &f.Overdue.Value
+		}{Status: status.Value, Verdict: v, Pauses: pauses.Value}
+		if !overdue.At.IsZero() {
+			shown.Overdue = &overdue
 		}
 		return cmp.Or(c.print(shown, func(w io.Writer) {
 			printVerdict(w, v)
-			if f.Status.Known() {
-				printStatus(w, f.Status.Value, partitions)
+			if status.Known() {
+				printStatus(w, status.Value, partitions)
 			}
 			if s.Kafka == nil && s.Store != nil {
 				printWithoutKafka(ctx, w, s)
@@ -97,7 +98,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 				fmt.Fprintln(w)
 				printPauses(w, "paused", shown.Pauses)
 			}
-			if err := cmp.Or(s.wrong[config.EnvDSN], f.Pauses.Err); err != nil {
+			if err := cmp.Or(s.wrong[config.EnvDSN], pauses.Err); err != nil {
 				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", oneLine(err.Error(), 300))
 			}
 		}), verdictError(v))
@@ -116,13 +117,15 @@ func printWithoutKafka(ctx context.Context, w io.Writer, s *session) {
 	fmt.Fprintf(w, "%s; Kafka was not asked: %s is not set\n", last, config.EnvBrokers)
 }
 
-// questions returns those of the verdict about the servers of the session.
-func (s *session) questions(ends context.Context) *ops.Questions {
+// questions returns those of the verdict about the servers of the session. With mustWrite a user who may not write to the database is a
+// problem.
+func (s *session) questions(ends context.Context, mustWrite bool) *ops.Questions {
 	p := s.pipeline()
+	p.MustWrite = mustWrite
 	if len(s.found.Problems) > 0 {
 		p.Broken = func() error { return s.found.Problems }
 	}
-	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p })
+	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p }, p.Checks...)
 }
 
 // printVerdict prints each problem with the section of the runbook and the first commands of the section, and a

@@ -62,7 +62,12 @@ func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 
 // exit returns the error of a verdict about a status.
 func exit(r ops.Status) error {
-	return verdictError(ops.Judge(ops.Facts{Status: ops.Answer[ops.Status]{Value: r, At: at}}))
+	return verdictError(judge(ops.AskStatus, ops.Answer[any]{Value: r, At: at}))
+}
+
+// judge judges the answer to one question.
+func judge[T any](name ops.Name[T], a ops.Answer[any]) ops.Verdict {
+	return ops.Judge(ops.Facts{Checks: ops.Checks(), Answers: map[string]ops.Answer[any]{string(name): a}})
 }
 
 func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
@@ -85,8 +90,8 @@ func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	if err := exit(r); err != nil {
 		t.Errorf("%v, want no error", err)
 	}
-	away := ops.Answer[ops.Sweeps]{Err: errors.New("no answer")}
-	if err := verdictError(ops.Judge(ops.Facts{Sweeps: away})); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: sweeps: no answer") {
+	away := ops.Answer[any]{Err: errors.New("no answer")}
+	if err := verdictError(judge(ops.AskSweeps, away)); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: sweeps: no answer") {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
 }

@@ -199,7 +199,7 @@ func (c *Console) planLate(fields url.Values, how store.LateResolution, who stri
 		p, err := c.o.Store.LatePayment(ctx, id)
 		return prepared{summary: p, nothing: p.Resolution != "", planned: 1, run: func(ctx context.Context, _ progress) (any, int64, error) {
 			defer c.late.Forget()
-			defer c.asks.Late.Forget()
+			defer ops.AskLate.Forget(c.asks)
 			resolved, err := c.o.Store.ResolveLate(ctx, id, how, cmp.Or(who, "console"))
 			if err != nil {
 				return nil, 0, err
@@ -269,7 +269,7 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 			if after.Ended, err = change(ctx, kept, p); err != nil {
 				return nil, 0, err
 			}
-			c.asks.Pauses.Forget()
+			ops.AskPauses.Forget(c.asks)
 			after.On, err = kept.Pauses(ctx)
 			return after, 0, err
 		}}, nil

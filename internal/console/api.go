@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -75,14 +76,19 @@ func (c *Console) handler(e endpoint) http.Handler {
 }
 
 // known returns the endpoint for the answer to a question. Its status is 503 as long as there is no answer.
-func known[T any](pattern, summary string, q *ops.Question[T]) endpoint {
+func known[T any](pattern, summary string, get func(context.Context) ops.Answer[T]) endpoint {
 	return endpoint{pattern: pattern, summary: summary, answer: answer[T]{}, statuses: []int{200, 503}, serve: func(r *http.Request) (int, any, error) {
-		k := q.Get(r.Context())
+		k := get(r.Context())
 		if !k.Known() {
 			return http.StatusServiceUnavailable, answerOf(k), nil
 		}
 		return http.StatusOK, answerOf(k), nil
 	}}
+}
+
+// answersTo returns what asks one of the questions.
+func answersTo[T any](c *Console, name ops.Name[T]) func(context.Context) ops.Answer[T] {
+	return func(ctx context.Context) ops.Answer[T] { return name.Get(ctx, c.asks) }
 }
 
 // asking returns a serveJSON that decodes the body of a request and passes it to answer.
@@ -138,13 +144,13 @@ func (c *Console) endpoints() []endpoint {
 		{pattern: "POST /api/v1/order", summary: "The history of one order, as orderclose order shows it. " +
 			"The answer has 404 if the order was found nowhere, and then says where it was searched",
 			body: orderQuestion{}, answer: ops.History{}, statuses: []int{200, 400, 404}, serve: asking(c.serveOrderJSON)},
-		known("GET /api/v1/forecast", "How many records leave each bucket in the next minutes, hours and day", c.forecast),
+		known("GET /api/v1/forecast", "How many records leave each bucket in the next minutes, hours and day", c.forecast.Get),
 		{pattern: "GET /api/v1/history", summary: "What waited, and how many records came and were handled a second, " +
 			"a sample each minute of the last hours, the oldest first. A value that was not measured is absent",
 			answer: []sample{}, statuses: []int{200}, serve: func(r *http.Request) (int, any, error) {
 				return http.StatusOK, c.lastHours(c.askPrometheus(r.Context())), nil
 			}},
-		known("GET /api/v1/topics", "How the topics differ from topics.yaml", c.asks.Topics),
+		known("GET /api/v1/topics", "How the topics differ from topics.yaml", answersTo(c, ops.AskTopics)),
 		{pattern: "GET /api/v1/dead-letters", summary: "A page of the dead letters, newest first, and their numbers. " +
 			"The query has cause, topic, stage, since, all=1 and after, as the page of the console has",
 			answer: lettersAnswer{}, statuses: []int{200, 400, 503}, serve: func(r *http.Request) (int, any, error) { return c.lettersJSON(r, r.URL.Query()) }},
@@ -154,9 +160,9 @@ func (c *Console) endpoints() []endpoint {
 			})},
 		{pattern: "GET /api/v1/dead-letters/{partition}/{offset}", summary: "One dead letter with its record, as orderclose dlq show shows it",
 			answer: deadletters.Whole{}, statuses: []int{200, 404, 503}, serve: c.serveLetterJSON},
-		known("GET /api/v1/sweeps", "The sweeps of the last week, as orderclose sweeps shows them", c.asks.Sweeps),
+		known("GET /api/v1/sweeps", "The sweeps of the last week, as orderclose sweeps shows them", answersTo(c, ops.AskSweeps)),
 		known("GET /api/v1/payments",
-			"The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them", c.late),
+			"The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them", c.late.Get),
 		{pattern: "POST /api/v1/delays", summary: "When an order of a category that is made now is due, and the way of its record",
 			body: delayQuestion{}, answer: delayRoute{}, statuses: []int{200, 400}, serve: asking(func(_ *http.Request, asked delayQuestion) (int, any, error) {
 				return http.StatusOK, route(c.o.Config(), asked.Category, time.Now()), nil
@@ -185,7 +191,7 @@ func (c *Console) endpoints() []endpoint {
 func (c *Console) serveStatusJSON(r *http.Request) (int, any, error) {
 	d := c.now(r.Context())
 	return http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status),
-		Overdue: answerOf(d.Overdue), Pauses: append([]wire.Pause{}, d.Pauses.Value...)}, nil
+		Overdue: answerOf(d.Overdue), Pauses: append([]wire.Pause{}, d.Pauses...)}, nil
 }
 
 func (c *Console) serveOrderJSON(r *http.Request, asked orderQuestion) (int, any, error) {

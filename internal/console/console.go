@@ -115,7 +115,7 @@ func New(o Options) (*Console, error) {
 		c.following.Go(func() { c.letters.Run(c.ctx) })
 		c.following.Go(func() {
 			for retry.Sleep(c.ctx, sampleEvery) {
-				c.remember(c.asks.Status.Get(c.ctx))
+				c.remember(ops.AskStatus.Get(c.ctx, c.asks))
 			}
 		})
 	}
@@ -138,7 +138,7 @@ const waitFirst = 5 * time.Second
 // request for each step and leader.
 func (c *Console) makeQuestions() {
 	const seldom, limit = time.Minute, 30 * time.Second
-	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline)
+	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, c.o.Checks...)
 	c.forecast = ops.NewQuestion(c.ctx, seldom, limit, waitFirst,
 		func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })
 	c.appended = ops.NewQuestion(c.ctx, seldom, limit, waitFirst, func(ctx context.Context) (ops.Appended, error) {

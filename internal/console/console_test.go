@@ -155,7 +155,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`, `data-live="/live?page=now&amp;in=en,UTC&amp;due=10m"`, "What falls due")
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
-	r.c.asks.Status.Forget()
+	ops.AskStatus.Forget(r.c.asks)
 	page = r.open("/")
 	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay", `<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
 
@@ -177,14 +177,14 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 		o := orderclose.Order{ID: fmt.Sprint(i), Category: []string{"ticket", "gift"}[i/12], CreatedAt: due.Add(-time.Hour), Due: due}
 		must.Do(t, scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil))
 	}
-	r.c.asks.Overdue.Forget()
+	ops.AskOverdue.Forget(r.c.asks)
 	page := r.open("/")
 	expect.That(t, strings.Index(page, `id="overdue"`) <= strings.Index(page, `id="problems"`), "the number of overdue orders stands below the problems")
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	must.Get(r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1", false))(t)
-	r.c.asks.Overdue.Forget()
-	r.c.asks.Pauses.Forget()
+	ops.AskOverdue.Forget(r.c.asks)
+	ops.AskPauses.Forget(r.c.asks)
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
 	var status statusAnswer
 	r.json(http.MethodGet, "/api/v1/status", "", &status)
@@ -196,8 +196,8 @@ func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
 	r.open("/")
 	r.broker.Close()
 	_ = r.store.Close()
-	r.c.asks.Status.Forget()
-	r.c.asks.Overdue.Forget()
+	ops.AskStatus.Forget(r.c.asks)
+	ops.AskOverdue.Forget(r.c.asks)
 	for range 50 { // a fetch that fails takes longer than a page waits
 		if strings.Contains(r.open("/"), "Kafka has not answered since") {
 			break
@@ -300,7 +300,7 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	read(`data-state="well"`)
 	r.putStock("ink")
 	r.addOrder("late", "delay_1h", time.Now().Add(-time.Minute))
-	r.c.asks.Status.Forget()
+	ops.AskStatus.Forget(r.c.asks)
 	read(`data-state="urgent"`)
 }
 
@@ -423,7 +423,7 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 		}
 		must.Do(t, err)
 	}
-	r.c.asks.Sweeps.Forget()
+	ops.AskSweeps.Forget(r.c.asks)
 	page := r.open("/delays")
 	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>", `<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
 	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="urgent"`)

@@ -70,8 +70,8 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status int, d delaysData) {
 	cfg := c.o.Config()
 	d.Config = cfg
-	d.Topics, d.Paths = c.asks.Topics.Get(r.Context()), []string{"all"}
-	sweeps := c.asks.Sweeps.Get(r.Context())
+	d.Topics, d.Paths = ops.AskTopics.Get(r.Context(), c.asks), []string{"all"}
+	sweeps := ops.AskSweeps.Get(r.Context(), c.asks)
 	d.Changes = ops.Answer[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
 	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
 		_, delay, _ := cfg.Delays.Of(name)
@@ -84,8 +84,8 @@ func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status in
 	for _, p := range orderclose.Paths() {
 		d.Paths = append(d.Paths, wire.PathName(p))
 	}
-	d.Broken = c.asks.Config.Get(r.Context()).Err
-	d.Pauses = c.asks.Pauses.Get(r.Context())
+	d.Broken = ops.AskConfig.Get(r.Context(), c.asks).Err
+	d.Pauses = ops.AskPauses.Get(r.Context(), c.asks)
 	p := c.newPage(r, "delays", d)
 	p.Path = "/delays"
 	c.render(w, r, status, p)

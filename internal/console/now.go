@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +43,10 @@ func forecastEdges() []time.Duration {
 
 // nowData is what the page Now shows.
 type nowData struct {
-	ops.Facts
+	Status   ops.Answer[ops.Status]
+	Overdue  ops.Answer[ops.OverdueOrders]
+	Pauses   []wire.Pause
+	Sweeps   []wire.Sweep
 	Verdict  ops.Verdict
 	Forecast ops.Answer[ops.Forecast]
 	History  []sample
@@ -59,40 +63,23 @@ func (d nowData) Trends() []trend { return trends(d.History) }
 // Due returns the chart of what falls due.
 func (d nowData) Due() chart { return forecastChart(d.Forecast.Value, d.Horizon) }
 
-// problemPages are the pages of the console that show more about a problem.
-var problemPages = map[ops.ProblemKind]navigation{
-	ops.ClosingPaused: {"delays", "/delays#pauses-heading"}, ops.PausesUnknown: {"delays", "/delays#pauses-heading"},
-	ops.SweepFailed: {"sweeps", "/sweeps"}, ops.SweepMissing: {"sweeps", "/sweeps"}, ops.SweepFound: {"sweeps", "/sweeps"},
-	ops.LettersPending: {"dead-letters", "/dead-letters"},
-	ops.TopicUnread:    {"delays", "/delays#drift-heading"}, ops.TopicsDiffer: {"delays", "/delays#drift-heading"}, ops.ConfigBroken: {"delays", "/delays"},
-	ops.DelayFell: {"delays", "/delays#delay-changes-heading"},
-}
-
-// PageOf returns the page that shows more about a problem; nil: none does.
-func (page) PageOf(kind ops.ProblemKind) *navigation {
-	if n, ok := problemPages[kind]; ok {
-		return &n
-	}
-	return nil
-}
-
-// LastSweep returns the newest sweep; nil if none is known.
-func (d nowData) LastSweep() *wire.Sweep {
-	if len(d.Sweeps.Value.Sweeps) == 0 {
-		return nil
-	}
-	return &d.Sweeps.Value.Sweeps[0]
+// TitleOf returns the title of the page at a path.
+func (p page) TitleOf(path string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "#")
+	return p.T(name + ".title")
 }
 
 func (c *Console) now(ctx context.Context) (d nowData) {
 	var all sync.WaitGroup
 	all.Go(func() { d.Forecast = c.forecast.Get(ctx) })
 	all.Go(func() { d.Past = c.askPrometheus(ctx) })
-	d.Facts = c.asks.Facts(ctx)
+	facts := c.asks.Facts(ctx)
 	all.Wait()
+	d.Status, d.Overdue = ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts)
+	d.Pauses, d.Sweeps = ops.AskPauses.Of(facts).Value, ops.AskSweeps.Of(facts).Value.Sweeps
 	c.remember(d.Status)
-	d.History, d.Verdict = c.lastHours(d.Past), ops.Judge(d.Facts)
-	c.first.mark(d.Verdict.Problems, d.Now)
+	d.History, d.Verdict = c.lastHours(d.Past), ops.Judge(facts)
+	c.first.mark(d.Verdict.Problems, facts.Now)
 	return d
 }
 

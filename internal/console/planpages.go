@@ -88,7 +88,7 @@ func (c *Console) addPlan(r *http.Request, kind string, fields url.Values) (plan
 
 // audit writes the line of an action that begins, with the result running, or that has ended. The audit log has the second.
 func (c *Console) audit(p plan) {
-	c.asks.Status.Forget()
+	ops.AskStatus.Forget(c.asks)
 	selected := url.Values{}
 	for _, field := range p.selected() {
 		selected[field.Name] = field.Values

@@ -115,7 +115,7 @@ func TestPlans_Replay(t *testing.T) {
 		if page = r.open(path); strings.Contains(page, `id="closed"`) {
 			break
 		}
-		r.c.asks.Status.Forget()
+		ops.AskStatus.Forget(r.c.asks)
 		time.Sleep(50 * time.Millisecond)
 	}
 	contains(t, page, `<dd id="closed">2 of 2</dd>`, "wait in the replay topic</dt><dd>0 ")

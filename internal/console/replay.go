@@ -55,7 +55,7 @@ func (c *Console) followReplay(ctx context.Context, plan ops.ReplayPlan, databas
 	before := plan.Preview.Verdicts
 	o := replayOutcome{Waiting: -1, ToClose: before[orderclose.Closed]}
 	for {
-		status := c.asks.Status.Get(ctx).Value
+		status := ops.AskStatus.Get(ctx, c.asks).Value
 		for _, t := range status.Topics {
 			if t.Topic == plan.Into && t.Problem == "" && status.At.After(sent) {
 				o.At, o.Waiting = status.At, t.Waiting

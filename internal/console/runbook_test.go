@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
@@ -72,7 +71,8 @@ func TestRunbook_MayBeElsewhere(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	expect.Equal(t, p.Commands("none"), "", "commands")
-	for _, section := range ops.RunbookSections() {
+	for _, k := range kinds() {
+		section := k.Runbook
 		expect.That(t, p.Commands(section) != "", "the section %s has no commands", section)
 	}
 	c.o.Settings.Runbook = "https://wiki.example/runbook"

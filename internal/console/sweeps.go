@@ -24,7 +24,7 @@ type sweepsData struct {
 }
 
 func (c *Console) sweepsData(r *http.Request) any {
-	d := sweepsData{Sweeps: c.asks.Sweeps.Get(r.Context()), CanSweep: c.o.Sweep != nil}
+	d := sweepsData{Sweeps: ops.AskSweeps.Get(r.Context(), c.asks), CanSweep: c.o.Sweep != nil}
 	d.Chart = missesChart(d.Sweeps.Value, time.Now())
 	return d
 }

@@ -1,10 +1,12 @@
 package console
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,12 +20,22 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 var (
 	textKey = regexp.MustCompile(`\.T "([^"]+)"|(?:Away|Problem) "([^"]+)"|"((?:server|now|error|verdict|problem)\.[a-z_]+)"`)
 	verb    = regexp.MustCompile(`%[sd]`)
 )
+
+// kinds returns the kinds of findings that people see.
+func kinds() (all []ops.Kind) {
+	for _, c := range append(ops.Checks(), room.Checks(rooms.All())...) {
+		all = append(all, slices.DeleteFunc(slices.Clone(c.Finds), func(k ops.Kind) bool { return k.Severity == "" })...)
+	}
+	return all
+}
 
 // computed are the keys that the code puts together.
 func computed() (keys []string) {
@@ -39,8 +51,8 @@ func computed() (keys []string) {
 	for _, s := range []ops.ProcessState{ops.Present, ops.Frozen, ops.Gone} {
 		keys = append(keys, "process."+string(s))
 	}
-	for _, k := range ops.ProblemKinds() {
-		keys = append(keys, "problem."+string(k))
+	for _, k := range kinds() {
+		keys = append(keys, "problem."+string(cmp.Or(k.As, k.Name)))
 	}
 	for name := range templates() {
 		keys = append(keys, name+".title")
@@ -163,7 +175,10 @@ func TestClean_ShowsWhatWouldHideOrReorderText(t *testing.T) {
 var section = regexp.MustCompile(`Runbook "([^"]+)"`)
 
 func TestRunbook_HasEachSectionThatAPageLinksTo(t *testing.T) {
-	linked := ops.RunbookSections()
+	var linked []string
+	for _, k := range kinds() {
+		linked = append(linked, k.Runbook)
+	}
 	names := must.Get(fs.Glob(files, "templates/*.html"))(t)
 	for _, name := range names {
 		page := must.Get(files.ReadFile(name))(t)

@@ -8,7 +8,6 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
-	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -19,114 +18,123 @@ const ClockSkewWarning = 250 * time.Millisecond
 // factTimeout bounds the reading of what processes have announced.
 const factTimeout = 15 * time.Second
 
-// Questions are those of the verdict, each to one server. Console, status and doctor ask the same.
-type Questions struct {
-	pipeline func() Pipeline
-
-	Status  *Question[Status]
-	Overdue *Question[OverdueOrders]
-	Writes  *Question[struct{}]      // its error is why a close cannot be written
-	Lock    *Question[struct{}]      // its error is why the lock of the sweep cannot be taken
-	Offset  *Question[time.Duration] // of the database's clock
-	Ahead   *Question[time.Duration] // of the database's clock, of that of the brokers
-	Schema  *Question[store.Schema]
-	Pauses  *Question[[]wire.Pause]
-	Sweeps  *Question[Sweeps]
-	Topics  *Question[TopicsPlan]
-	Letters *Question[deadletters.Counts] // that are pending, by cause
-	Config  *Question[struct{}]           // its error is that of topics.yaml
-	Late    *Question[store.LateSummary]
+// Check is a question about a pipeline, and what its answer means. Status, doctor and the console ask and judge the same
+// list: Checks, and those of rooms.
+type Check struct {
+	Name   string                                       // says in a finding which question got no answer, such as "dead letters"
+	Every  time.Duration                                // an answer that is younger is not asked for again
+	Limit  time.Duration                                // of one attempt
+	Ask    func(context.Context, Pipeline) (any, error) // nil: Judge reads the answers of other checks
+	Rest   func(answer any) time.Duration               // how much longer than Every an answer lasts; nil: no longer
+	Doubts string                                       // the name of a check that is asked again after an error of this one
+	// Fault returns the kind of a finding for an error of Ask. "" is no finding. If Fault is nil, the kind is NotAnswered.
+	Fault   func(error) ProblemKind
+	Failing string          // the key in wire.Process.Failing that says since when processes meet this fault; "": none
+	Judge   func(*Findings) // adds findings; nil: only errors of Ask are findings
+	Finds   []Kind          // of the findings that Fault and Judge add
+	// ReadsCloses returns the group that reads the close topic in place of the closers: while it has members and they
+	// have none, a status shows it, with Name as TopicStatus.ReadBy. Nil: no group of this check does.
+	ReadsCloses func(*config.Config) string
 }
 
-// NewQuestions returns the questions about a pipeline. ends and first are those of NewQuestion. A status costs Kafka some requests for each
-// partition: with one each 5 s an open page cost 1.7 % of a core while a million records waited (make bench-console).
-func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pipeline) *Questions {
-	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second
-	var before Status
-	var all *Questions
-	all = &Questions{
-		pipeline: pipeline,
-		Status: NewQuestion(ends, often, limit, first, func(ctx context.Context) (Status, error) {
-			s, err := pipeline().Status(ctx)
-			if _, late := s.Worst(frozenAfter); late && before.At.IsZero() && retry.Sleep(ctx, secondLook) {
-				before = s
-				s, err = pipeline().Status(ctx)
-			}
-			s.Follow(before)
-			before = s
-			return s, err
-		}),
-		Overdue: NewQuestion(ends, soon, soon, first, func(ctx context.Context) (OverdueOrders, error) { return pipeline().overdueExplained(ctx) }),
-		Writes: NewQuestion(ends, soon, often, first, only(func(ctx context.Context) error {
-			err := pipeline().Writable(ctx)
-			if err != nil {
-				all.Overdue.Forget() // whether the database answers at all
-			}
-			return err
-		})),
-		Lock: NewQuestion(ends, soon, soon, first, only(func(ctx context.Context) error { return pipeline().Lockable(ctx) })),
-		Offset: NewQuestion(ends, seldom, soon, first, func(ctx context.Context) (time.Duration, error) {
-			p := pipeline()
-			if p.Store == nil {
-				return 0, ErrNoDatabase
-			}
-			return DatabaseOffset(ctx, p.Store.Now)
-		}),
-		Ahead:  NewQuestion(ends, seldom, limit, first, func(ctx context.Context) (time.Duration, error) { return pipeline().DatabaseAhead(ctx) }),
-		Schema: NewQuestion(ends, 5*seldom, often, first, func(ctx context.Context) (store.Schema, error) { return pipeline().Schema(ctx) }),
-		Pauses: NewQuestion(ends, soon, often, first, func(ctx context.Context) ([]wire.Pause, error) {
-			kept, err := pipeline().Pauser()
-			if err != nil {
-				return nil, err
-			}
-			return kept.Pauses(ctx)
-		}),
-		Sweeps:  NewQuestion(ends, often, limit, first, func(ctx context.Context) (Sweeps, error) { return pipeline().Sweeps(ctx, 0) }),
-		Topics:  NewQuestion(ends, seldom, limit, first, func(ctx context.Context) (TopicsPlan, error) { return pipeline().TopicsPlan(ctx) }),
-		Letters: NewQuestion(ends, 0, limit, first, func(ctx context.Context) (deadletters.Counts, error) { return pipeline().pendingLetters(ctx) }),
-		Config: NewQuestion(ends, often, soon, first, only(func(context.Context) error {
-			if broken := pipeline().Broken; broken != nil {
-				return broken()
-			}
-			return nil
-		})),
-		Late: NewQuestion(ends, often, soon, first, func(ctx context.Context) (store.LateSummary, error) { return pipeline().CountLate(ctx) }),
-	}
-	all.Overdue.rest = func(o OverdueOrders) time.Duration {
-		if o.Orders+o.Paused > 0 {
-			return 0
-		}
-		return often
-	}
-	return all
+// Kind says what findings of a kind mean.
+type Kind struct {
+	Name     ProblemKind
+	As       ProblemKind // the kind that people see; "": Name
+	Severity Severity    // "": nobody sees it, and it only hides others
+	Runbook  string      // the section of the runbook, as the end of its URL
+	Blind    bool        // a part of the state is unknown
+	InDoctor bool        // doctor has a line for it, also without a finding
+	Page     string      // the path in the console that shows more; "": none
+	// Hides has the kinds of findings that follow from this one, and the names of checks that get no answer because of it.
+	Hides []ProblemKind
 }
 
-// secondLook is the time between the first two statuses, by which Follow sees whether a backlog shrinks.
-const secondLook = time.Second
+// Name is the name of a check whose answer is a T.
+type Name[T any] string
+
+// The names of the checks whose answers others read.
+const (
+	AskStatus  Name[Status]             = "Kafka"
+	AskOverdue Name[OverdueOrders]      = "database"              // which orders are overdue there
+	AskWrites  Name[struct{}]           = "writes"                // its error is why a close cannot be written
+	AskLock    Name[struct{}]           = "lock"                  // its error is why the lock of the sweep cannot be taken
+	AskOffset  Name[time.Duration]      = "clock of the database" // by how much it is ahead of that of this machine
+	AskAhead   Name[time.Duration]      = "clock of the brokers"  // by how much the database's clock is ahead of it, if by half a second or more
+	AskSchema  Name[store.Schema]       = "schema"
+	AskPauses  Name[[]wire.Pause]       = "pauses"
+	AskSweeps  Name[Sweeps]             = "sweeps"
+	AskTopics  Name[TopicsPlan]         = "topics"
+	AskLetters Name[deadletters.Counts] = "dead letters" // that are pending, by cause
+	AskConfig  Name[struct{}]           = "topics.yaml"  // its error is that of the file
+	AskLate    Name[store.LateSummary]  = "late payments"
+)
+
+// By returns the Check.Ask of the check with this name.
+func (Name[T]) By(ask func(Pipeline, context.Context) (T, error)) func(context.Context, Pipeline) (any, error) {
+	return func(ctx context.Context, p Pipeline) (any, error) { return ask(p, ctx) }
+}
+
+// Of returns the answer among facts; the zero Answer if it was not asked.
+func (n Name[T]) Of(f Facts) Answer[T] { return typed[T](f.Answers[string(n)]) }
+
+// Get asks one of the questions.
+func (n Name[T]) Get(ctx context.Context, q *Questions) Answer[T] {
+	return typed[T](q.byName[string(n)].Get(ctx))
+}
+
+// Forget is Question.Forget of one of the questions.
+func (n Name[T]) Forget(q *Questions) { q.byName[string(n)].Forget() }
+
+func typed[T any](a Answer[any]) Answer[T] {
+	v, _ := a.Value.(T)
+	return Answer[T]{v, a.At, a.Err, a.Since}
+}
 
 // only is a question whose answer is that there is no error.
-func only(check func(context.Context) error) func(context.Context) (struct{}, error) {
-	return func(ctx context.Context) (struct{}, error) { return struct{}{}, check(ctx) }
+func only(check func(Pipeline, context.Context) error) func(Pipeline, context.Context) (struct{}, error) {
+	return func(p Pipeline, ctx context.Context) (struct{}, error) { return struct{}{}, check(p, ctx) }
+}
+
+// Questions are those of a list of checks, each to one server. Make them with NewQuestions.
+type Questions struct {
+	checks []Check
+	byName map[string]*Question[any]
+}
+
+// NewQuestions returns the questions of Checks, and of checks of rooms, about a pipeline. ends and first are those of NewQuestion.
+func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pipeline, rooms ...Check) *Questions {
+	q := &Questions{append(Checks(), rooms...), map[string]*Question[any]{}}
+	for _, c := range q.checks {
+		if c.Ask == nil {
+			continue
+		}
+		asks := NewQuestion(ends, c.Every, c.Limit, first, func(ctx context.Context) (any, error) {
+			answer, err := c.Ask(ctx, pipeline())
+			if err != nil && c.Doubts != "" {
+				q.byName[c.Doubts].Forget()
+			}
+			return answer, err
+		})
+		asks.rest = c.Rest
+		q.byName[c.Name] = asks
+	}
+	return q
 }
 
 // Facts asks all questions at once.
 func (q *Questions) Facts(ctx context.Context) Facts {
-	c := q.pipeline().Config
-	f := Facts{SweepPeriod: c.Compensator.Period, Pays: c.Closer.AsksPayment()}
+	f := Facts{Checks: q.checks, Answers: map[string]Answer[any]{}}
+	var mu sync.Mutex
 	var all sync.WaitGroup
-	all.Go(func() { f.Status = q.Status.Get(ctx) })
-	all.Go(func() { f.Overdue = q.Overdue.Get(ctx) })
-	all.Go(func() { f.Writes = q.Writes.Get(ctx) })
-	all.Go(func() { f.Lock = q.Lock.Get(ctx) })
-	all.Go(func() { f.Offset = q.Offset.Get(ctx) })
-	all.Go(func() { f.Ahead = q.Ahead.Get(ctx) })
-	all.Go(func() { f.Schema = q.Schema.Get(ctx) })
-	all.Go(func() { f.Pauses = q.Pauses.Get(ctx) })
-	all.Go(func() { f.Sweeps = q.Sweeps.Get(ctx) })
-	all.Go(func() { f.Topics = q.Topics.Get(ctx) })
-	all.Go(func() { f.Letters = q.Letters.Get(ctx) })
-	all.Go(func() { f.Config = q.Config.Get(ctx) })
-	all.Go(func() { f.Late = q.Late.Get(ctx) })
+	for name, question := range q.byName {
+		all.Go(func() {
+			answer := question.Get(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			f.Answers[name] = answer
+		})
+	}
 	all.Wait()
 	f.Now = time.Now()
 	return f
@@ -154,10 +162,13 @@ func (p Pipeline) ClosesInDatabase() bool {
 }
 
 // Writable tries the writes of a close, and rolls them back. It returns nil if orders are not closed in
-// the database. A user who may only read learns at least whether the server is read-only.
+// the database. A user who may only read learns at least whether the server is read-only, unless MustWrite is set.
 func (p Pipeline) Writable(ctx context.Context) error {
-	if !p.ClosesInDatabase() {
+	switch {
+	case !p.ClosesInDatabase():
 		return nil
+	case p.MustWrite:
+		return p.Store.Writable(ctx)
 	}
 	return p.Store.TakesWrites(ctx)
 }
@@ -200,13 +211,16 @@ func (p Pipeline) DatabaseAhead(ctx context.Context) (time.Duration, error) {
 	return p.Kafka.DatabaseAhead(ctx, p.Config.Topics.Control)
 }
 
-// DatabaseOffset returns the smallest possible offset of a clock from that of this machine,
+// DatabaseOffset returns the smallest possible offset of the database's clock from that of this machine,
 // measured by the fastest of three answers.
-func DatabaseOffset(ctx context.Context, now func(context.Context) (time.Time, error)) (offset time.Duration, err error) {
+func (p Pipeline) DatabaseOffset(ctx context.Context) (offset time.Duration, err error) {
+	if p.Store == nil {
+		return 0, ErrNoDatabase
+	}
 	best := time.Duration(-1)
 	for range 3 {
 		sent := time.Now()
-		at, err := now(ctx)
+		at, err := p.Store.Now(ctx)
 		answered := time.Now()
 		if err != nil {
 			return 0, err

@@ -80,7 +80,7 @@ func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
 		"a category is listed":         {[]Process{recorded(1, half, time.Minute), recorded(0, half, 0)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (listed since then, it had the default's); if that"},
 		"a category is deleted":        {[]Process{recorded(1, time.Minute, 0), recorded(0, time.Minute, half)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (no longer listed, it has the default's); if that"},
 	} {
-		v := Judge(Facts{Now: row.now, Sweeps: knownAs(NewSweeps(ControlState{Delays: row.records}, 0))})
+		v := told{AskSweeps: knownAs(NewSweeps(ControlState{Delays: row.records}, 0))}.judge(row.now)
 		if row.severity == "" {
 			expect.That(t, len(v.Problems) == 0, "%s: %+v", what, v.Problems)
 			continue

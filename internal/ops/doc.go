@@ -20,8 +20,9 @@
 //
 //	pipeline.go          the questions to one pipeline
 //	overview.go          what is known of a pipeline, and what a problem is
-//	judge.go             whether all is well (pure)
-//	check.go             the questions of the verdict, for console, status and doctor
+//	check.go             what a check is: a question, and what its answer means; asking those of a list
+//	checks.go            the list of checks, for console, status and doctor
+//	judge.go             whether all is well: causes hide their consequences (pure)
 //	question.go          a question to a server, whose answers many share
 //	overdue.go           how many orders are overdue in the database
 //	phrase.go            sentences that the console translates; quoting an order's id for a shell

@@ -44,6 +44,7 @@ type OverdueOrders struct {
 	// Failure is why the oldest order cannot be closed; nil: that is not known.
 	Failure  *wire.Failure `json:"failure,omitempty"`
 	OldestID string        `json:"oldest_id,omitempty"` // of the order that was due at Oldest
+	Pays     bool          `json:"-"`                   // the payment provider is asked before a close
 }
 
 // OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
@@ -67,8 +68,8 @@ func (p Pipeline) countOverdue(ctx context.Context) (OverdueOrders, orderclose.O
 		return OverdueOrders{}, orderclose.Order{}, err
 	}
 	var pauses []wire.Pause
-	if kept, err := p.Pauser(); err == nil && len(orders) > 0 {
-		pauses, _ = kept.Pauses(ctx) // if they are not known, the orders count as overdue
+	if len(orders) > 0 {
+		pauses, _ = p.pauses(ctx) // if they are not known, the orders count as overdue
 	}
 	o, example := sumOverdue(orders, pauses, p.Config.Delays.ByCategory)
 	o.At, o.More = now, more
@@ -112,6 +113,7 @@ const (
 // overdueExplained is OverdueOrders, with Failure, and with Where if many orders are overdue.
 func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
 	o, example, err := p.countOverdue(ctx)
+	o.Pays = p.Config.Closer.AsksPayment()
 	if err == nil && o.Orders > 0 {
 		o.Failure = p.failure(ctx, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, false)
 	}
@@ -175,25 +177,24 @@ func (o OverdueOrders) Severity(deadLetters int) Severity {
 	return ""
 }
 
-// whyOverdue says where the record of an overdue order is, or else what is possible.
-func (j *judgement) whyOverdue() string {
-	overdue := j.Overdue.Value
-	command := "orderclose order " + ShellQuote(overdue.Example)
-	if overdue.Where != "" {
-		return fmt.Sprintf("; for example, %s; details: %s", overdue.Where, command)
+// why says where the record of an overdue order is, or else what is possible.
+func (o OverdueOrders) why() string {
+	command := "orderclose order " + ShellQuote(o.Example)
+	if o.Where != "" {
+		return fmt.Sprintf("; for example, %s; details: %s", o.Where, command)
 	}
 	wait := "a retry"
-	if j.Pays {
+	if o.Pays {
 		wait = "a retry or for the payment provider"
 	}
 	return ": these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says " + command
 }
 
 // strangers names the programs that are not orderclose and own partitions of a close topic. It returns "" if there are none.
-func (j *judgement) strangers() string {
+func (r Status) strangers() string {
 	var where []string
 	owners := map[string]bool{}
-	for _, t := range j.Status.Value.Topics {
+	for _, t := range r.Topics {
 		given := 0
 		for _, p := range t.Partitions {
 			if t.close && p.Owner != nil && !namesHost(p.Owner) {
@@ -216,9 +217,9 @@ func (j *judgement) strangers() string {
 }
 
 // databases says which databases the processes use, if they have different names.
-func (j *judgement) databases() string {
+func (r Status) databases() string {
 	byName := map[string][]string{}
-	for _, p := range j.Status.Value.Processes {
+	for _, p := range r.Processes {
 		if p.Database != "" && p.State == Present {
 			name := p.Database[strings.LastIndex(p.Database, "/")+1:] // one server may have several addresses
 			byName[name] = append(byName[name], p.Name)

@@ -2,35 +2,16 @@ package ops
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
-	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Facts are what is known about a pipeline at one moment: the answers to the Questions.
+// Facts are what is known about a pipeline at one moment: the answers to the questions of some checks.
 type Facts struct {
-	Now         time.Time
-	SweepPeriod time.Duration // between two regular sweeps, if the last sweep does not say it
-	Pays        bool          // the payment provider is asked before a close
-
-	Status  Answer[Status]
-	Overdue Answer[OverdueOrders] // in the database
-	Writes  Answer[struct{}]
-	Lock    Answer[struct{}]
-	Offset  Answer[time.Duration] // by how much the database's clock is ahead of that of this machine
-	Ahead   Answer[time.Duration] // by how much it is ahead of that of the brokers, if by half a second or more
-	Schema  Answer[store.Schema]
-	Pauses  Answer[[]wire.Pause]
-	Sweeps  Answer[Sweeps]
-	Topics  Answer[TopicsPlan]
-	Letters Answer[deadletters.Counts]
-	Config  Answer[struct{}]
-	Late    Answer[store.LateSummary] // payments that came after the close
+	Now     time.Time
+	Checks  []Check
+	Answers map[string]Answer[any] // by the name of the check
 }
 
 // ProblemKind names a kind of problem of a pipeline.
@@ -76,37 +57,6 @@ const (
 // rank is smaller for what is more urgent.
 func (s Severity) rank() int { return slices.Index([]Severity{Urgent, Today, Healed}, s) }
 
-// kinds has, for each kind, the severity and the section of the runbook. RecordsOverdue has a
-// section for each topic.
-var kinds = map[ProblemKind]struct {
-	severity Severity
-	runbook  string
-}{
-	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"}, NotAnswered: {Today, "a-partition-cannot-be-read"},
-	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-or-the-lock-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ProcessFrozen: {Urgent, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
-	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
-	OrdersOverdue: {Urgent, "orders-are-overdue-in-the-database"},
-	ClosesSlow:    {Today, "the-backlog-drains-slowly"},
-	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
-	SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
-	SweepFound: {Today, "the-sweep-finds-orders"}, LettersPending: {Today, "dead-letters"},
-	TopicsDiffer: {Today, "topics-differ"}, SchemaDiffers: {Today, "the-schema-differs"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
-	DelayFell: {Today, "the-delay-of-a-category-was-wrong"}, PaymentsLate: {Today, "money-came-after-a-close"},
-}
-
-// ProblemKinds returns all kinds.
-func ProblemKinds() []ProblemKind { return slices.Collect(maps.Keys(kinds)) }
-
-// RunbookSections returns the sections of the runbook that problems refer to.
-func RunbookSections() (all []string) {
-	for kind, k := range kinds {
-		if kind != RecordsOverdue {
-			all = append(all, k.runbook)
-		}
-	}
-	return append(all, failureRunbook, Behind{}.runbook(), Behind{Topic: TopicStatus{close: true}}.runbook())
-}
-
 // Problem is one thing that is wrong.
 type Problem struct {
 	Kind     ProblemKind `json:"kind"`
@@ -123,6 +73,7 @@ type Problem struct {
 	Process string `json:"process,omitempty"`
 	// Runbook is the section of the runbook, as the end of its URL.
 	Runbook string `json:"runbook"`
+	Is      Kind   `json:"-"`
 }
 
 // State says whether all is well.
@@ -135,9 +86,6 @@ const (
 	ActNow    State = "urgent"  // orders are late or early, or will be
 	Unknown   State = "unknown" // something was not answered, and nothing that is known is urgent
 )
-
-// blind are the kinds that leave a part of the state unknown.
-var blind = []ProblemKind{KafkaAway, DatabaseAway, NotAnswered, TopicUnread, PausesUnknown}
 
 // Verdict is whether all is well with a pipeline.
 type Verdict struct {

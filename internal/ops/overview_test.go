@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,26 @@ import (
 
 // knownAs is an answer that was just given.
 func knownAs[T any](v T) Answer[T] { return Answer[T]{Value: v, At: noon} }
+
+// told has answers of checks, by the Name of the check.
+type told map[any]any
+
+// judge judges the answers by the checks of the core.
+func (t told) judge(now time.Time) Verdict {
+	f := Facts{Now: now, Checks: Checks(), Answers: map[string]Answer[any]{}}
+	for name, answer := range t {
+		f.Answers[fmt.Sprint(name)] = answer.(interface{ untyped() Answer[any] }).untyped()
+	}
+	return Judge(f)
+}
+
+func (a Answer[T]) untyped() Answer[any] { return Answer[any]{a.Value, a.At, a.Err, a.Since} }
+
+// hourly adds that a sweep is due each hour.
+func hourly(a Answer[Sweeps]) Answer[Sweeps] {
+	a.Value.Period = time.Hour
+	return a
+}
 
 // explained returns overdue orders of which one, o, has the records that a search has found.
 func explained(o OverdueOrders, found ...HistoryTopic) OverdueOrders {
@@ -47,6 +68,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	}
 	stuck := waiting(1, 11*time.Minute)
 	stuck.Failure = &wire.Failure{OrderID: "2", Error: "locked: a row"}
+	paying := waiting(11, 6*time.Second)
+	paying.Pays = true
 	frozen := func(topic string) Status {
 		held := PartitionStatus{Partition: 3, Overdue: 12, Head: &Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
 		return Status{Processes: []Process{{Process: wire.Process{Name: "x@h:1"}, State: Frozen}, {State: Present}},
@@ -57,80 +80,77 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	old := Answer[store.Schema]{Err: &store.SchemaError{Schema: store.Schema{Has: 13, Wants: 19}}}
 	swept := func(s wire.Sweep) Answer[Sweeps] { return knownAs(Sweeps{Sweeps: []wire.Sweep{s}}) }
 	for _, row := range []struct {
-		facts   Facts
+		facts   told
 		state   State
 		kinds   []ProblemKind
 		detail  string // in the first problem
 		runbook string // of the first problem
 	}{
-		{Facts{}, Well, nil, "", ""},
-		{Facts{Status: Answer[Status]{Err: errors.New("no broker")}}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
-		{Facts{Overdue: Answer[OverdueOrders]{Err: errors.New("away")}, Pauses: Answer[[]wire.Pause]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{Facts{Status: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running", "records-do-not-leave-a-delay-topic"},
-		{Facts{Status: knownAs(behind)}, ActNow, []ProblemKind{RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
-		{Facts{Status: knownAs(behind), Writes: Answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
-		{Facts{Status: knownAs(overdue), Writes: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
-		{Facts{Overdue: Answer[OverdueOrders]{Err: errors.New("away")}, Writes: Answer[struct{}]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{Facts{Status: Answer[Status]{Err: errors.New("no broker")}, Sweeps: Answer[Sweeps]{Err: errors.New("no broker")}, Overdue: knownAs(waiting(11, 6*time.Second))}, ActNow, []ProblemKind{KafkaAway, OrdersOverdue}, "no broker", "kafka-is-down"},
-		{Facts{Sweeps: Answer[Sweeps]{Err: errors.New("timed out")}, Letters: Answer[deadletters.Counts]{Err: errors.New("no such topic")}, Lock: Answer[struct{}]{Err: errors.New("OOM")}}, Unknown, []ProblemKind{NotAnswered, LockRefused}, "sweeps: timed out; dead letters: no such topic", "a-partition-cannot-be-read"},
-		{Facts{Status: Answer[Status]{Err: errNotYet}, Overdue: Answer[OverdueOrders]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "Kafka: no answer yet; database: no answer yet", "a-partition-cannot-be-read"},
-		{Facts{Writes: Answer[struct{}]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
-		{Facts{Topics: Answer[TopicsPlan]{Err: &kafka.AccessError{}}}, Well, nil, "", ""},
-		{Facts{Offset: Answer[time.Duration]{Err: ErrNoDatabase}, Overdue: Answer[OverdueOrders]{Err: ErrNoDatabase}, Pauses: Answer[[]wire.Pause]{Err: ErrNoDatabase}}, Well, nil, "", ""},
-		{Facts{Lock: Answer[struct{}]{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-or-the-lock-is-down"},
-		{Facts{Status: knownAs(Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}})}, LookToday, []ProblemKind{ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
-		{Facts{Status: knownAs(frozen("a"))}, ActNow, []ProblemKind{ProcessFrozen}, "its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
-		{Facts{Status: knownAs(frozen("closes"))}, ActNow, []ProblemKind{ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
-		{Facts{Status: knownAs(frozen("closes")), Pauses: knownAs([]wire.Pause{{}})}, LookToday, []ProblemKind{ClosingPaused}, "", "closing-is-paused"},
-		{Facts{Status: knownAs(frozen("closes")), Writes: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
-		{Facts{Status: knownAs(frozen("replays"))}, Well, nil, "", ""},
-		{Facts{Status: knownAs(late)}, ActNow, []ProblemKind{ProcessFrozen, RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
-		{Facts{Late: knownAs(store.LateSummary{})}, Well, nil, "", ""},
-		{Facts{Late: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, LookToday, []ProblemKind{PaymentsLate}, "the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
-		{Facts{Late: Answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, Unknown, []ProblemKind{NotAnswered}, "late payments: SELECT command denied", "a-partition-cannot-be-read"},
-		{Facts{Late: Answer[store.LateSummary]{Err: ErrNoDatabase}}, Well, nil, "", ""},
-		{Facts{Offset: knownAs(-ClockSkewWarning)}, Well, nil, "", ""},
-		{Facts{Offset: knownAs(-2 * time.Second)}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
-		{Facts{Offset: knownAs(-2 * time.Second), Ahead: knownAs(time.Minute)}, LookToday, []ProblemKind{ClocksDiffer}, "the database's clock differs from that of this machine by -2s; the database's clock differs from the brokers' clock by 1m0s", "clocks-differ"},
-		{Facts{Ahead: Answer[time.Duration]{Err: errors.New("no broker")}}, Well, nil, "", ""},
-		{Facts{Schema: old}, LookToday, []ProblemKind{SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
-		{Facts{Schema: old, Overdue: Answer[OverdueOrders]{Err: errors.New("no table pauses")}, Late: Answer[store.LateSummary]{Err: errors.New("no table")}}, ActNow, []ProblemKind{SchemaDiffers, DatabaseAway}, "run orderclose migrate", "the-schema-differs"},
-		{Facts{Schema: old, Late: Answer[store.LateSummary]{Err: errors.New("no table")}, Status: knownAs(Status{Topics: []TopicStatus{{shadow: true}}})}, Well, nil, "", ""},
-		{Facts{Schema: Answer[store.Schema]{Err: errors.New("timed out")}}, Unknown, []ProblemKind{NotAnswered}, "schema: timed out", "a-partition-cannot-be-read"},
-		{Facts{Status: knownAs(Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}})}, Unknown, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
-		{Facts{Overdue: knownAs(OverdueOrders{At: now, Paused: 700})}, Well, nil, "", ""},
-		{Facts{Overdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},
-		{Facts{Overdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 17}}})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 17; details: orderclose order o", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue}, "programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Problem: "timeout"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{Facts{Pays: true, Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow, []ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Pauses: Answer[[]wire.Pause]{Err: errors.New("no table")}, Status: knownAs(Status{Topics: []TopicStatus{{close: true, shadow: true}}})}, LookToday, []ProblemKind{OrdersOverdue}, "late by the job that closes the orders today", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Letters: knownAs(deadletters.Counts{"failed": 1})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
-		{Facts{Overdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row", "an-order-cannot-be-closed"},
-		{Facts{Sweeps: swept(wire.Sweep{Failed: 1, Failures: []wire.Failure{{OrderID: "2", Error: "locked: a row", Times: 5, Since: now}}})}, LookToday, []ProblemKind{SweepFailed},
+		{told{}, Well, nil, "", ""},
+		{told{AskStatus: Answer[Status]{Err: errors.New("no broker")}}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
+		{told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}, AskPauses: Answer[[]wire.Pause]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{told{AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running", "records-do-not-leave-a-delay-topic"},
+		{told{AskStatus: knownAs(behind)}, ActNow, []ProblemKind{RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
+		{told{AskStatus: knownAs(behind), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
+		{told{AskStatus: knownAs(overdue), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
+		{told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}, AskWrites: Answer[struct{}]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{told{AskStatus: Answer[Status]{Err: errors.New("no broker")}, AskSweeps: Answer[Sweeps]{Err: errors.New("no broker")}, AskOverdue: knownAs(waiting(11, 6*time.Second))}, ActNow, []ProblemKind{KafkaAway, OrdersOverdue}, "no broker", "kafka-is-down"},
+		{told{AskSweeps: Answer[Sweeps]{Err: errors.New("timed out")}, AskLetters: Answer[deadletters.Counts]{Err: errors.New("no such topic")}, AskLock: Answer[struct{}]{Err: errors.New("OOM")}}, Unknown, []ProblemKind{NotAnswered, LockRefused}, "dead letters: no such topic; sweeps: timed out", "a-partition-cannot-be-read"},
+		{told{AskStatus: Answer[Status]{Err: errNotYet}, AskOverdue: Answer[OverdueOrders]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "Kafka: no answer yet; database: no answer yet", "a-partition-cannot-be-read"},
+		{told{AskWrites: Answer[struct{}]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
+		{told{AskTopics: Answer[TopicsPlan]{Err: &kafka.AccessError{}}}, Well, nil, "", ""},
+		{told{AskOffset: Answer[time.Duration]{Err: ErrNoDatabase}, AskOverdue: Answer[OverdueOrders]{Err: ErrNoDatabase}, AskPauses: Answer[[]wire.Pause]{Err: ErrNoDatabase}}, Well, nil, "", ""},
+		{told{AskLock: Answer[struct{}]{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-or-the-lock-is-down"},
+		{told{AskStatus: knownAs(Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}})}, LookToday, []ProblemKind{ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
+		{told{AskStatus: knownAs(frozen("a"))}, ActNow, []ProblemKind{ProcessFrozen}, "its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{told{AskStatus: knownAs(frozen("closes"))}, ActNow, []ProblemKind{ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{told{AskStatus: knownAs(frozen("closes")), AskPauses: knownAs([]wire.Pause{{}})}, LookToday, []ProblemKind{ClosingPaused}, "", "closing-is-paused"},
+		{told{AskStatus: knownAs(frozen("closes")), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
+		{told{AskStatus: knownAs(frozen("replays"))}, Well, nil, "", ""},
+		{told{AskStatus: knownAs(late)}, ActNow, []ProblemKind{ProcessFrozen, RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
+		{told{AskLate: knownAs(store.LateSummary{})}, Well, nil, "", ""},
+		{told{AskLate: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, LookToday, []ProblemKind{PaymentsLate}, "the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
+		{told{AskLate: Answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, Unknown, []ProblemKind{NotAnswered}, "late payments: SELECT command denied", "a-partition-cannot-be-read"},
+		{told{AskLate: Answer[store.LateSummary]{Err: ErrNoDatabase}}, Well, nil, "", ""},
+		{told{AskOffset: knownAs(-ClockSkewWarning)}, Well, nil, "", ""},
+		{told{AskOffset: knownAs(-2 * time.Second)}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
+		{told{AskOffset: knownAs(-2 * time.Second), AskAhead: knownAs(time.Minute)}, LookToday, []ProblemKind{ClocksDiffer}, "the database's clock differs from that of this machine by -2s; the database's clock differs from the brokers' clock by 1m0s", "clocks-differ"},
+		{told{AskAhead: Answer[time.Duration]{Err: errors.New("no broker")}}, Well, nil, "", ""},
+		{told{AskSchema: old}, LookToday, []ProblemKind{SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
+		{told{AskSchema: old, AskOverdue: Answer[OverdueOrders]{Err: errors.New("no table pauses")}, AskLate: Answer[store.LateSummary]{Err: errors.New("no table")}}, ActNow, []ProblemKind{SchemaDiffers, DatabaseAway}, "run orderclose migrate", "the-schema-differs"},
+		{told{AskSchema: Answer[store.Schema]{Err: errors.New("timed out")}}, Unknown, []ProblemKind{NotAnswered}, "schema: timed out", "a-partition-cannot-be-read"},
+		{told{AskStatus: knownAs(Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}})}, Unknown, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
+		{told{AskOverdue: knownAs(OverdueOrders{At: now, Paused: 700})}, Well, nil, "", ""},
+		{told{AskOverdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},
+		{told{AskOverdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 17}}})), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 17; details: orderclose order o", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue}, "programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Problem: "timeout"})), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(paying), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow, []ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
+		{told{AskOverdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row", "an-order-cannot-be-closed"},
+		{told{AskSweeps: swept(wire.Sweep{Failed: 1, Failures: []wire.Failure{{OrderID: "2", Error: "locked: a row", Times: 5, Since: now}}})}, LookToday, []ProblemKind{SweepFailed},
 			"order 2 has failed 5 times since 2026-11-20T12:00:00Z: locked: a row", "an-order-cannot-be-closed"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
-		{Facts{Pauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
-		{Facts{Pauses: Answer[[]wire.Pause]{Err: errors.New("no table")}}, Unknown, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
-		{Facts{Sweeps: swept(wire.Sweep{Error: "lock lost"})}, ActNow, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
-		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
-		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}), SweepPeriod: time.Hour}, Well, nil, "", ""},
-		{Facts{Sweeps: knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepOverdue}, {StartedAt: now.Add(-3 * time.Hour)}}}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
-		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now, Why: wire.SweepOverdue, Closed: 2, Causes: map[string]int{"on_its_way": 2}})}, Well, nil, "", ""},
-		{Facts{Sweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound}, "2 absent, 1 relay_behind", "the-sweep-finds-orders"},
-		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour), PeriodMillis: 7_200_000}), SweepPeriod: time.Hour}, Well, nil, "", ""},
-		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-time.Hour), PeriodMillis: 600_000}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
-		{Facts{Letters: knownAs(deadletters.Counts{"failed": 7})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
-		{Facts{Topics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, LookToday, []ProblemKind{TopicsDiffer}, "x: missing", "topics-differ"},
-		{Facts{Config: Answer[struct{}]{Err: errors.New("line 3")}}, LookToday, []ProblemKind{ConfigBroken}, "line 3", "topicsyaml-was-refused"},
-		{Facts{Config: Answer[struct{}]{Err: errors.New("line 3")}, Status: knownAs(overdue), Letters: knownAs(deadletters.Counts{"failed": 1})}, ActNow, []ProblemKind{RecordsOverdue, LettersPending, ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+		{told{AskPauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
+		{told{AskPauses: Answer[[]wire.Pause]{Err: errors.New("no table")}}, Unknown, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
+		{told{AskSweeps: swept(wire.Sweep{Error: "lock lost"})}, ActNow, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
+		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}))}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
+		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}))}, Well, nil, "", ""},
+		{told{AskSweeps: hourly(knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepOverdue}, {StartedAt: now.Add(-3 * time.Hour)}}}))}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
+		{told{AskSweeps: swept(wire.Sweep{StartedAt: now, Why: wire.SweepOverdue, Closed: 2, Causes: map[string]int{"on_its_way": 2}})}, Well, nil, "", ""},
+		{told{AskSweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound}, "2 absent, 1 relay_behind", "the-sweep-finds-orders"},
+		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour), PeriodMillis: 7_200_000}))}, Well, nil, "", ""},
+		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-time.Hour), PeriodMillis: 600_000}))}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
+		{told{AskLetters: knownAs(deadletters.Counts{"failed": 7})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
+		{told{AskTopics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, LookToday, []ProblemKind{TopicsDiffer}, "x: missing", "topics-differ"},
+		{told{AskConfig: Answer[struct{}]{Err: errors.New("line 3")}}, LookToday, []ProblemKind{ConfigBroken}, "line 3", "topicsyaml-was-refused"},
+		{told{AskConfig: Answer[struct{}]{Err: errors.New("line 3")}, AskStatus: knownAs(overdue), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, ActNow, []ProblemKind{RecordsOverdue, LettersPending, ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 	} {
-		row.facts.Now = now
-		v := Judge(row.facts)
+		v := row.facts.judge(now)
 		var kinds []ProblemKind
 		for _, p := range v.Problems {
 			kinds = append(kinds, p.Kind)
@@ -145,38 +165,57 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	}
 }
 
+// What a finding hides has that name: otherwise it would hide nothing.
+func TestChecks_HideOnlyWhatExists(t *testing.T) {
+	names := map[ProblemKind]bool{}
+	for _, c := range Checks() {
+		names[ProblemKind(c.Name)] = true
+		for _, k := range c.Finds {
+			expect.That(t, !names[k.Name] && k.Runbook != "", "%+v", k)
+			names[k.Name] = true
+		}
+	}
+	for _, c := range Checks() {
+		for _, k := range c.Finds {
+			for _, hidden := range k.Hides {
+				expect.That(t, names[hidden], "%s hides %s, which nothing is called", k.Name, hidden)
+			}
+		}
+	}
+}
+
 // The first question to a server cannot know when its fault began. What a process, a record or a row knows counts.
 func TestJudge_SaysSinceWhen(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
 	process := func(state ProcessState, failing string, since time.Duration) Process {
 		return Process{Process: wire.Process{Failing: map[string]int64{failing: ago(since).UnixMilli()}, EverySeconds: 60}, State: state, Announced: ago(time.Hour)}
 	}
-	with := func(f Facts, processes ...Process) Facts {
-		f.Status = knownAs(Status{At: noon, Processes: processes})
+	with := func(f told, processes ...Process) told {
+		f = maps.Clone(f)
+		f[AskStatus] = knownAs(Status{At: noon, Processes: processes})
 		return f
 	}
-	refused := Facts{Writes: Answer[struct{}]{Err: errors.New("read-only")}}
+	refused := told{AskWrites: Answer[struct{}]{Err: errors.New("read-only")}}
 	swept := knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: ago(time.Minute), Error: "lost"}, {StartedAt: ago(time.Hour), Failed: 1}, {StartedAt: ago(3 * time.Hour), TookMillis: 60_000, Closed: 2}, {StartedAt: ago(4 * time.Hour), Failed: 1}}})
 	older := swept
 	older.Value.Sweeps = older.Value.Sweeps[2:]
 	for _, c := range []struct {
-		facts Facts
+		facts told
 		kind  ProblemKind
 		want  time.Time // zero: it is not known
 	}{
 		{with(refused, process(Present, wire.FailingLock, time.Minute), process(Gone, wire.FailingWrites, time.Minute)), WritesRefused, time.Time{}},
 		{with(refused, process(Present, wire.FailingWrites, time.Minute), process(Present, wire.FailingWrites, time.Hour)), WritesRefused, ago(time.Hour)},
-		{with(Facts{Overdue: Answer[OverdueOrders]{Err: errors.New("away")}}, process(Present, wire.FailingWrites, time.Minute)), DatabaseAway, ago(time.Minute)},
-		{with(Facts{Lock: Answer[struct{}]{Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(time.Minute)},
-		{with(Facts{Lock: Answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(2 * time.Minute)},
-		{with(Facts{Overdue: knownAs(OverdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(Present, wire.FailingLimit, time.Minute)), ClosesSlow, ago(time.Minute)},
-		{with(Facts{}, process(Gone, "", 0)), ProcessGone, ago(time.Hour)},
-		{Facts{Sweeps: swept}, SweepFailed, ago(time.Hour)},
-		{Facts{Sweeps: older}, SweepFound, ago(3*time.Hour - time.Minute)},
-		{Facts{Sweeps: older, SweepPeriod: time.Hour}, SweepMissing, ago(3*time.Hour - time.Minute)},
+		{with(told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}}, process(Present, wire.FailingWrites, time.Minute)), DatabaseAway, ago(time.Minute)},
+		{with(told{AskLock: Answer[struct{}]{Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(time.Minute)},
+		{with(told{AskLock: Answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(2 * time.Minute)},
+		{with(told{AskOverdue: knownAs(OverdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(Present, wire.FailingLimit, time.Minute)), ClosesSlow, ago(time.Minute)},
+		{with(told{}, process(Gone, "", 0)), ProcessGone, ago(time.Hour)},
+		{told{AskSweeps: swept}, SweepFailed, ago(time.Hour)},
+		{told{AskSweeps: older}, SweepFound, ago(3*time.Hour - time.Minute)},
+		{told{AskSweeps: hourly(older)}, SweepMissing, ago(3*time.Hour - time.Minute)},
 	} {
-		c.facts.Now = noon
-		v := Judge(c.facts)
+		v := c.facts.judge(noon)
 		i := slices.IndexFunc(v.Problems, func(p Problem) bool { return p.Kind == c.kind })
 		expect.That(t, i >= 0 && v.Problems[i].Since.Equal(c.want), "%s since %v: %+v", c.kind, c.want, v.Problems)
 	}
@@ -218,7 +257,7 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 	for without, want := range map[bool]State{true: Well, false: Unknown} {
 		_, err := Pipeline{WithoutKafka: without}.Status(t.Context())
-		v := Judge(Facts{Status: Answer[Status]{Err: err}})
+		v := told{AskStatus: Answer[Status]{Err: err}}.judge(noon)
 		expect.That(t, v.State == want, "without Kafka by intent: %v: %+v, want %s", without, v, want)
 	}
 }
@@ -240,7 +279,7 @@ func TestJudge_AReplayDoesNotHideFreshOrders(t *testing.T) {
 		topics []TopicStatus
 		want   State
 	}{"both": {[]TopicStatus{fresh, replayed}, ActNow}, "the other order": {[]TopicStatus{replayed, fresh}, ActNow}, "a replay": {[]TopicStatus{replayed}, LookToday}} {
-		v := Judge(Facts{Now: noon, Status: knownAs(Status{At: noon, Topics: c.topics})})
+		v := told{AskStatus: knownAs(Status{At: noon, Topics: c.topics})}.judge(noon)
 		expect.That(t, v.State == c.want, "%s: %s, want %s", name, v.State, c.want)
 	}
 }

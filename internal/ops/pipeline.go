@@ -31,6 +31,10 @@ type Pipeline struct {
 	OwnStore bool
 	// WithoutKafka says that no Kafka belongs to the pipeline: a sweeper closes the orders.
 	WithoutKafka bool
+	// MustWrite says that Writable refuses a user who may not write.
+	MustWrite bool
+	// Checks are those of rooms.
+	Checks []Check
 	// Letters, if not nil, spares History a search of the dead letters.
 	Letters LetterIndex
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
@@ -81,7 +85,7 @@ func (p Pipeline) Status(ctx context.Context) (Status, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return Status{}, err
 	}
-	r := ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config), time.Now)
+	r := ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config, p.Checks), time.Now)
 	var complete bool
 	if r.Processes, complete = p.processes(ctx, r); complete {
 		r.Expected = len(r.Processes)
@@ -150,6 +154,7 @@ type Sweeps struct {
 	Sweeps []wire.Sweep   `json:"sweeps"`           // newest first
 	Causes map[string]int `json:"causes"`           // of Sweeps, summed up
 	Delays []DelayChange  `json:"delays,omitempty"` // newest first
+	Period time.Duration  `json:"-"`                // between two regular sweeps, if the last sweep does not say it
 }
 
 // NewSweeps returns the newest sweeps, at most limit. A limit of 0 means all.
@@ -172,7 +177,26 @@ func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 		return Sweeps{}, err
 	}
 	state, err := p.Control.Read(ctx, time.Now())
-	return NewSweeps(state, limit), err
+	s := NewSweeps(state, limit)
+	s.Period = p.Config.Compensator.Period
+	return s, err
+}
+
+// pauses returns the pauses that are on.
+func (p Pipeline) pauses(ctx context.Context) ([]wire.Pause, error) {
+	kept, err := p.Pauser()
+	if err != nil {
+		return nil, err
+	}
+	return kept.Pauses(ctx)
+}
+
+// broken returns why topics.yaml cannot be used.
+func (p Pipeline) broken(context.Context) error {
+	if p.Broken == nil {
+		return nil
+	}
+	return p.Broken()
 }
 
 // KeepAction writes what an operator has done to the table operator_actions, or if the database does not take it to the control topic.

@@ -97,8 +97,8 @@ func TestQuestion_WaitsLongerForTheFirstAnswer(t *testing.T) {
 func TestQuestion_AnAnswerThatIsWellLastsLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, overdue, failure := 0, OverdueOrders{}, error(nil)
-		q := NewQuestions(t.Context(), waitFirst, nil).Overdue
-		q.ask = func(context.Context) (OverdueOrders, error) { asked++; return overdue, failure }
+		q := NewQuestions(t.Context(), waitFirst, nil).byName[string(AskOverdue)]
+		q.ask = func(context.Context) (any, error) { asked++; return overdue, failure }
 		for _, step := range []struct {
 			after   time.Duration
 			overdue OverdueOrders

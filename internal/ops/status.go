@@ -25,8 +25,8 @@ type TopicGroup struct {
 	Whole bool
 	// Replay is set for the replay topic, whose records are overdue from the start.
 	Replay bool
-	// Shadow is set for the close topic if a shadow run reads it, and another job closes the orders.
-	Shadow bool
+	// ReadBy is the name of the check whose group reads the close topic in place of the closers; "": none does.
+	ReadBy string
 }
 
 // Status is the result of ReadStatus.
@@ -51,9 +51,10 @@ type TopicStatus struct {
 	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
 
-	close, replay, shadow bool
+	ReadBy string `json:"-"` // TopicGroup.ReadBy
 
-	members []string // their client ids
+	close, replay bool
+	members       []string // their client ids
 }
 
 // PartitionStatus is the state of a partition.
@@ -136,7 +137,7 @@ func each(n int, f func(i int)) {
 }
 
 func inspectTopic(ctx context.Context, log Log, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
-	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0, replay: target.Replay, shadow: target.Shadow}
+	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, ReadBy: target.ReadBy, close: target.Length == 0, replay: target.Replay}
 	var commits []kafka.Commit
 	var group kafka.Group
 	n, err := log.Partitions(ctx, target.Topic)

@@ -172,6 +172,18 @@ func (r Status) Worst(limit time.Duration) (Behind, bool) {
 	return worst, worst.Count > 0
 }
 
+// split returns the topics before the close, and those of the closers.
+func (r Status) split() (delays, closes []TopicStatus) {
+	for _, t := range r.Topics {
+		if t.close {
+			closes = append(closes, t)
+		} else {
+			delays = append(delays, t)
+		}
+	}
+	return delays, closes
+}
+
 // Problems counts the topics and partitions with a problem.
 func (r Status) Problems() int {
 	n, _ := r.firstProblem()

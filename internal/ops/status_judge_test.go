@@ -141,7 +141,7 @@ func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 		r := Status{At: noon.Add(c.took), Topics: []TopicStatus{c.after}}
 		r.Follow(Status{At: noon, Topics: []TopicStatus{c.before}})
 		worst, _ := r.Worst(OverdueLimit)
-		if v := Judge(Facts{Status: knownAs(r), Now: r.At}); !strings.Contains(worst.Next(), c.want) || !strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
+		if v := (told{AskStatus: knownAs(r)}).judge(r.At); !strings.Contains(worst.Next(), c.want) || !strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
 			t.Errorf("%s: %q, %+v, want %q, %s", what, worst.Next(), v, c.want, c.state)
 		}
 	}

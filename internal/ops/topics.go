@@ -94,9 +94,9 @@ func RecordTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]
 
 // WaitingTopics returns the topics in which records wait: the delay topics of the configured
 // buckets and of other buckets that still hold records, shortest bucket first, then the close
-// topic and the replay topic. While a shadow run has members and the closers have none, its group stands for the closers. It returns no error of Kafka: other
-// buckets are then left out, and ReadStatus reports the same error for each topic.
-func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []TopicGroup {
+// topic and the replay topic. The closers have no member while the group of a Check.ReadsCloses stands for them. It returns
+// no error of Kafka: other buckets are then left out, and ReadStatus reports the same error for each topic.
+func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config, checks []Check) []TopicGroup {
 	buckets := slices.Clone(cfg.Buckets)
 	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
 		for _, b := range UnlistedBuckets(cfg, names) {
@@ -115,8 +115,10 @@ func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []
 		g, err := k.Group(ctx, group, cfg.Topics.Close)
 		return err == nil && len(g.Members) > 0
 	}
-	if runs(cfg.ShadowGroup()) && !runs(closes.Group) {
-		closes.Group, closes.Shadow = cfg.ShadowGroup(), true
+	for _, c := range checks {
+		if c.ReadsCloses != nil && runs(c.ReadsCloses(cfg)) && !runs(cfg.CloserGroup()) {
+			closes.Group, closes.ReadBy = c.ReadsCloses(cfg), c.Name
+		}
 	}
 	return append(all, closes, TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup(), Replay: true})
 }

@@ -57,10 +57,10 @@ func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 	}
 	for _, group := range []string{cfg.ShadowGroup(), cfg.CloserGroup()} {
 		serves(group)
-		all := WaitingTopics(ctx, k, cfg)
+		all := WaitingTopics(ctx, k, cfg, []Check{{Name: "beside", ReadsCloses: (*config.Config).ShadowGroup}})
 		i := slices.IndexFunc(all, func(g TopicGroup) bool { return g.Topic == cfg.Topics.Close })
 		got := all[i]
-		expect.That(t, got.Group == group && got.Shadow == (group == cfg.ShadowGroup()), "with members of %s: %+v", group, got)
+		expect.That(t, got.Group == group && (got.ReadBy == "beside") == (group == cfg.ShadowGroup()), "with members of %s: %+v", group, got)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/console"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/room"
 )
 
 // Settings say where the console listens, who may open it, and whether it may change anything.
@@ -55,8 +56,11 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 		}
 		servers := clients.Of(host.Connections)
 		c, err := console.New(console.Options{
-			Pipeline: ops.Pipeline{Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps, Broken: host.ConfigBroken},
-			Config:   host.Config, Sweep: host.Sweep, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
+			Pipeline: ops.Pipeline{
+				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps,
+				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms),
+			},
+			Config: host.Config, Sweep: host.Sweep, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("webconsole.Settings, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)

@@ -3,7 +3,9 @@ package shadow
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/room"
@@ -16,7 +18,7 @@ const Role = "shadow"
 
 // Room returns the room of shadow runs, with Role.
 func Room() room.Room {
-	return room.Room{Name: "shadow", Roles: []room.Role{{
+	return room.Room{Name: "shadow", Checks: []room.Check{check}, Roles: []room.Role{{
 		Name: Role,
 		Help: `shadow closes nothing: it says what closes would do, for orderclose shadow report. Run it
 with relay beside the job that closes the orders today, as docs/mapping.md says.
@@ -25,6 +27,31 @@ with relay beside the job that closes the orders today, as docs/mapping.md says.
 		Excludes: []string{"closer", "compensator"}, Why: "runs beside another program that closes the orders",
 		New: newRunner,
 	}}}
+}
+
+// checkName is the name of the check of a shadow run.
+const checkName = "shadow run"
+
+// beside is the kind of a finding that nobody sees: a shadow run reads the close topic, and another job closes the orders. Then
+// the database need not have the tables of orderclose, and the process closes no order that is due.
+const beside ops.ProblemKind = "shadow_run"
+
+// check makes the verdict one on a pipeline in which another job closes the orders.
+var check = room.Check{
+	Name: checkName, ReadsCloses: (*config.Config).ShadowGroup, Judge: judge,
+	Finds: []ops.Kind{{Name: beside, Hides: []ops.ProblemKind{ops.SchemaDiffers, "schema", "late payments", ops.PausesUnknown, "pauses"}}},
+}
+
+func judge(f *ops.Findings) {
+	if !slices.ContainsFunc(ops.AskStatus.Of(f.Facts).Value.Topics, func(t ops.TopicStatus) bool { return t.ReadBy == checkName }) {
+		return
+	}
+	if late := f.Found(ops.OrdersOverdue); late != nil {
+		late.Severity = ops.Today //mutant:shadow-late-urgent
+		late.Detail = ops.AskOverdue.Of(f.Facts).Value.String() +
+			"; a shadow run reads the close topic and closes nothing: they are late by the job that closes the orders today"
+	}
+	f.Add(beside, 0, "")
 }
 
 // errElsewhere is the error of a shadow run of orders that are not closed in the database.

@@ -2,8 +2,8 @@ package mutants
 
 // operationMutants are mistakes in commands, logs, and HTTP servers and clients.
 var operationMutants = []mutant{
-	{"shadow-late-urgent", "what another job closes late beside a shadow run is urgent", changes{{"{", "&& j.problems == nil {"}},
-		"internal/ops", "TestJudge_NamesEachProblemWithASectionOfTheRunbook", "urgent [orders_overdue], want today"},
+	{"shadow-late-urgent", "what another job closes late beside a shadow run is urgent", changes{{"Today", "Urgent"}},
+		"rooms/shadow", "TestCheck_LateOrdersAreThoseOfTheOtherJob", "urgent"},
 	{"unanswered-left-out", "the verdict leaves out a question that got no answer", changes{{"0", "9"}},
 		"internal/ops", "TestJudge_NamesEachProblemWithASectionOfTheRunbook", "not_answered"},
 	{"stopped-shown-gone", "a process that was stopped is shown as gone", changes{{"p.Ended || ", ""}},
@@ -14,7 +14,7 @@ var operationMutants = []mutant{
 		"internal/ops", "TestFollow_SaysWhichProcessesAreFrozen", "no order is closed: "},
 	{"slow-closes-unseen", "status does not say that a closer closes only a few orders at once", changes{{"> 0", "> 9"}},
 		"internal/ops", "TestJudge_SaysSinceWhen", "closes_slow since"},
-	{"closer-blamed", "the records that wait for the database are blamed on the closer", changes{{"|| j.Writes.Err != nil ", ""}},
+	{"closer-blamed", "the records that wait for the database are blamed on the closer", changes{{"closesOverdue, ", ""}},
 		"internal/ops", "TestJudge_NamesEachProblemWithASectionOfTheRunbook", "writes_refused records_overdue"},
 	{"half-delay-accepted", "a delay that falls to half is no problem", changes{{"2", "4"}},
 		"internal/ops", "TestJudge_ADelayThatFellIsAProblemForADay", "by half: "},

@@ -1,0 +1,377 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Checks returns the checks of the core, causes before their consequences. A status costs Kafka some requests for each
+// partition: with one each 5 s an open page cost 1.7 % of a core while a million records waited (make bench-console).
+func Checks() []Check {
+	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second
+	// While the database closes nothing, the records and orders that wait for it belong to that problem.
+	unclosed := []ProblemKind{OrdersOverdue, closesOverdue, closerFrozen, ClosesSlow} //mutant:closer-blamed
+	differs := func(err error) bool { _, is := errors.AsType[*store.SchemaError](err); return is }
+	allSweeps := func(p Pipeline, ctx context.Context) (Sweeps, error) { return p.Sweeps(ctx, 0) }
+	stuck := func(err error) bool { return errors.Is(err, compensator.ErrLockStuck) }
+	return []Check{
+		{Name: string(AskStatus), Every: often, Limit: limit, Ask: AskStatus.By(followedStatus()), Fault: always(KafkaAway), Finds: []Kind{
+			{Name: KafkaAway, Severity: Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
+				Hides: []ProblemKind{"sweeps", "topics", "dead letters", "pauses", PausesUnknown}},
+			{Name: NotAnswered, Severity: Today, Runbook: "a-partition-cannot-be-read", Blind: true}}},
+		{Name: string(AskSchema), Every: 5 * seldom, Limit: often, Ask: AskSchema.By(Pipeline.Schema),
+			Fault: when(differs, SchemaDiffers, NotAnswered), Finds: []Kind{
+				{Name: SchemaDiffers, Severity: Today, Runbook: "the-schema-differs", InDoctor: true, Hides: []ProblemKind{"schema", "late payments"}}}},
+		{Name: string(AskOverdue), Every: soon, Limit: soon, Rest: restOverdue, Ask: AskOverdue.By(Pipeline.overdueExplained), Fault: always(DatabaseAway),
+			Failing: wire.FailingWrites, Judge: func(f *Findings) { f.closesNothing(DatabaseAway) }, Finds: []Kind{
+				{Name: DatabaseAway, Severity: Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
+					Hides: append([]ProblemKind{WritesRefused, "clock of the database", "late payments", "schema", "pauses", PausesUnknown}, unclosed...)}}},
+		{Name: string(AskWrites), Every: soon, Limit: often, Ask: AskWrites.By(only(Pipeline.Writable)), Fault: always(WritesRefused),
+			Doubts: string(AskOverdue), Failing: wire.FailingWrites, Judge: func(f *Findings) { f.closesNothing(WritesRefused) }, Finds: []Kind{
+				{Name: WritesRefused, Severity: Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
+		{Name: string(AskLock), Every: soon, Limit: soon, Ask: AskLock.By(only(Pipeline.Lockable)),
+			Fault: when(stuck, lockStuck, LockRefused), Failing: wire.FailingLock, Finds: []Kind{
+				{Name: LockRefused, Severity: Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true},
+				{Name: lockStuck, As: LockRefused, Severity: Today, Runbook: "the-lock-is-stuck", InDoctor: true}}},
+		{Name: string(AskOffset), Every: seldom, Limit: soon, Ask: AskOffset.By(Pipeline.DatabaseOffset)},
+		{Name: string(AskAhead), Every: seldom, Limit: limit, Ask: AskAhead.By(Pipeline.DatabaseAhead), Fault: always(""), Judge: (*Findings).clocks,
+			Finds: []Kind{{Name: ClocksDiffer, Severity: Today, Runbook: "clocks-differ", InDoctor: true}}},
+		{Judge: (*Findings).frozen, Finds: []Kind{
+			{Name: ProcessFrozen, Severity: Urgent, Runbook: "a-process-does-not-answer"},
+			{Name: closerFrozen, As: ProcessFrozen, Severity: Urgent, Runbook: "a-process-does-not-answer"}}},
+		{Judge: (*Findings).records, Finds: []Kind{
+			{Name: RecordsOverdue, Severity: Urgent, Runbook: Behind{}.runbook()},
+			{Name: closesOverdue, As: RecordsOverdue, Severity: Urgent, Runbook: Behind{Topic: TopicStatus{close: true}}.runbook()}}},
+		{Judge: (*Findings).orders, Finds: []Kind{{Name: OrdersOverdue, Severity: Urgent, Runbook: "orders-are-overdue-in-the-database"}}},
+		{Judge: (*Findings).closesSlow, Finds: []Kind{{Name: ClosesSlow, Severity: Today, Runbook: "the-backlog-drains-slowly"}}},
+		{Judge: (*Findings).unread, Finds: []Kind{
+			{Name: TopicUnread, Severity: Urgent, Runbook: "a-partition-cannot-be-read", Blind: true, Page: "/delays#drift-heading"}}},
+		{Name: string(AskLetters), Limit: limit, Ask: AskLetters.By(Pipeline.pendingLetters), Judge: (*Findings).letters, Finds: []Kind{
+			{Name: LettersPending, Severity: Today, Runbook: "dead-letters", InDoctor: true, Page: "/dead-letters"}}},
+		{Name: string(AskPauses), Every: soon, Limit: often, Ask: AskPauses.By(Pipeline.pauses),
+			Fault: always(PausesUnknown), Judge: (*Findings).pauses, Finds: []Kind{
+				{Name: ClosingPaused, Severity: Today, Runbook: "closing-is-paused", Page: "/delays#pauses-heading", Hides: []ProblemKind{closerFrozen}},
+				{Name: PausesUnknown, Severity: Urgent, Runbook: "closing-is-paused", Blind: true, Page: "/delays#pauses-heading"}}},
+		{Judge: (*Findings).gone, Finds: []Kind{{Name: ProcessGone, Severity: Today, Runbook: "a-process-does-not-answer"}}},
+		{Name: string(AskTopics), Every: seldom, Limit: limit, Ask: AskTopics.By(Pipeline.TopicsPlan),
+			Fault: when(AccessDenied, "", NotAnswered), Judge: (*Findings).topics, Finds: []Kind{ // a viewer need not see their settings
+				{Name: TopicsDiffer, Severity: Today, Runbook: "topics-differ", InDoctor: true, Page: "/delays#drift-heading"},
+				{Name: NoTopics, As: TopicsDiffer, Severity: Today, Runbook: "topics-differ", Blind: true, InDoctor: true, Page: "/delays#drift-heading",
+					Hides: []ProblemKind{TopicUnread, PausesUnknown, "pauses", "sweeps", "dead letters"}}}},
+		{Name: string(AskConfig), Every: often, Limit: soon, Ask: AskConfig.By(only(Pipeline.broken)), Fault: always(ConfigBroken), Finds: []Kind{
+			{Name: ConfigBroken, Severity: Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
+		{Judge: (*Findings).delays, Finds: []Kind{
+			{Name: DelayFell, Severity: Today, Runbook: "the-delay-of-a-category-was-wrong", Page: "/delays#delay-changes-heading"}}},
+		{Name: string(AskSweeps), Every: often, Limit: limit, Ask: AskSweeps.By(allSweeps), Judge: (*Findings).sweeps, Finds: []Kind{
+			{Name: SweepFound, Severity: Today, Runbook: "the-sweep-finds-orders", Page: "/sweeps"},
+			{Name: SweepFailed, Severity: Urgent, Runbook: "no-sweep-has-finished", Page: "/sweeps"},
+			{Name: orderFailed, As: SweepFailed, Severity: Today, Runbook: failureRunbook, Page: "/sweeps"}, // the next sweep tries it again
+			{Name: SweepMissing, Severity: Urgent, Runbook: "no-sweep-has-finished", Page: "/sweeps"}}},
+		{Name: string(AskLate), Every: often, Limit: soon, Ask: AskLate.By(Pipeline.CountLate), Judge: (*Findings).payments, Finds: []Kind{
+			{Name: PaymentsLate, Severity: Today, Runbook: "money-came-after-a-close"}}},
+	}
+}
+
+// Kinds that people see as another one.
+const (
+	closesOverdue ProblemKind = "closes_overdue" // records should have left the close topic or the replay topic
+	closerFrozen  ProblemKind = "closer_frozen"  // a process holds partitions of these topics, and moves nothing
+	lockStuck     ProblemKind = "lock_stuck"     // the key of the lock in Redis never expires
+	orderFailed   ProblemKind = "order_failed"   // the last sweep could not close some orders
+	NoTopics      ProblemKind = "no_topics"      // no topic of topics.yaml exists, as before topics apply
+)
+
+// failureRunbook is the section of the runbook on orders that cannot be closed.
+const failureRunbook = "an-order-cannot-be-closed"
+
+// secondLook is the time between the first two statuses, by which Follow sees whether a backlog shrinks.
+const secondLook = time.Second
+
+// followedStatus returns Pipeline.Status, with what Follow sets by the status before. The first time it may look twice.
+func followedStatus() func(Pipeline, context.Context) (Status, error) {
+	var before Status
+	return func(p Pipeline, ctx context.Context) (Status, error) {
+		s, err := p.Status(ctx)
+		if _, late := s.Worst(frozenAfter); late && before.At.IsZero() && retry.Sleep(ctx, secondLook) {
+			before = s
+			s, err = p.Status(ctx)
+		}
+		s.Follow(before)
+		before = s
+		return s, err
+	}
+}
+
+// always is a Check.Fault that is the same for each error.
+func always(kind ProblemKind) func(error) ProblemKind { return func(error) ProblemKind { return kind } }
+
+// when is a Check.Fault with two kinds.
+func when(is func(error) bool, then, otherwise ProblemKind) func(error) ProblemKind {
+	return func(err error) ProblemKind {
+		if is(err) {
+			return then
+		}
+		return otherwise
+	}
+}
+
+// restOverdue is how much longer the count of overdue orders lasts while nothing is overdue.
+func restOverdue(answer any) time.Duration {
+	if o := answer.(OverdueOrders); o.Orders+o.Paused > 0 {
+		return 0
+	}
+	return 10 * time.Second
+}
+
+// closesNothing adds to a fault of the database how many orders wait because of it. A schema that differs is then the cause.
+func (f *Findings) closesNothing(kind ProblemKind) {
+	p := f.Found(kind)
+	if p == nil {
+		return
+	}
+	_, closes := AskStatus.Of(f.Facts).Value.split()
+	for _, t := range closes {
+		p.Orders += t.Waiting
+	}
+	p.Orders = cmp.Or(AskOverdue.Of(f.Facts).Value.Orders, p.Orders)
+	if cause := f.Found(SchemaDiffers); cause != nil {
+		cause.Severity = Urgent
+	}
+}
+
+func (f *Findings) clocks() {
+	var differ []string
+	compare := func(than string, by time.Duration) {
+		if by.Abs() > ClockSkewWarning {
+			differ = append(differ, fmt.Sprintf("the database's clock differs from %s by %v", than, by.Round(time.Millisecond)))
+		}
+	}
+	compare("that of this machine", AskOffset.Of(f.Facts).Value)
+	compare("the brokers' clock", AskAhead.Of(f.Facts).Value)
+	if len(differ) > 0 {
+		f.Add(ClocksDiffer, 0, strings.Join(differ, "; "))
+	}
+}
+
+// frozen judges the processes that hold partitions and move nothing in them: they are a cause of overdue records. A replay,
+// and who reads in place of the closers, close no order that is due.
+func (f *Findings) frozen() {
+	status := AskStatus.Of(f.Facts).Value
+	limit := frozenAfter.Seconds() + max(0, -AskAhead.Of(f.Facts).Value.Seconds()) // a relay waits for a database that seems to be behind
+	for _, process := range status.Processes {
+		kind, overdue, where := ProcessFrozen, 0.0, ""
+		for _, t := range status.Topics { // those of the closers are the last
+			if process.State != Frozen || t.replay || t.ReadBy != "" || t.close && overdue >= limit {
+				continue
+			}
+			for _, p := range t.Partitions {
+				if p.Owner != nil && p.Owner.ClientID == process.Name && p.Overdue > overdue {
+					overdue, where = p.Overdue, fmt.Sprintf("%s/%d", t.Topic, p.Partition)
+					if t.close {
+						kind = closerFrozen
+					}
+				}
+			}
+		}
+		if overdue >= limit {
+			p := f.Add(kind, 0, fmt.Sprintf("its group still has it, and its positions stand; %s is overdue by %.0f s", where, overdue))
+			p.Process, p.Since = process.Name, status.At.Add(-time.Duration(overdue*float64(time.Second)))
+		}
+	}
+}
+
+// records judges what waits in Kafka, before the close and for it.
+func (f *Findings) records() {
+	status := AskStatus.Of(f.Facts).Value
+	late := func(kind ProblemKind, topics []TopicStatus) {
+		worst, found := Status{Topics: topics}.Worst(OverdueLimit)
+		if !found {
+			return
+		}
+		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s",
+			worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset, worst.Partition.Overdue, worst.Next()))
+		p.Since = status.At.Add(-time.Duration(worst.Partition.Overdue * float64(time.Second)))
+		if worst.Topic.replay && worst.Partition.CatchUp > 0 {
+			p.Severity = Today
+		}
+	}
+	delays, closes := status.split()
+	late(RecordsOverdue, delays)
+	late(closesOverdue, closes)
+}
+
+// orders judges what waits in the database.
+func (f *Findings) orders() {
+	overdue, status := AskOverdue.Of(f.Facts).Value, AskStatus.Of(f.Facts)
+	severity := overdue.Severity(AskLetters.Of(f.Facts).Value.Total())
+	if severity == "" {
+		return
+	}
+	detail := overdue.String()
+	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && status.Err == nil && status.Known() {
+		detail += status.Value.strangers() + status.Value.databases() + "; no record is overdue in Kafka" + overdue.why()
+	}
+	p := f.Add(OrdersOverdue, 0, detail)
+	p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)
+	if overdue.Failure != nil && severity == Today {
+		p.Runbook = failureRunbook
+	}
+}
+
+// closesSlow names the closers whose limit is at its minimum, if something is overdue.
+func (f *Findings) closesSlow() {
+	var slow []string
+	for _, process := range AskStatus.Of(f.Facts).Value.Processes {
+		if process.State == Present && process.Failing[wire.FailingLimit] > 0 {
+			slow = append(slow, process.Name)
+		}
+	}
+	if late := cmp.Or(f.Found(RecordsOverdue), f.Found(closesOverdue), f.Found(OrdersOverdue)); late != nil && len(slow) > 0 { //mutant:slow-closes-unseen
+		f.began(f.Add(ClosesSlow, len(slow), slow[0]+" closes a few orders at once, because transactions take longer than closer.target_latency"), wire.FailingLimit)
+	}
+}
+
+func (f *Findings) unread() {
+	if n, first := AskStatus.Of(f.Facts).Value.firstProblem(); n > 0 {
+		f.Add(TopicUnread, n, first)
+	}
+}
+
+func (f *Findings) letters() {
+	if pending := AskLetters.Of(f.Facts).Value; pending.Total() > 0 {
+		f.Add(LettersPending, pending.Total(), describeCauses(pending))
+	}
+}
+
+func (f *Findings) pauses() {
+	if on := AskPauses.Of(f.Facts).Value; len(on) > 0 {
+		f.Add(ClosingPaused, len(on), describePause(on[0])).Since = on[0].CreatedAt
+	}
+}
+
+func (f *Findings) gone() {
+	for _, process := range AskStatus.Of(f.Facts).Value.Processes {
+		if process.State == Gone {
+			p := f.Add(ProcessGone, 0, "it is in none of its groups, and has not said that it stops")
+			if p.Process = process.Name; process.EverySeconds > 0 {
+				p.Detail, p.Since = "it is silent, and has not said that it stops", process.Announced
+			}
+		}
+	}
+}
+
+func (f *Findings) topics() {
+	plan := AskTopics.Of(f.Facts).Value
+	missing := slices.DeleteFunc(slices.Clone(plan.Would), func(d kafka.Finding) bool { return !d.By.Create })
+	if differ := slices.Concat(plan.Left, plan.Would); len(missing) > 0 && len(missing) == plan.Topics {
+		f.Add(NoTopics, 0, fmt.Sprintf("none of the %d topics of topics.yaml exists", plan.Topics))
+	} else if len(differ) > 0 {
+		f.Add(TopicsDiffer, len(differ), differ[0].Topic+": "+differ[0].What)
+	}
+}
+
+func (f *Findings) delays() {
+	fallen := fallenDelays(AskSweeps.Of(f.Facts).Value.Delays, f.Now)
+	if len(fallen) == 0 {
+		return
+	}
+	p := f.Add(DelayFell, len(fallen), fallen[0].describe())
+	p.Since, p.Process = fallen[0].At, fallen[0].Process
+	switch {
+	case !fallen[0].rose.At.IsZero() && f.Now.After(fallen[0].over()):
+		p.Severity = Healed
+	case f.Now.Sub(p.Since) < fallIsFresh:
+		p.Severity = Urgent
+	}
+}
+
+// sweeps judges the last sweep. A series of sweeps that overdue orders have started counts only for what it found.
+func (f *Findings) sweeps() {
+	swept := AskSweeps.Of(f.Facts).Value
+	all := swept.Sweeps
+	if len(all) == 0 {
+		return
+	}
+	if newest := all[0]; newest.Closed > newest.Causes[string(compensator.OnItsWay)] { // the closer would have retried the others
+		f.Add(SweepFound, newest.Closed, describeCauses(newest.Causes)).Since = newest.Ended()
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(s wire.Sweep) bool { return s.Why == wire.SweepOverdue }) //mutant:series-hides-missing-sweep
+	if len(all) == 0 {
+		return
+	}
+	last := all[0]
+	if last.Error != "" || last.Failed > 0 {
+		kind, detail := SweepFailed, last.Error
+		if last.Error == "" {
+			kind = orderFailed
+			if len(last.Failures) > 0 {
+				detail = last.Failures[0].String()
+			}
+		}
+		p := f.Add(kind, last.Failed, detail)
+		for _, s := range all {
+			if s.Error == "" && s.Failed == 0 {
+				break
+			}
+			p.Since = s.StartedAt // the first that failed
+		}
+	}
+	period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, swept.Period)
+	if period > 0 && f.Now.Sub(last.Ended()) > 2*period {
+		f.Add(SweepMissing, 0, "").Since = last.Ended()
+	}
+}
+
+// payments judges the payments that came after a close.
+func (f *Findings) payments() {
+	if late := AskLate.Of(f.Facts).Value; late.Unresolved > 0 {
+		f.Add(PaymentsLate, int(late.Unresolved), "the oldest was found "+stamp(late.Oldest)).Since = late.Oldest
+	}
+}
+
+func describePause(p wire.Pause) string {
+	what := wire.PathName(p.Path)
+	if p.Category != "" {
+		what += ", " + p.Category
+	}
+	return what + ", " + p.Until.UTC().Format(time.RFC3339) + ": " + p.Reason
+}
+
+func describeCauses(causes map[string]int) string {
+	var parts []string
+	for _, cause := range slices.Sorted(maps.Keys(causes)) {
+		if n := causes[cause]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, cause))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// firstProblem counts the topics and partitions with a problem, and describes the first.
+func (r Status) firstProblem() (n int, first string) {
+	for _, t := range r.Topics {
+		if t.Problem != "" {
+			n++
+			first = cmp.Or(first, t.Topic+": "+t.Problem)
+		}
+		for _, p := range t.Partitions {
+			if p.Problem != "" {
+				n++
+				first = cmp.Or(first, fmt.Sprintf("%s/%d: %s", t.Topic, p.Partition, p.Problem))
+			}
+		}
+	}
+	return n, first
+}
