@@ -21,17 +21,15 @@ const factTimeout = 15 * time.Second
 // Check is a question about a pipeline, and what its answer means. Status, doctor and the console ask and judge the same
 // list: Checks, and those of rooms.
 type Check struct {
-	Name   string                                       // says in a finding which question got no answer, such as "dead letters"
-	Every  time.Duration                                // an answer that is younger is not asked for again
-	Limit  time.Duration                                // of one attempt
-	Ask    func(context.Context, Pipeline) (any, error) // nil: Judge reads the answers of other checks
-	Rest   func(answer any) time.Duration               // how much longer than Every an answer lasts; nil: no longer
-	Doubts string                                       // the name of a check that is asked again after an error of this one
-	// Fault returns the kind of a finding for an error of Ask. "" is no finding. If Fault is nil, the kind is NotAnswered.
-	Fault   func(error) ProblemKind
-	Failing string          // the key in wire.Process.Failing that says since when processes meet this fault; "": none
-	Judge   func(*Findings) // adds findings; nil: only errors of Ask are findings
-	Finds   []Kind          // of the findings that Fault and Judge add
+	Name    string                                       // says in a finding which question got no answer, such as "dead letters"
+	Every   time.Duration                                // an answer that is younger is not asked for again
+	Limit   time.Duration                                // of one attempt
+	Ask     func(context.Context, Pipeline) (any, error) // nil: Judge reads the answers of other checks
+	Rest    func(answer any) time.Duration               // how much longer than Every an answer lasts; nil: no longer
+	Doubts  string                                       // the name of a check that is asked again after an error of this one
+	Failing string                                       // the key in wire.Process.Failing that says since when processes meet this fault; "": none
+	Judge   func(*Findings)                              // adds findings; nil: only errors of Ask are findings
+	Finds   []Kind                                       // of the findings
 	// ReadsCloses returns the group that reads the close topic in place of the closers: while it has members and they
 	// have none, a status shows it, with Name as TopicStatus.ReadBy. Nil: no group of this check does.
 	ReadsCloses func(*config.Config) string
@@ -39,13 +37,14 @@ type Check struct {
 
 // Kind says what findings of a kind mean.
 type Kind struct {
-	Name     ProblemKind
-	As       ProblemKind // the kind that people see; "": Name
-	Severity Severity    // "": nobody sees it, and it only hides others
-	Runbook  string      // the section of the runbook, as the end of its URL
-	Blind    bool        // a part of the state is unknown
-	InDoctor bool        // doctor has a line for it, also without a finding
-	Page     string      // the path in the console that shows more; "": none
+	Name     ProblemKind      // "": the errors are no finding
+	Errors   func(error) bool // the errors of Ask that are of this kind; those of none are NotAnswered
+	As       ProblemKind      // the kind that people see; "": Name
+	Severity Severity         // "": nobody sees it, and it only hides others
+	Runbook  string           // the section of the runbook, as the end of its URL
+	Blind    bool             // a part of the state is unknown
+	InDoctor bool             // doctor has a line for it, also without a finding
+	Page     string           // the path in the console that shows more; "": none
 	// Hides has the kinds of findings that follow from this one, and the names of checks that get no answer because of it.
 	Hides []ProblemKind
 }

@@ -25,29 +25,30 @@ func Checks() []Check {
 	unclosed := []ProblemKind{OrdersOverdue, closesOverdue, closerFrozen, ClosesSlow} //mutant:closer-blamed
 	differs := func(err error) bool { _, is := errors.AsType[*store.SchemaError](err); return is }
 	allSweeps := func(p Pipeline, ctx context.Context) (Sweeps, error) { return p.Sweeps(ctx, 0) }
-	stuck := func(err error) bool { return errors.Is(err, compensator.ErrLockStuck) }
+	all, stuck := func(error) bool { return true }, func(err error) bool { return errors.Is(err, compensator.ErrLockStuck) }
 	return []Check{
-		{Name: string(AskStatus), Every: often, Limit: limit, Ask: AskStatus.By(followedStatus()), Fault: always(KafkaAway), Finds: []Kind{
-			{Name: KafkaAway, Severity: Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
+		{Name: string(AskStatus), Every: often, Limit: limit, Ask: AskStatus.By(followedStatus()), Finds: []Kind{
+			{Name: KafkaAway, Errors: all, Severity: Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
 				Hides: []ProblemKind{"sweeps", "topics", "dead letters", "pauses", PausesUnknown}},
 			{Name: NotAnswered, Severity: Today, Runbook: "a-partition-cannot-be-read", Blind: true}}},
 		{Name: string(AskSchema), Every: 5 * seldom, Limit: often, Ask: AskSchema.By(Pipeline.Schema),
-			Fault: when(differs, SchemaDiffers, NotAnswered), Finds: []Kind{
-				{Name: SchemaDiffers, Severity: Today, Runbook: "the-schema-differs", InDoctor: true, Hides: []ProblemKind{"schema", "late payments"}}}},
-		{Name: string(AskOverdue), Every: soon, Limit: soon, Rest: restOverdue, Ask: AskOverdue.By(Pipeline.overdueExplained), Fault: always(DatabaseAway),
+			Finds: []Kind{
+				{Name: SchemaDiffers, Errors: differs, Severity: Today, Runbook: "the-schema-differs", InDoctor: true, Hides: []ProblemKind{"schema", "late payments"}}}},
+		{Name: string(AskOverdue), Every: soon, Limit: soon, Rest: restOverdue, Ask: AskOverdue.By(Pipeline.overdueExplained),
 			Failing: wire.FailingWrites, Judge: func(f *Findings) { f.closesNothing(DatabaseAway) }, Finds: []Kind{
-				{Name: DatabaseAway, Severity: Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
+				{Name: DatabaseAway, Errors: all, Severity: Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
 					Hides: append([]ProblemKind{WritesRefused, "clock of the database", "late payments", "schema", "pauses", PausesUnknown}, unclosed...)}}},
-		{Name: string(AskWrites), Every: soon, Limit: often, Ask: AskWrites.By(only(Pipeline.Writable)), Fault: always(WritesRefused),
+		{Name: string(AskWrites), Every: soon, Limit: often, Ask: AskWrites.By(only(Pipeline.Writable)),
 			Doubts: string(AskOverdue), Failing: wire.FailingWrites, Judge: func(f *Findings) { f.closesNothing(WritesRefused) }, Finds: []Kind{
-				{Name: WritesRefused, Severity: Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
+				{Name: WritesRefused, Errors: all, Severity: Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
 		{Name: string(AskLock), Every: soon, Limit: soon, Ask: AskLock.By(only(Pipeline.Lockable)),
-			Fault: when(stuck, lockStuck, LockRefused), Failing: wire.FailingLock, Finds: []Kind{
-				{Name: LockRefused, Severity: Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true},
-				{Name: lockStuck, As: LockRefused, Severity: Today, Runbook: "the-lock-is-stuck", InDoctor: true}}},
+			Failing: wire.FailingLock, Finds: []Kind{
+				{Name: lockStuck, As: LockRefused, Errors: stuck, Severity: Today, Runbook: "the-lock-is-stuck", InDoctor: true},
+				{Name: LockRefused, Errors: all, Severity: Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
 		{Name: string(AskOffset), Every: seldom, Limit: soon, Ask: AskOffset.By(Pipeline.DatabaseOffset)},
-		{Name: string(AskAhead), Every: seldom, Limit: limit, Ask: AskAhead.By(Pipeline.DatabaseAhead), Fault: always(""), Judge: (*Findings).clocks,
-			Finds: []Kind{{Name: ClocksDiffer, Severity: Today, Runbook: "clocks-differ", InDoctor: true}}},
+		{Name: string(AskAhead), Every: seldom, Limit: limit, Ask: AskAhead.By(Pipeline.DatabaseAhead), Judge: (*Findings).clocks, Finds: []Kind{
+			{Errors: all}, // without a finding
+			{Name: ClocksDiffer, Severity: Today, Runbook: "clocks-differ", InDoctor: true}}},
 		{Judge: (*Findings).frozen, Finds: []Kind{
 			{Name: ProcessFrozen, Severity: Urgent, Runbook: "a-process-does-not-answer"},
 			{Name: closerFrozen, As: ProcessFrozen, Severity: Urgent, Runbook: "a-process-does-not-answer"}}},
@@ -61,17 +62,18 @@ func Checks() []Check {
 		{Name: string(AskLetters), Limit: limit, Ask: AskLetters.By(Pipeline.pendingLetters), Judge: (*Findings).letters, Finds: []Kind{
 			{Name: LettersPending, Severity: Today, Runbook: "dead-letters", InDoctor: true, Page: "/dead-letters"}}},
 		{Name: string(AskPauses), Every: soon, Limit: often, Ask: AskPauses.By(Pipeline.pauses),
-			Fault: always(PausesUnknown), Judge: (*Findings).pauses, Finds: []Kind{
+			Judge: (*Findings).pauses, Finds: []Kind{
 				{Name: ClosingPaused, Severity: Today, Runbook: "closing-is-paused", Page: "/delays#pauses-heading", Hides: []ProblemKind{closerFrozen}},
-				{Name: PausesUnknown, Severity: Urgent, Runbook: "closing-is-paused", Blind: true, Page: "/delays#pauses-heading"}}},
+				{Name: PausesUnknown, Errors: all, Severity: Urgent, Runbook: "closing-is-paused", Blind: true, Page: "/delays#pauses-heading"}}},
 		{Judge: (*Findings).gone, Finds: []Kind{{Name: ProcessGone, Severity: Today, Runbook: "a-process-does-not-answer"}}},
 		{Name: string(AskTopics), Every: seldom, Limit: limit, Ask: AskTopics.By(Pipeline.TopicsPlan),
-			Fault: when(AccessDenied, "", NotAnswered), Judge: (*Findings).topics, Finds: []Kind{ // a viewer need not see their settings
+			Judge: (*Findings).topics, Finds: []Kind{
+				{Errors: AccessDenied}, // a viewer need not see their settings
 				{Name: TopicsDiffer, Severity: Today, Runbook: "topics-differ", InDoctor: true, Page: "/delays#drift-heading"},
 				{Name: NoTopics, As: TopicsDiffer, Severity: Today, Runbook: "topics-differ", Blind: true, InDoctor: true, Page: "/delays#drift-heading",
 					Hides: []ProblemKind{TopicUnread, PausesUnknown, "pauses", "sweeps", "dead letters"}}}},
-		{Name: string(AskConfig), Every: often, Limit: soon, Ask: AskConfig.By(only(Pipeline.broken)), Fault: always(ConfigBroken), Finds: []Kind{
-			{Name: ConfigBroken, Severity: Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
+		{Name: string(AskConfig), Every: often, Limit: soon, Ask: AskConfig.By(only(Pipeline.broken)), Finds: []Kind{
+			{Name: ConfigBroken, Errors: all, Severity: Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
 		{Judge: (*Findings).delays, Finds: []Kind{
 			{Name: DelayFell, Severity: Today, Runbook: "the-delay-of-a-category-was-wrong", Page: "/delays#delay-changes-heading"}}},
 		{Name: string(AskSweeps), Every: often, Limit: limit, Ask: AskSweeps.By(allSweeps), Judge: (*Findings).sweeps, Finds: []Kind{
@@ -111,19 +113,6 @@ func followedStatus() func(Pipeline, context.Context) (Status, error) {
 		s.Follow(before)
 		before = s
 		return s, err
-	}
-}
-
-// always is a Check.Fault that is the same for each error.
-func always(kind ProblemKind) func(error) ProblemKind { return func(error) ProblemKind { return kind } }
-
-// when is a Check.Fault with two kinds.
-func when(is func(error) bool, then, otherwise ProblemKind) func(error) ProblemKind {
-	return func(err error) ProblemKind {
-		if is(err) {
-			return then
-		}
-		return otherwise
 	}
 }
 

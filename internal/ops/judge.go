@@ -53,8 +53,8 @@ func (f *Findings) Found(kind ProblemKind) *Problem {
 // fault adds a finding for the error of a check, unless its server has no name. A late answer is no refusal.
 func (f *Findings) fault(c Check) {
 	a, kind := f.Answers[c.Name], NotAnswered
-	if c.Fault != nil {
-		kind = c.Fault(a.Err)
+	if i := slices.IndexFunc(c.Finds, func(k Kind) bool { return k.Errors != nil && k.Errors(a.Err) }); i >= 0 {
+		kind = c.Finds[i].Name
 	}
 	switch {
 	case kind == "", errors.Is(a.Err, ErrNoDatabase), errors.Is(a.Err, errUnused), errors.Is(a.Err, ErrNoKafka) && kind != KafkaAway:
