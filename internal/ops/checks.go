@@ -25,7 +25,7 @@ func Checks() []Check {
 	unclosed := []ProblemKind{OrdersOverdue, closesOverdue, closerFrozen, ClosesSlow} //mutant:closer-blamed
 	differs := func(err error) bool { _, is := errors.AsType[*store.SchemaError](err); return is }
 	allSweeps := func(p Pipeline, ctx context.Context) (Sweeps, error) { return p.Sweeps(ctx, 0) }
-	all, stuck := func(error) bool { return true }, func(err error) bool { return errors.Is(err, compensator.ErrLockStuck) }
+	all := func(error) bool { return true }
 	return []Check{
 		{Name: string(AskStatus), Every: often, Limit: limit, Ask: AskStatus.By(followedStatus()), Finds: []Kind{
 			{Name: KafkaAway, Errors: all, Severity: Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
@@ -43,7 +43,6 @@ func Checks() []Check {
 				{Name: WritesRefused, Errors: all, Severity: Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
 		{Name: string(AskLock), Every: soon, Limit: soon, Ask: AskLock.By(only(Pipeline.Lockable)),
 			Failing: wire.FailingLock, Finds: []Kind{
-				{Name: lockStuck, As: LockRefused, Errors: stuck, Severity: Today, Runbook: "the-lock-is-stuck", InDoctor: true},
 				{Name: LockRefused, Errors: all, Severity: Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
 		{Name: string(AskOffset), Every: seldom, Limit: soon, Ask: AskOffset.By(Pipeline.DatabaseOffset)},
 		{Name: string(AskAhead), Every: seldom, Limit: limit, Ask: AskAhead.By(Pipeline.DatabaseAhead), Judge: (*Findings).clocks, Finds: []Kind{
@@ -90,7 +89,6 @@ func Checks() []Check {
 const (
 	closesOverdue ProblemKind = "closes_overdue" // records should have left the close topic or the replay topic
 	closerFrozen  ProblemKind = "closer_frozen"  // a process holds partitions of these topics, and moves nothing
-	lockStuck     ProblemKind = "lock_stuck"     // the key of the lock in Redis never expires
 	orderFailed   ProblemKind = "order_failed"   // the last sweep could not close some orders
 	NoTopics      ProblemKind = "no_topics"      // no topic of topics.yaml exists, as before topics apply
 )
