@@ -95,7 +95,7 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 		return err
 	}
 	defer s.Close()
-	e := exam{session: s, Facts: s.questions(ctx, true).Facts(ctx), try: try}
+	e := exam{session: s, Facts: s.questions(ctx).Facts(ctx), try: try}
 	e.verdict = ops.Judge(e.Facts)
 	all, offset := s.checkSettings(), ops.AskOffset.Of(e.Facts)
 	all = append(slices.Concat(all, e.checkKafka(ctx), e.checkDatabase(ctx)),

@@ -91,7 +91,7 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 		t.Helper()
 		now := s.pipeline().History(t.Context(), "stuck", 1000).Now.String()
 		expect.That(t, strings.HasSuffix(now, told+": "+cause+": orderclose runbook an-order-cannot-be-closed"), "%s", now)
-		overdue := ops.AskOverdue.Get(t.Context(), s.questions(t.Context(), false))
+		overdue := ops.AskOverdue.Get(t.Context(), s.questions(t.Context()))
 		expect.That(t, overdue.Err == nil && strings.Contains(overdue.Value.String(), cause), "%v, %v", overdue.Value, overdue.Err)
 	}
 	look("it cannot be closed")

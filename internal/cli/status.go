@@ -68,7 +68,7 @@ something could not be checked, or topics.yaml is broken. orderclose doctor does
 
 func (c *common) status(ctx context.Context, partitions bool) error {
 	return c.readAny(ctx, []string{config.EnvBrokers, config.EnvDSN}, func(ctx context.Context, s *session) error {
-		facts := s.questions(ctx, false).Facts(ctx)
+		facts := s.questions(ctx).Facts(ctx)
 		status, overdue, pauses := ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts).Value, ops.AskPauses.Of(facts)
 		if status.Away() && s.Store == nil {
 			return Exit(Partly, status.Err)
@@ -117,11 +117,9 @@ func printWithoutKafka(ctx context.Context, w io.Writer, s *session) {
 	fmt.Fprintf(w, "%s; Kafka was not asked: %s is not set\n", last, config.EnvBrokers)
 }
 
-// questions returns those of the verdict about the servers of the session. With mustWrite a user who may not write to the database is a
-// problem.
-func (s *session) questions(ends context.Context, mustWrite bool) *ops.Questions {
+// questions returns those of the verdict about the servers of the session.
+func (s *session) questions(ends context.Context) *ops.Questions {
 	p := s.pipeline()
-	p.MustWrite = mustWrite
 	if len(s.found.Problems) > 0 {
 		p.Broken = func() error { return s.found.Problems }
 	}

@@ -161,13 +161,10 @@ func (p Pipeline) ClosesInDatabase() bool {
 }
 
 // Writable tries the writes of a close, and rolls them back. It returns nil if orders are not closed in
-// the database. A user who may only read learns at least whether the server is read-only, unless MustWrite is set.
+// the database. A user who may only read learns at least whether the server is read-only.
 func (p Pipeline) Writable(ctx context.Context) error {
-	switch {
-	case !p.ClosesInDatabase():
+	if !p.ClosesInDatabase() {
 		return nil
-	case p.MustWrite:
-		return p.Store.Writable(ctx)
 	}
 	return p.Store.TakesWrites(ctx)
 }

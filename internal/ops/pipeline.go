@@ -31,8 +31,6 @@ type Pipeline struct {
 	OwnStore bool
 	// WithoutKafka says that no Kafka belongs to the pipeline: a sweeper closes the orders.
 	WithoutKafka bool
-	// MustWrite says that Writable refuses a user who may not write.
-	MustWrite bool
 	// Checks are those of rooms.
 	Checks []Check
 	// Letters, if not nil, spares History a search of the dead letters.
