@@ -37,7 +37,7 @@ type Pause = wire.Pause
 
 // Backlog says how far a pipeline is. The zero value says that it has no backlog, or that Kafka does not answer.
 type Backlog struct {
-	// Late says that a relay, closer, dispatcher or intake should have handled a record or row OverdueGrace ago.
+	// Late says that a relay, closer, dispatcher or room should have handled a record or row OverdueGrace ago.
 	Late bool
 	// Settled rises while closers settle records.
 	Settled int64

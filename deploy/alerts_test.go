@@ -227,8 +227,9 @@ func described(t *testing.T) map[string]bool {
 		defer servers.Close()
 		c := must.Get(servers.Connect("all"))(t)
 		defer c.Close()
-		cfg := must.Get(pipeline.Load("../../topics.yaml"))(t)
-		cfg.Intake = config.Intake{Topic: "shop.orders", Format: "debezium"}
+		topics := must.Get(os.ReadFile("../../topics.yaml"))(t)
+		topics = append(topics, "\nintake: {topic: shop.orders, format: debezium}\n"...)
+		cfg := must.Get(pipeline.Parse("topics.yaml", topics, rooms.All()...))(t)
 		app := must.Get(pipeline.New(pipeline.Options{
 			Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(), Environment: pipeline.Environment{Release: config.Release{URL: "http://127.0.0.1"}},
 		}))(t)

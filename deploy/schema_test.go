@@ -14,6 +14,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // The chart refuses unknown values by its schema, before anything is installed. These tests compare
@@ -59,7 +61,7 @@ func TestChartSchema_ListsTheVariables(t *testing.T) {
 }
 
 // A key of topics.yaml that orderclose does not read is refused, and no other: the schema has every key
-// of the file that describes all, and no key that the program calls unknown.
+// of the file that describes all and those of the rooms, and no key that the program calls unknown.
 func TestChartSchema_ListsTheKeysOfTopics(t *testing.T) {
 	s := chartSchema(t)
 	text := must.Get(os.ReadFile("../topics.yaml"))(t)
@@ -67,6 +69,12 @@ func TestChartSchema_ListsTheKeysOfTopics(t *testing.T) {
 	must.Do(t, yaml.Unmarshal(text, &described))
 	topics := s.Properties["topics"]
 	s.requireKeys(t, topics, described, "topics")
+	for _, r := range room.Sections(rooms.All()) {
+		for _, path := range r.Keys() {
+			section, key, _ := strings.Cut(path, ".")
+			s.requireKeys(t, topics, map[string]any{section: map[string]any{key: nil}}, "topics")
+		}
+	}
 	for key, sub := range topics.Properties {
 		s.requireKnown(t, sub, []string{key})
 	}
@@ -102,7 +110,7 @@ func (s *jsonSchema) requireKnown(t *testing.T, sub *jsonSchema, path []string) 
 	name := filepath.Join(t.TempDir(), "topics.yaml")
 	doc := strings.Join(path, ": {") + ": null" + strings.Repeat("}", len(path)-1)
 	must.Do(t, os.WriteFile(name, []byte(doc), 0o600))
-	if _, err := config.Load(name); err != nil && strings.Contains(err.Error(), "unknown key") {
+	if _, err := config.Load(name, room.Sections(rooms.All())...); err != nil && strings.Contains(err.Error(), "unknown key") {
 		t.Errorf("values.schema.json has topics.%s: %v", strings.Join(path, "."), err)
 	}
 	for key, below := range s.resolve(sub).Properties {

@@ -56,7 +56,6 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/room"
 )
@@ -162,12 +161,14 @@ func (a *App) CreateTopics(ctx context.Context) error {
 	if a.conns.Kafka == nil {
 		return errNoBrokers
 	}
-	_, left, err := a.conns.Kafka.Apply(ctx, ops.TopicSpecs(a.config()))
+	_, left, err := a.conns.Kafka.Apply(ctx, a.topics(a.config()))
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("%d differences remain, such as topic %s: %s; %s", len(left), left[0].Topic, left[0].What, left[0].Fix)
 	}
 	return err
 }
+
+func (a *App) topics(c *Config) []room.TopicSpec { return room.Topics(a.o.Rooms, c) }
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
 // outbox, ledger, receipts, and the reference tables of orders unless topics.yaml maps orders

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -21,9 +20,9 @@ type ConsoleHost struct {
 	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
 	TopicsFile   string         // its absolute path; "": the App has none
 	Connections  Connections
-	Rooms        []room.Room // of the App
 	OwnStore     bool        // orders are closed by Options.Store, and not in the database of Connections
 	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
+	Rooms        []room.Room // of the App
 	// Sweep sweeps once; a dry run only counts. progress gets the report after each page, and may be
 	// nil. Sweep is nil if the App has no lock for it or cannot sweep.
 	Sweep  func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
@@ -38,7 +37,7 @@ func (a *App) buildConsole() (part, error) {
 	host := ConsoleHost{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger}
 	if a.o.TopicsFile != "" {
 		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
-		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile); return err }
+		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
 	}
 	if o, _, err := a.sweepOptions(); err == nil && o.Lock != nil { // otherwise this process cannot sweep
 		host.Sweep = a.sweepNow

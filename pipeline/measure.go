@@ -65,7 +65,7 @@ func (a *App) waitingRecords(ctx context.Context, more ...ops.TopicGroup) ops.St
 // backlogTimeout bounds one look at the backlog. Kafka that has not answered by then keeps no sweep of overdue orders waiting.
 const backlogTimeout = 5 * time.Second
 
-// backlog says whether relays, closers, dispatchers or the intake are late, for the keeper of a compensator.
+// backlog says whether relays, closers, dispatchers or the roles of rooms that schedule orders are late, for the keeper of a compensator.
 func (a *App) backlog(ctx context.Context) (b compensator.Backlog) {
 	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
 	defer cancel()
@@ -76,11 +76,16 @@ func (a *App) backlog(ctx context.Context) (b compensator.Backlog) {
 	if a.conns.Kafka == nil {
 		return b
 	}
-	c, intake := a.config(), []ops.TopicGroup(nil)
-	if c.Intake.Topic != "" {
-		intake = append(intake, ops.TopicGroup{Topic: c.Intake.Topic, Group: c.IntakeGroup()})
+	c, sources := a.config(), []ops.TopicGroup(nil)
+	for _, r := range a.o.Rooms {
+		if r.Source == nil {
+			continue
+		}
+		if topic, group := r.Source(c); topic != "" {
+			sources = append(sources, ops.TopicGroup{Topic: topic, Group: group})
+		}
 	}
-	r := a.waitingRecords(ctx, intake...)
+	r := a.waitingRecords(ctx, sources...)
 	_, overdue := r.Worst(compensator.OverdueGrace)
 	b.Late = b.Late || overdue
 	for _, t := range r.Topics {

@@ -48,11 +48,16 @@ type Secrets = config.Secrets
 // program starts again. String describes it in one line.
 type Change = config.Change
 
-// Load reads a topics.yaml. The error names each mistake with its line.
-func Load(file string) (*Config, error) { return config.Load(file) }
+// Load reads a topics.yaml, with the keys of the rooms of a program: pass the same as in Options.Rooms. The error names each mistake
+// with its line, such as the key of a room that the program does not have; room.Others skips such keys.
+func Load(file string, rooms ...room.Room) (*Config, error) {
+	return config.Load(file, room.Sections(rooms)...)
+}
 
-// Parse reads the content of a topics.yaml. file is its name in errors.
-func Parse(file string, data []byte) (*Config, error) { return config.Parse(file, data) }
+// Parse is like Load for the content of a topics.yaml. file is its name in errors.
+func Parse(file string, data []byte, rooms ...room.Room) (*Config, error) {
+	return config.Parse(file, data, room.Sections(rooms)...)
+}
 
 // Options configure an App. TopicsFile or Config is required. The roles need:
 //
@@ -147,7 +152,7 @@ func (o *Options) complete() (err error) {
 		return errors.New("pipeline: Options.Watch needs TopicsFile")
 	}
 	if o.Config == nil {
-		if o.Config, err = config.Load(o.TopicsFile); err != nil {
+		if o.Config, err = Load(o.TopicsFile, o.Rooms...); err != nil {
 			return err
 		}
 	}

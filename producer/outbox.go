@@ -74,7 +74,7 @@ type Outbox struct {
 // invalid. It opens no connection.
 func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	if o.TopicsFile != "" {
-		c, err := config.Load(o.TopicsFile)
+		c, err := config.Load(o.TopicsFile, config.OtherRooms())
 		if err != nil {
 			return nil, err
 		}

@@ -39,7 +39,9 @@ type watcher struct {
 func (p *Producer) watch(given Options, file *config.Config) {
 	w := &watcher{p: p, given: given, stop: func() {}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.reloader = config.NewReloader(config.ReloadOptions{File: given.TopicsFile, Running: file, Apply: w.apply, Logger: p.o.Logger})
+	w.reloader = config.NewReloader(config.ReloadOptions{
+		File: given.TopicsFile, Running: file, Rooms: []config.AnySection{config.OtherRooms()}, Apply: w.apply, Logger: p.o.Logger,
+	})
 	p.watcher = w
 	w.running.Go(w.useExistingBuckets)
 	if given.Watch {

@@ -30,9 +30,17 @@ import (
 
 // Room is a part of orderclose. A package below rooms exports one.
 type Room struct {
-	Name   string // of its folder
-	Roles  []Role
-	Checks []Check // of status, doctor and console, beside those of the core
+	Name     string  // of its folder
+	Settings Section // its key of topics.yaml, which has its name; nil: it has none
+	Roles    []Role
+	// Source returns the topic from which a role puts records into buckets, and the group of the role: the keeper of a compensator
+	// waits some time for records that wait there. "", or nil: there is none.
+	Source func(*config.Config) (topic, group string)
+	// Topics returns the topics that the room needs besides those of the core. topics apply and topics check know them if
+	// topics.yaml has the key of the room. nil: there are none.
+	Topics   func(*config.Config) []TopicSpec
+	Commands []Command
+	Checks   []Check // of status, doctor and console, beside those of the core
 }
 
 // Check is a question about the pipeline, and what its answer means.
@@ -73,10 +81,12 @@ type Need struct {
 }
 
 // Cluster is a client of Kafka, and Store is the database with its tables of orders. Rooms of other modules can call
-// their methods.
+// their methods. A TopicSpec says what a topic must be like, and a Section is a key of topics.yaml.
 type (
-	Cluster = kafka.Cluster
-	Store   = store.Store
+	Cluster   = kafka.Cluster
+	Store     = store.Store
+	TopicSpec = kafka.TopicSpec
+	Section   = config.AnySection
 )
 
 // Host is what a process gives to its rooms.

@@ -30,6 +30,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // readyTimeout bounds how long servers and groups may take to start.
@@ -208,7 +209,13 @@ func exports(s string) map[string]string {
 // dropTopics deletes what the demo created in Kafka and Redis.
 func (st *environment) dropTopics(ctx context.Context) error {
 	var names, groups []string
-	for _, spec := range append(ops.TopicSpecs(st.cfg), ops.ShadowSpec(st.cfg)) {
+	specs := ops.TopicSpecs(st.cfg)
+	for _, r := range rooms.All() {
+		if r.Topics != nil {
+			specs = append(specs, r.Topics(st.cfg)...)
+		}
+	}
+	for _, spec := range specs {
 		names = append(names, spec.Name)
 		if spec.Group != "" {
 			groups = append(groups, spec.Group)

@@ -28,13 +28,14 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // stopTimeout bounds how long serve may take to stop after a signal.
@@ -119,7 +120,7 @@ func (s *serve) run(ctx context.Context) error {
 	cfg := serveConfig()
 	if s.config != "" {
 		var err error
-		if cfg, err = config.Load(s.config); err != nil {
+		if cfg, err = config.Load(s.config, room.Sections(rooms.All())...); err != nil {
 			return cli.Exit(cli.Usage, err)
 		}
 	}
@@ -228,7 +229,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}
 	defer connections.Close()
 	c := clients.Of(connections)
-	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
+	if _, _, err := c.Kafka.Apply(ctx, room.Topics(rooms.All(), cfg)); err != nil {
 		return err
 	}
 	if err := createTables(ctx, c.Store); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -23,7 +24,7 @@ import (
 const missSlack = 3 * time.Minute
 
 type auditFlags struct {
-	dueFlags
+	ops.Window
 	bound string
 }
 
@@ -69,11 +70,11 @@ without differences if something could not be checked.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var o ops.AuditOptions
 			var err1, err2 error
-			o.From, o.To, err1 = f.parse(time.Now())
+			o.From, o.To, err1 = f.Parse(time.Now())
 			if f.bound != "" {
 				o.Bound, err2 = parseDuration("--bound", f.bound, "90m")
 			}
-			endless := exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
+			endless := exitIf(f.Limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
 			if err := errors.Join(err1, err2, endless); err != nil {
 				return Exit(Usage, err)
 			}
@@ -83,7 +84,9 @@ without differences if something could not be checked.`,
 			})
 		},
 	}
-	f.add(cmd, 1000, "findings")
+	window := flag.NewFlagSet("", flag.ContinueOnError)
+	f.Add(window, 1000, "findings")
+	cmd.Flags().AddGoFlagSet(window)
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
 	return cmd
 }
@@ -100,7 +103,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	}
 	bar := c.bar("audited")
 	o.Progress = bar.Show
-	out := &auditOutput{c: c, bar: bar, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
+	out := &auditOutput{c: c, bar: bar, limit: f.Limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)
 	bar.End()

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
@@ -44,7 +43,7 @@ due_at or NULL.`,
 					return Exit(Usage, fmt.Errorf("--at is %q: want a time such as %s", at, stamp(time.Now())))
 				}
 			}
-			cfg, err := config.Load(c.config)
+			cfg, err := c.load()
 			if err != nil {
 				return Exit(Usage, err)
 			}

@@ -4,70 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// parseTime parses the value of a flag: a time, or how long ago.
 func parseTime(flag, s string, now time.Time) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, fmt.Errorf("%s is missing: give a time such as %s, or how long ago, such as 90m", flag, stamp(now))
-	}
-	if s == "now" {
-		return now, nil
-	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t, nil
-	}
-	if d, err := config.ParseDuration(strings.TrimPrefix(s, "-")); err == nil {
-		return now.Add(-d), nil
-	}
-	return time.Time{}, fmt.Errorf("%s is %q: want a time such as %s, or how long ago, such as 90m", flag, s, stamp(now))
+	return ops.ParseTime(flag, s, now)
 }
 
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
-// parseDuration parses the value of a flag. example is shown to a person who wrote something else.
 func parseDuration(flag, s, example string) (time.Duration, error) {
-	d, err := config.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w: write a number and a unit, such as %s", flag, err, example)
-	}
-	return d, nil
+	return ops.ParseDuration(flag, s, example)
 }
 
-// dueFlags are the flags of commands that compare the orders that were due in a window of time.
-type dueFlags struct {
-	from, to string
-	limit    int // of what is shown
-}
-
-// add adds the flags. shown says what the limit counts.
-func (f *dueFlags) add(cmd *cobra.Command, limit int, shown string) {
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
-	cmd.Flags().IntVar(&f.limit, "limit", limit, "how many "+shown+" to show, 0 for all; all are counted")
-}
-
-// parse checks the flags, and returns the window.
-func (f dueFlags) parse(now time.Time) (from, to time.Time, err error) {
-	from, err1 := parseTime("--from", f.from, now)
-	to, err2 := parseTime("--to", f.to, now)
-	err = errors.Join(err1, err2)
-	if err == nil && !from.Before(to) {
-		err = fmt.Errorf("--from %s is not before --to %s", stamp(from), stamp(to))
-	}
-	if f.limit < 0 {
-		err = errors.Join(err, fmt.Errorf("--limit is %d, want 0 or more", f.limit))
-	}
-	return from, to, err
-}
+func stamp(t time.Time) string { return ops.Stamp(t) }
 
 // waitFlag adds the flag --wait to a command and its subcommands. The default is enough for a broker
 // that starts on a busy machine.

@@ -45,35 +45,13 @@ func (c *common) answer(v any, err error, table func(w io.Writer), found ...erro
 	return cmp.Or(c.print(v, table), cmp.Or(found...))
 }
 
-// printAny prints a line with a number, if the number is above 0.
-func printAny[N int | int64](w io.Writer, n N, format string) {
-	if n > 0 {
-		fmt.Fprintf(w, format+"\n", n)
-	}
-}
+func printAny[N int | int64](w io.Writer, n N, format string) { ops.PrintAny(w, n, format) }
 
-// plural returns a number with a noun, in the plural unless the number is 1.
-func plural[N int | int64](n N, thing string) string {
-	return counted(n, thing, thing+"s")
-}
+func plural[N int | int64](n N, thing string) string { return ops.Plural(n, thing) }
 
-// counted returns a number with the words for one thing or for several.
-func counted[N int | int64](n N, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, several)
-}
+func counted[N int | int64](n N, one, several string) string { return ops.Counted(n, one, several) }
 
-// oneLine quotes control characters of a text from outside, and cuts it to n characters.
-func oneLine(s string, n int) string {
-	quoted := fmt.Sprintf("%q", s)
-	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if runes := []rune(shown); len(runes) > n {
-		return string(runes[:n-1]) + "…"
-	}
-	return shown
-}
+func oneLine(s string, n int) string { return ops.OneLine(s, n) }
 
 // oneLines joins texts from outside, each as oneLine returns it.
 func oneLines(texts []string, n int, separator string) string {

@@ -100,7 +100,7 @@ func (c *recordCheck) end(source string) error {
 
 // checkInput says of each record in r whether relay and closer can read it.
 func (c *common) checkInput(r io.Reader, source string) error {
-	cfg, err := config.Load(c.config)
+	cfg, err := c.load()
 	if err != nil {
 		return Exit(Usage, err)
 	}

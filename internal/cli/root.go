@@ -14,7 +14,7 @@
 //	order.go          order: the history of one order
 //	actions.go     what acting commands write to the audit log
 //	audit.go          audit: compares the database with Kafka
-//	shadow.go         shadow report: compares a shadow run with another job
+//	rooms.go          the commands of rooms
 //	compensate.go     compensate: one sweep, or its preview
 //	close.go          close: one order whose stock can never come back
 //	replay.go         replay: closes the orders of a window again
@@ -57,6 +57,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
@@ -133,11 +134,16 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newForecast(c), newSweeps(c), newOrder(c), newAudit(c), group("shadow", "Compare a shadow run with the job that closes the orders today", newShadowReport(c)), newDoctor(c), newRunbook(c),
+		newRun(c), newStatus(c), newForecast(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
 		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newHealthcheck(c), newVersion(c),
 	)
+	for _, r := range env.Rooms {
+		for _, of := range r.Commands {
+			root.AddCommand(newRoomCommand(c, of))
+		}
+	}
 	root.AddCommand(droppedCommands()...)
 	complete(root)
 	c.keepActions(root)
@@ -208,6 +214,11 @@ type session struct {
 // Close closes the clients of the session, also those that were made after a defer of Close.
 func (s *session) Close() { s.Clients.Close() }
 
+// load reads topics.yaml, with the keys of the program's rooms.
+func (c *common) load() (*config.Config, error) {
+	return config.Load(c.config, room.Sections(c.env.Rooms)...)
+}
+
 // open reads the configuration and makes clients of the servers that the needed variables
 // name. It ignores all other variables, valid or not. The caller must close the session.
 func (c *common) open(needed ...string) (*session, error) {
@@ -218,7 +229,7 @@ func (c *common) open(needed ...string) (*session, error) {
 // must be set. The variables of also may be set. If Kafka is not needed, openFor makes no client of
 // Kafka, even if also has its variable; attachKafka can make it later.
 func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*session, error) {
-	cfg, err := config.Load(c.config)
+	cfg, err := c.load()
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
@@ -302,7 +313,7 @@ func (c *common) openAnySet(names ...string) (*session, error) {
 // At least one of the variables of oneOf must be set and valid. The variables of also are
 // optional.
 func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) {
-	found, err := config.Salvage(c.config)
+	found, err := config.Salvage(c.config, room.Sections(c.env.Rooms)...)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
@@ -396,9 +407,12 @@ func (c *common) attachKafka(s *session) {
 	}
 }
 
+func (s *session) topics(cfg *config.Config) []kafka.TopicSpec { return room.Topics(s.rooms, cfg) }
+
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil, Checks: room.Checks(s.rooms)}
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil,
+		Checks: room.Checks(s.rooms), Topics: s.topics}
 	if s.Kafka != nil {
 		p.Control = ops.NewControl(s.Kafka, s.cfg.Topics.Control)
 	}

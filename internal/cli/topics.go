@@ -43,9 +43,8 @@ topics.yaml may be a mistake. To change it nevertheless, name it with --change.`
 	return cmd
 }
 
-// specsNamed returns the specs of the topics. Those of the topics in change are Named.
-func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) {
-	specs := ops.TopicSpecs(cfg)
+// specsNamed returns the specs. Those of the topics in change are Named.
+func specsNamed(specs []kafka.TopicSpec, change []string) ([]kafka.TopicSpec, error) {
 	for _, name := range change {
 		i := slices.IndexFunc(specs, func(s kafka.TopicSpec) bool { return s.Name == name })
 		if i < 0 {
@@ -86,7 +85,7 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 	var fixed, left, unlisted []kafka.Finding
 	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
 		return with(c.openKafka(ctx))(func(s *session) error {
-			specs, err := specsNamed(s.cfg, change)
+			specs, err := specsNamed(s.topics(s.cfg), change)
 			if err != nil {
 				return err
 			}
@@ -170,7 +169,7 @@ func (c *common) planDelay(delay string) error {
 	if err != nil {
 		return Exit(Usage, err)
 	}
-	cfg, err := config.Load(c.config)
+	cfg, err := c.load()
 	if err != nil {
 		return Exit(Usage, err)
 	}

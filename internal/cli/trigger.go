@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -51,7 +50,7 @@ create it again.`,
 }
 
 func (c *common) printTrigger(d store.DialectName, o store.TriggerOptions) error {
-	cfg, err := config.Load(c.config)
+	cfg, err := c.load()
 	if err != nil {
 		return Exit(Usage, err)
 	}

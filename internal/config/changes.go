@@ -102,6 +102,10 @@ func flatten(c *Config) map[string]string {
 	for i := range all.NumField() {
 		switch name := all.Type().Field(i).Name; name {
 		case "Delays", "MaxDelay", "Buckets", "OrdersAt":
+		case "Rooms":
+			for key, settings := range c.Rooms {
+				walk(flat, key, reflect.ValueOf(settings))
+			}
 		default:
 			walk(flat, snake(name), all.Field(i))
 		}

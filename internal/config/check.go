@@ -31,7 +31,9 @@ func (r *reader) check(s *settings) {
 	r.checkMapping(s.Orders, s.MaxDelay)
 	r.checkDueRules(s)
 	r.checkClosing(s)
-	r.checkIntake(s)
+	for _, room := range s.rooms {
+		r.checkRoom(s, room)
+	}
 }
 
 func (r *reader) checkBuckets(s *settings) {

@@ -44,7 +44,7 @@ const (
 )
 
 func (s *PaymentService) grammar() parser {
-	return section(fields{
+	return section(Fields{
 		"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch), "cancel": yesOrNo(&s.Cancel),
 		"recheck": s.recheck, "recheck_rate": integer(&s.RecheckRate, 1, MaxRate),
 	})
@@ -69,12 +69,12 @@ func (s *PaymentService) recheck(r *reader, path string, n *yaml.Node) {
 }
 
 func (s *Service) grammar() parser {
-	return section(fields{"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch)})
+	return section(Fields{"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch)})
 }
 
 // address reads the URL of a service.
 func address(to *string) parser {
-	return textOf(func(raw string) (wrong, do string) {
+	return TextOf(func(raw string) (wrong, do string) {
 		if err := httpcall.CheckURL(raw); err != nil {
 			return err.Error(), "write it such as https://shop.example/orderclose/close"
 		}

@@ -42,8 +42,8 @@ type Config struct {
 	Orders      *mapping.Mapping // the user's own tables; nil: the reference schema
 	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
 	Outbox      Outbox
-	Intake      Intake
 	Tracing     Tracing
+	Rooms       map[string]any // the sections of rooms that the file has, by key: Section.Of returns one with its type
 	// Accept holds the names of refusals that the file lifts; see Accepts and Acceptable.
 	Accept []string
 }
@@ -56,7 +56,6 @@ type Topics struct {
 	DeadLetter string // records that cannot be handled
 	Events     string // events about orders, for any consumer
 	Control    string // messages between the parts of the pipeline
-	Shadow     string // what closes would do; only a shadow run uses it
 	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
 }
 
@@ -151,13 +150,13 @@ const MaxBatch = 999
 const MaxRate = 1_000_000
 
 // Load reads and checks the file at path. The error is of type Problems if the file can
-// be read and is wrong.
-func Load(path string) (*Config, error) {
+// be read and is wrong. rooms are the sections of the program's rooms; see Section.
+func Load(path string, rooms ...AnySection) (*Config, error) {
 	data, err := readTopics(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	return Parse(path, data, rooms...)
 }
 
 // readTopics returns the content of a topics.yaml. It may return an error with a part of the content.
@@ -170,12 +169,12 @@ func readTopics(path string) ([]byte, error) {
 }
 
 // Parse reads and checks the content of a topics.yaml. file is the name that messages
-// give to the file. The error is of type Problems and lists every problem.
+// give to the file. rooms are the sections of the program's rooms. The error is of type Problems and lists every problem.
 //
 // The file must list the buckets. Any other key may be missing: the value is then that
 // of Default, except that no category has a delay of its own.
-func Parse(file string, data []byte) (*Config, error) {
-	r, s := read(file, data)
+func Parse(file string, data []byte, rooms ...AnySection) (*Config, error) {
+	r, s := read(file, data, rooms)
 	if len(r.problems) > 0 {
 		return nil, r.problems.sorted()
 	}
@@ -183,8 +182,9 @@ func Parse(file string, data []byte) (*Config, error) {
 }
 
 // read reads and checks the content of a topics.yaml. The reader has the problems.
-func read(file string, data []byte) (*reader, *settings) {
-	r, s := newReader(file), defaults()
+func read(file string, data []byte, rooms []AnySection) (*reader, *settings) {
+	r, s := newReader(file), defaults(rooms...)
+	r.rooms, r.skips = s.rooms, s.skips
 	if r.document(data) {
 		if r.root != nil {
 			s.grammar()(r, "", r.root)
@@ -210,31 +210,25 @@ func Default() *Config {
 // RelayGroup returns the name of the consumer group that reads the topic of b. Each
 // bucket has a group of its own, so that a rebalance of one bucket leaves the others alone.
 func (c *Config) RelayGroup(b orderclose.Bucket) string {
-	return c.group("relay", b.Topic)
+	return c.Group("relay", b.Topic)
 }
 
 // CloserGroup returns the name of the consumer group that reads the close topic.
-func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close) }
+func (c *Config) CloserGroup() string { return c.Group("closer", c.Topics.Close) }
 
 // ReplayGroup returns the name of the consumer group that reads the replay topic.
-func (c *Config) ReplayGroup() string { return c.group("closer", c.Topics.Replay) }
-
-// ReleaseGroup returns the name of the consumer group that reads the events and releases
-// stock.
-func (c *Config) ReleaseGroup() string { return c.group("release", c.Topics.Events) }
+func (c *Config) ReplayGroup() string { return c.Group("closer", c.Topics.Replay) }
 
 // ReplayProgressGroups returns the beginning of the names of the groups under which replays commit
 // how far they have read the close topic. The groups have no members.
-func (c *Config) ReplayProgressGroups() string { return c.group("replay", "") }
+func (c *Config) ReplayProgressGroups() string { return c.Group("replay", "") }
 
 // ShadowGroup returns the name of the consumer group of shadow runs, which read the close topic
 // beside the closers.
-func (c *Config) ShadowGroup() string { return c.group("shadow", c.Topics.Close) }
+func (c *Config) ShadowGroup() string { return c.Group("shadow", c.Topics.Close) }
 
-// IntakeGroup returns the name of the consumer group that reads the change records of orders.
-func (c *Config) IntakeGroup() string { return c.group("intake", c.Intake.Topic) }
-
-func (c *Config) group(stage, topic string) string {
+// Group returns the name of the consumer group in which a stage reads a topic.
+func (c *Config) Group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
 
@@ -243,6 +237,8 @@ func (c *Config) group(stage, topic string) string {
 type settings struct {
 	Config
 	buckets []bucket
+	rooms   []*roomSection
+	skips   bool // the sections of other rooms
 }
 
 // bucket is an entry of the list of buckets, with its position in the file.
@@ -288,7 +284,7 @@ func (s *settings) topics() Topics {
 	return bare.WithPrefix(s.Topics.Prefix)
 }
 
-// topicName is a name of Topics and its key in the section topics.
+// topicName is the name of a topic, and its key, such as topics.close.
 type topicName struct {
 	key string
 	at  *string
@@ -297,8 +293,8 @@ type topicName struct {
 // all returns every name but the prefix, in the order of the file. The last is Delay.
 func (t *Topics) all() []topicName {
 	return []topicName{
-		{"close", &t.Close}, {"replay", &t.Replay}, {"dead_letter", &t.DeadLetter}, {"events", &t.Events},
-		{"control", &t.Control}, {"shadow", &t.Shadow}, {"delay", &t.Delay},
+		{"topics.close", &t.Close}, {"topics.replay", &t.Replay}, {"topics.dead_letter", &t.DeadLetter}, {"topics.events", &t.Events},
+		{"topics.control", &t.Control}, {"topics.delay", &t.Delay},
 	}
 }
 
@@ -312,16 +308,15 @@ func (t Topics) WithPrefix(prefix string) Topics {
 	return renamed
 }
 
-// defaults returns the settings of an empty file.
-func defaults() *settings {
-	return &settings{Config: Config{
+// defaults returns the settings of an empty file, with the sections of rooms.
+func defaults(rooms ...AnySection) *settings {
+	s := &settings{Config: Config{
 		Topics: Topics{
 			Close:      "order-close",
 			Replay:     "order-close-replay",
 			DeadLetter: "order-close-dead-letter",
 			Events:     "order-events",
 			Control:    "order-close-control",
-			Shadow:     "shadow",
 			Delay:      "delay_" + placeholder,
 		},
 		Delays: orderclose.Delays{
@@ -348,6 +343,10 @@ func defaults() *settings {
 		Outbox:  Outbox{Batch: 999, InFlight: 2},
 		Tracing: Tracing{AfterDelay: LinkTrace},
 	}}
+	for _, room := range rooms {
+		room.addTo(s)
+	}
+	return s
 }
 
 // config returns the Config of checked settings: it applies the prefix and builds the buckets.
@@ -358,5 +357,13 @@ func (s *settings) config() *Config {
 		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length, Draining: b.draining})
 	}
 	slices.SortFunc(c.Buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
+	if len(s.rooms) > 0 {
+		c.Rooms = map[string]any{}
+	}
+	for _, room := range s.rooms {
+		if room.given {
+			c.Rooms[room.key] = room.value()
+		}
+	}
 	return &c
 }

@@ -43,7 +43,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			{Topic: "delay_2h", Length: 2 * time.Hour},
 			{Topic: "delay_12h", Length: 12 * time.Hour},
 		},
-		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control", Shadow: "shadow", Delay: "delay_{bucket}"},
+		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control", Delay: "delay_{bucket}"},
 		Partitions:  12,
 		Replication: 1,
 		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
@@ -78,7 +78,7 @@ func TestParse_RequiresOnlyBuckets(t *testing.T) {
 
 func TestParse_ReadsEveryKey(t *testing.T) {
 	c := parse(t, `
-topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: events, control: talk, shadow: trial, delay: "wait-{bucket}-x"}
+topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: events, control: talk, delay: "wait-{bucket}-x"}
 partitions: 3
 replication: 2
 kafka: {session_timeout: 6s}
@@ -87,7 +87,6 @@ delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s,
 compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: database, key: k, expiry: 4s, extend: 2s}, pauses: {wait: never}}
 closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 outbox: {batch: 2, in_flight: 16}
-intake: {topic: shop.orders, format: maxwell, zone: +08:00}
 tracing: {after_delay: continue}
 accept: [long_grace]
 `)
@@ -107,7 +106,7 @@ accept: [long_grace]
 		},
 		MaxDelay:    48 * time.Hour,
 		Buckets:     orderclose.Buckets{{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond}, {Topic: "eu.wait-24h-x", Length: 24 * time.Hour}},
-		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Shadow: "eu.trial", Delay: "eu.wait-{bucket}-x"},
+		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Delay: "eu.wait-{bucket}-x"},
 		Partitions:  3,
 		Replication: 2,
 		Kafka:       config.Kafka{SessionTimeout: 6 * time.Second},
@@ -120,7 +119,6 @@ accept: [long_grace]
 			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
 		Outbox:  config.Outbox{Batch: 2, InFlight: 16},
-		Intake:  config.Intake{Topic: "shop.orders", Format: "maxwell", Zone: "+08:00"},
 		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
 		Accept:  []string{config.LongGrace},
 	}
@@ -168,11 +166,11 @@ func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 
 func TestGroups_ContainThePrefixAndTheTopic(t *testing.T) {
 	for prefix, want := range map[string][]string{
-		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay", "orderclose-shadow-order-close"},
-		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay", "oc_7f_orderclose-shadow-order-close"},
+		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay", "orderclose-trial-order-close"},
+		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay", "oc_7f_orderclose-trial-order-close"},
 	} {
 		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
-		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup(), c.ShadowGroup()}
+		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup(), c.Group("trial", c.Topics.Close)}
 		expect.Same(t, got, want, "prefix %q", prefix)
 	}
 }

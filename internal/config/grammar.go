@@ -13,56 +13,59 @@ import (
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
 func (s *settings) grammar() parser {
-	topics := fields{"prefix": text(&s.Topics.Prefix)}
+	topics := Fields{"prefix": Text(&s.Topics.Prefix)}
 	for _, name := range s.Topics.all() {
-		topics[name.key] = text(name.at)
+		topics[strings.TrimPrefix(name.key, "topics.")] = Text(name.at)
 	}
-	return section(fields{
+	all := Fields{
 		"topics": section(topics),
 		// The Kafka protocol has 16 bits for a replication factor. The bound on partitions
 		// is a safety limit: each costs a loop in the relay and files on the broker.
 		"partitions":  integer(&s.Partitions, 1, 10_000),
 		"replication": integer(&s.Replication, 1, 32_767),
-		"kafka":       section(fields{"session_timeout": duration(&s.Kafka.SessionTimeout)}),
+		"kafka":       section(Fields{"session_timeout": duration(&s.Kafka.SessionTimeout)}),
 		"buckets":     list("[10s, 1m, 5m]", s.bucket),
-		"delays": section(fields{
+		"delays": section(Fields{
 			"default":    duration(&s.Delays.Default),
 			"max":        duration(&s.MaxDelay),
-			"mixed":      choice(&s.Delays.Mixed, orderclose.Shortest, orderclose.Longest),
+			"mixed":      Choice(&s.Delays.Mixed, orderclose.Shortest, orderclose.Longest),
 			"categories": entries(s.category),
 			"rules":      list("- match: {category: virtual}", s.rule),
 		}),
-		"compensator": section(fields{
+		"compensator": section(Fields{
 			"period":    duration(&s.Compensator.Period),
 			"grace":     duration(&s.Compensator.Grace),
 			"page_size": integer(&s.Compensator.PageSize, 1, MaxBatch),
 			"rate":      integer(&s.Compensator.Rate, 1, MaxRate),
 			"lock":      s.Compensator.Lock.grammar(),
 			"causes":    dropped("leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest"),
-			"pauses":    section(fields{"wait": durationOrNever(&s.Compensator.Pauses.Wait)}),
+			"pauses":    section(Fields{"wait": durationOrNever(&s.Compensator.Pauses.Wait)}),
 		}),
 		"orders": s.mapping,
-		"accept": list("[long_smallest_bucket]", textOf(s.acceptance)),
-		"closer": section(fields{
+		"accept": list("[long_smallest_bucket]", TextOf(s.acceptance)),
+		"closer": section(Fields{
 			"batch":          integer(&s.Closer.Batch, 1, MaxBatch),
 			"target_latency": duration(&s.Closer.TargetLatency),
-			"kind":           choice(&s.Closer.Kind, KindSQL, KindHTTP),
+			"kind":           Choice(&s.Closer.Kind, KindSQL, KindHTTP),
 			"http":           s.Closer.HTTP.grammar(),
 			"payment":        s.Closer.Payment.grammar(),
 		}),
-		"intake": s.Intake.grammar(),
-		"outbox": section(fields{
+		"outbox": section(Fields{
 			"batch":     integer(&s.Outbox.Batch, 1, MaxBatch),
 			"in_flight": integer(&s.Outbox.InFlight, 1, 16),
 		}),
-		"tracing": section(fields{"after_delay": choice(&s.Tracing.AfterDelay, LinkTrace, ContinueTrace)}),
-	})
+		"tracing": section(Fields{"after_delay": Choice(&s.Tracing.AfterDelay, LinkTrace, ContinueTrace)}),
+	}
+	for _, room := range s.rooms {
+		all[room.key] = room.parse
+	}
+	return section(all)
 }
 
 // grammar reads the keys of the lock, or its kind alone.
 func (l *Lock) grammar() parser {
-	kind := choice(&l.Kind, LockRedis, LockDatabase)
-	keys := section(fields{"kind": kind, "key": text(&l.Key), "expiry": duration(&l.Expiry), "extend": duration(&l.Extend)})
+	kind := Choice(&l.Kind, LockRedis, LockDatabase)
+	keys := section(Fields{"kind": kind, "key": Text(&l.Key), "expiry": duration(&l.Expiry), "extend": duration(&l.Extend)})
 	return optional(func() parser { return wordOr(kind, keys) })
 }
 
@@ -85,7 +88,7 @@ func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 		duration(&b.length)(r, path, n)
 	} else {
 		b.path = join(path, "length")
-		section(fields{"length": duration(&b.length), "draining": yesOrNo(&b.draining)})(r, path, n)
+		section(Fields{"length": duration(&b.length), "draining": yesOrNo(&b.draining)})(r, path, n)
 		if r.at[b.path] == nil && !r.bad[b.path] {
 			r.refuse(b.path, n, "is missing", "write {length: 10s, draining: true}")
 		}
@@ -146,13 +149,14 @@ func durationOrNever(to *time.Duration) parser {
 	}
 }
 
-func text[T ~string](to *T) parser {
-	return textOf(func(text string) (string, string) { *to = T(text); return "", "" })
+// Text reads any text.
+func Text[T ~string](to *T) parser {
+	return TextOf(func(text string) (string, string) { *to = T(text); return "", "" })
 }
 
-// textOf reads a text and passes it to use, which stores it, or returns what is wrong with it and how to
+// TextOf reads a text and passes it to use, which stores it, or returns what is wrong with it and how to
 // fix it.
-func textOf(use func(text string) (wrong, do string)) parser {
+func TextOf(use func(text string) (wrong, do string)) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "text", "write it in quotes")
 		if !ok {
@@ -184,7 +188,8 @@ func integer(to *int, low, high int) parser {
 	})
 }
 
-func choice[T ~string](to *T, these ...T) parser {
+// Choice reads one of several words.
+func Choice[T ~string](to *T, these ...T) parser {
 	last := len(these) - 1
 	first := strings.Trim(strings.ReplaceAll(fmt.Sprint(these[:last]), " ", ", "), "[]")
 	return value("a word", fmt.Sprintf("write %s or %s", first, these[last]), func(raw *yaml.Node) string {
@@ -198,7 +203,7 @@ func choice[T ~string](to *T, these ...T) parser {
 
 // texts reads a list of texts, without space at their ends. example is shown to a person who wrote something else.
 func texts(example string, to *[]string) parser {
-	return list(example, textOf(func(text string) (string, string) {
+	return list(example, TextOf(func(text string) (string, string) {
 		*to = append(*to, strings.TrimSpace(text))
 		return "", ""
 	}))

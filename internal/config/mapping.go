@@ -20,22 +20,22 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		return
 	}
 	m := &mapping.Mapping{}
-	section(fields{
-		"table":      text(&m.Orders),
+	section(Fields{
+		"table":      Text(&m.Orders),
 		"id":         key(&m.ID),
 		"status":     status(&m.Status),
-		"due":        moment(&m.Due, fields{"index": text(&m.DueIndex), "from": dueFrom(m)}),
+		"due":        moment(&m.Due, Fields{"index": Text(&m.DueIndex), "from": dueFrom(m)}),
 		"created":    optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
 		"closed_at":  closedAt(m),
-		"category":   text(&m.Category),
-		"version":    text(&m.Version),
+		"category":   Text(&m.Category),
+		"version":    Text(&m.Version),
 		"lock":       locks(&m.Version, &m.Lock),
 		"set":        constants(&m.Set, false),
 		"set_paid":   constants(&m.SetPaid, false),
-		"payment_id": text(&m.PaymentID),
+		"payment_id": Text(&m.PaymentID),
 		"attributes": entries(func(r *reader, path, name string, n *yaml.Node) {
 			a := mapping.Attribute{Name: name}
-			if text(&a.Column)(r, path, n); !r.bad[path] {
+			if Text(&a.Column)(r, path, n); !r.bad[path] {
 				m.Attributes = append(m.Attributes, a)
 			}
 		}),
@@ -44,22 +44,22 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"on_close":   texts(`["UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"]`, &m.OnClose),
 		"items": orNone(func() parser {
 			m.Items = new(mapping.Items)
-			return section(fields{
-				"table": text(&m.Items.Table), "order": text(&m.Items.Order),
-				"sku": text(&m.Items.SKU), "quantity": text(&m.Items.Quantity),
-				"location": text(&m.Items.Location), "where": constants(&m.Items.Where, true),
+			return section(Fields{
+				"table": Text(&m.Items.Table), "order": Text(&m.Items.Order),
+				"sku": Text(&m.Items.SKU), "quantity": Text(&m.Items.Quantity),
+				"location": Text(&m.Items.Location), "where": constants(&m.Items.Where, true),
 			})
 		}),
 		"stock": orNone(func() parser { return stocks(m) }),
 		"shards": optional(func() parser {
 			m.Shards = &mapping.Shards{By: mapping.ByMonth}
-			return section(fields{
-				"by": text(&m.Shards.By), "on": text(&m.Shards.On), "zone": text(&m.Shards.Zone),
+			return section(Fields{
+				"by": Text(&m.Shards.By), "on": Text(&m.Shards.On), "zone": Text(&m.Shards.Zone),
 				"months": integer(&m.Shards.Months, 1, mapping.MaxMonths),
 			})
 		}),
-		"event": wordOr(text(&m.Event), section(fields{
-			"type": text(&m.Event), "columns": texts("[member_id, total_amount]", &m.EventColumns),
+		"event": wordOr(Text(&m.Event), section(Fields{
+			"type": Text(&m.Event), "columns": texts("[member_id, total_amount]", &m.EventColumns),
 		})),
 	})(r, path, n)
 	likeDue(m)
@@ -94,11 +94,11 @@ func (r *reader) checkMapping(m *mapping.Mapping, maxDelay time.Duration) {
 
 // key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.
 func key(to *mapping.Key) parser {
-	return wordOr(text(&to.Column), section(fields{"column": text(&to.Column), "type": text(&to.Type), "index": text(&to.Index)}))
+	return wordOr(Text(&to.Column), section(Fields{"column": Text(&to.Column), "type": Text(&to.Type), "index": Text(&to.Index)}))
 }
 
-func moment(to *mapping.TimeColumn, more fields) parser {
-	known := fields{"column": text(&to.Column), "type": text(&to.Type), "zone": text(&to.Zone), "precision": text(&to.Precision)}
+func moment(to *mapping.TimeColumn, more Fields) parser {
+	known := Fields{"column": Text(&to.Column), "type": Text(&to.Type), "zone": Text(&to.Zone), "precision": Text(&to.Precision)}
 	maps.Copy(known, more)
 	read := section(known)
 	return func(r *reader, path string, n *yaml.Node) {
@@ -118,8 +118,8 @@ func status(to *mapping.Status) parser {
 			}
 		})
 	}
-	return section(fields{
-		"column": text(&to.Column), "from": statusValue(&to.From), "to": statusValue(&to.To),
+	return section(Fields{
+		"column": Text(&to.Column), "from": statusValue(&to.From), "to": statusValue(&to.To),
 		"paid": several(&to.Paid), "closed": several(&to.Closed),
 	})
 }

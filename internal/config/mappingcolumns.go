@@ -21,7 +21,7 @@ func listOrOne(example string, read parser) parser {
 
 // column reads the name of a column, or a time column with its type.
 func column(to *mapping.TimeColumn) parser {
-	return wordOr(text(&to.Column), moment(to, nil))
+	return wordOr(Text(&to.Column), moment(to, nil))
 }
 
 // closedAt reads the columns to which a close writes its time. An empty section counts as missing.
@@ -41,7 +41,7 @@ func closedAt(m *mapping.Mapping) parser {
 func dueFrom(m *mapping.Mapping) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		m.ByRule = true
-		text(&m.Due.Column)(r, path, n)
+		Text(&m.Due.Column)(r, path, n)
 	}
 }
 
@@ -80,9 +80,9 @@ func stocks(m *mapping.Mapping) parser {
 		func(r *reader, path string, n *yaml.Node) {
 			var s mapping.Stock
 			path = strings.TrimSuffix(path, "[0]") // as mapping.StockPath
-			section(fields{
-				"table": text(&s.Table), "sku": key(&s.SKU), "location": key(&s.Location), "line": text(&s.Line),
-				"available": text(&s.Available), "reserved": text(&s.Reserved), "lock": locks(&s.Version, &s.Lock),
+			section(Fields{
+				"table": Text(&s.Table), "sku": key(&s.SKU), "location": key(&s.Location), "line": Text(&s.Line),
+				"available": Text(&s.Available), "reserved": Text(&s.Reserved), "lock": locks(&s.Version, &s.Lock),
 			})(r, path, n)
 			m.Stock = append(m.Stock, &s)
 		})

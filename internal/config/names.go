@@ -14,7 +14,7 @@ func (r *reader) checkNames(s *settings) {
 	prefix, delay := s.Topics.Prefix, s.Topics.Delay
 	r.checkLetters("topics.prefix", prefix)
 	for _, name := range s.fixedNames() {
-		r.checkName("topics."+name.key, prefix, *name.at)
+		r.checkName(name.key, prefix, *name.at)
 	}
 	switch n := strings.Count(delay, placeholder); {
 	case r.bad["topics.delay"]:
@@ -29,10 +29,21 @@ func (r *reader) checkNames(s *settings) {
 	}
 }
 
-// fixedNames returns the names of the topics that are no delay topics.
+// fixedNames returns the names of the topics that are no delay topics, those of rooms last.
 func (s *settings) fixedNames() []topicName {
 	all := s.Topics.all()
-	return all[:len(all)-1]
+	fixed := all[:len(all)-1]
+	for _, room := range s.rooms {
+		if room.topic != nil && !room.foreign {
+			fixed = append(fixed, topicName{room.key + ".topic", room.topic})
+		}
+	}
+	return fixed
+}
+
+// names returns everything of which the names of topics consist.
+func (s *settings) names() []topicName {
+	return append(s.fixedNames(), topicName{"topics.delay", &s.Topics.Delay}, topicName{"topics.prefix", &s.Topics.Prefix})
 }
 
 // longestDelay returns the longest name of a delay topic.
@@ -83,7 +94,9 @@ func (r *reader) checkDistinct(s *settings) {
 	type topic struct{ path, name string }
 	var topics []topic
 	for _, name := range s.fixedNames() {
-		topics = append(topics, topic{"topics." + name.key, s.Topics.Prefix + *name.at})
+		if !r.bad[name.key] {
+			topics = append(topics, topic{name.key, s.Topics.Prefix + *name.at})
+		}
 	}
 	for _, b := range s.buckets {
 		if !r.bad[b.path] {

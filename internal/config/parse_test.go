@@ -44,12 +44,6 @@ var refusals = []struct {
 	want []string
 }{
 	{"empty", "", []string{"t:1:1: no bucket; " + hintNoBucket}},
-	{"change records without a format", "buckets: [1m]\nintake: {topic: shop.orders}\n", []string{"t:2:17: intake: topic or format is missing; write intake: {topic: shop.orders, format: debezium}"}},
-	{"change records of an unknown format", "buckets: [1m]\nintake: {topic: shop.orders, format: avro, zone: here}\n", []string{
-		`t:2:38: intake.format: "avro" is neither debezium, canal nor maxwell; write debezium, canal or maxwell`,
-		`t:2:50: intake.zone: "here" is not a known time zone; write UTC, an offset such as +08:00, or a name such as Asia/Shanghai`,
-	}},
-	{"change records in a topic of ours", "buckets: [1m]\nintake: {topic: delay_1m, format: canal}\n", []string{`t:2:17: intake.topic: "delay_1m" is a topic of orderclose; name the topic that your connector writes`}},
 	{"only a comment", "# later\n", []string{"t:1:1: no bucket; " + hintNoBucket}},
 	{"only a document mark", "---\n", []string{"t:1:1: no bucket; " + hintNoBucket}},
 	{"buckets without a value", "buckets:\n", []string{"t:1:9: no bucket; " + hintNoBucket}},
@@ -96,13 +90,13 @@ var refusals = []struct {
 		`t:3:1: unknown key "parttions"; did you mean partitions?`,
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
 		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed, rules`,
-		`t:5:1: unknown key "zzz"; known here: accept, buckets, closer, compensator, delays, intake, kafka, orders, outbox, partitions, replication, topics, tracing`,
+		`t:5:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, topics, tracing`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
 	{"the length of a bucket, misspelt", "buckets: [1m, {lenght: 10s}]\n", []string{`t:1:16: buckets[1]: unknown key "lenght"; did you mean length?`}},
 	{"a maximum, misspelt", "buckets: [1m]\ndelays: {maks: 90d, default: 60d}\n", []string{`t:2:10: delays: unknown key "maks"; did you mean max?`}},
 	{"no bucket, and an unknown key that resembles no known key", "zzz: 1\n", []string{
-		`t:1:1: unknown key "zzz"; known here: accept, buckets, closer, compensator, delays, intake, kafka, orders, outbox, partitions, replication, topics, tracing`,
+		`t:1:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, topics, tracing`,
 		"t:1:1: no bucket; " + hintNoBucket,
 	}},
 	{"keys given twice", "buckets: [1m]\nbuckets: [2m]\ndelays:\n  categories:\n    virtual: 5m\n    'virtual': 6m\n", []string{

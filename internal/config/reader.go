@@ -19,20 +19,22 @@ type reader struct {
 	problems Problems
 	at       map[string]*yaml.Node // the values that are in the file, by path
 	bad      map[string]bool       // by path: the value was refused, or its key is misspelt
+	rooms    []*roomSection        // of the program
+	skips    bool                  // the sections of other rooms
 }
 
 // parser reads the value at a path, stores it, and reports problems to r.
 type parser func(r *reader, path string, n *yaml.Node)
 
-// fields are the known keys of a section.
-type fields map[string]parser
+// Fields are the known keys of a section, each with what reads its value.
+type Fields map[string]parser
 
 func newReader(file string) *reader {
 	return &reader{file: file, at: map[string]*yaml.Node{}, bad: map[string]bool{}}
 }
 
 // section reads a mapping with a fixed set of keys. An empty mapping counts as missing.
-func section(known fields) parser {
+func section(known Fields) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.pairs(path, n, func(key, v *yaml.Node, name string) {
 			if read, ok := known[name]; ok {
@@ -40,10 +42,18 @@ func section(known fields) parser {
 				return
 			}
 			keys := slices.Sorted(maps.Keys(known))
-			r.add(key, path, fmt.Sprintf("unknown key %s", quote(name)), suggest(name, keys))
-			if meant := closest(name, keys); meant != "" {
+			what, do, meant := "unknown key "+quote(name), suggest(name, keys), closest(name, keys)
+			switch {
+			case meant != "":
 				r.bad[join(path, meant)] = true // do not report the key as missing too
+			case path == "" && r.skips && resolveAlias(v).Kind == yaml.MappingNode: //mutant:other-rooms-refused
+				return
+			case path == "":
+				what += ": this program has no room of this name"
+			case slices.ContainsFunc(r.rooms, func(room *roomSection) bool { return room.key == name }):
+				do = fmt.Sprintf("write it at the top level of the file: %s: {…}", name)
 			}
+			r.add(key, path, what, do)
 		})
 	}
 }

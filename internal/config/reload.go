@@ -24,8 +24,9 @@ const (
 
 // ReloadOptions for a Reloader. File, Running and Apply must be set.
 type ReloadOptions struct {
-	File    string  // the topics.yaml
-	Running *Config // the configuration in use
+	File    string       // the topics.yaml
+	Running *Config      // the configuration in use
+	Rooms   []AnySection // of the program's rooms
 	// Validate refuses a valid configuration because of the state outside of the file,
 	// such as records in a topic. Default: nothing is refused.
 	Validate func(ctx context.Context, next *Config) error
@@ -147,7 +148,7 @@ func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
 
 // apply checks the content and applies it.
 func (r *Reloader) apply(ctx context.Context, data []byte) ([]Change, error) {
-	given, err := Parse(r.o.File, data)
+	given, err := Parse(r.o.File, data, r.o.Rooms...)
 	if err != nil {
 		return nil, err
 	}

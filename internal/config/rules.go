@@ -39,8 +39,8 @@ func (s *settings) rule(r *reader, path string, n *yaml.Node) {
 		}
 		rule.Match.Attributes[name] = values
 	})
-	section(fields{
-		"match": section(fields{"category": oneOrMore(&rule.Match.Categories), "attributes": attributes}),
+	section(Fields{
+		"match": section(Fields{"category": oneOrMore(&rule.Match.Categories), "attributes": attributes}),
 		"after": duration(&rule.After),
 		"never": yesOrNo(&rule.Never),
 		"grace": duration(&rule.Grace),

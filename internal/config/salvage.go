@@ -37,17 +37,17 @@ func (s Salvaged) Unknown(keys ...string) bool {
 // out buckets that are too short or listed twice; if no bucket is left, it uses the default
 // buckets. Values that only contradict each other stay as the file has them. It returns an
 // error only if the file cannot be read.
-func Salvage(path string) (Salvaged, error) {
+func Salvage(path string, rooms ...AnySection) (Salvaged, error) {
 	data, err := readTopics(path)
 	if err != nil {
 		return Salvaged{}, err
 	}
-	r, s := read(path, data)
+	r, s := read(path, data, rooms)
 	if len(r.problems) > 0 {
 		if r.root == nil {
 			r.bad[""] = true
 		}
-		r.useDefaults(s)
+		r.useDefaults(s, defaults(rooms...))
 	}
 	found := Salvaged{Problems: r.problems.sorted(), bad: r.bad}
 	if found.Unknown("orders") {
@@ -58,12 +58,10 @@ func Salvage(path string) (Salvaged, error) {
 }
 
 // useDefaults replaces each refused topic name by its default, and removes unusable buckets.
-func (r *reader) useDefaults(s *settings) {
-	d := defaults()
-	standard := append(d.Topics.all(), topicName{"prefix", &d.Topics.Prefix})
-	for i, name := range append(s.Topics.all(), topicName{"prefix", &s.Topics.Prefix}) {
-		if r.bad["topics."+name.key] {
-			*name.at = *standard[i].at
+func (r *reader) useDefaults(s, standard *settings) {
+	for i, name := range s.names() {
+		if r.bad[name.key] {
+			*name.at = *standard.names()[i].at
 		}
 	}
 	seen := map[time.Duration]bool{}

@@ -197,14 +197,6 @@ func TestWire_TheEventOfAPaidOrderEqualsTheEncodedEvent(t *testing.T) {
 	}
 }
 
-func TestWire_TheVerdictOfAShadowRunEqualsTheCode(t *testing.T) {
-	at := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
-	v := wire.ShadowVerdict{OrderID: "ORD-20260301-000017", Verdict: orderclose.Closed, Due: at, At: at.Add(3 * time.Millisecond), Path: orderclose.PathPipeline}
-	m := v.Encode()
-	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json shadow"))
-	expect.That(t, diff == "" && string(m.Key) == v.OrderID, "key %s (-code +wire.md):\n%s", m.Key, diff)
-}
-
 func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	started := time.Date(2026, 3, 1, 13, 0, 17, 250_000_000, time.UTC)

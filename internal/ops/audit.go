@@ -10,12 +10,12 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// AuditStore is what an audit, and a report of a shadow run, ask the database. store.Store implements it.
+// AuditStore is what an audit, and a comparison with another job, ask the database. store.Store implements it.
 type AuditStore interface {
 	Now(ctx context.Context) (time.Time, error)
 	AuditRules() store.AuditRules
 	AuditParts(ctx context.Context) ([]store.AuditPart, error)
-	// AuditPage and ClosedPage read a page of the orders behind an order, with what an audit and a report compare.
+	// AuditPage and ClosedPage read a page of the orders behind an order, with what an audit and a comparison need.
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
 	// AuditClosed reads a page of the orders that were closed in a span of time, whenever they are due.
 	AuditClosed(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (rows []store.AuditRow, last store.ReceiptKey, err error)
@@ -103,7 +103,7 @@ type audit struct {
 	common facts // of all orders
 	sum    AuditSummary
 	kafka  kafkaState
-	dueWalk
+	DueWalk
 }
 
 // Audit compares what the database holds about each order that was due in a window of time
@@ -121,7 +121,7 @@ type audit struct {
 // AuditSummary.Unlisted names the status.
 func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
-	a := &audit{o: o, dueWalk: dueWalk{from: o.From, to: o.To, show: o.Progress}, sum: AuditSummary{
+	a := &audit{o: o, DueWalk: DueWalk{From: o.From, To: o.To, Show: o.Progress}, sum: AuditSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
 		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, NotRead: []string{},
 	}}
@@ -131,7 +131,7 @@ func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 }
 
 func (a *audit) run(ctx context.Context) (err error) {
-	if a.sum.At, err = a.begin(ctx, a.o.Store); err != nil {
+	if a.sum.At, err = a.Begin(ctx, a.o.Store); err != nil {
 		return err
 	}
 	closer := a.o.Config.Closer
@@ -152,8 +152,8 @@ func (a *audit) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return walkDue(&a.dueWalk, func(part store.AuditPart, after orderclose.Order) ([]store.AuditRow, error) {
-		return a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, after, pageSize)
+	return WalkDue(&a.DueWalk, func(part store.AuditPart, after orderclose.Order, limit int) ([]store.AuditRow, error) {
+		return a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, after, limit)
 	}, func(r store.AuditRow) orderclose.Order { return r.Order }, a.order, func() string {
 		return fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount)
 	})

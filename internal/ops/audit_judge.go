@@ -174,8 +174,6 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
 // count adds one order to the summary.
 func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 	s.Orders++

@@ -103,7 +103,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 	if err != nil {
 		return since, 0, err
 	}
-	queries := kafka.OffsetQueries(topic, partitions, kafka.LogStart, kafka.LogEnd, kafka.MomentOf(a.o.From.Add(-auditSlack)))
+	queries := kafka.OffsetQueries(topic, partitions, kafka.LogStart, kafka.LogEnd, a.Since())
 	for p, bounds := range a.o.Log.Offsets(ctx, queries) {
 		if bounds.Err != nil {
 			return since, n, bounds.Err

@@ -8,7 +8,6 @@
 //	Control        pauses, earlier sweeps, lost records and delays, by the control topic
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
-//	ReportShadow   what a shadow run would have done, compared with the database
 //	Investigator   why the pipeline missed the orders that a sweep found
 //	NewReplayPlan  a window of the close topic, which Replay sends to the closer again
 //	PlanPostpone   the due times of open orders, which ApplyPostpone moves to later
@@ -25,7 +24,7 @@
 //	judge.go             whether all is well: causes hide their consequences (pure)
 //	question.go          a question to a server, whose answers many share
 //	overdue.go           how many orders are overdue in the database
-//	phrase.go            sentences that the console translates; quoting an order's id for a shell
+//	phrase.go            sentences that the console translates; quoting an order's id for a shell; showing texts and numbers
 //	topics.go            the required properties of the topics; those that an order passes, or in which records wait
 //	topicsplan.go        how the topics differ from topics.yaml; the way of a delay (pure)
 //	buckets.go           which buckets may not be removed, or are missing in topics.yaml
@@ -40,19 +39,17 @@
 //	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
 //	delays.go            how the delays have changed, and which have fallen (pure)
 //	pauser.go            pauses of closing, wherever they are kept
+//	flags.go             flags of commands with times
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
 //	record_search.go     searching for the records of one order, each offset once
 //	history_search.go    all records of one order, with what they say
 //	cause.go             why a sweep found orders, as far as that is cheap to know
-//	due.go               reading the orders of a window, for an audit and for a shadow report
+//	due.go               reading the orders of a window, for an audit and for reports of rooms
 //	eventcheck.go        whether an event of a dead letter has happened
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)
 //	audit_kafka.go       what Kafka and the outbox contain, in 8 bytes of each id
-//	shadow.go            one report of a shadow run
-//	shadow_judge.go      how one order compares (pure)
-//	shadow_verdicts.go   a verdict of each order in 24 bytes
 //	replay.go            planning and sending a replay
 //	replay_select.go     which records of the window are sent
 //	replay_preview.go    what a replay would change

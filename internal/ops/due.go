@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -15,18 +16,27 @@ const (
 	percent = 100
 )
 
-// dueWalk is the walk of an audit, or of a report of a shadow run, through the orders that are due in
-// [from, to).
-type dueWalk struct {
-	from, to time.Time
-	show     func(done, total int64, step string) // nil: the progress is not shown
+// DueWalk is a walk through the orders that are due in [From, To), to compare them with what Kafka has. Begin comes first, then
+// Read, then WalkDue.
+type DueWalk struct {
+	From, To time.Time
+	Show     func(done, total int64, step string) // nil: the progress is not shown
 	done     int64                                // steps
 	total    int64
 	parts    []store.AuditPart
 }
 
-// begin reads the parts, and returns when the walk began, by the database's clock.
-func (w *dueWalk) begin(ctx context.Context, db AuditStore) (at time.Time, err error) {
+// Since returns the time before which no record of the orders was appended, whose clock may differ.
+func (w *DueWalk) Since() kafka.Moment { return kafka.MomentOf(w.From.Add(-auditSlack)) }
+
+// Read shows that so many of all records of a topic were read.
+func (w *DueWalk) Read(n, all int64, topic string) {
+	w.done = percent * n / all
+	w.progress(topic)
+}
+
+// Begin reads the parts, and returns when the walk began, by the database's clock.
+func (w *DueWalk) Begin(ctx context.Context, db AuditStore) (at time.Time, err error) {
 	if at, err = db.Now(ctx); err == nil {
 		w.parts, err = db.AuditParts(ctx)
 	}
@@ -35,24 +45,26 @@ func (w *dueWalk) begin(ctx context.Context, db AuditStore) (at time.Time, err e
 }
 
 // progress shows how many steps are done.
-func (w *dueWalk) progress(step string) {
-	if w.show != nil {
-		w.show(w.done, w.total, step)
+func (w *DueWalk) progress(step string) {
+	if w.Show != nil {
+		w.Show(w.done, w.total, step)
 	}
 }
 
-// walkDue reads the orders of each part in pages, calls each with every order, and shows the progress
-// with the text of step. read returns the page of a part behind an order.
-func walkDue[R any](w *dueWalk, read func(part store.AuditPart, after orderclose.Order) ([]R, error), order func(R) orderclose.Order, each func(store.AuditPart, R) error, step func() string) error {
+// WalkDue reads the orders of each part in pages, calls each with every order, and shows the progress
+// with the text of step. read returns a page of a part, of at most limit orders behind an order.
+func WalkDue[R any](w *DueWalk, read func(part store.AuditPart, after orderclose.Order, limit int) ([]R, error),
+	order func(R) orderclose.Order, each func(store.AuditPart, R) error, step func() string,
+) error {
 	for i, part := range w.parts {
 		begun := int64(i+1) * percent
 		for last := (orderclose.Order{}); ; {
-			page, err := read(part, last)
+			page, err := read(part, last, pageSize)
 			if err != nil {
 				return err
 			}
 			for _, row := range page {
-				if due := order(row).Due; due.Before(w.from) || !due.Before(w.to) {
+				if due := order(row).Due; due.Before(w.From) || !due.Before(w.To) {
 					continue // the page includes to, and rounds from down to the column's precision
 				}
 				if err := each(part, row); err != nil {
@@ -63,7 +75,7 @@ func walkDue[R any](w *dueWalk, read func(part store.AuditPart, after orderclose
 				break
 			}
 			last = order(page[len(page)-1])
-			w.done = begun + int64(percent*float64(last.Due.Sub(w.from))/float64(w.to.Sub(w.from)))
+			w.done = begun + int64(percent*float64(last.Due.Sub(w.From))/float64(w.To.Sub(w.From)))
 			w.progress(step())
 		}
 	}

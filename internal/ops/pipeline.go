@@ -37,6 +37,8 @@ type Pipeline struct {
 	Letters LetterIndex
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
 	Pending func() (deadletters.Counts, error)
+	// Topics returns the topics of the pipeline, with those of rooms. nil: it has no rooms.
+	Topics func(*config.Config) []kafka.TopicSpec
 	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.
 	Broken func() error
 }
@@ -218,7 +220,11 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return TopicsPlan{}, err
 	}
-	specs := TopicSpecs(p.Config)
+	topics := TopicSpecs
+	if p.Topics != nil {
+		topics = p.Topics
+	}
+	specs := topics(p.Config)
 	findings, err := p.Kafka.Check(ctx, specs)
 	if err != nil {
 		return TopicsPlan{}, err

@@ -16,11 +16,10 @@ import (
 // relay that was down over a long weekend finds everything. The close topic keeps them for
 // a week, which is how far back a replay can reach. Events are kept for a week, in which
 // their readers can catch up. Dead letters are kept longer, until a person has looked at
-// them. Verdicts of a shadow run are kept for its week and another one.
+// them.
 const (
 	week                = 7 * 24 * time.Hour
 	deadLetterRetention = 90 * 24 * time.Hour
-	shadowRetention     = 14 * 24 * time.Hour
 )
 
 // TopicSpecs returns the required properties of the topics. Topics that are searched by
@@ -39,13 +38,7 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	control := spec(c.Topics.Control, "", week, true)
 	control.Partitions = 1 // a few records a minute
 	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true), spec(c.Topics.Replay, c.ReplayGroup(), week, true),
-		dead, spec(c.Topics.Events, c.ReleaseGroup(), week, true), control)
-}
-
-// ShadowSpec returns the required properties of the topic of a shadow run. It is not among
-// TopicSpecs: only the role shadow creates it, and nothing checks it.
-func ShadowSpec(c *config.Config) kafka.TopicSpec {
-	return kafka.TopicSpec{Name: c.Topics.Shadow, Group: c.ShadowGroup(), Partitions: c.Partitions, Replication: c.Replication, Retention: shadowRetention, BrokerTime: true}
+		dead, spec(c.Topics.Events, "", week, true), control)
 }
 
 // OrderTopics returns the topics that may have records of an order: the delay topics of the

@@ -18,7 +18,6 @@
 //	pause.go       pauses of closing, in the control topic
 //	sweep.go       finished sweeps, in the control topic
 //	process.go     processes and their delays, in the control topic
-//	shadow.go      verdicts of a shadow run
 //	outbox.go      rows of the outbox tables
 //	schedule.go    the payload of a row that schedules an order
 //	event.go       the idempotency key of a release of stock

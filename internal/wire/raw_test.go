@@ -90,7 +90,7 @@ func TestRecognized_TellsOurRecordsFromThoseOfOthers(t *testing.T) {
 		"a dead letter": DeadLetter(Message{Value: []byte("?")}, "relay", "no_key", "d"),
 		"a resolution":  Resolution{How: Discarded}.Encode(nil),
 		"a probe":       {Value: []byte(`{"probe":1}`)},
-		"a verdict":     ShadowVerdict{OrderID: "o", Verdict: orderclose.Closed}.Encode(),
+		"a verdict":     {Key: []byte("o"), Value: []byte(`{"order_id":"o","verdict":"closed"}`)},
 	} {
 		expect.That(t, m.Recognized(), "%s is not recognized", name)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/room"
 )
@@ -13,9 +14,42 @@ import (
 // the shop (topics.yaml: intake). It needs Kafka only.
 const Role = "intake"
 
+// Settings is the section intake of topics.yaml.
+type Settings struct {
+	Topic  string // of the shop: topics.prefix is not put before it; "": there is none
+	Format Format
+	Zone   string // of a TIMESTAMP that a record has as text without a zone; default: UTC
+}
+
+const example = "intake: {topic: shop.orders, format: debezium}"
+
+var settings = config.Section[Settings]{
+	Key: "intake", Foreign: true,
+	Fields: func(s *Settings) config.Fields {
+		return config.Fields{
+			"topic":  config.Text(&s.Topic),
+			"format": config.Choice(&s.Format, Debezium, Canal, Maxwell),
+			"zone": config.TextOf(func(text string) (string, string) {
+				if _, err := mapping.ParseZone(text); err != nil {
+					return err.Error(), "write UTC, an offset such as +08:00, or a name such as Asia/Shanghai"
+				}
+				s.Zone = text
+				return "", ""
+			}),
+		}
+	},
+	Topic: func(s *Settings) *string { return &s.Topic },
+	Check: func(s Settings) (wrong, do string) {
+		if s != (Settings{}) && (s.Topic == "" || s.Format == "") {
+			return "topic or format is missing", "write " + example
+		}
+		return "", ""
+	},
+}
+
 // Room returns the room of the intake, with Role.
 func Room() room.Room {
-	return room.Room{Name: "intake", Roles: []room.Role{{
+	return room.Room{Name: "intake", Settings: settings, Source: reads, Roles: []room.Role{{
 		Name: Role,
 		Help: `intake schedules orders from the change records of their table, as docs/intake.md says.
 `,
@@ -24,20 +58,26 @@ func Room() room.Room {
 	}}}
 }
 
+func reads(c *config.Config) (topic, group string) {
+	topic = settings.Of(c).Topic
+	return topic, c.Group(Role, topic)
+}
+
 func newRunner(h room.Host) (room.Runner, error) {
-	c := h.Config
-	if c.Intake.Topic == "" {
-		return room.Runner{}, errors.New("topics.yaml does not say where the change records are: write intake: {topic: shop.orders, format: debezium}")
+	c, own := h.Config, settings.Of(h.Config)
+	topic, group := reads(c)
+	if topic == "" {
+		return room.Runner{}, errors.New("topics.yaml does not say where the change records are: write " + example)
 	}
-	zone, err := mapping.ParseZone(cmp.Or(c.Intake.Zone, "UTC"))
+	zone, err := mapping.ParseZone(cmp.Or(own.Zone, "UTC"))
 	if err != nil {
 		return room.Runner{}, err
 	}
 	i, err := New(Options{
 		Log:             h.Log,
-		Group:           c.IntakeGroup(),
-		Topic:           c.Intake.Topic,
-		Format:          Format(c.Intake.Format),
+		Group:           group,
+		Topic:           topic,
+		Format:          own.Format,
 		Zone:            zone,
 		Orders:          cmp.Or(c.Orders, mapping.Reference()),
 		Current:         h.Buckets,
@@ -53,5 +93,5 @@ func newRunner(h room.Host) (room.Runner, error) {
 	if err != nil {
 		return room.Runner{}, err
 	}
-	return room.Runner{Needs: []room.Need{h.NeedTopic(c.Intake.Topic)}, Run: i.Run}, nil
+	return room.Runner{Needs: []room.Need{h.NeedTopic(topic)}, Run: i.Run}, nil
 }

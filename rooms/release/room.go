@@ -49,7 +49,7 @@ func newRunner(h room.Host, r Releaser) (room.Runner, error) {
 	w, err := New(Options{
 		Log:             h.Log,
 		Releaser:        r,
-		Group:           c.ReleaseGroup(),
+		Group:           c.Group(Role, c.Topics.Events),
 		EventsTopic:     c.Topics.Events,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Event:           event,

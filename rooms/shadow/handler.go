@@ -159,7 +159,7 @@ func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error
 // add queues the verdict on an order.
 func (h *handler) add(e *entry, o orderclose.Outcome) {
 	h.counts.WithLabelValues(string(o.Verdict)).Inc()
-	v := wire.ShadowVerdict{OrderID: o.OrderID, Verdict: o.Verdict, Due: o.Due.UTC(), At: o.At.UTC(), Path: orderclose.PathPipeline}
+	v := Verdict{OrderID: o.OrderID, Verdict: o.Verdict, Due: o.Due.UTC(), At: o.At.UTC(), Path: orderclose.PathPipeline}
 	m := v.Encode()
 	m.Offset, m.Generation = e.offset, e.generation
 	h.verdicts = append(h.verdicts, m.Raw())

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/room"
 )
@@ -16,9 +16,23 @@ import (
 // which no other role uses.
 const Role = "shadow"
 
+// Settings is the section shadow of topics.yaml.
+type Settings struct {
+	Topic string // receives the verdicts
+}
+
+var settings = config.Section[Settings]{
+	Key: "shadow", Defaults: Settings{Topic: "shadow"},
+	Fields: func(s *Settings) config.Fields { return config.Fields{"topic": config.Text(&s.Topic)} },
+	Topic:  func(s *Settings) *string { return &s.Topic },
+}
+
+// retention is for a shadow run of a week, and another week.
+const retention = 14 * 24 * time.Hour
+
 // Room returns the room of shadow runs, with Role.
 func Room() room.Room {
-	return room.Room{Name: "shadow", Checks: []room.Check{check}, Roles: []room.Role{{
+	return room.Room{Name: "shadow", Settings: settings, Topics: topics, Commands: commands(), Checks: []room.Check{check}, Roles: []room.Role{{
 		Name: Role,
 		Help: `shadow closes nothing: it says what closes would do, for orderclose shadow report. Run it
 with relay beside the job that closes the orders today, as docs/mapping.md says.
@@ -54,6 +68,13 @@ func judge(f *ops.Findings) {
 	f.Add(beside, 0, "")
 }
 
+// topics returns the topic of the verdicts.
+func topics(c *config.Config) []room.TopicSpec {
+	return []room.TopicSpec{{
+		Name: settings.Of(c).Topic, Group: c.ShadowGroup(), Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: true,
+	}}
+}
+
 // errElsewhere is the error of a shadow run of orders that are not closed in the database.
 var errElsewhere = errors.New("a shadow run reads the orders in the database: it works with closer.kind sql, and without Options.Store")
 
@@ -67,7 +88,7 @@ func newRunner(h room.Host) (room.Runner, error) {
 		Store:      h.Store,
 		Group:      c.ShadowGroup(),
 		CloseTopic: c.Topics.Close,
-		Topic:      c.Topics.Shadow,
+		Topic:      settings.Of(c).Topic,
 		OnHang:     h.OnHang,
 		Logger:     h.Logger.With("stage", Stage),
 		Registerer: h.Registerer,
@@ -78,14 +99,14 @@ func newRunner(h room.Host) (room.Runner, error) {
 	return room.Runner{Needs: []room.Need{h.NeedTopic(c.Topics.Close), needTopic(h), needTables(h)}, Run: s.Run}, nil
 }
 
-// needTopic creates the topic of the verdicts if it does not exist. The topic is not among those of topics apply: it
-// would be a difference in each cluster without a shadow run.
+// needTopic creates the topic of the verdicts if it does not exist. Without the section shadow in topics.yaml, topics apply does not
+// create it: it would be a difference in each cluster without a shadow run.
 func needTopic(h room.Host) room.Need {
-	spec := ops.ShadowSpec(h.Config)
-	return room.Need{Name: "topic " + spec.Name, Check: func(ctx context.Context) error {
-		there, err := h.Kafka.Exists(ctx, spec.Name)
+	specs := topics(h.Config)
+	return room.Need{Name: "topic " + specs[0].Name, Check: func(ctx context.Context) error {
+		there, err := h.Kafka.Exists(ctx, specs[0].Name)
 		if err == nil && !there {
-			_, _, err = h.Kafka.Apply(ctx, []kafka.TopicSpec{spec})
+			_, _, err = h.Kafka.Apply(ctx, specs)
 		}
 		return err
 	}}

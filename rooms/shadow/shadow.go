@@ -1,14 +1,19 @@
 // Package shadow decides what closes would do, and closes nothing. A team runs it beside the job
-// that closes its orders today, and compares the two (ops.ReportShadow).
+// that closes its orders today, and compares the two (Report).
 //
 // Create a Shadow with New and call Run. It reads the close topic in a consumer group of its own,
 // asks the database about each order, and appends a verdict to the shadow topic. A record whose
 // order is not due yet waits in memory until the order is due. An offset is committed after the
 // verdict is acked.
 //
-//	shadow.go     types, options and lifecycle
-//	handler.go    the records of one partition
-//	room.go       the role shadow
+//	shadow.go      types, options and lifecycle
+//	handler.go     the records of one partition
+//	verdict.go     the record of a verdict
+//	report.go      one report
+//	compare.go     how one order compares (pure)
+//	verdicts.go    a verdict of each order in 24 bytes
+//	command.go     orderclose shadow report
+//	room.go        the room: its role, key, topic and command
 //
 // A Shadow changes nothing in the database and locks nothing. It writes to no other topic: no
 // retries and no dead letters. If the database or the topic does not answer,

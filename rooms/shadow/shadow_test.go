@@ -97,7 +97,7 @@ func verdicts(t *testing.T, log *testkit.Log) (all []string) {
 		}
 	}
 	for _, m := range log.Appended()["shadow"] {
-		v, err := wire.DecodeShadowVerdict(m.Value)
+		v, err := DecodeVerdict(m.Value)
 		if err != nil || v.OrderID != string(m.Key) || v.Path != orderclose.PathPipeline {
 			t.Errorf("%s: %+v, %v", m.Key, v, err)
 		}
@@ -147,7 +147,7 @@ func TestShadow_AnOrderThatIsNotDueWaitsForItsDueTime(t *testing.T) {
 		if s.asked["later"] > 4 || s.asked["a"] != 1 {
 			t.Errorf("asked %v", s.asked)
 		}
-		v, err := wire.DecodeShadowVerdict(log.Appended()["shadow"][2].Value)
+		v, err := DecodeVerdict(log.Appended()["shadow"][2].Value)
 		if err != nil || !v.Due.Equal(due) || v.At.Before(due) || v.At.After(due.Add(time.Second)) {
 			t.Errorf("%+v, %v, of an order that is due at %v", v, err, due)
 		}

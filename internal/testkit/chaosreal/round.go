@@ -137,7 +137,9 @@ func (w *world) left() (left []string) {
 
 // groups maps each topic that stages read to the group that reads it.
 func (w *world) groups() map[string]string {
-	all := map[string]string{w.cfg.Topics.Close: w.cfg.CloserGroup(), w.cfg.Topics.Replay: w.cfg.ReplayGroup(), w.cfg.Topics.Events: w.cfg.ReleaseGroup()}
+	all := map[string]string{
+		w.cfg.Topics.Close: w.cfg.CloserGroup(), w.cfg.Topics.Replay: w.cfg.ReplayGroup(), w.cfg.Topics.Events: w.cfg.Group("release", w.cfg.Topics.Events),
+	}
 	for _, b := range w.cfg.Buckets {
 		all[b.Topic] = w.cfg.RelayGroup(b)
 	}

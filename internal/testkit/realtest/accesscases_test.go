@@ -30,6 +30,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
 
@@ -74,7 +75,7 @@ func accessCases(t *testing.T, b *broker) []*accessCase {
 			}
 			c.file = filepath.Join(t.TempDir(), "topics.yaml")
 			must.Do(t, os.WriteFile(c.file, fmt.Appendf(nil, accessTopics, c.prefix), 0o600))
-			c.cfg = must.Get(config.Load(c.file))(t)
+			c.cfg = must.Get(config.Load(c.file, room.Sections(rooms.All())...))(t)
 			all = append(all, c)
 		}
 	}
@@ -299,7 +300,7 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 		return err
 	}
 	return c.run(ctx, b, "release", func() error {
-		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.ReleaseGroup(), c.cfg.Topics.Events))
+		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.Group("release", c.cfg.Topics.Events), c.cfg.Topics.Events))
 	})
 }
 
@@ -308,7 +309,7 @@ func playIntake(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	topic := c.cfg.Intake.Topic
+	topic := c.prefix + "shop.orders"
 	if err := apply(ctx, admin, []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1, Retention: time.Hour}}); err != nil {
 		return err
 	}
@@ -323,7 +324,7 @@ func playIntake(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	}
 	return c.run(ctx, b, "intake", func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
-			arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.IntakeGroup(), topic))
+			arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.Group("intake", topic), topic))
 	})
 }
 
@@ -336,14 +337,15 @@ func playShadow(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 		return err
 	}
 	return c.run(ctx, b, "shadow", func() error {
-		there, err := admin.Exists(ctx, c.cfg.Topics.Shadow)
+		topic := c.cfg.Topics.Prefix + "shadow"
+		there, err := admin.Exists(ctx, topic)
 		if err == nil && !there {
 			err = errors.New("the topic does not exist yet")
 		}
 		if err == nil {
-			err = arrived(ctx, admin, c.cfg.Topics.Shadow)
+			err = arrived(ctx, admin, topic)
 		}
-		return errors.Join(err, arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.ShadowGroup(), c.cfg.Topics.Close))
+		return errors.Join(err, arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.Group("shadow", c.cfg.Topics.Close), c.cfg.Topics.Close))
 	})
 }
 

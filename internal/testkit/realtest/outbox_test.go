@@ -152,7 +152,7 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 		mu.Lock()
 		n := len(seen)
 		mu.Unlock()
-		lag, err := r.kafka.WaitingIn(t.Context(), r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
+		lag, err := r.kafka.WaitingIn(t.Context(), r.cfg.Group("release", r.cfg.Topics.Events), r.cfg.Topics.Events)
 		if n != 600 || lag != 0 || err != nil {
 			return fmt.Errorf("%d releases of 600, %d events not committed, %w", n, lag, err)
 		}

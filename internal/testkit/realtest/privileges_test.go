@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -27,7 +28,6 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -38,6 +38,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
 
@@ -508,10 +509,11 @@ func shadowNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		_, err = k.Append(ctx, cfg.Topics.Close, 0, []wire.Message{m})
 		return err
 	}, func(k *kafka.Cluster, cfg *config.Config, _ string) error {
-		if there, err := k.Exists(ctx, cfg.Topics.Shadow); err != nil || !there {
+		const topic = "shadow"
+		if there, err := k.Exists(ctx, topic); err != nil || !there {
 			return fmt.Errorf("the topic exists: %v, %w", there, err)
 		}
-		if err := arrived(ctx, k, cfg.Topics.Shadow); err != nil {
+		if err := arrived(ctx, k, topic); err != nil {
 			return err
 		}
 		db, err := store.Open(store.Options{DSN: c.dsn})
@@ -519,12 +521,20 @@ func shadowNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 			return err
 		}
 		defer db.Close()
-		sum, err := ops.ReportShadow(ctx, ops.ShadowOptions{
-			Store: db, Log: k, Topic: cfg.Topics.Shadow, From: time.Now().Add(-time.Hour), To: time.Now(), Tolerance: time.Second,
-			OnDifference: func(ops.ShadowDifference) error { return nil },
-		})
-		if err == nil && sum.Classes[ops.ShadowOnlyWe] != 2 { // good by its record, bad by a sweep
-			err = fmt.Errorf("the report has %v", sum.Classes)
+		all := rooms.All()
+		i := slices.IndexFunc(all, func(r room.Room) bool { return r.Name == "shadow" })
+		flags := flag.NewFlagSet("report", flag.ContinueOnError)
+		check := all[i].Commands[0].Commands[0].New(flags)
+		if err := flags.Parse([]string{"--from=1h", "--tolerance=1s"}); err != nil {
+			return err
+		}
+		report, err := check()
+		if err != nil {
+			return err
+		}
+		result, err := report(ctx, room.Host{Config: cfg, Kafka: k, Store: db}, nil)
+		if err == nil && result.Findings != "2 of 2 orders differ" { // good by its record, bad by a sweep
+			err = fmt.Errorf("the report says %q", result.Findings)
 		}
 		return err
 	})

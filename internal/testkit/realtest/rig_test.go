@@ -29,6 +29,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // binDir is a folder for the production binary; TestMain creates and removes it.
@@ -209,7 +211,7 @@ func (r *rig) clean(f func(context.Context) error) {
 }
 
 func (r *rig) dropTopics(ctx context.Context) error {
-	names := []string{r.cfg.Topics.Shadow}
+	names := []string{r.cfg.Topics.Prefix + "shadow"}
 	for _, spec := range ops.TopicSpecs(r.cfg) {
 		names = append(names, spec.Name)
 	}
@@ -244,7 +246,7 @@ func (r *rig) configure(text string) {
 // readConfig reads the topics.yaml again that a test has changed.
 func (r *rig) readConfig() {
 	r.t.Helper()
-	r.cfg = must.Get(config.Load(r.file))(r.t)
+	r.cfg = must.Get(config.Load(r.file, room.Sections(rooms.All())...))(r.t)
 }
 
 // addBucket adds a bucket of ten minutes, whose number is 3.

@@ -38,13 +38,20 @@ func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 	defer o.oldJob()()
 	o.send(lines)
 
-	report := struct{ Summary ops.ShadowSummary }{}
+	type summary struct {
+		Orders   int            `json:"orders"`
+		Classes  map[string]int `json:"classes"`
+		OnlyWe   map[string]int `json:"only_we"`
+		OnlyThey map[string]int `json:"only_they"`
+		Verdicts int            `json:"verdicts"`
+	}
+	var report struct{ Summary summary }
 	read := func() (code int) {
 		var out string
 		if out, code = o.cli("shadow", "report", "--from", "10m", "--tolerance", "30s", "-o", "json"); out == "" {
 			return code
 		}
-		report.Summary = ops.ShadowSummary{}
+		report.Summary = summary{}
 		o.decode(out, &report)
 		return code
 	}
@@ -61,10 +68,12 @@ func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 		Verdict ops.Verdict
 	}
 	out, _ := o.cli("status", "-o", "json")
-	if o.decode(out, &status); !slices.ContainsFunc(status.Topics, func(t ops.TopicStatus) bool { return t.Group == o.cfg.ShadowGroup() && t.Waiting == 0 }) || status.Verdict.State == ops.ActNow {
+	if o.decode(out, &status); !slices.ContainsFunc(status.Topics, func(t ops.TopicStatus) bool {
+		return t.Group == o.cfg.Group("shadow", o.cfg.Topics.Close) && t.Waiting == 0
+	}) || status.Verdict.State == ops.ActNow {
 		t.Errorf("status does not know that a shadow run reads the close topic: %s", out)
 	}
-	if diff := cmp.Diff(map[ops.ShadowClass]int{"same": 1, "earlier": 1, "later": 1, "only_we": 2, "only_they": 2, "neither": 2}, sum.Classes); diff != "" || code != 3 || sum.Orders != 9 {
+	if diff := cmp.Diff(map[string]int{"same": 1, "earlier": 1, "later": 1, "only_we": 2, "only_they": 2, "neither": 2}, sum.Classes); diff != "" || code != 3 || sum.Orders != 9 {
 		out, _ := o.cli("shadow", "report", "--from", "10m", "--tolerance", "30s")
 		t.Errorf("exit %d (-want +got):\n%s\n%s", code, diff, out)
 	}

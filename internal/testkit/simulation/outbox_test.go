@@ -260,7 +260,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		}
 		expect.That(t, missing <= dead && len(w.taken) >= 40 && w.calls != len(w.taken),
 			"%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
-		lag, err := r.kafka.WaitingIn(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
+		lag, err := r.kafka.WaitingIn(ctx, r.cfg.Group("release", r.cfg.Topics.Events), r.cfg.Topics.Events)
 		expect.That(t, err == nil && lag == 0, "%d events are not committed, %v", lag, err)
 	})
 }

@@ -2,11 +2,13 @@
 // the lines of rooms/rooms.go that name it. It changes no file: the compiler reads an overlay.
 //
 //	without [-modules "bench payments"] [room]...
+//	without -list
 //
-// Without a name it tries each room in turn. It runs in the root folder of the repository.
+// Without a name it tries each room in turn. With -list it prints what each room has. It runs in the root folder of the repository.
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -16,6 +18,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
+
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // list is the file with the entries of all rooms.
@@ -23,11 +29,45 @@ const list = "rooms/rooms.go"
 
 func main() {
 	modules := flag.String("modules", "", "folders of further modules, separated by spaces")
+	listed := flag.Bool("list", false, "print what each room has")
 	flag.Parse()
-	if err := run(strings.Fields(*modules), flag.Args()); err != nil {
+	do := func() error { return run(strings.Fields(*modules), flag.Args()) }
+	if *listed {
+		do = show
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "without:", err)
 		os.Exit(1)
 	}
+}
+
+// show prints the lines of Go of each room without tests, and what it adds to the program.
+func show() error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "room\tlines\troles\tkeys of topics.yaml\tcommands")
+	for _, r := range rooms.All() {
+		files, err := filepath.Glob(filepath.Join("rooms", r.Name, "*.go"))
+		lines := 0
+		for _, name := range files {
+			text, failed := os.ReadFile(name)
+			err = errors.Join(err, failed)
+			if !strings.HasSuffix(name, "_test.go") {
+				lines += bytes.Count(text, []byte("\n"))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		var keys, commands []string
+		if r.Settings != nil {
+			keys = r.Settings.Keys()
+		}
+		for _, c := range r.Commands {
+			commands = append(commands, c.Use)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", r.Name, lines, strings.Join(room.Names(r.Roles), ", "), strings.Join(keys, ", "), strings.Join(commands, ", "))
+	}
+	return w.Flush()
 }
 
 func run(modules, names []string) error {

@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -65,7 +66,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
 	}
-	cfg, err := pipeline.Load(*file)
+	cfg, err := pipeline.Load(*file, room.Others())
 	if err != nil {
 		return usageError{err}
 	}

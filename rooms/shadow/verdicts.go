@@ -1,4 +1,4 @@
-package ops
+package shadow
 
 import (
 	"cmp"
@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// shadowVerdicts holds one verdict of each order, in 24 bytes of each that was added: call add for
+// compactVerdicts holds one verdict of each order, in 24 bytes of each that was added: call add for
 // all, then seal, then of. An order is known by 8 bytes of its id: of is wrong for at least one of a
 // million orders with a probability of one in 18 million.
-type shadowVerdicts struct {
+type compactVerdicts struct {
 	seed maphash.Seed
 	all  []compactVerdict
 }
@@ -26,9 +25,9 @@ type compactVerdict struct {
 	verdict uint8  // index in orderclose.Verdicts, plus 1; 0: unknown
 }
 
-func newShadowVerdicts() *shadowVerdicts { return &shadowVerdicts{seed: maphash.MakeSeed()} }
+func newVerdicts() *compactVerdicts { return &compactVerdicts{seed: maphash.MakeSeed()} }
 
-func (s *shadowVerdicts) add(v wire.ShadowVerdict) {
+func (s *compactVerdicts) add(v Verdict) {
 	s.all = append(s.all, compactVerdict{
 		order: maphash.String(s.seed, v.OrderID), at: v.At.UnixMilli(), number: uint32(len(s.all)),
 		verdict: uint8(slices.Index(orderclose.Verdicts(), v.Verdict) + 1),
@@ -38,7 +37,7 @@ func (s *shadowVerdicts) add(v wire.ShadowVerdict) {
 // seal chooses the verdict of each order that has several. A close happens once, so the first
 // verdict that the order is closed, or was closed or paid before, counts: later records of the order
 // would find nothing to do. Without one, the last verdict counts.
-func (s *shadowVerdicts) seal() {
+func (s *compactVerdicts) seal() {
 	slices.SortFunc(s.all, func(a, b compactVerdict) int {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.number, b.number))
 	})
@@ -56,12 +55,12 @@ func (s *shadowVerdicts) seal() {
 }
 
 // of returns the verdict on an order; the zero value: there is none.
-func (s *shadowVerdicts) of(orderID string) shadowVerdict {
+func (s *compactVerdicts) of(orderID string) decided {
 	i, found := slices.BinarySearchFunc(s.all, maphash.String(s.seed, orderID), func(v compactVerdict, order uint64) int { return cmp.Compare(v.order, order) })
 	if !found {
-		return shadowVerdict{}
+		return decided{}
 	}
-	return shadowVerdict{s.all[i].name(), time.UnixMilli(s.all[i].at).UTC()}
+	return decided{s.all[i].name(), time.UnixMilli(s.all[i].at).UTC()}
 }
 
 func (v compactVerdict) name() orderclose.Verdict {

@@ -1,4 +1,4 @@
-package ops
+package shadow
 
 import (
 	"context"
@@ -7,14 +7,15 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// ShadowOptions for ReportShadow. All fields but Progress must be set.
-type ShadowOptions struct {
-	Store AuditStore
-	Log   Log
+// ReportOptions for Report. All fields but Progress must be set.
+type ReportOptions struct {
+	Store ops.AuditStore
+	Log   ops.Log
 	Topic string // of the verdicts
 	// From and To are the window of due times, [From, To).
 	From, To time.Time
@@ -23,21 +24,21 @@ type ShadowOptions struct {
 	Tolerance time.Duration
 	// OnDifference is called with each order that the two sides treat differently, by one
 	// goroutine. Its error ends the report.
-	OnDifference func(ShadowDifference) error
+	OnDifference func(Difference) error
 	// Progress, if not nil, is called with the number of steps done, the number of all steps, and
 	// a text about the current step.
 	Progress func(done, total int64, step string)
 }
 
-// ShadowSummary compares what the shadow run would have done with what the old job did.
-type ShadowSummary struct {
+// Summary compares what the shadow run would have done with what the old job did.
+type Summary struct {
 	From      time.Time `json:"from"` // window of due times
 	To        time.Time `json:"to"`
 	At        time.Time `json:"at"` // when the report began, by the database's clock
 	Tolerance string    `json:"tolerance"`
 
-	Orders  int                 `json:"orders"` // due in the window
-	Classes map[ShadowClass]int `json:"classes"`
+	Orders  int           `json:"orders"` // due in the window
+	Classes map[Class]int `json:"classes"`
 	// Different is the number of orders that the two sides treat differently.
 	Different int `json:"different"`
 	// OnlyWe counts the orders of that class by their status, and OnlyThey by our verdict.
@@ -59,43 +60,43 @@ type ShadowSummary struct {
 	TookMillis int64     `json:"took_ms"`
 }
 
-// shadowReport is one run of ReportShadow.
-type shadowReport struct {
-	o        ShadowOptions
-	sum      ShadowSummary
-	facts    shadowFacts
-	verdicts *shadowVerdicts
-	dueWalk
+// report is one run of Report.
+type report struct {
+	o        ReportOptions
+	sum      Summary
+	facts    facts
+	verdicts *compactVerdicts
+	ops.DueWalk
 }
 
-// ReportShadow compares the verdicts of a shadow run with the statuses, and the times of a close,
+// Report compares the verdicts of a shadow run with the statuses, and the times of a close,
 // of the orders that were due in a window of time. It reads the verdicts that were appended since
 // the window began, and then pages of orders by due time and id. It changes nothing. Memory holds 24
 // bytes of each verdict on an order that was due before the end of the window.
 //
 // An order that is not in the database any more, whose status is NULL or that has no due time is not
 // compared. The error is of the database, of Kafka, of the context, or of OnDifference.
-func ReportShadow(ctx context.Context, o ShadowOptions) (ShadowSummary, error) {
+func Report(ctx context.Context, o ReportOptions) (Summary, error) {
 	began := time.Now()
-	r := &shadowReport{o: o, verdicts: newShadowVerdicts(), dueWalk: dueWalk{from: o.From, to: o.To, show: o.Progress}, sum: ShadowSummary{
+	r := &report{o: o, verdicts: newVerdicts(), DueWalk: ops.DueWalk{From: o.From, To: o.To, Show: o.Progress}, sum: Summary{
 		From: o.From.UTC(), To: o.To.UTC(), Tolerance: o.Tolerance.String(), TimesCompared: o.Store.AuditRules().ClosedAt,
-		Classes: map[ShadowClass]int{}, OnlyWe: map[string]int{}, OnlyThey: map[string]int{},
+		Classes: map[Class]int{}, OnlyWe: map[string]int{}, OnlyThey: map[string]int{},
 	}}
 	err := r.run(ctx)
 	r.sum.TookMillis = time.Since(began).Milliseconds()
 	return r.sum, err
 }
 
-func (r *shadowReport) run(ctx context.Context) (err error) {
-	if r.sum.At, err = r.begin(ctx, r.o.Store); err != nil {
+func (r *report) run(ctx context.Context) (err error) {
+	if r.sum.At, err = r.Begin(ctx, r.o.Store); err != nil {
 		return err
 	}
-	r.facts = shadowFacts{now: r.sum.At, tolerance: r.o.Tolerance}
+	r.facts = facts{now: r.sum.At, tolerance: r.o.Tolerance}
 	if err := r.readVerdicts(ctx); err != nil {
 		return err
 	}
-	return walkDue(&r.dueWalk, func(part store.AuditPart, after orderclose.Order) ([]store.ClosedRow, error) {
-		return r.o.Store.ClosedPage(ctx, part, r.o.From, r.o.To, after, pageSize)
+	return ops.WalkDue(&r.DueWalk, func(part store.AuditPart, after orderclose.Order, limit int) ([]store.ClosedRow, error) {
+		return r.o.Store.ClosedPage(ctx, part, r.o.From, r.o.To, after, limit)
 	}, func(row store.ClosedRow) orderclose.Order { return row.Order }, r.order, func() string {
 		return fmt.Sprintf("%d orders, %d differences", r.sum.Orders, r.sum.Different)
 	})
@@ -103,8 +104,8 @@ func (r *shadowReport) run(ctx context.Context) (err error) {
 
 // readVerdicts reads the verdicts from the beginning of the window to the present end of the topic:
 // an order may get its verdict long after its due time.
-func (r *shadowReport) readVerdicts(ctx context.Context) error {
-	spans, err := r.o.Log.Window(ctx, r.o.Topic, kafka.MomentOf(r.o.From.Add(-auditSlack)), kafka.LogEnd)
+func (r *report) readVerdicts(ctx context.Context) error {
+	spans, err := r.o.Log.Window(ctx, r.o.Topic, r.Since(), kafka.LogEnd)
 	if err != nil {
 		return err
 	}
@@ -115,8 +116,7 @@ func (r *shadowReport) readVerdicts(ctx context.Context) error {
 				r.addVerdict(raw)
 			}
 			read += int64(len(records))
-			r.done = percent * read / all
-			r.progress(r.o.Topic)
+			r.Read(read, all, r.o.Topic)
 			return ctx.Err()
 		})
 		if err != nil {
@@ -127,11 +127,11 @@ func (r *shadowReport) readVerdicts(ctx context.Context) error {
 	return nil
 }
 
-func (r *shadowReport) addVerdict(raw wire.RawRecord) {
-	var v wire.ShadowVerdict
+func (r *report) addVerdict(raw wire.RawRecord) {
+	var v Verdict
 	m, err := raw.Message()
 	if err == nil {
-		v, err = wire.DecodeShadowVerdict(m.Value)
+		v, err = DecodeVerdict(m.Value)
 	}
 	if err != nil {
 		r.sum.Unreadable++
@@ -144,26 +144,28 @@ func (r *shadowReport) addVerdict(raw wire.RawRecord) {
 	if r.sum.First.IsZero() || v.At.Before(r.sum.First) {
 		r.sum.First = v.At
 	}
-	r.sum.Last = later(r.sum.Last, v.At)
+	if v.At.After(r.sum.Last) {
+		r.sum.Last = v.At
+	}
 	r.verdicts.add(v)
 }
 
 // order compares one order.
-func (r *shadowReport) order(part store.AuditPart, row store.ClosedRow) error {
-	d := judgeShadow(row, part, r.verdicts.of(row.ID), r.facts)
+func (r *report) order(part store.AuditPart, row store.ClosedRow) error {
+	d := compare(row, part, r.verdicts.of(row.ID), r.facts)
 	r.sum.Orders++
 	r.sum.Classes[d.Class]++
 	switch d.Class {
-	case ShadowSame:
+	case Same:
 		if r.sum.TimesCompared && row.ClosedAt.IsZero() {
 			r.sum.Untimed++
 		}
 		return nil
-	case ShadowNeither, ShadowRecent:
+	case Neither, Recent:
 		return nil
-	case ShadowOnlyWe:
+	case OnlyWe:
 		r.sum.OnlyWe[d.Status]++
-	case ShadowOnlyThey:
+	case OnlyThey:
 		r.sum.OnlyThey[d.reason()]++
 	}
 	r.sum.Different++

@@ -1,4 +1,4 @@
-package wire
+package shadow
 
 import (
 	"encoding/json"
@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// ShadowVerdict says what a close would have done with an order at some time. A shadow run appends
+// Verdict says what a close would have done with an order at some time. A shadow run appends
 // one to the shadow topic for each record of the close topic.
-type ShadowVerdict struct {
+type Verdict struct {
 	OrderID string             `json:"order_id"`
 	Verdict orderclose.Verdict `json:"verdict"`
 	// Due is the due time in the database; zero if the order has none, or was not found.
@@ -24,19 +25,19 @@ type ShadowVerdict struct {
 }
 
 // Encode returns the verdict as a record of the shadow topic. Its key is the order's id.
-func (v ShadowVerdict) Encode() Message {
-	if _, err := rfc3339(v.Due); err != nil {
+func (v Verdict) Encode() wire.Message {
+	if y := v.Due.Year(); y < 0 || y > 9999 {
 		v.Due = time.Time{} // a year that JSON cannot express
 	}
 	value, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("texts and times: %v", err)) // cannot happen
 	}
-	return Message{Key: []byte(v.OrderID), Value: value}
+	return wire.Message{Key: []byte(v.OrderID), Value: value}
 }
 
-// DecodeShadowVerdict decodes the value of a record that Encode wrote.
-func DecodeShadowVerdict(value []byte) (v ShadowVerdict, err error) {
+// DecodeVerdict decodes the value of a record that Encode wrote.
+func DecodeVerdict(value []byte) (v Verdict, err error) {
 	if err := json.Unmarshal(value, &v); err != nil {
 		return v, fmt.Errorf("decode a verdict of a shadow run: %w", err)
 	}

@@ -1,0 +1,113 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+)
+
+type trial struct{ Topic, Mode, Source string }
+
+var trialSection = config.Section[trial]{
+	Key: "trial", Defaults: trial{Topic: "trials", Mode: "slow"},
+	Fields: func(s *trial) config.Fields {
+		return config.Fields{"topic": config.Text(&s.Topic), "mode": config.Choice(&s.Mode, "slow", "fast"), "source": config.Text(&s.Source)}
+	},
+	Topic: func(s *trial) *string { return &s.Topic },
+	Check: func(s trial) (string, string) {
+		if s.Mode == "fast" && s.Source == "" {
+			return "fast needs a source", "write source: shop.orders"
+		}
+		return "", ""
+	},
+}
+
+// foreignSection is that of a room which reads a topic of the shop.
+var foreignSection = config.Section[trial]{
+	Key: "change", Foreign: true,
+	Fields: func(s *trial) config.Fields { return config.Fields{"topic": config.Text(&s.Topic)} },
+	Topic:  func(s *trial) *string { return &s.Topic },
+}
+
+func TestSection_OfReturnsTheSettingsOfTheFileOrTheDefaults(t *testing.T) {
+	for text, want := range map[string]trial{
+		"":                      {Topic: "trials", Mode: "slow"},
+		"trial:\n":              {Topic: "trials", Mode: "slow"},
+		"topics: {prefix: eu.}": {Topic: "eu.trials", Mode: "slow"},
+		"topics: {prefix: eu.}\ntrial: {topic: x, source: eu.x.y}": {Topic: "eu.x", Mode: "slow", Source: "eu.x.y"},
+	} {
+		c := must.Get(config.Parse("t", []byte("buckets: [1m]\n"+text), trialSection))(t)
+		expect.Equal(t, trialSection.Of(c), want, "%q", text)
+		_, given := c.Rooms["trial"]
+		expect.Equal(t, given, text != "" && text != "topics: {prefix: eu.}", "%q: given", text)
+	}
+	expect.Equal(t, trialSection.Of(config.Default()), trial{Topic: "trials", Mode: "slow"}, "without the section")
+	expect.Same(t, trialSection.Keys(), []string{"trial.mode", "trial.source", "trial.topic"}, "keys")
+}
+
+func TestSection_IsRefusedWithItsPosition(t *testing.T) {
+	for text, want := range map[string]string{
+		"trial: {mode: fast}":         "t:2:8: trial: fast needs a source; write source: shop.orders",
+		"change: {topic: delay_1m}":   `t:2:17: change.topic: "delay_1m" is a topic of orderclose; name one of the shop`,
+		"change: {topic: trials}":     `t:2:17: change.topic: "trials" is a topic of orderclose; name one of the shop`,
+		"change: {topic: a b}":        "t:2:17: change.topic: \"a b\" has the letter ' ', which Kafka refuses; use a-z, A-Z, 0-9, dot, underscore and hyphen only",
+		"trial: {topic: order-close}": "t:2:16: trial.topic: topic order-close is already used by topics.close; give each topic a name of its own",
+		"topics: {events: trials}":    "t:2:18: trial.topic: topic trials is already used by topics.events; give each topic a name of its own",
+		"trial: {topic: ''}":          "t:2:16: trial.topic: the name is empty; write one, or remove the key for the default",
+		"trial: {mood: slow}":         `t:2:9: trial: unknown key "mood"; did you mean mode?`,
+		"triall: {mode: slow}":        `t:2:1: unknown key "triall"; did you mean trial?`,
+		"topics: {trial: x}":          `t:2:10: topics: unknown key "trial"; write it at the top level of the file: trial: {…}`,
+	} {
+		_, err := config.Parse("t", []byte("buckets: [1m]\n"+text), trialSection, foreignSection)
+		if err == nil {
+			t.Errorf("%s is accepted", text)
+			continue
+		}
+		expect.Equal(t, err.Error(), want, "%s", text)
+	}
+}
+
+// A typing error is still found by a program that skips the sections of rooms which it does not have.
+func TestSection_OfAnotherProgramIsRefusedOrSkipped(t *testing.T) {
+	const refused = `t:2:1: unknown key "trial": this program has no room of this name; known here: ` +
+		"accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, topics, tracing"
+	for _, c := range []struct {
+		text  string
+		rooms []config.AnySection
+		want  string // the error; "": none
+	}{
+		{"trial: {mode: slow}", nil, refused},
+		{"trial: {mode: slow}", []config.AnySection{config.OtherRooms()}, ""},
+		{"trial: slow", []config.AnySection{config.OtherRooms()}, refused},
+		{"bukets: {}", []config.AnySection{config.OtherRooms()}, `t:2:1: unknown key "bukets"; did you mean buckets?`},
+	} {
+		_, err := config.Parse("t", []byte("buckets: [1m]\n"+c.text), c.rooms...)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		expect.Equal(t, got, c.want, "%s", c.text)
+	}
+}
+
+func TestChanges_HaveTheKeysOfASection(t *testing.T) {
+	parse := func(text string) *config.Config {
+		return must.Get(config.Parse("t", []byte("buckets: [1m]\n"+text), trialSection))(t)
+	}
+	before, after := parse("trial: {mode: fast, source: s}"), parse("trial: {mode: slow, source: s}")
+	expect.Same(t, config.Changes(before, parse("trial: {mode: fast, source: s}")), nil, "the same file")
+	expect.Same(t, config.Changes(before, after), []config.Change{{Key: "trial.mode", From: "fast", To: "slow"}}, "changes")
+	expect.Equal(t, trialSection.Of(config.Effective(before, after)).Mode, "fast", "a running process")
+}
+
+func TestSalvage_KeepsTheSettingsOfASection(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "topics.yaml")
+	must.Do(t, os.WriteFile(path, []byte("partitions: none\ntrial: {topic: 'a b', mode: fast}\n"), 0o600))
+	c := must.Get(config.Salvage(path, trialSection))(t)
+	expect.Equal(t, trialSection.Of(c.Config), trial{Topic: "trials", Mode: "fast"}, "salvaged")
+	expect.That(t, c.Unknown("trial.topic") && !c.Unknown("trial.mode"), "unknown keys")
+}

@@ -1,0 +1,32 @@
+package room
+
+import (
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+)
+
+// Sections returns the sections of topics.yaml of rooms.
+func Sections(rooms []Room) (all []Section) {
+	for _, r := range rooms {
+		if r.Settings != nil {
+			all = append(all, r.Settings)
+		}
+	}
+	return all
+}
+
+// Others stands for the rooms of other programs, whose keys in a topics.yaml that several programs read are then skipped: for a
+// program that runs no roles, such as a checkout.
+func Others() Room { return Room{Settings: config.OtherRooms()} }
+
+// Topics returns the topics of a pipeline with these rooms: those of the core, and those of each room whose key is in
+// topics.yaml.
+func Topics(rooms []Room, c *config.Config) []TopicSpec {
+	specs := ops.TopicSpecs(c)
+	for _, r := range rooms {
+		if _, named := c.Rooms[r.Name]; named && r.Topics != nil {
+			specs = append(specs, r.Topics(c)...)
+		}
+	}
+	return specs
+}
