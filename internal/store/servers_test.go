@@ -1,21 +1,15 @@
 package store_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"io"
-	"net"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
@@ -191,76 +185,17 @@ func exec(t *testing.T, db interface {
 // throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
 func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
 	t.Helper()
-	proxy := must.Get(testkit.NewProxy(address(t, dsn)))(t)
+	proxy := must.Get(testkit.NewProxy(storetest.Address(t, dsn)))(t)
 	t.Cleanup(func() { must.Do(t, proxy.Close()) })
-	return proxy, at(t, dsn, proxy.Addr())
-}
-
-// address returns the address of the server of a DSN.
-func address(t *testing.T, dsn string) string {
-	t.Helper()
-	if strings.HasPrefix(dsn, "postgres:") {
-		u := must.Get(url.Parse(dsn))(t)
-		return u.Host
-	}
-	cfg := must.Get(mysql.ParseDSN(dsn))(t)
-	return cfg.Addr
-}
-
-// at returns the DSN with another address of the server.
-func at(t *testing.T, dsn, addr string) string {
-	t.Helper()
-	return strings.Replace(dsn, address(t, dsn), addr, 1)
+	return proxy, storetest.At(t, dsn, proxy.Addr())
 }
 
 // lockTimeouts returns a DSN, and a function that counts the statements whose wait for a lock the server has ended on
 // connections of that DSN.
 func lockTimeouts(t *testing.T, dsn string) (counted string, count func() int64) {
 	t.Helper()
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	c := &counter{to: address(t, dsn)}
-	c.all.Go(func() { c.accept(l) })
-	t.Cleanup(func() {
-		must.Do(t, l.Close())
-		c.all.Wait()
-	})
-	return at(t, dsn, l.Addr().String()), c.n.Load
+	return storetest.Counted(t, dsn, "Lock wait timeout exceeded", "canceling statement due to lock timeout")
 }
 
 // waitsLookLikeNOWAIT reports whether the server's error for NOWAIT has the text of a wait that has ended, so that lockTimeouts counts both.
 func waitsLookLikeNOWAIT(t *testing.T) bool { return strings.HasSuffix(t.Name(), "/mariadb") }
-
-// counter forwards connections to a server, and counts the errors of lock waits that the server sends.
-type counter struct {
-	to  string
-	n   atomic.Int64
-	all sync.WaitGroup
-}
-
-func (c *counter) accept(l net.Listener) {
-	for {
-		client, err := l.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", c.to)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		forward := func(to io.Writer, from io.Reader) {
-			_, _ = io.Copy(to, from)
-			_, _ = client.Close(), server.Close()
-		}
-		c.all.Go(func() { forward(server, client) })
-		c.all.Go(func() { forward(io.MultiWriter(client, c), server) })
-	}
-}
-
-// Write counts an error of the server.
-func (c *counter) Write(b []byte) (int, error) {
-	for _, text := range []string{"Lock wait timeout exceeded", "canceling statement due to lock timeout"} {
-		c.n.Add(int64(bytes.Count(b, []byte(text))))
-	}
-	return len(b), nil
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ var linePromises = []promise[shop]{
 	{name: "ALineRemovedDuringACloseIsReturnedOnce", test: lineRemoved, tags: Dialect},
 	{name: "ALineAddedDuringACloseIsReturned", test: lineAdded, tags: Dialect},
 	{name: "LinesAndOrdersLockedInAnyOrderEndRight", test: linesInAnyOrder, tags: Dialect},
+	{name: "ARowOfStockThatIsLockedForLongDelaysItsOrdersOnly", test: stockLockedForLong, tags: Dialect},
 }
 
 // change begins a transaction of the shop with these statements. The caller ends it.
@@ -202,4 +204,56 @@ func mappedLines(t *testing.T, s *mapped) {
 				" ORDER BY "+mapping.Quote(m.Stock[0].SKU.Column)), pieces)
 		}
 	}
+}
+
+// Another session locks a row of the stock until all batches were tried. Each call closes the orders that do not need this row. The first call
+// has four transactions at most: two that wait for the row for 50 ms, one without its orders, and one that waits in the server's queue. Later calls
+// wait for nothing: each is one transaction.
+func stockLockedForLong(t *testing.T, s *shop) {
+	s.needs(rowLocks)
+	s.migrated("ink", "nib")
+	var batches [5][]string
+	for i, id := range names("o%03d", 100) {
+		items := []shopdb.Item{{SKU: "ink", Quantity: 1}}
+		if i%10 == 7 {
+			items = append(items, shopdb.Item{SKU: "nib", Quantity: 1})
+		}
+		s.order(id, -time.Minute, items...)
+		batches[i/20] = append(batches[i/20], id)
+	}
+	dsn, transactions := Counted(t, s.dsn, "START TRANSACTION", "begin isolation level")
+	closer := opener(t, dsn, nil)()
+	tx := s.change("SELECT sku_id FROM stock WHERE sku_id = 'nib' FOR UPDATE")
+	closes := func(most int64, verdict orderclose.Verdict, ids ...string) (locked []string) {
+		t.Helper()
+		before := transactions()
+		out, err := closer.CloseOrders(t.Context(), orderclose.PathPipeline, requests(ids...))
+		s.must(err)
+		for _, o := range out {
+			want := verdict
+			if len(ids) == 20 && strings.HasSuffix(o.OrderID, "7") {
+				locked, want = append(locked, o.OrderID), orderclose.Contended
+			}
+			if o.Verdict != want {
+				t.Errorf("%+v; want it to be %s", o, want)
+			}
+		}
+		if n := transactions() - before; n > most {
+			t.Errorf("%d orders from %s took %d transactions, want %d at most", len(ids), ids[0], n, most)
+		}
+		return locked
+	}
+	most, locked := int64(4), []string(nil)
+	for _, batch := range batches {
+		locked, most = append(locked, closes(most, orderclose.Closed, batch...)...), 1
+	}
+	closes(1, orderclose.Contended, locked...)
+	s.must(tx.Rollback())
+	Await(t, "the server releases the row", func() (string, bool) {
+		out, err := closer.CloseOrders(t.Context(), orderclose.PathPipeline, requests(locked...))
+		s.must(err)
+		return fmt.Sprint(verdicts(out)), !slices.ContainsFunc(out, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended })
+	})
+	want(t, "orders that are not closed", s.count("SELECT COUNT(*) FROM orders WHERE status <> 2"), 0)
+	want(t, "stock", s.stock(), []string{"ink 1000 0", "nib 1000 0"})
 }

@@ -130,7 +130,7 @@ func (s *mapped) begin() {
 		s.must(err)
 	}
 	s.today = s.now()
-	if !s.ready {
+	if s.dsn == "" {
 		s.must(s.create(s.Context(), s.Store))
 	}
 	if s.Mapping.ByRule {

@@ -84,13 +84,14 @@ func (s Server) databases(t *testing.T, m *mapping.Mapping, create func(ctx cont
 	return d
 }
 
-// of returns what opens stores on the database of a promise, and whether that has the tables.
-func (d databases) of(t *testing.T, tags Tag) (open func() *store.Store, ready bool) {
+// of returns what opens stores on the database of a promise, and the DSN if that has the tables.
+func (d databases) of(t *testing.T, tags Tag) (open func() *store.Store, dsn string) {
 	t.Helper()
 	if d.pool == nil || tags&Empty != 0 {
-		return d.server.New(t, d.mapping), false
+		return d.server.New(t, d.mapping), ""
 	}
-	return opener(t, d.pool.Take(t), d.mapping), true
+	dsn = d.pool.Take(t)
+	return opener(t, dsn, d.mapping), dsn
 }
 
 // play plays the promises that the server plays. run prepares the database of a promise, and calls its test.

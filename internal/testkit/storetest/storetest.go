@@ -37,16 +37,16 @@ type shop struct {
 	*testing.T
 	*store.Store
 	*shopdb.Orders
-	// another opens another store on the same database, as another process does. ready says that the database has tables.
+	// another opens another store on the same database, as another process does.
 	another func() *store.Store
-	ready   bool
+	dsn     string // empty: the database has no tables yet
 }
 
 // shop returns a store for a promise.
 func (d databases) shop(t *testing.T, tags Tag) *shop {
 	t.Helper()
-	open, ready := d.of(t, tags)
-	s := &shop{T: t, Store: open(), another: open, ready: ready}
+	open, dsn := d.of(t, tags)
+	s := &shop{T: t, Store: open(), another: open, dsn: dsn}
 	if d.mapping == nil {
 		s.Orders = scenario.OrdersOf(s.Store)
 	}
@@ -64,7 +64,7 @@ func (s *shop) must(err error) {
 // migrated creates the schema if there is none yet, and puts a thousand of each SKU in stock.
 func (s *shop) migrated(skus ...string) *shop {
 	s.Helper()
-	if !s.ready {
+	if s.dsn == "" {
 		s.must(s.Migrate(s.Context()))
 	}
 	for _, sku := range skus {
