@@ -57,9 +57,7 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 	began := time.Now()
 	c, err := s.closeUnlocked(ctx, path, reqs)
 	if err != nil {
-		if s.q.months != nil {
-			s.q.months.forget() // a table may have been dropped
-		}
+		s.q.tables.forget() // one may have been dropped
 		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) && !s.mayBeOrders(ctx, err) {
 			err = fmt.Errorf("%w: %w", err, orderclose.ErrNoOrderAtFault)
 		}

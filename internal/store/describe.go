@@ -63,9 +63,7 @@ func (e *MappingError) Error() string {
 
 // checkTables returns the problems of the mapping on all tables that the store reads.
 func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
-	if s.q.months != nil {
-		s.q.months.forget()
-	}
+	s.q.tables.forget()
 	in, err := s.allTables(ctx)
 	if err != nil {
 		return nil, err

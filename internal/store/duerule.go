@@ -24,14 +24,14 @@ var ErrDelays = errors.New("the delays of this process are not those in the tabl
 // neverMicros is the delay in order_delays of an order that is never due.
 const neverMicros = -1
 
-// dueOf writes the expression of an order's due time, for the codec statements.due. With Mapping.ByRule it is the time of
-// creation and the delay that was in force then, in unix microseconds, and NULL for an order that is never due.
-// Its columns have the name of the table of orders, since our tables may have columns of the same name.
-func (q *statements) dueOf(orders string) string {
-	if !q.m.ByRule {
-		return mapping.Quote(q.m.Due.Column)
+// dueByRule makes the due time of an order the time of creation and the delay that was in force then, in unix microseconds, and NULL for
+// an order that is never due. The columns have the name of the table of orders, since our tables may have columns of the same name.
+func (q *statements) dueByRule() {
+	q.due = codecOf(&mapping.TimeColumn{Type: mapping.UnixMicros})
+	q.dueOf = func(orders string) string { return "(" + q.createdMicros(orders) + " + " + q.delayOf(orders) + ")" }
+	q.dueWith = func(orders string, d delay) string {
+		return fmt.Sprintf("%s + %d", q.createdMicros(orders), d.Microseconds())
 	}
-	return "(" + q.createdMicros(orders) + " + " + q.delayOf(orders) + ")"
 }
 
 // delayOf writes the expression of an order's delay in microseconds: the one that Postpone has written, else the one

@@ -10,7 +10,7 @@ import (
 func (s *Store) SetRetryFor(d time.Duration) { s.retryFor = d }
 
 // LineStatement returns the statement by which a close reads lines.
-func (s *Store) LineStatement() string { return s.q.single.lockLines }
+func (s *Store) LineStatement() string { return s.q.tables.list.Load().known[0].lockLines }
 
 // WithLimit sets how long a statement on a program's own pool may take.
 func (o Options) WithLimit(d time.Duration) Options {
@@ -20,5 +20,5 @@ func (o Options) WithLimit(d time.Duration) Options {
 
 // PageStatement returns the statement of a page, and its arguments.
 func (s *Store) PageStatement(cutoff time.Time, after orderclose.Order, limit int) (string, []any) {
-	return s.q.page([]*table{s.q.single}, columnDelays, s.q.openPage(cutoff, after, limit))
+	return s.q.page([]*table{s.q.tables.list.Load().known[0]}, columnDelays, s.q.openPage(cutoff, after, limit))
 }

@@ -154,14 +154,6 @@ func anyRow(tx *gorm.DB, query string, args ...any) (found bool, err error) {
 	return found, err
 }
 
-// allTables returns the existing tables of orders.
-func (s *Store) allTables(ctx context.Context) ([]*table, error) {
-	if s.q.months == nil {
-		return []*table{s.q.single}, nil
-	}
-	return s.monthTables(ctx)
-}
-
 // orderTables returns the names of the existing tables of orders.
 func (s *Store) orderTables(ctx context.Context) (names []string, err error) {
 	in, err := s.allTables(ctx)

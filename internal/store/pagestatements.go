@@ -71,17 +71,14 @@ func (p page) order() string {
 // whole range. A row without an id cannot be named, so it is skipped.
 func (q *statements) pageOf(orders string, d delay, p page) (query string, args []any) {
 	id, at := mapping.Quote(q.m.ID.Column), mapping.Quote(q.m.Due.Column)
-	due, where := at, q.mayHave(orders, d)
-	if q.m.ByRule {
-		due = fmt.Sprintf("%s + %d", q.createdMicros(orders), d.Microseconds())
-	}
+	where := q.mayHave(orders, d)
 	if p.where.sql != "" {
 		where += " AND " + p.where.sql
 	}
-	from, last := q.pageFrom(d.Duration, p.after)
+	from, last := q.pageFrom(d, p.after)
 	args = append(append([]any{}, p.last.args...), p.status.Arg(), q.column.Arg(p.to.Add(-d.Duration)), from, from, q.m.ID.After(last))
 	query = fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %s AS oc_last FROM %s%s WHERE %s = ?",
-		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), due, p.last.sql,
+		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), q.dueWith(orders, d), p.last.sql,
 		mapping.Quote(orders), q.d.hint(q.m.DueIndex), mapping.Quote(q.m.Status.Column)) +
 		fmt.Sprintf(" AND %[2]s <= ? AND %[2]s >= ? AND (%[2]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[3]s ORDER BY %[2]s%[4]s, %[1]s%[4]s LIMIT ?",
 			id, at, where, p.order())
@@ -90,12 +87,12 @@ func (q *statements) pageOf(orders string, d delay, p page) (query string, args 
 
 // pageFrom returns where a page begins: the value of the column, and the last id that has it. The due times of
 // another delay may lie between the values of the column.
-func (q *statements) pageFrom(delay time.Duration, after orderclose.Order) (from any, id string) {
+func (q *statements) pageFrom(d delay, after orderclose.Order) (from any, id string) {
 	if after.Due.IsZero() {
 		return q.column.Oldest(), after.ID
 	}
-	at := after.Due.Add(-delay)
-	if down := at.Truncate(q.column.Step()); q.m.ByRule && down.Before(at) {
+	at := after.Due.Add(-d.Duration)
+	if down := at.Truncate(q.column.Step()); d.others && down.Before(at) {
 		return q.column.Arg(down.Add(q.column.Step())), ""
 	}
 	return q.column.Arg(at), after.ID

@@ -72,13 +72,9 @@ func (s *Store) OrdersTable() string { return s.q.m.Orders }
 // InReach reports why an order cannot have the due time due: its table would not be read any more.
 // The error wraps ErrOutOfReach.
 func (s *Store) InReach(o orderclose.Order, due time.Time) error {
-	m := s.q.months
-	if m == nil {
-		return nil
-	}
-	month, known := m.of(orderclose.CloseRequest{CreatedAt: o.CreatedAt, Due: o.Due})
+	month, known := s.q.tables.month(requestOf(o))
 	// A sweep may find the order in the month after its due time.
-	if least := int(mapping.MonthOf(due, m.loc)-month) + 2; known && least > s.q.m.Shards.Months {
+	if least := int(mapping.MonthOf(due, s.q.tables.loc)-month) + 2; known && least > s.q.m.Shards.Months {
 		return fmt.Errorf("order %q: %w: set orders.shards.months to %d or more", o.ID, ErrOutOfReach, least)
 	}
 	return nil

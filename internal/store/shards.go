@@ -21,61 +21,66 @@ const (
 	monthsAhead = 2
 )
 
-// months knows which months have a table of orders. Safe for concurrent use.
-type months struct {
+// tables knows the tables of orders: one, or one for each month. Safe for concurrent use.
+type tables struct {
 	q       *statements
+	on      func(orderclose.CloseRequest) time.Time // the time that decides the month; zero: it is not known
 	loc     *time.Location
-	pattern mapping.Pattern
+	pattern mapping.Pattern // of the tables of months
 
-	list atomic.Pointer[monthList]
+	list atomic.Pointer[tableList]
 }
 
-// monthList has the months with a table at the time asked.
-type monthList struct {
+// tableList has the existing tables by month. A single table has the month 0.
+type tableList struct {
 	asked time.Time // zero: the list is outdated
 	known map[mapping.Month]*table
 }
 
-func newMonths(q *statements) (*months, error) {
-	loc, err := mapping.ParseZone(q.m.Shards.Zone)
-	if err != nil {
-		return nil, err
+func newTables(q *statements) (ts *tables, err error) {
+	ts = &tables{q: q, loc: time.UTC, on: func(orderclose.CloseRequest) (none time.Time) { return none }}
+	ts.list.Store(&tableList{})
+	if q.m.Shards == nil {
+		ts.list.Store(&tableList{known: map[mapping.Month]*table{0: q.table(0)}})
+		return ts, nil
 	}
-	pattern, err := mapping.ParsePattern(q.m.Orders)
-	m := &months{q: q, loc: loc, pattern: pattern}
-	m.list.Store(&monthList{})
-	return m, err
+	if ts.on = (func(r orderclose.CloseRequest) time.Time { return r.CreatedAt }); q.m.Shards.On == mapping.OnDue {
+		ts.on = func(r orderclose.CloseRequest) time.Time { return r.Due }
+	}
+	if ts.loc, err = mapping.ParseZone(q.m.Shards.Zone); err == nil {
+		ts.pattern, err = mapping.ParsePattern(q.m.Orders)
+	}
+	return ts, err
 }
 
-// of returns the month whose table should have the order of a request. It returns false if the
+// month returns the month whose table should have the order of a request. It returns false if there is a single table, or if the
 // request lacks the time that decides the month: the creation time or the due time (Shards.On).
-func (m *months) of(r orderclose.CloseRequest) (mapping.Month, bool) {
-	t := r.CreatedAt
-	if m.q.m.Shards.On == mapping.OnDue {
-		t = r.Due
-	}
-	return mapping.MonthOf(t, m.loc), !t.IsZero()
+func (ts *tables) month(r orderclose.CloseRequest) (mapping.Month, bool) {
+	t := ts.on(r)
+	return mapping.MonthOf(t, ts.loc), !t.IsZero()
 }
 
-// monthTables returns the existing tables of the months in range, the newest first. It lists the
-// tables in the database if the list is older than monthsEvery, or if a wanted month is missing
-// from it.
-func (s *Store) monthTables(ctx context.Context, wanted ...mapping.Month) ([]*table, error) {
-	m := s.q.months
+// allTables returns the existing tables of orders, those of months only if they are in range, the newest first. It lists the
+// tables in the database if the list is older than monthsEvery, or if a wanted month is missing from it.
+func (s *Store) allTables(ctx context.Context, wanted ...mapping.Month) ([]*table, error) {
+	ts := s.q.tables
 	now := time.Now()
-	list := m.list.Load()
+	list := ts.list.Load()
 	known := list.known
+	if single := known[0]; single != nil {
+		return []*table{single}, nil
+	}
 	if now.Sub(list.asked) >= monthsEvery || slices.ContainsFunc(wanted, func(w mapping.Month) bool { return known[w] == nil }) {
 		var err error
 		if known, err = s.listMonths(ctx); err != nil {
 			return nil, s.failed(ctx, err, "list the tables %s", s.q.m.Orders)
 		}
-		m.list.Store(&monthList{now, known})
+		ts.list.Store(&tableList{now, known})
 	}
 	if s.dialect.Clock != nil {
 		now = s.dialect.Clock()
 	}
-	this := mapping.MonthOf(now, m.loc)
+	this := mapping.MonthOf(now, ts.loc)
 	var all []*table
 	for month, t := range known {
 		if month > this-mapping.Month(s.q.m.Shards.Months) && month <= this+monthsAhead {
@@ -88,23 +93,23 @@ func (s *Store) monthTables(ctx context.Context, wanted ...mapping.Month) ([]*ta
 
 // listMonths lists the existing tables.
 func (s *Store) listMonths(ctx context.Context) (map[mapping.Month]*table, error) {
-	m := s.q.months
-	database, like := m.pattern.Like()
+	ts := s.q.tables
+	database, like := ts.pattern.Like()
 	var names []string
 	if err := s.gorm.WithContext(ctx).Raw(s.dialect.Tables, database, like).Scan(&names).Error; err != nil {
 		return nil, err
 	}
 	known := make(map[mapping.Month]*table, len(names))
 	for _, name := range names {
-		if month, ok := m.pattern.Month(name); ok {
-			known[month] = m.q.table(month)
+		if month, ok := ts.pattern.Month(name); ok {
+			known[month] = ts.q.table(month)
 		}
 	}
 	return known, nil
 }
 
-// forget makes the next call of monthTables list the tables again.
-func (m *months) forget() { m.list.Store(&monthList{known: m.list.Load().known}) }
+// forget makes the next call of allTables list the tables again.
+func (ts *tables) forget() { ts.list.Store(&tableList{known: ts.list.Load().known}) }
 
 // candidates holds the tables to search for each order, the most likely first.
 type candidates struct {
@@ -119,16 +124,13 @@ func requestOf(o orderclose.Order) orderclose.CloseRequest {
 
 // candidates returns the tables that may have the orders of requests.
 func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) (p candidates, err error) {
-	if s.q.months == nil {
-		return candidates{all: []*table{s.q.single}}, nil
-	}
 	near := map[mapping.Month][]*table{}
 	for _, r := range reqs {
-		if month, ok := s.q.months.of(r); ok {
+		if month, ok := s.q.tables.month(r); ok {
 			near[month] = nil
 		}
 	}
-	if p.all, err = s.monthTables(ctx, slices.Collect(maps.Keys(near))...); err != nil {
+	if p.all, err = s.allTables(ctx, slices.Collect(maps.Keys(near))...); err != nil {
 		return p, err
 	}
 	for month := range near {
@@ -138,7 +140,7 @@ func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) 
 	}
 	p.of = make(map[string][]*table, len(reqs))
 	for _, r := range reqs {
-		if month, ok := s.q.months.of(r); ok {
+		if month, ok := s.q.tables.month(r); ok {
 			p.of[r.OrderID] = near[month]
 		}
 	}
@@ -149,17 +151,14 @@ func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) 
 // of all other months. Money comes long before an order is due, and long after it was closed.
 func (s *Store) everywhere(ctx context.Context) (candidates, error) {
 	in, err := s.allTables(ctx)
-	if err != nil || s.q.months == nil {
-		return candidates{all: in}, err
-	}
 	var others []*table
-	for _, t := range s.q.months.list.Load().known {
+	for _, t := range s.q.tables.list.Load().known {
 		if !slices.ContainsFunc(in, func(read *table) bool { return read.month == t.month }) {
 			others = append(others, t)
 		}
 	}
 	slices.SortFunc(others, func(a, b *table) int { return cmp.Compare(b.month, a.month) })
-	return candidates{all: slices.Concat(in, others)}, nil
+	return candidates{all: slices.Concat(in, others)}, err
 }
 
 // nth returns the n-th table to search for an order, or nil after the last one: the table of

@@ -19,14 +19,15 @@ import (
 type statements struct {
 	m      *mapping.Mapping
 	d      Dialect
-	months *months // nil: the mapping has no shards
-	single *table  // nil: the mapping has shards
+	tables *tables
 
 	pipeline string // of order_delays, with Mapping.ByRule
-	// due is the codec of dueOf, and column that of Mapping.Due. With Mapping.ByRule the two differ.
+	// due is the codec of dueOf and dueWith, and column that of Mapping.Due. With Mapping.ByRule the two differ.
 	due, column, created, paidAt, lock mapping.Codec
-	closedAt                           []mapping.Codec // of Mapping.ClosedAt
-	stockLocks                         []mapping.Codec // of Mapping.Stock
+	dueOf                              func(orders string) string          // writes the due time of an order in a table
+	dueWith                            func(orders string, d delay) string // the same of an order with the delay
+	closedAt                           []mapping.Codec                     // of Mapping.ClosedAt
+	stockLocks                         []mapping.Codec                     // of Mapping.Stock
 
 	where     condition // of orders that Mapping.Where includes
 	excludes  bool      // the mapping excludes orders
@@ -72,20 +73,17 @@ func newStatements(m *mapping.Mapping, d Dialect, pipeline string) (*statements,
 	for _, s := range q.m.Stock {
 		q.stockLocks = append(q.stockLocks, codecOf(s.Lock))
 	}
-	if q.due = q.column; q.m.ByRule {
-		q.due = codecOf(&mapping.TimeColumn{Type: mapping.UnixMicros})
+	q.due, q.dueOf = q.column, func(string) string { return mapping.Quote(q.m.Due.Column) }
+	if q.dueWith = (func(string, delay) string { return mapping.Quote(q.m.Due.Column) }); q.m.ByRule {
+		q.dueByRule()
 	}
 	q.where = whereOf(q.m.Where)
 	q.excludes = len(q.m.Where) > 0 || !q.m.NotBefore.IsZero()
 	if q.m.Items != nil {
 		q.lineWhere = whereOf(q.m.Items.Where)
 	}
-	if q.m.Shards == nil {
-		q.single = q.table(0)
-		return q, nil
-	}
 	var err error
-	q.months, err = newMonths(q)
+	q.tables, err = newTables(q)
 	return q, err
 }
 
@@ -114,13 +112,9 @@ func referenceMapping(d Dialect) *mapping.Mapping {
 
 // table writes the statements of one month's table, or of the only table.
 func (q *statements) table(month mapping.Month) *table {
-	t := &table{name: q.m.Orders, month: month}
+	t := &table{name: monthly(q.m.Orders, month), month: month}
 	if q.m.Items != nil {
-		t.items = q.m.Items.Table
-	}
-	if q.m.Shards != nil {
-		t.name = monthly(t.name, month)
-		t.items = monthly(t.items, month)
+		t.items = monthly(q.m.Items.Table, month)
 	}
 	t.read = q.readOrders(t.name)
 	t.lock, t.lockFree = t.read+q.d.lock, t.read+q.d.skipLocked

@@ -169,8 +169,8 @@ func (s *Store) withoutOthers(tx *gorm.DB, t *table, asked map[string]bool, line
 		}
 	}
 	in := []*table{t}
-	if s.q.months != nil && !mapping.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
-		in = slices.Collect(maps.Values(s.q.months.list.Load().known))
+	if !mapping.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
+		in = slices.Collect(maps.Values(s.q.tables.list.Load().known))
 	}
 	for _, t := range in {
 		others, err := s.existing(tx, t, strays)
