@@ -223,10 +223,6 @@ func (c *Config) ReplayGroup() string { return c.Group("closer", c.Topics.Replay
 // how far they have read the close topic. The groups have no members.
 func (c *Config) ReplayProgressGroups() string { return c.Group("replay", "") }
 
-// ShadowGroup returns the name of the consumer group of shadow runs, which read the close topic
-// beside the closers.
-func (c *Config) ShadowGroup() string { return c.Group("shadow", c.Topics.Close) }
-
 // Group returns the name of the consumer group in which a stage reads a topic.
 func (c *Config) Group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)

@@ -31,6 +31,7 @@ func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 
 // A shadow run beside closers closes nothing that they do not: late orders are theirs.
 func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
+	beside := func(c *config.Config) string { return c.Group("beside", c.Topics.Close) }
 	_, k := fakeKafka(t, kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	cfg := must.Get(config.Parse("topics.yaml", []byte("buckets: [1m]\npartitions: 2\n")))(t)
 	if _, _, err := k.Apply(t.Context(), TopicSpecs(cfg)); err != nil {
@@ -55,12 +56,12 @@ func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	for _, group := range []string{cfg.ShadowGroup(), cfg.CloserGroup()} {
+	for _, group := range []string{beside(cfg), cfg.CloserGroup()} {
 		serves(group)
-		all := WaitingTopics(ctx, k, cfg, []Check{{Name: "beside", ReadsCloses: (*config.Config).ShadowGroup}})
+		all := WaitingTopics(ctx, k, cfg, []Check{{Name: "beside", ReadsCloses: beside}})
 		i := slices.IndexFunc(all, func(g TopicGroup) bool { return g.Topic == cfg.Topics.Close })
 		got := all[i]
-		expect.That(t, got.Group == group && (got.ReadBy == "beside") == (group == cfg.ShadowGroup()), "with members of %s: %+v", group, got)
+		expect.That(t, got.Group == group && (got.ReadBy == "beside") == (group == beside(cfg)), "with members of %s: %+v", group, got)
 	}
 }
 

@@ -52,7 +52,7 @@ const beside ops.ProblemKind = "shadow_run"
 
 // check makes the verdict one on a pipeline in which another job closes the orders.
 var check = room.Check{
-	Name: checkName, ReadsCloses: (*config.Config).ShadowGroup, Judge: judge,
+	Name: checkName, ReadsCloses: group, Judge: judge,
 	Finds: []ops.Kind{{Name: beside, Hides: []ops.ProblemKind{ops.SchemaDiffers, "schema", "late payments", ops.PausesUnknown, "pauses"}}},
 }
 
@@ -68,10 +68,12 @@ func judge(f *ops.Findings) {
 	f.Add(beside, 0, "")
 }
 
+func group(c *config.Config) string { return c.Group(Role, c.Topics.Close) }
+
 // topics returns the topic of the verdicts.
 func topics(c *config.Config) []room.TopicSpec {
 	return []room.TopicSpec{{
-		Name: settings.Of(c).Topic, Group: c.ShadowGroup(), Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: true,
+		Name: settings.Of(c).Topic, Group: group(c), Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: true,
 	}}
 }
 
@@ -86,7 +88,7 @@ func newRunner(h room.Host) (room.Runner, error) {
 	s, err := New(Options{
 		Log:        h.Log,
 		Store:      h.Store,
-		Group:      c.ShadowGroup(),
+		Group:      group(c),
 		CloseTopic: c.Topics.Close,
 		Topic:      settings.Of(c).Topic,
 		OnHang:     h.OnHang,
