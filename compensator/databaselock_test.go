@@ -128,7 +128,7 @@ func TestDatabaseLock_TheEndOfTheProcessIsNoLostLock(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		err := databaseLock(t, f).Hold(ctx, func(ctx context.Context) error {
 			f.set(func() { f.hangs = true })
-			time.Sleep(compensator.DefaultLockExtend + time.Second) // an extension has begun
+			time.Sleep(compensator.DefaultLockExpiry/3 + time.Second) // an extension has begun
 			stop()
 			<-ctx.Done()
 			return ctx.Err()
@@ -150,8 +150,6 @@ func TestDatabaseLock_ReportsADatabaseWithoutLocks(t *testing.T) {
 }
 
 func TestNewDatabaseLock_RejectsInvalidOptions(t *testing.T) {
-	for _, o := range []compensator.LockOptions{{}, {Database: &fakeLocks{}, Expiry: time.Minute, Extend: 31 * time.Second}} {
-		_, err := compensator.NewDatabaseLock(o)
-		expect.That(t, err != nil, "%+v is accepted", o)
-	}
+	_, err := compensator.NewDatabaseLock(compensator.LockOptions{})
+	expect.That(t, err != nil, "no database is accepted")
 }

@@ -63,7 +63,7 @@ func keepers(t *testing.T, test func(f *fleet, w *works, start func(process int,
 		test(f, w, func(process int, s Store) func() {
 			lock, stopLock := f.lock(keeperKey)
 			if r, ok := lock.(*RedisLock); ok {
-				r.o.Expiry, r.o.Extend = KeeperLockExpiry, KeeperLockExpiry/2
+				r.o.Expiry = KeeperLockExpiry
 			}
 			stop := f.start(Options{Store: s, KeeperLock: lock, Works: w.of(process), Period: 24 * time.Hour})
 			return func() { stop(); stopLock() }

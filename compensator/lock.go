@@ -17,7 +17,6 @@ import (
 const (
 	DefaultLockKey    = "lock:scan_unpaid_orders"
 	DefaultLockExpiry = 60 * time.Second
-	DefaultLockExtend = 20 * time.Second
 )
 
 // LockOptions configure a RedisLock or a DatabaseLock, which require Client or Database.
@@ -27,20 +26,18 @@ type LockOptions struct {
 	Client   redis.UniversalClient
 	Database LockDatabase
 	Key      string        // default DefaultLockKey
-	Expiry   time.Duration // how long a dead holder blocks other processes; default DefaultLockExpiry
-	Extend   time.Duration // time between extensions by a living holder; default DefaultLockExtend
+	Expiry   time.Duration // how long a dead holder blocks other processes; default DefaultLockExpiry. A living one extends it each third of it
 }
 
-// withDefaults returns the options with defaults, or an error if they are invalid.
-func (o LockOptions) withDefaults() (LockOptions, error) {
+// withDefaults returns the options with defaults.
+func (o LockOptions) withDefaults() LockOptions {
 	o.Key = cmp.Or(o.Key, DefaultLockKey)
 	o.Expiry = cmp.Or(o.Expiry, DefaultLockExpiry)
-	o.Extend = cmp.Or(o.Extend, DefaultLockExtend)
-	if o.Extend*2 > o.Expiry {
-		return o, fmt.Errorf("compensator: the lock expires after %v and is extended each %v: extend at least twice as often", o.Expiry, o.Extend)
-	}
-	return o, nil
+	return o
 }
+
+// extend is the time between extensions by a living holder: one may fail, and the lock is still held at the next.
+func (o LockOptions) extend() time.Duration { return o.Expiry / 3 }
 
 // extendRetry is the pause before an extension that failed is retried, while the lock
 // has not expired.
@@ -94,7 +91,7 @@ func (o LockOptions) hold(ctx context.Context, l *lease, work func(ctx context.C
 // extension's context ends no later than the lock. A client of Redis needs
 // ContextTimeoutEnabled so that this context also ends a connection that hangs.
 func (o LockOptions) keep(ctx context.Context, l *lease, stop <-chan struct{}, lose context.CancelCauseFunc) {
-	timer := time.NewTimer(o.Extend) //mutant:lock-not-extended
+	timer := time.NewTimer(o.extend()) //mutant:lock-not-extended
 	defer timer.Stop()
 	for {
 		select {
@@ -104,13 +101,13 @@ func (o LockOptions) keep(ctx context.Context, l *lease, stop <-chan struct{}, l
 		}
 		began, trusted := time.Now(), l.until
 		// A hanging connection must not use up the time for other attempts.
-		extending, cancel := context.WithTimeout(ctx, min(o.Extend, time.Until(trusted)))
+		extending, cancel := context.WithTimeout(ctx, min(o.extend(), time.Until(trusted)))
 		err := l.extend(extending)
 		cancel()
 		switch {
 		case err == nil:
 			l.until = began.Add(o.Expiry / 100 * 99) // as redsync does: the server's clock may be faster
-			timer.Reset(o.Extend)
+			timer.Reset(o.extend())
 		case errors.Is(err, ErrLockLost):
 			lose(err)
 			return
@@ -118,7 +115,7 @@ func (o LockOptions) keep(ctx context.Context, l *lease, stop <-chan struct{}, l
 			lose(fmt.Errorf("%w: %s could not be extended in time: %w", ErrLockLost, o.Key, err))
 			return
 		default:
-			timer.Reset(min(extendRetry, o.Extend, max(time.Until(trusted), 0)))
+			timer.Reset(min(extendRetry, o.extend(), max(time.Until(trusted), 0)))
 		}
 	}
 }

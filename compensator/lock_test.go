@@ -67,7 +67,7 @@ func TestLock_TheWorkEndsWhenAnotherProcessHasTheLock(t *testing.T) {
 			return ctx.Err()
 		})
 		expect.That(t, errors.Is(err, compensator.ErrLockLost), "got %v", err)
-		expect.AtMost(t, time.Since(begin), compensator.DefaultLockExtend, "the time until it noticed")
+		expect.AtMost(t, time.Since(begin), compensator.DefaultLockExpiry/3, "the time until it noticed")
 	})
 }
 
@@ -80,7 +80,7 @@ func TestLock_TheWorkEndsBeforeAnUnextendedLockExpires(t *testing.T) {
 			return ctx.Err()
 		})
 		expect.That(t, errors.Is(err, compensator.ErrLockLost), "got %v", err)
-		expect.Between(t, time.Since(begin), compensator.DefaultLockExtend, compensator.DefaultLockExpiry, "the time until it ended")
+		expect.Between(t, time.Since(begin), compensator.DefaultLockExpiry/3, compensator.DefaultLockExpiry, "the time until it ended")
 	})
 }
 
@@ -128,11 +128,4 @@ func TestLock_ARedisThatOnlyAnswersIsNotAvailable(t *testing.T) {
 			client.Close()
 		}
 	})
-}
-
-func TestNewLock_RejectsRareExtensions(t *testing.T) {
-	client := redis.NewClient(&redis.Options{})
-	defer client.Close()
-	_, err := compensator.NewLock(compensator.LockOptions{Client: client, Expiry: time.Minute, Extend: 31 * time.Second})
-	expect.That(t, err != nil, "accepted")
 }

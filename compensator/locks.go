@@ -24,8 +24,7 @@ func NewLock(o LockOptions) (*RedisLock, error) {
 	if o.Client == nil {
 		return nil, errors.New("compensator: LockOptions need a Client")
 	}
-	o, err := o.withDefaults()
-	return &RedisLock{o, redsync.New(goredis.NewPool(o.Client))}, err
+	return &RedisLock{o.withDefaults(), redsync.New(goredis.NewPool(o.Client))}, nil
 }
 
 // Available checks that Redis takes writes, by a key beside that of the lock, and that the lock is not
@@ -117,8 +116,7 @@ func NewDatabaseLock(o LockOptions) (*DatabaseLock, error) {
 	if o.Database == nil {
 		return nil, errors.New("compensator: LockOptions need a Database")
 	}
-	o, err := o.withDefaults()
-	return &DatabaseLock{o}, err
+	return &DatabaseLock{o.withDefaults()}, nil
 }
 
 // Available checks that the database gives locks, by taking one beside that of the sweep. The error wraps

@@ -51,8 +51,7 @@ func (a *App) sweepSettings() config.Compensator {
 	c := a.o.Config.Compensator
 	if a.alone {
 		c.Period, c.Grace = cmp.Or(a.o.SweepEvery, DefaultSweepEvery), 0
-		expiry := max(3*c.Period, 15*time.Second)
-		c.Lock.Kind, c.Lock.Expiry, c.Lock.Extend = config.LockDatabase, min(expiry, c.Lock.Expiry), min(expiry/3, c.Lock.Extend)
+		c.Lock.Kind, c.Lock.Expiry = config.LockDatabase, min(max(3*c.Period, 15*time.Second), c.Lock.Expiry)
 	}
 	return c
 }

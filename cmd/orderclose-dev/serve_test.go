@@ -33,7 +33,7 @@ delays:
 compensator:
   period: 2s
   grace: 1s
-  lock: {expiry: 2s, extend: 1s}
+  lock: {expiry: 2s}
 `
 
 // running is a serve command in this process.

@@ -126,7 +126,7 @@ func (c Clients) Close() {
 // SweepLock returns the lock of the sweep, or with a suffix of its key the lock of another part. It expires after longest at
 // most. It is nil if its server is not named.
 func (c Clients) SweepLock(l config.Lock, suffix string, longest time.Duration) (compensator.Lock, error) {
-	o := compensator.LockOptions{Key: l.Key + suffix, Expiry: min(l.Expiry, longest), Extend: min(l.Extend, longest/2)}
+	o := compensator.LockOptions{Key: l.Key + suffix, Expiry: min(l.Expiry, longest)}
 	switch {
 	case l.Kind == config.LockDatabase && c.Store != nil:
 		o.Database = c.Store

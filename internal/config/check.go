@@ -130,12 +130,6 @@ func (r *reader) checkLock(l Lock) {
 	if l.Key == "" && !r.bad[path+"key"] {
 		r.refuse(path+"key", r.at[path+"key"], "the key is empty", "name it, such as lock:scan_unpaid_orders")
 	}
-	if r.bad[path+"expiry"] || r.bad[path+"extend"] || l.Extend <= l.Expiry/2 {
-		return
-	}
-	r.refuse(path+"extend", r.node(path+"extend", path+"expiry"),
-		fmt.Sprintf("%s is more than half of compensator.lock.expiry, %s", FormatDuration(l.Extend), FormatDuration(l.Expiry)),
-		"make it shorter: one extension may fail, and the lock must still be held at the next")
 }
 
 // node returns the first of the values that is in the file, or else the root.

@@ -98,8 +98,7 @@ const (
 type Lock struct {
 	Kind   LockKind      // default: LockRedis
 	Key    string        // not empty; default: lock:scan_unpaid_orders
-	Expiry time.Duration // how long the lock is held without an extension; default: 1 minute
-	Extend time.Duration // how often it is extended; at most half of Expiry; default: 20 s
+	Expiry time.Duration // how long the lock is held without an extension, of which one comes each third of it; default: 1 minute
 }
 
 // Needs returns the environment variables without which there is no lock.
@@ -329,7 +328,7 @@ func defaults(rooms ...AnySection) *settings {
 			Grace:    time.Minute,
 			PageSize: 500,
 			Rate:     5000,
-			Lock:     Lock{Kind: LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+			Lock:     Lock{Kind: LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute},
 			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
 		Closer: Closer{

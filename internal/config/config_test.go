@@ -49,7 +49,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
 		Compensator: config.Compensator{
 			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
-			Lock:   config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+			Lock:   config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute},
 			Pauses: config.Pauses{Wait: 10 * time.Minute},
 		},
 		Closer:  config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
@@ -84,7 +84,7 @@ replication: 2
 kafka: {session_timeout: 6s}
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [{match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s}, {match: {category: [c.d]}, remind: [1s, 2s]}, {match: {attributes: {pay: bank}}, never: true}]}
-compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: database, key: k, expiry: 4s, extend: 2s}, pauses: {wait: never}}
+compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: database, key: k, expiry: 4s}, pauses: {wait: never}}
 closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 outbox: {batch: 2, in_flight: 16}
 tracing: {after_delay: continue}
@@ -112,7 +112,7 @@ accept: [long_grace]
 		Kafka:       config.Kafka{SessionTimeout: 6 * time.Second},
 		Compensator: config.Compensator{
 			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999, Rate: 77,
-			Lock:   config.Lock{Kind: config.LockDatabase, Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
+			Lock:   config.Lock{Kind: config.LockDatabase, Key: "k", Expiry: 4 * time.Second},
 			Pauses: config.Pauses{Wait: config.Never},
 		},
 		Closer: config.Closer{

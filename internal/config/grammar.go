@@ -65,7 +65,7 @@ func (s *settings) grammar() parser {
 // grammar reads the keys of the lock, or its kind alone.
 func (l *Lock) grammar() parser {
 	kind := Choice(&l.Kind, LockRedis, LockDatabase)
-	keys := section(Fields{"kind": kind, "key": Text(&l.Key), "expiry": duration(&l.Expiry), "extend": duration(&l.Extend)})
+	keys := section(Fields{"kind": kind, "key": Text(&l.Key), "expiry": duration(&l.Expiry), "extend": dropped("leave it out: it is a third of expiry")})
 	return optional(func() parser { return wordOr(kind, keys) })
 }
 

@@ -10,7 +10,7 @@ var compensatorMutants = []mutant{
 		changes{{"from.IsZero()", "from.Before(to.Add(-time.Hour))"}}, "compensator", "TestRecheck_CatchesUpWhatWasMissed", "times about"},
 	{"failure-named-always", "each sweep logs the orders that it cannot close", changes{{"s.r.StartedAt.Sub(named.logged) >= renameAfter", "true"}},
 		"compensator", "TestSweep_NamesTheOrdersThatFail", "0 lines"},
-	{"lock-not-extended", "a lock is not extended", changes{{"o.Extend", "1000 * o.Expiry"}},
+	{"lock-not-extended", "a lock is not extended", changes{{"o.extend()", "1000 * o.Expiry"}},
 		"compensator", "TestLock_IsHeldWhileTheWorkRuns", "two have it"},
 	{"keeper-keeps-lock", "a process that cannot look for overdue orders keeps others from it", changes{{"k.resign <- struct{}{}", "<-(chan struct{})(nil)"}},
 		"compensator", "TestKeeper_GivesTheLockBackIfItCannotLook", "the processes that work"},

@@ -22,7 +22,7 @@ import (
 func databaseLock(t *testing.T, dsn, key string) compensator.Lock {
 	t.Helper()
 	cfg := config.Default()
-	cfg.Compensator.Lock = config.Lock{Kind: config.LockDatabase, Key: key, Expiry: 3 * time.Second, Extend: 500 * time.Millisecond}
+	cfg.Compensator.Lock = config.Lock{Kind: config.LockDatabase, Key: key, Expiry: 3 * time.Second}
 	// A Redis is named, and nothing connects to it.
 	c := must.Get(clients.Connect(config.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Pool{}, cfg, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(c.Close)

@@ -94,7 +94,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	proxied := config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}
 	client := must.Get(clients.Connect(proxied, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(client.Close)
-	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry, Extend: 500 * time.Millisecond}))(t)
+	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry}))(t)
 	s.sweep(patient{lock})
 	s.page()
 	return s
