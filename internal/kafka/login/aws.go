@@ -18,7 +18,7 @@ import (
 
 // awsEnvironment finds credentials as the tools of AWS do, by the same variables: keys, a role by a
 // token of Kubernetes (IRSA), the endpoint of the container (ECS, EKS Pod Identity), the machine (EC2).
-// It reads no files of profiles.
+// It reads no files of profiles. The packages of the SDK that find credentials would add 3.6 MB to the program.
 type awsEnvironment struct {
 	getenv func(string) string
 	region string
