@@ -10,7 +10,7 @@
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave
-//	sweeps.go         sweeps: earlier sweeps, and lost records
+//	sweeps.go         sweeps: earlier sweeps
 //	order.go          order: the history of one order
 //	actions.go     what acting commands write to the audit log
 //	audit.go          audit: compares the database with Kafka
