@@ -27,8 +27,8 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/room"
 )
 
 // envSecret is the environment variable of the callback secret, which is never a flag.
