@@ -11,12 +11,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
-const (
-	// lossSeconds is for how long all records are lost.
-	lossSeconds = 60
-	// lossSKUs is the number of SKUs of the lost orders.
-	lossSKUs = 1000
-)
+// lossSKUs is the number of SKUs of the lost orders.
+const lossSKUs = 1000
 
 // lost is how late orders close whose records are lost, if a compensator alone looks for them.
 type lost struct {
@@ -25,12 +21,12 @@ type lost struct {
 	Latest    measure.Number `json:"late_max_s"`
 }
 
-// lose makes orders that are due one after another, at the rate, and of which no record exists. It returns how late a compensator closes
+// lose makes orders that are due one after another, at the rate for some seconds, and of which no record exists. It returns how late a compensator closes
 // them.
-func (s *shop) lose(ctx context.Context, perSecond int) (l lost, err error) {
+func (s *shop) lose(ctx context.Context, perSecond, seconds int) (l lost, err error) {
 	l.PerSecond = perSecond
-	n := perSecond * lossSeconds
-	if err := s.insertLost(ctx, n); err != nil {
+	n := perSecond * seconds
+	if err := s.insertLost(ctx, n, seconds); err != nil {
 		return l, err
 	}
 	c, err := compensator.New(compensator.Options{Store: s.store, Name: "bench-loss", Period: 24 * time.Hour})
@@ -64,8 +60,8 @@ func (s *shop) lose(ctx context.Context, perSecond int) (l lost, err error) {
 	return l, err
 }
 
-// insertLost inserts n orders with a line each. The first is due as soon as the last statement has ended, about.
-func (s *shop) insertLost(ctx context.Context, n int) error {
+// insertLost inserts n orders with a line each. The first is due in five seconds, and the last some seconds later.
+func (s *shop) insertLost(ctx context.Context, n, seconds int) error {
 	clear := []string{}
 	for _, table := range []string{"receipts", "stock_ledger", "outbox_events", "orders", "order_items"} {
 		column := "order_id"
@@ -81,7 +77,7 @@ func (s *shop) insertLost(ctx context.Context, n int) error {
 		" FROM digits a, digits b, digits c, digits d, digits e, digits f) AS numbers"
 	id := "CONCAT('LOST-', LPAD(CONCAT('', n), 9, '0'))"
 	sku := fmt.Sprintf("CONCAT('LOST-', LPAD(CONCAT('', n %% %d), 6, '0'))", lossSKUs)
-	ahead := fmt.Sprintf(s.on.later, fmt.Sprintf("5000 + n * %d / %d", lossSeconds*1000, n))
+	ahead := fmt.Sprintf(s.on.later, fmt.Sprintf("5000 + n * %d / %d", seconds*1000, n))
 	for _, q := range []string{
 		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT " + id + ", 1, " + sku + ", 1 FROM " + numbers + " WHERE n < ?",
 		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 0, COUNT(*) FROM order_items WHERE order_id LIKE 'LOST-%' AND ? > 0 GROUP BY sku_id",

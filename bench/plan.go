@@ -40,7 +40,8 @@ type plan struct {
 	outboxRows      int // dispatched
 
 	sweepTables []int // orders in each table
-	lossRates   []int // orders a second whose records are lost for a minute
+	lossRates   []int // orders a second whose records are lost
+	lossSeconds int   // for how long
 	lossWaiting int   // unpaid orders that are due tomorrow meanwhile
 
 	shopOrders  int           // orders that customers of the example shop read
@@ -64,7 +65,7 @@ func planFor(quick bool) plan {
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 		paidOrders: 8000, paidSpell: 25 * time.Second,
 		outboxCheckouts: 20_000, outboxRows: 500_000,
-		sweepTables: []int{1_000_000, 5_000_000}, lossRates: []int{60, 3000}, lossWaiting: 10_000_000,
+		sweepTables: []int{1_000_000, 5_000_000}, lossRates: []int{60, 3000}, lossSeconds: 60, lossWaiting: 10_000_000,
 		shopOrders: 20_000, shopRate: 1000, shopSpell: 30 * time.Second, shopNotices: 3000,
 		shown: 1_000_000, letters: 100_000, closed: 100_000, starts: 5, views: 12,
 	}
@@ -76,7 +77,7 @@ func planFor(quick bool) plan {
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 		p.paidOrders, p.paidSpell = 6000, 10*time.Second
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000
-		p.sweepTables, p.lossWaiting = []int{100_000, 500_000}, 300_000
+		p.sweepTables, p.lossSeconds, p.lossWaiting = []int{100_000, 500_000}, 10, 300_000
 		p.shopSpell, p.shopNotices = 5*time.Second, 500
 		p.shown, p.letters, p.closed, p.starts, p.views = 100_000, 10_000, 10_000, 1, 2
 	}

@@ -79,7 +79,7 @@ func benchSweep(ctx context.Context, p *workspace, pl plan) error {
 	steps = append(steps, func(_ *sweepReport, s *shop) error { return s.growTo(ctx, pl.lossWaiting, allWait) })
 	for _, rate := range pl.lossRates {
 		steps = append(steps, func(r *sweepReport, s *shop) error {
-			l, err := s.lose(ctx, rate)
+			l, err := s.lose(ctx, rate, pl.lossSeconds)
 			r.Lost = append(r.Lost, l)
 			return err
 		})
