@@ -59,7 +59,7 @@ var placements = map[string]placement{
 	"TestReal_DeadlinesMoveByAnUpdate":                       {in: nowhere, on: databases, alone: "TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay"},
 	"TestReal_PostponedOrdersCloseAtTheirNewDueTimes":        {in: nowhere, on: onMariaDB, alone: "TestPostpone_ChangesWhatItsPlanHasAndNothingTwice, TestSimulation_APostponedOrderClosesWhenItIsDueThen"},
 	"TestReal_APauseClosesNothingUntilItEnds":                {in: nowhere, on: onMariaDB, alone: "TestSimulation_PausesWithoutKafka, the random worlds with pauses"},
-	"TestReal_AShadowRunBesideAnOldJob":                      {in: nowhere, on: onMariaDB, alone: "TestBroker_AShadowRunIsComparedWithTheOldJob, and the part shadow of TestReal_EachPartNeedsItsPrivileges"},
+	"TestReal_AShadowRunBesideAnOldJob":                      {in: nowhere, on: onMariaDB, alone: "TestReport_ComparesAShadowRunWithTheOldJob, and the part shadow of TestReal_EachPartNeedsItsPrivileges"},
 	"TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack":   {in: nowhere, on: onMariaDB, alone: "TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack"},
 	"TestReal_OfTwoProcessesWithOneInstanceOneEnds":          {in: nowhere, on: onMariaDB, alone: "TestConsume_OfTwoWithOneInstanceTheFirstEnds"},
 
