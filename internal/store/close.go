@@ -95,7 +95,7 @@ func (s *Store) mayBeOrders(ctx context.Context, err error) bool {
 
 // MaxBatch implements closer.Store. While shops and closes compete for the stock, transactions are small, so that they are short.
 func (s *Store) MaxBatch() int {
-	if s.isCrowded() {
+	if len(s.hotRows()) > 0 {
 		return crowdedBatch
 	}
 	return 0
@@ -130,7 +130,7 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 			}
 			ids = slices.DeleteFunc(ids, func(id string) bool { return all.contended[id] })
 			continue
-		case errors.Is(err, errStockLocked) && turn == nil && try < maxRounds: // the next one leaves out its orders
+		case errors.Is(err, errStockLocked) && turn == nil && try < maxRounds: // the next one leaves out the orders of these rows
 		case err != nil && (until.IsZero() || len(all.all) == 0 && !errors.Is(err, orderclose.ErrContended)):
 			return nil, err
 		case err != nil:

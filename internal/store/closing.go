@@ -34,6 +34,7 @@ type closing struct {
 	orders    map[string]lockedRow            // the rows that were locked, or in a preview read, by order id
 	contended map[string]bool                 // requested orders that other transactions lock
 	leftOut   map[string]bool                 // those of them whose stock others lock
+	asked     map[hotRow]time.Time            // what hotRows returned
 	paused    map[string]bool                 // categories whose orders are not closed now
 	won       map[*table][]string             // ids that this transaction closes, in the order of their index
 	lines     [][][]line                      // of the orders in won, in parts, each as readLines returns them
@@ -113,11 +114,8 @@ func (c *closing) write() error {
 	if err := c.lockLines(); err != nil {
 		return err
 	}
-	stockFirst := c.turn != nil || c.s.isCrowded()
-	if stockFirst {
-		if err := c.lockStockFirst(); err != nil {
-			return fmt.Errorf("lock the stock: %w", err)
-		}
+	if err := c.lockHotRows(); err != nil {
+		return fmt.Errorf("lock the stock: %w", err)
 	}
 	if len(c.won) == 0 {
 		return nil
@@ -147,10 +145,8 @@ func (c *closing) write() error {
 		return fmt.Errorf("write events: %w", err)
 	}
 	c.step = "stock"
-	if !stockFirst {
-		if err := c.lockStockLast(moved); err != nil {
-			return fmt.Errorf("lock the stock: %w", err)
-		}
+	if err := c.lockStockLast(moved); err != nil {
+		return fmt.Errorf("lock the stock: %w", err)
 	}
 	return c.s.moveStock(c.tx, moved, c.now, c.spelt)
 }

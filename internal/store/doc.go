@@ -20,7 +20,7 @@
 //
 // No step waits in the server's queue for a row of orders, lines or stock, so a close is part of no deadlock, in whatever order the
 // shop locks these rows. Rows of stock that another transaction locks are asked for again for 50 ms. If that is
-// not enough, the stock of the next, smaller batches is locked before step 4, and orders whose stock is locked are
+// not enough, the next, smaller batches ask for these rows before step 4, and orders whose stock is locked are
 // left out and tried again: locked.go. Statements of the user and triggers may wait.
 //
 // The files:

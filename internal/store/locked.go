@@ -25,9 +25,10 @@ const (
 	stockWait = 50 * time.Millisecond
 	// stockPoll is the pause between two such questions.
 	stockPoll = time.Millisecond
-	// crowdedFor is how long closes lock the stock first, after stockWait was not enough, or a row of stock was locked then.
+	// crowdedFor is how long a row of stock is remembered for which stockWait was not enough. Meanwhile
+	// closes ask for this row before they write anything.
 	crowdedFor = 5 * time.Second
-	// crowdedBatch is how many orders a transaction closes meanwhile: a checkout waits for one of 100 half as long as for one of 500.
+	// crowdedBatch is how many orders a transaction closes while a row is remembered: a checkout waits for one of 100 half as long as for one of 500.
 	crowdedBatch = 100
 	// roundsFor is how long CloseOrders tries again the orders that it left out, in further transactions. With the
 	// first one it stays below the closer's target of 250 ms for a call.
@@ -51,20 +52,34 @@ var (
 // hotRow names a row of the i-th table of Mapping.Stock.
 type hotRow struct {
 	i   int
-	sku string
+	sku string // as an order's line or the stock spells it; in Store.hot as folded does
 }
 
-// isStuck reports whether a close has waited in vain for the lock of a row. Without that memory, each batch with such a SKU would
-// wait. Each row that it holds has cost a wait of seconds, so it stays small.
-func (s *Store) isStuck(row hotRow) bool {
-	until, known := s.stuck.Load(row)
-	return known && time.Now().Before(until.(time.Time))
+// folded returns the name of a row in Store.hot: lines may spell a SKU otherwise than the stock. If two rows have one name, some of their
+// orders wait longer.
+func (r hotRow) folded() hotRow { return hotRow{r.i, strings.ToLower(strings.TrimRight(r.sku, " "))} }
+
+// hotRows returns the rows for whose locks closes have waited in vain, and until when they are remembered. If that is more than
+// crowdedFor ahead, a close has waited in the server's queue. Each row has cost a wait, so there are few.
+func (s *Store) hotRows() map[hotRow]time.Time {
+	rows, now := map[hotRow]time.Time{}, time.Now()
+	for row, until := range s.hot.Range {
+		if now.Before(until.(time.Time)) {
+			rows[row.(hotRow)] = until.(time.Time)
+		} else {
+			s.hot.CompareAndDelete(row, until)
+		}
+	}
+	return rows
 }
 
-// crowded makes closes lock the stock first for crowdedFor.
-func (s *Store) crowded() { s.crowdedUntil.Store(time.Now().Add(crowdedFor).UnixNano()) }
-
-func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil.Load() }
+// remember remembers a row that another transaction locks, for at least so long.
+func (s *Store) remember(row hotRow, long time.Duration) {
+	until := time.Now().Add(long)
+	if known, _ := s.hot.LoadOrStore(row.folded(), until); known.(time.Time).Before(until) {
+		s.hot.Store(row.folded(), until)
+	}
+}
 
 // awaitTurn locks the row of c.turn, and waits for it in the server's queue. The transaction holds nothing yet.
 func (c *closing) awaitTurn() error {
@@ -76,47 +91,56 @@ func (c *closing) awaitTurn() error {
 	query := "SELECT 1 FROM " + mapping.Quote(stock.Table) + c.s.dialect.hint(stock.SKU.Index) + " WHERE " + is + c.s.dialect.lock
 	err := eachRow(c.tx, query, stockArgs(stock, c.turn.sku), func(*sql.Rows) error { return nil })
 	if err != nil && c.s.fault(c.tx.Statement.Context, err) == FaultRetry {
-		c.s.stuck.Store(*c.turn, time.Now().Add(lockMemory))
+		c.s.remember(*c.turn, lockMemory)
 		return fmt.Errorf("%w: %w", errStockLocked, err)
 	}
 	return err
 }
 
-// lockStockFirst locks the rows of stock that the orders of c.won need, before anything is written. It leaves out the
-// orders that need a row that another transaction locks, and makes the row that most of them need c.turn of
-// the next transaction.
-func (c *closing) lockStockFirst() error {
-	most := 0
-	c.turn = nil
-	for i, stock := range c.s.q.m.Stock {
-		needs := map[string][]string{} // orders by SKU
+// lockHotRows locks those rows of stock that are remembered, before anything is written. It leaves out the orders that need
+// one that another transaction still locks, and makes the row that most of these need c.turn of the next transaction.
+func (c *closing) lockHotRows() error {
+	c.turn, c.asked = nil, c.s.hotRows()
+	if len(c.asked) == 0 {
+		return nil
+	}
+	needs := make([]map[string][]string, len(c.s.q.m.Stock)) // orders by SKU
+	for i := range needs {
+		needs[i] = map[string][]string{}
 		for _, lines := range c.lines {
 			for _, l := range lines[i] {
-				if sku := c.s.q.stockSKU(i, l.sku); l.quantity != 0 {
-					needs[sku] = append(needs[sku], l.order)
+				row := hotRow{i, c.s.q.stockSKU(i, l.sku)}
+				if _, is := c.asked[row.folded()]; is && l.quantity != 0 {
+					needs[i][row.sku] = append(needs[i][row.sku], l.order)
 				}
 			}
 		}
-		locked, err := c.s.lockStock(c.tx, stock, slices.Sorted(maps.Keys(needs)))
+	}
+	most := 0
+	for i, of := range needs {
+		skus := slices.Sorted(maps.Keys(of))
+		locked, err := c.s.lockStock(c.tx, i, skus)
 		if err != nil {
 			return err
 		}
-		for _, sku := range locked {
-			if needs[sku] == nil {
-				return errStockLocked // the lines spell it otherwise
+		for _, sku := range skus {
+			row := hotRow{i, sku}
+			stuck := time.Until(c.asked[row.folded()]) > crowdedFor
+			if !locked[row.folded()] {
+				if stuck {
+					c.s.hot.Delete(row.folded()) // the transaction that has locked it for long has ended
+				}
+				continue
 			}
-			for _, id := range needs[sku] {
+			c.s.remember(row, crowdedFor)
+			for _, id := range of[sku] {
 				c.leftOut[id], c.contended[id] = true, true
 			}
-			if row := (hotRow{i, sku}); len(needs[sku]) > most && !c.s.isStuck(row) {
-				most, c.turn = len(needs[sku]), &row
+			if len(of[sku]) > most && !stuck {
+				most, c.turn = len(of[sku]), &row
 			}
 		}
 	}
-	if len(c.leftOut) == 0 {
-		return nil
-	}
-	c.s.crowded()
 	out := func(id string) bool { return c.leftOut[id] }
 	for t, ids := range c.won {
 		if c.won[t] = slices.DeleteFunc(ids, out); len(c.won[t]) == 0 {
@@ -132,7 +156,7 @@ func (c *closing) lockStockFirst() error {
 }
 
 // lockStockLast locks the rows of stock that a close writes, in the order of their keys. If another transaction locks one of them, such as
-// another close, it tries again and again for up to stockWait. Then the next transactions lock the stock first, and the error is errStockLocked.
+// another close, it tries again and again for up to stockWait. Then it remembers which rows are locked, and the error is errStockLocked.
 func (c *closing) lockStockLast(moved moves) error {
 	if c.s.dialect.skipLocked == "" {
 		return nil // this database locks no rows
@@ -152,10 +176,27 @@ func (c *closing) lockStockLast(moved moves) error {
 			return err
 		}
 		if lost || time.Since(began) > stockWait || !retry.Sleep(c.tx.Statement.Context, stockPoll) {
-			c.s.crowded()
-			return cmp.Or(c.tx.Statement.Context.Err(), errStockLocked)
+			return cmp.Or(c.tx.Statement.Context.Err(), c.rememberLocked(moved))
 		}
 	}
+}
+
+// rememberLocked remembers the rows of stock that other transactions lock now. It returns errStockLocked if the next transaction can leave
+// out their orders, and errRowLocked if it cannot: the lines spell the SKUs in a way that folded does not know.
+func (c *closing) rememberLocked(moved moves) error {
+	err := errStockLocked
+	for i, of := range moved {
+		locked, failed := c.s.lockStock(c.tx, i, slices.Sorted(maps.Keys(of)))
+		if failed != nil {
+			return failed
+		}
+		for row := range locked {
+			if c.s.remember(row, crowdedFor); !c.asked[row].IsZero() {
+				err = errRowLocked
+			}
+		}
+	}
+	return err
 }
 
 // lockStockNow locks the rows of stock that a close writes. It fails at the first row that another transaction locks: so two closes
@@ -171,24 +212,25 @@ func (c *closing) lockStockNow(moved moves) error {
 	return nil
 }
 
-// lockStock locks the rows of SKUs that no other transaction locks, and returns the SKUs of the others, sorted and spelled as
-// in the stock. It waits for no lock, and ignores SKUs without a row.
-func (s *Store) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (locked []string, err error) {
+// lockStock locks those rows of the i-th table of stock that no other transaction locks, and returns the others, as folded names them. It waits
+// for no lock, and ignores SKUs without a row.
+func (s *Store) lockStock(tx *gorm.DB, i int, skus []string) (locked map[hotRow]bool, err error) {
+	locked = map[hotRow]bool{}
 	for part := range slices.Chunk(skus, maxIn) {
-		free, err := s.stockRows(tx, stock, part, s.dialect.skipLocked)
+		free, err := s.stockRows(tx, s.q.m.Stock[i], part, s.dialect.skipLocked)
 		if err != nil {
 			return nil, err
 		}
 		if len(free) == len(part) {
 			continue
 		}
-		all, err := s.stockRows(tx, stock, part, "")
+		all, err := s.stockRows(tx, s.q.m.Stock[i], part, "")
 		if err != nil {
 			return nil, err
 		}
-		for _, sku := range slices.Sorted(maps.Keys(all)) {
+		for sku := range all {
 			if !free[sku] {
-				locked = append(locked, sku)
+				locked[hotRow{i, sku}.folded()] = true
 			}
 		}
 	}
