@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +19,7 @@ import (
 // join with a temporary table, and then does not lock rows in id order.
 const maxIn = 999
 
-// maxRounds is how often CloseOrders tries a transaction again at once, without orders whose lines or stock others lock.
+// maxRounds is how often one transaction of CloseOrders is tried, each time in another way.
 const maxRounds = 5
 
 // CloseOrders closes the orders of reqs that are unpaid and due by the database's clock. In the same
@@ -48,8 +47,8 @@ const maxRounds = 5
 //     there is no error: these orders are Contended, and the others are closed.
 //   - Any other error: some order caused it. The batch without that order can succeed.
 //
-// An order whose own row or a line another transaction locks is Contended at once. If another transaction locks a row of
-// its stock for longer than stockWait, the order is left out, and Contended after roundsFor.
+// An order whose own row another transaction locks is Contended at once. If another transaction locks one of its lines, or a row of
+// its stock for longer than stockWait, the order is left out. It is Contended if its lines are locked, and otherwise after roundsFor.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
@@ -95,7 +94,7 @@ func (s *Store) mayBeOrders(ctx context.Context, err error) bool {
 
 // MaxBatch implements closer.Store. While shops and closes compete for the stock, transactions are small, so that they are short.
 func (s *Store) MaxBatch() int {
-	if len(s.hotRows()) > 0 {
+	if s.isCrowded() {
 		return crowdedBatch
 	}
 	return 0
@@ -112,41 +111,52 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 	}
 	all := s.newClosing(nil, requests, candidates)
 	var turn *hotRow
-	var until time.Time // of the transactions for orders that were left out; zero: no transaction has succeeded
-	for try := 1; ; try++ {
-		c, err := s.tryClose(ctx, path, ids, requests, candidates, skipLocked, turn)
-		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
-			// The server may not have ended the lost transaction yet, which locks the rows.
-			c, err = s.tryClose(ctx, path, ids, requests, candidates, waitForLocks, nil)
-		}
+	for began, n := time.Now(), 0; ; n++ {
+		c, err := s.closeRound(ctx, path, ids, requests, candidates, turn)
 		switch {
-		case errors.Is(err, errLinesLocked) && try < maxRounds:
-			for t, won := range c.won {
-				for part := range slices.Chunk(won, maxIn) {
-					for _, id := range s.ordersWithLockedLines(ctx, t, part) {
-						all.contended[id] = true
-					}
-				}
-			}
-			ids = slices.DeleteFunc(ids, func(id string) bool { return all.contended[id] })
-			continue
-		case errors.Is(err, errStockLocked) && turn == nil && try < maxRounds: // the next one leaves out the orders of these rows
-		case err != nil && (until.IsZero() || len(all.all) == 0 && !errors.Is(err, orderclose.ErrContended)):
+		case err != nil && (n == 0 || len(all.all) == 0 && !errors.Is(err, orderclose.ErrContended)):
 			return nil, err
 		case err != nil:
 			return all, nil // what this transaction left is contended still
-		default:
-			all.add(c)
-			ids, turn = slices.DeleteFunc(ids, func(id string) bool { return !c.leftOut[id] }), c.turn
-			if turn == nil || !until.IsZero() && time.Now().After(until) {
-				return all, nil
-			}
-			until = cmp.Or(until, time.Now().Add(roundsFor))
 		}
-		if !retry.Sleep(ctx, roundPause) && !until.IsZero() {
+		all.add(c)
+		ids, turn = slices.DeleteFunc(ids, func(id string) bool { return !c.leftOut[id] }), c.turn
+		if turn == nil || n > 0 && time.Since(began) > roundsFor || !retry.Sleep(ctx, roundPause) {
 			return all, nil
 		}
 	}
+}
+
+// closeRound is one transaction of closeUnlocked. It is tried again after a lock that another way of closing can
+// avoid.
+func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest,
+	candidates candidates, turn *hotRow) (c *closing, err error) {
+	locked := map[string]bool{} // orders with locked lines
+	waited := false             // for the stock, in vain
+	for range maxRounds {
+		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
+		c, err = s.tryClose(ctx, path, left, requests, candidates, skipLocked, turn)
+		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
+			// The server may not have ended the lost transaction yet, which locks the rows.
+			c, err = s.tryClose(ctx, path, left, requests, candidates, waitForLocks, nil)
+		}
+		switch {
+		case errors.Is(err, errLinesLocked):
+			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
+		case errors.Is(err, errStockLocked) && turn == nil:
+			if waited { // twice: it was more than another close
+				s.crowded()
+			}
+			waited = true
+			retry.Sleep(ctx, roundPause)
+		case err == nil:
+			maps.Copy(c.contended, locked)
+			return c, nil
+		default:
+			return nil, err
+		}
+	}
+	return nil, err
 }
 
 // tryClose closes orders in one transaction. The closing holds what became of each order.
@@ -157,6 +167,7 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = s.newClosing(tx, requests, candidates)
 		c.locks, c.path, c.txID, c.spelt, c.turn = locks, path, rand.Int64N(1<<62)+1, spelt, turn
+		c.stockFirst = turn != nil || s.isCrowded()
 		err := c.run(ids)
 		if e, ok := errors.AsType[*spellingError](err); ok {
 			spelt = e.spelt

@@ -28,21 +28,19 @@ type closing struct {
 	locks      locking
 	txID       int64               // the random id of this transaction, written to its receipts
 	spelt      []map[string]string // as moveStock takes it
+	stockFirst bool                // locks the stock before it writes, and leaves orders out
 	turn       *hotRow             // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
 
-	now       time.Time                       // the database's clock, read once
-	orders    map[string]lockedRow            // the rows that were locked, or in a preview read, by order id
-	contended map[string]bool                 // requested orders that other transactions lock
-	leftOut   map[string]bool                 // those of them whose stock others lock
-	asked     map[hotRow]time.Time            // what hotRows returned
-	paused    map[string]bool                 // categories whose orders are not closed now
-	won       map[*table][]string             // ids that this transaction closes, in the order of their index
-	lines     [][][]line                      // of the orders in won, in parts, each as readLines returns them
-	released  map[string][]orderclose.Release // by order id, in the order of SKUs, without their keys
-	all       []string                        // all ids of won, sorted
-	open      map[string]*table               // the tables of unpaid orders, due or not, also excluded ones
-	step      string                          // the key under orders in topics.yaml of what write does now
-	onClosed  []int64                         // how many rows each statement of Mapping.OnClose changed, of up to maxIn orders
+	now       time.Time            // the database's clock, read once
+	orders    map[string]lockedRow // the rows that were locked, or in a preview read, by order id
+	contended map[string]bool      // requested orders that other transactions lock
+	leftOut   map[string]bool      // those of them whose stock others lock
+	paused    map[string]bool      // categories whose orders are not closed now
+	won       map[*table][]string  // ids that this transaction closes, in the order of their index
+	all       []string             // all ids of won, sorted
+	open      map[string]*table    // the tables of unpaid orders, due or not, also excluded ones
+	step      string               // the key under orders in topics.yaml of what write does now
+	onClosed  []int64              // how many rows each statement of Mapping.OnClose changed, of up to maxIn orders
 }
 
 // locking is how a transaction reads the rows of orders.
@@ -69,7 +67,8 @@ type lockedRow struct {
 	at       time.Time // time of the close, if a commit in doubt closed the order
 }
 
-// run takes the steps of a close in the order of the package comment.
+// run takes the steps of a close in the order of the package comment. If no order is to be
+// closed, it ends after the first step.
 func (c *closing) run(ids []string) error {
 	if err := c.awaitTurn(); err != nil {
 		return fmt.Errorf("lock a row of the stock: %w", err)
@@ -86,10 +85,15 @@ func (c *closing) run(ids []string) error {
 	if err := c.resolveInDoubt(); err != nil {
 		return fmt.Errorf("read the receipts of a commit in doubt: %w", err)
 	}
-	if err := c.write(); err != nil {
-		return err
+	if c.stockFirst {
+		if err := c.lockStockFirst(); err != nil {
+			return fmt.Errorf("lock the stock: %w", err)
+		}
 	}
-	return c.readClock()
+	if len(c.won) == 0 {
+		return c.readClock()
+	}
+	return c.write()
 }
 
 // add takes the results of a later transaction for some of the orders.
@@ -108,31 +112,25 @@ func (c *closing) add(later *closing) {
 	maps.Copy(c.contended, later.contended)
 }
 
-// write locks the lines of the orders in won and makes all changes of their close. It leaves out orders whose stock others lock.
+// write makes all changes of a close.
 func (c *closing) write() error {
-	c.step = "items"
-	if err := c.lockLines(); err != nil {
-		return err
-	}
-	if err := c.lockHotRows(); err != nil {
-		return fmt.Errorf("lock the stock: %w", err)
-	}
-	if len(c.won) == 0 {
-		return nil
-	}
+	released, moved := map[string][]orderclose.Release{}, c.s.newMoves()
 	c.step = "status"
 	for _, t := range sorted(c.won) {
 		if err := c.mark(t); err != nil {
 			return fmt.Errorf("mark as closed: %w", err)
 		}
+	}
+	c.step = "items"
+	for _, t := range sorted(c.won) {
+		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now, moved)
+		if err != nil {
+			return err
+		}
+		maps.Copy(released, of)
 		c.all = append(c.all, c.won[t]...)
 	}
 	slices.Sort(c.all)
-	c.step = "items"
-	moved := c.s.newMoves()
-	if err := c.recordLines(moved); err != nil {
-		return err
-	}
 	c.step = "table"
 	if err := c.receipts(); err != nil {
 		return fmt.Errorf("write receipts: %w", err)
@@ -141,12 +139,14 @@ func (c *closing) write() error {
 		return err
 	}
 	c.step = "event"
-	if err := c.events(); err != nil { //mutant:close-without-event
+	if err := c.events(released); err != nil { //mutant:close-without-event
 		return fmt.Errorf("write events: %w", err)
 	}
 	c.step = "stock"
-	if err := c.lockStockLast(moved); err != nil {
-		return fmt.Errorf("lock the stock: %w", err)
+	if !c.stockFirst {
+		if err := c.lockStockLast(moved); err != nil {
+			return fmt.Errorf("lock the stock: %w", err)
+		}
 	}
 	return c.s.moveStock(c.tx, moved, c.now, c.spelt)
 }
@@ -335,14 +335,14 @@ func (c *closing) receipts() error {
 }
 
 // events writes one event for each closed order into the outbox.
-func (c *closing) events() error {
+func (c *closing) events(released map[string][]orderclose.Release) error {
 	now := c.s.dialect.time(c.now)
 	in := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(c.all)}
 	for _, id := range c.all {
 		row := c.orders[id]
 		payload, err := encodeKept(orderclose.OrderClosed{
 			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
-			Attempts: c.requests[id].Attempt, Version: row.version + 1, Release: c.released[id], Columns: row.columns,
+			Attempts: c.requests[id].Attempt, Version: row.version + 1, Release: released[id], Columns: row.columns,
 		}, c.requests[id].Traceparent)
 		if err != nil {
 			return err

@@ -11,16 +11,16 @@
 //  1. read the pauses;
 //  2. lock the orders' rows in id order, without those that other transactions lock, and read
 //     their status, their due time and the database's clock;
-//  3. lock and read the lines of the orders that are unpaid and due; if another transaction locks a line, the
+//  3. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
+//  4. lock and read the lines of the orders that were closed; if another transaction locks a line, the
 //     transaction is tried again without its order;
-//  4. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
 //  5. insert their ledger rows and receipts, whose unique keys ensure that stock is released
 //     once, run the user's statements (Mapping.OnClose), and insert the events into the outbox;
 //  6. release the stock last, summed per SKU: rows that many orders share are locked briefly.
 //
 // No step waits in the server's queue for a row of orders, lines or stock, so a close is part of no deadlock, in whatever order the
 // shop locks these rows. Rows of stock that another transaction locks are asked for again for 50 ms. If that is
-// not enough, the next, smaller batches ask for these rows before step 4, and orders whose stock is locked are
+// not enough, the stock of the next, smaller batches is locked before step 3, and orders whose stock is locked are
 // left out and tried again: locked.go. Statements of the user and triggers may wait.
 //
 // The files:
@@ -30,7 +30,7 @@
 //	pooldeadline.go                             deadlines of statements on a program's own pool
 //	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
 //	status.go, shards.go                        the statuses; the tables of orders by month
-//	close.go                                    CloseOrders: a close, and further ones without locked orders
+//	close.go                                    CloseOrders: a close, and a second one without locked orders
 //	closing.go, decide.go                       one transaction of a close, and what it does with an order
 //	stock.go, event.go, eventcolumns.go         the lines, the ledger and the stock; the event of a close
 //	stocktables.go                              several tables and locations of stock; optimistic locks of the shop

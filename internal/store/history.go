@@ -204,15 +204,6 @@ func (s *Store) historyLines(tx *gorm.DB, t *table, id any, history *OrderHistor
 	})
 }
 
-// skipped returns n destinations for columns that are not read.
-func skipped(n int) []any {
-	into := make([]any, n)
-	for i := range into {
-		into[i] = new(any)
-	}
-	return into
-}
-
 // eachReceipt calls each for the receipts of orders, with the order's id.
 func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow)) error {
 	return wrap(eachRow(tx, "SELECT order_id, verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id IN ?",

@@ -18,32 +18,31 @@ import (
 )
 
 // A close waits in no queue of the server for a row while it holds one, so it is part of no deadlock on the rows of
-// orders, lines and stock, in whatever order the shop locks them. It locks the rows of orders first, then their lines, and the stock last.
+// orders, lines and stock, in whatever order the shop locks them.
 const (
-	// stockWait is how long a close asks again for rows of stock that others lock. A close
+	// stockWait is how long a close, before it writes the stock, asks again for rows that others lock. A close
 	// of 500 orders locks its rows of stock for 2 to 20 ms. Meanwhile payments of the orders wait.
 	stockWait = 50 * time.Millisecond
 	// stockPoll is the pause between two such questions.
 	stockPoll = time.Millisecond
-	// crowdedFor is how long a row of stock is remembered for which stockWait was not enough. Meanwhile
-	// closes ask for this row before they write anything.
+	// crowdedFor is how long closes lock the stock first, after stockWait was not enough twice in a row, or a row of stock was locked then.
 	crowdedFor = 5 * time.Second
-	// crowdedBatch is how many orders a transaction closes while a row is remembered: a checkout waits for one of 100 half as long as for one of 500.
+	// crowdedBatch is how many orders a transaction closes meanwhile: a checkout waits for one of 100 half as long as for one of 500.
 	crowdedBatch = 100
 	// roundsFor is how long CloseOrders tries again the orders that it left out, in further transactions. With the
 	// first one it stays below the closer's target of 250 ms for a call.
 	roundsFor = 150 * time.Millisecond
 	// roundPause is the pause before each of these transactions. The shop uses it to lock rows.
 	roundPause = 10 * time.Millisecond
-	// lockMemory is how long a row of stock is remembered for which a close has waited in the server's queue in vain. Meanwhile
-	// no close waits for it there.
+	// lockMemory is how long a row of stock is remembered for whose lock a close has waited in vain. Meanwhile
+	// no close waits for it.
 	lockMemory = time.Minute
 )
 
 // errRowLocked is the error of a Contended order that was left out of a batch.
 var errRowLocked = fmt.Errorf("%w: another transaction locks the order's row, one of its lines, or the row of one of its SKUs", orderclose.ErrContended)
 
-// Errors of a transaction of a close, which is tried again at once without some of its orders.
+// Errors of a transaction of a close, which is tried again at once in another way.
 var (
 	errLinesLocked = fmt.Errorf("%w: another transaction locks a line of the batch", orderclose.ErrContended)
 	errStockLocked = fmt.Errorf("%w: another transaction locks a row of the stock of the batch", orderclose.ErrContended)
@@ -52,33 +51,14 @@ var (
 // hotRow names a row of the i-th table of Mapping.Stock.
 type hotRow struct {
 	i   int
-	sku string // as an order's line or the stock spells it; in Store.hot as folded does
+	sku string
 }
 
-// folded returns the name of a row in Store.hot: lines may spell a SKU otherwise than the stock. If two rows have one name, some of their
-// orders wait longer.
-func (r hotRow) folded() hotRow { return hotRow{r.i, strings.ToLower(strings.TrimRight(r.sku, " "))} }
-
-// hotRows returns the rows for whose locks closes have waited in vain, and until when they are remembered. If that is more than
-// crowdedFor ahead, a close has waited in the server's queue. Each row has cost a wait, so there are few.
-func (s *Store) hotRows() map[hotRow]time.Time {
-	rows, now := map[hotRow]time.Time{}, time.Now()
-	for row, until := range s.hot.Range {
-		if now.Before(until.(time.Time)) {
-			rows[row.(hotRow)] = until.(time.Time)
-		} else {
-			s.hot.CompareAndDelete(row, until)
-		}
-	}
-	return rows
-}
-
-// remember remembers a row that another transaction locks, for at least so long.
-func (s *Store) remember(row hotRow, long time.Duration) {
-	until := time.Now().Add(long)
-	if known, _ := s.hot.LoadOrStore(row.folded(), until); known.(time.Time).Before(until) {
-		s.hot.Store(row.folded(), until)
-	}
+// isStuck reports whether a close has waited in vain for the lock of a row. Without that memory, each batch with such a SKU would
+// wait. Each row that it holds has cost a wait of seconds, so it stays small.
+func (s *Store) isStuck(row hotRow) bool {
+	until, known := s.stuck.Load(row)
+	return known && time.Now().Before(until.(time.Time))
 }
 
 // awaitTurn locks the row of c.turn, and waits for it in the server's queue. The transaction holds nothing yet.
@@ -91,72 +71,77 @@ func (c *closing) awaitTurn() error {
 	query := "SELECT 1 FROM " + mapping.Quote(stock.Table) + c.s.dialect.hint(stock.SKU.Index) + " WHERE " + is + c.s.dialect.lock
 	err := eachRow(c.tx, query, stockArgs(stock, c.turn.sku), func(*sql.Rows) error { return nil })
 	if err != nil && c.s.fault(c.tx.Statement.Context, err) == FaultRetry {
-		c.s.remember(*c.turn, lockMemory)
+		c.s.stuck.Store(*c.turn, time.Now().Add(lockMemory))
 		return fmt.Errorf("%w: %w", errStockLocked, err)
 	}
 	return err
 }
 
-// lockHotRows locks those rows of stock that are remembered, before anything is written. It leaves out the orders that need
-// one that another transaction still locks, and makes the row that most of these need c.turn of the next transaction.
-func (c *closing) lockHotRows() error {
-	c.turn, c.asked = nil, c.s.hotRows()
-	if len(c.asked) == 0 {
-		return nil
-	}
+// lockStockFirst locks the rows of stock that the orders of c.won need, before anything is written. It leaves out the
+// orders that need a row that another transaction locks, and makes the row that most of them need c.turn of
+// the next transaction.
+func (c *closing) lockStockFirst() error {
 	needs := make([]map[string][]string, len(c.s.q.m.Stock)) // orders by SKU
 	for i := range needs {
 		needs[i] = map[string][]string{}
-		for _, lines := range c.lines {
-			for _, l := range lines[i] {
-				row := hotRow{i, c.s.q.stockSKU(i, l.sku)}
-				if _, is := c.asked[row.folded()]; is && l.quantity != 0 {
-					needs[i][row.sku] = append(needs[i][row.sku], l.order)
+	}
+	for _, t := range sorted(c.won) {
+		if t.lines == "" {
+			continue
+		}
+		for part := range slices.Chunk(c.won[t], maxIn) {
+			all, _, err := c.s.holdLines(c.tx, t, part) // an order whose lines cannot be read fails later
+			if err != nil {
+				return err
+			}
+			for i := range needs {
+				for _, l := range all[i] {
+					if l.quantity != 0 {
+						sku := c.s.q.stockSKU(i, l.sku)
+						needs[i][sku] = append(needs[i][sku], l.order)
+					}
 				}
 			}
 		}
 	}
 	most := 0
+	c.turn = nil
 	for i, of := range needs {
-		skus := slices.Sorted(maps.Keys(of))
-		locked, err := c.s.lockStock(c.tx, i, skus)
+		locked, err := c.s.lockStock(c.tx, c.s.q.m.Stock[i], slices.Sorted(maps.Keys(of)))
 		if err != nil {
 			return err
 		}
-		for _, sku := range skus {
-			row := hotRow{i, sku}
-			stuck := time.Until(c.asked[row.folded()]) > crowdedFor
-			if !locked[row.folded()] {
-				if stuck {
-					c.s.hot.Delete(row.folded()) // the transaction that has locked it for long has ended
-				}
-				continue
+		for sku := range locked {
+			if of[sku] == nil {
+				return errStockLocked // the lines spell it otherwise
 			}
-			c.s.remember(row, crowdedFor)
 			for _, id := range of[sku] {
 				c.leftOut[id], c.contended[id] = true, true
 			}
-			if len(of[sku]) > most && !stuck {
+			if row := (hotRow{i, sku}); len(of[sku]) > most && !c.s.isStuck(row) {
 				most, c.turn = len(of[sku]), &row
 			}
 		}
 	}
-	out := func(id string) bool { return c.leftOut[id] }
-	for t, ids := range c.won {
-		if c.won[t] = slices.DeleteFunc(ids, out); len(c.won[t]) == 0 {
-			delete(c.won, t)
-		}
+	if len(c.leftOut) == 0 {
+		return nil
 	}
-	for _, lines := range c.lines {
-		for i := range lines {
-			lines[i] = slices.DeleteFunc(lines[i], func(l line) bool { return out(l.order) })
+	c.s.crowded()
+	for t, ids := range c.won {
+		if c.won[t] = slices.DeleteFunc(ids, func(id string) bool { return c.leftOut[id] }); len(c.won[t]) == 0 {
+			delete(c.won, t)
 		}
 	}
 	return nil
 }
 
+// crowded makes closes lock the stock first for crowdedFor.
+func (s *Store) crowded() { s.crowdedUntil.Store(time.Now().Add(crowdedFor).UnixNano()) }
+
+func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil.Load() }
+
 // lockStockLast locks the rows of stock that a close writes, in the order of their keys. If another transaction locks one of them, such as
-// another close, it tries again and again for up to stockWait. Then it remembers which rows are locked, and the error is errStockLocked.
+// another close, it tries again and again for up to stockWait. Then the error is errStockLocked.
 func (c *closing) lockStockLast(moved moves) error {
 	if c.s.dialect.skipLocked == "" {
 		return nil // this database locks no rows
@@ -166,37 +151,19 @@ func (c *closing) lockStockLast(moved moves) error {
 	}
 	for began := time.Now(); ; {
 		err := c.lockStockNow(moved)
-		if !hasCode(err, lockedCodes) {
+		switch {
+		case !hasCode(err, lockedCodes):
 			return err
+		case time.Since(began) > stockWait || !retry.Sleep(c.tx.Statement.Context, stockPoll):
+			return cmp.Or(c.tx.Statement.Context.Err(), errStockLocked)
 		}
 		// With innodb_rollback_on_timeout, MariaDB has rolled back the whole transaction. Then there is no savepoint.
-		err = c.tx.Exec("ROLLBACK TO SAVEPOINT stock").Error
-		lost := hasCode(err, "1305")
-		if err != nil && !lost {
+		if err := c.tx.Exec("ROLLBACK TO SAVEPOINT stock").Error; hasCode(err, "1305") {
+			return errStockLocked
+		} else if err != nil {
 			return err
 		}
-		if lost || time.Since(began) > stockWait || !retry.Sleep(c.tx.Statement.Context, stockPoll) {
-			return cmp.Or(c.tx.Statement.Context.Err(), c.rememberLocked(moved))
-		}
 	}
-}
-
-// rememberLocked remembers the rows of stock that other transactions lock now. It returns errStockLocked if the next transaction can leave
-// out their orders, and errRowLocked if it cannot: the lines spell the SKUs in a way that folded does not know.
-func (c *closing) rememberLocked(moved moves) error {
-	err := errStockLocked
-	for i, of := range moved {
-		locked, failed := c.s.lockStock(c.tx, i, slices.Sorted(maps.Keys(of)))
-		if failed != nil {
-			return failed
-		}
-		for row := range locked {
-			if c.s.remember(row, crowdedFor); !c.asked[row].IsZero() {
-				err = errRowLocked
-			}
-		}
-	}
-	return err
 }
 
 // lockStockNow locks the rows of stock that a close writes. It fails at the first row that another transaction locks: so two closes
@@ -212,27 +179,27 @@ func (c *closing) lockStockNow(moved moves) error {
 	return nil
 }
 
-// lockStock locks those rows of the i-th table of stock that no other transaction locks, and returns the others, as folded names them. It waits
-// for no lock, and ignores SKUs without a row.
-func (s *Store) lockStock(tx *gorm.DB, i int, skus []string) (locked map[hotRow]bool, err error) {
-	locked = map[hotRow]bool{}
+// lockStock locks the rows of SKUs that no other transaction locks, and returns the SKUs of the others, spelled as
+// in the stock. It waits for no lock, and ignores SKUs without a row.
+func (s *Store) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (locked map[string]bool, err error) {
+	if s.dialect.skipLocked == "" {
+		return nil, nil // this database locks no rows
+	}
+	locked = map[string]bool{}
 	for part := range slices.Chunk(skus, maxIn) {
-		free, err := s.stockRows(tx, s.q.m.Stock[i], part, s.dialect.skipLocked)
+		free, err := s.stockRows(tx, stock, part, s.dialect.skipLocked)
 		if err != nil {
 			return nil, err
 		}
 		if len(free) == len(part) {
 			continue
 		}
-		all, err := s.stockRows(tx, s.q.m.Stock[i], part, "")
+		all, err := s.stockRows(tx, stock, part, "")
 		if err != nil {
 			return nil, err
 		}
-		for sku := range all {
-			if !free[sku] {
-				locked[hotRow{i, sku}.folded()] = true
-			}
-		}
+		maps.DeleteFunc(all, func(sku string, _ bool) bool { return free[sku] })
+		maps.Copy(locked, all)
 	}
 	return locked, nil
 }
@@ -259,28 +226,59 @@ func (s *Store) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock
 	})
 }
 
-// ordersWithLockedLines returns the orders of a table with a line that another transaction locks. It counts the lines that nobody locks, and
-// then all: committed lines do not include a new line of an open transaction, and uncommitted lines do not include one that it deletes. A line that is
-// added between two of the statements counts as locked. If a statement fails, it returns none: the close meets the error again.
-func (s *Store) ordersWithLockedLines(ctx context.Context, t *table, ids []string) (locked []string) {
-	var lines [3]map[string]int // by order
-	for i, isolation := range []*sql.TxOptions{readCommitted, readCommitted, readUncommitted} {
-		query := t.lines
-		if i == 0 {
-			query += s.dialect.share("SKIP LOCKED")
-		}
-		lines[i] = map[string]int{}
+// ordersWithLockedLines returns the orders with a line that another transaction locks; none if a query
+// fails. It reads twice: committed rows do not include a new line of an open transaction, and
+// uncommitted rows do not include a line that it deletes.
+func (s *Store) ordersWithLockedLines(ctx context.Context, ids []string, where candidates) map[string]bool {
+	found := map[string]bool{}
+	for _, isolation := range []*sql.TxOptions{readCommitted, readUncommitted} {
 		err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			return eachRow(tx, query, s.q.lineArgs(ids), func(rows *sql.Rows) error {
-				var id string
-				err := rows.Scan(append([]any{&id}, skipped(3+max(len(s.q.m.Stock)-1, 0))...)...)
-				lines[i][id]++
-				return err
-			})
+			for _, t := range where.all {
+				for part := range slices.Chunk(ids, maxIn) {
+					if err := s.lockedLinesIn(tx, t, part, found); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
 		}, isolation)
 		if err != nil {
 			return nil
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return lines[0][id] >= max(lines[1][id], lines[2][id]) })
+	return found
+}
+
+// lockedLinesIn marks the orders of a table with a line that is locked.
+func (s *Store) lockedLinesIn(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
+	if t.lines == "" {
+		return nil
+	}
+	free := map[string]int{} // by order: lines that are not locked, less all lines
+	for lock, n := range map[string]int{"": -1, s.dialect.share("SKIP LOCKED"): 1} {
+		err := eachRow(tx, t.lines+lock, s.q.lineArgs(ids), func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(append([]any{&id}, skipped(3+max(len(s.q.m.Stock)-1, 0))...)...)
+			free[id] += n
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, id := range ids {
+		if free[id] < 0 {
+			found[id] = true
+		}
+	}
+	return nil
+}
+
+// skipped returns n destinations for columns that are not read.
+func skipped(n int) []any {
+	into := make([]any, n)
+	for i := range into {
+		into[i] = new(any)
+	}
+	return into
 }

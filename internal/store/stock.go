@@ -31,79 +31,72 @@ type line struct {
 	quantity   int64
 }
 
-// lockLines locks the lines of the orders in c.won and reads them into c.lines. SKUs are spelled as in the lines.
-func (c *closing) lockLines() error {
-	for _, t := range sorted(c.won) {
-		for part := range slices.Chunk(c.won[t], maxIn) {
-			all, err := c.s.heldLines(c.tx, t, part)
-			if err != nil {
-				return fmt.Errorf("read lines: %w", err)
-			}
-			c.lines = append(c.lines, all)
-		}
+// recordLines locks the orders' lines and writes their ledger rows, with the lines of one SKU
+// summed. It returns what each order releases, in SKU order, without the releases' keys. The
+// ledger's unique key ensures that stock is released once. SKUs are spelled as in the lines. It adds what
+// returns to the stock to moved.
+func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time, moved moves) (map[string][]orderclose.Release, error) {
+	released := make(map[string][]orderclose.Release, len(orders))
+	if t.lines == "" {
+		_, err := s.leaveOut(tx, nil, now)
+		return released, err
 	}
-	return nil
-}
-
-// recordLines writes the ledger rows of c.lines, with the lines of one SKU summed, and c.released. The ledger's unique key ensures that stock
-// is released once. It adds what returns to the stock to moved.
-func (c *closing) recordLines(moved moves) error {
-	c.released = make(map[string][]orderclose.Release, len(c.all))
-	at := c.s.dialect.time(c.now)
-	for _, all := range c.lines {
-		lines, err := c.s.leaveOut(c.tx, all[0], c.now)
-		if err != nil {
-			return err
+	for part := range slices.Chunk(orders, maxIn) {
+		all, unreadable, err := s.holdLines(tx, t, part)
+		for _, bad := range unreadable {
+			err = cmp.Or(err, bad)
 		}
-		all[0] = lines
+		for i := range all {
+			if err == nil {
+				all[i], err = s.ownLines(tx, t, part, all[i])
+			}
+		}
+		if err == nil {
+			all[0], err = s.leaveOut(tx, all[0], now)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read lines: %w", err)
+		}
 		for i := range all {
 			for _, l := range all[i] {
-				c.s.add(moved, i, l)
+				s.add(moved, i, l)
 			}
 		}
+		lines := all[0]
 		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)", rows: len(lines)}
+		at := s.dialect.time(now)
 		for _, l := range lines {
 			switch {
 			case l.quantity == 0: // a gift, or a line that was removed: the order holds nothing
 				continue
 			case l.quantity < 0:
-				return negative(l)
+				return nil, negative(l)
 			}
-			in.row(l.order, l.sku, kindClose, l.quantity, at)
-			c.released[l.order] = append(c.released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
+			in.row(l.order, l.sku, k, l.quantity, at)
+			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
 		}
-		if err := in.exec(c.tx, c.s.dialect); err != nil { //mutant:release-without-ledger
-			return fmt.Errorf("write the ledger: %w", err)
+		if err := in.exec(tx, s.dialect); err != nil { //mutant:release-without-ledger
+			return nil, fmt.Errorf("write the ledger: %w", err)
 		}
 	}
-	return nil
+	return released, nil
 }
 
-// heldLines locks the lines of orders of a table and reads them, as readLines does. Another transaction may have replaced them while the SELECT that
+// holdLines locks the orders' lines and reads them. Another transaction may have replaced them while the SELECT that
 // locks waited: with Dialect.isolation a second SELECT looks, and new lines are locked too.
-func (s *Store) heldLines(tx *gorm.DB, t *table, orders []string) (all [][]line, err error) {
-	if t.lines == "" {
-		return make([][]line, max(len(s.q.m.Stock), 1)), nil
-	}
-	all, unreadable, err := s.readLines(tx, t.lockLines, orders)
+func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (all [][]line, unreadable map[string]error, err error) {
+	all, unreadable, err = s.readLines(tx, t.lockLines, orders)
 	if hasCode(err, lockedCodes) {
-		return nil, fmt.Errorf("%w: %w", errLinesLocked, err)
+		err = fmt.Errorf("%w: %w", errLinesLocked, err)
 	}
-	if err == nil && s.dialect.isolation != "" {
-		var now [][]line
-		if now, _, err = s.readLines(tx, t.lines, orders); err == nil && !slices.EqualFunc(all, now, slices.Equal[[]line]) {
-			all, unreadable, err = s.readLines(tx, t.lockLines, orders)
-		}
+	if err != nil || s.dialect.isolation == "" {
+		return all, unreadable, err
 	}
-	for _, bad := range unreadable {
-		err = cmp.Or(err, bad)
+	now, _, err := s.readLines(tx, t.lines, orders)
+	if err != nil || slices.EqualFunc(all, now, slices.Equal[[]line]) {
+		return all, unreadable, err
 	}
-	for i := range all {
-		if err == nil {
-			all[i], err = s.ownLines(tx, t, orders, all[i])
-		}
-	}
-	return all, err
+	return s.readLines(tx, t.lockLines, orders)
 }
 
 // sumLines sums the lines of one order and SKU, in place, and sorts by order and SKU.

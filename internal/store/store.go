@@ -92,9 +92,11 @@ type Store struct {
 	q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
 	inDoubt     inDoubt
-	hot         sync.Map     // by hotRow, until when it is remembered
+	stuck       sync.Map     // until when nobody waits for a hotRow
 	triggers    sync.Map     // by the name of a table of orders
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
+	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
+	crowdedUntil atomic.Int64
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)

@@ -138,7 +138,7 @@ func (t *trial) run(o orderclose.Order) (err error) {
 	if err == nil {
 		err = c.write()
 	}
-	if err != nil || len(c.won) == 0 {
+	if err != nil {
 		return err
 	}
 	after, _, err := c.rows(o.ID)

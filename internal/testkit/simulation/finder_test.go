@@ -32,7 +32,7 @@ var plantedFaults = []struct {
 	},
 	{
 		"a close writes no ledger", "internal/store/stock.go",
-		"		if err := in.exec(c.tx, c.s.dialect); err != nil {\n			return fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return fmt.Errorf(\"write the ledger",
+		"		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
 		"gave back 0",
 	},
 	{

@@ -207,7 +207,7 @@ func mappedLines(t *testing.T, s *mapped) {
 }
 
 // Another session locks a row of the stock until all batches were tried. Each call closes the orders that do not need this row. The first call
-// has three transactions: one that waits for the row for 50 ms, one without its orders, and one that waits in the server's queue. Later calls
+// has four transactions at most: two that wait for the row for 50 ms, one without its orders, and one that waits in the server's queue. Later calls
 // wait for nothing: each is one transaction.
 func stockLockedForLong(t *testing.T, s *shop) {
 	s.needs(rowLocks)
@@ -243,7 +243,7 @@ func stockLockedForLong(t *testing.T, s *shop) {
 		}
 		return locked
 	}
-	most, locked := int64(3), []string(nil)
+	most, locked := int64(4), []string(nil)
 	for _, batch := range batches {
 		locked, most = append(locked, closes(most, orderclose.Closed, batch...)...), 1
 	}
