@@ -1,7 +1,6 @@
 package orderclose_test
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,17 +17,7 @@ import (
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	must.Do(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && slices.Contains(notRead, entry.Name()):
-			return fs.SkipDir
-		case filepath.Ext(path) == ".md":
-			texts[path] = string(must.Get(os.ReadFile(path))(t))
-		}
-		return nil
-	}))
+	eachWith(t, ".md", func(path string) { texts[path] = string(must.Get(os.ReadFile(path))(t)) })
 	return texts
 }
 

@@ -173,8 +173,8 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 // listedFiles matches a line of a package comment that says what is in one or more files.
 var listedFiles = regexp.MustCompile(`^\t(\w+\.go(?:, \w+\.go)*) +\S`)
 
-// eachFile calls each with every Go file but tests, and with its folder.
-func eachFile(t *testing.T, each func(path, folder string)) {
+// eachWith calls each with every file of an extension.
+func eachWith(t *testing.T, ext string, each func(path string)) {
 	t.Helper()
 	must.Do(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -182,11 +182,21 @@ func eachFile(t *testing.T, each func(path, folder string)) {
 			return err
 		case entry.IsDir() && slices.Contains(notRead, entry.Name()):
 			return fs.SkipDir
-		case !entry.IsDir() && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
-			each(path, filepath.Dir(path))
+		case !entry.IsDir() && filepath.Ext(path) == ext:
+			each(path)
 		}
 		return nil
 	}))
+}
+
+// eachFile calls each with every Go file but tests, and with its folder.
+func eachFile(t *testing.T, each func(path, folder string)) {
+	t.Helper()
+	eachWith(t, ".go", func(path string) {
+		if !strings.HasSuffix(path, "_test.go") {
+			each(path, filepath.Dir(path))
+		}
+	})
 }
 
 // A package comment that lists files lists each Go file of its folder once, except tests and a doc.go.
