@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -21,8 +22,8 @@ type lost struct {
 	Latest    measure.Number `json:"late_max_s"`
 }
 
-// lose makes orders that are due one after another, at the rate for some seconds, and of which no record exists. It returns how late a compensator closes
-// them.
+// lose makes orders that have no record. They are due one after another, at the rate, for some seconds. A compensator alone closes them.
+// lose returns how late it is.
 func (s *shop) lose(ctx context.Context, perSecond, seconds int) (l lost, err error) {
 	l.PerSecond = perSecond
 	n := perSecond * seconds
@@ -70,23 +71,15 @@ func (s *shop) insertLost(ctx context.Context, n, seconds int) error {
 		}
 		clear = append(clear, "DELETE FROM "+table+" WHERE "+column+" LIKE 'LOST-%'")
 	}
-	if err := s.exec(ctx, append(clear, "DELETE FROM stock WHERE sku_id LIKE 'LOST-%'")...); err != nil {
-		return err
-	}
-	const numbers = "(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d + 100000 * f.d AS n" +
-		" FROM digits a, digits b, digits c, digits d, digits e, digits f) AS numbers"
+	numbers := "(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d + 100000 * f.d AS n" +
+		" FROM digits a, digits b, digits c, digits d, digits e, digits f) AS numbers WHERE n < " + strconv.Itoa(n)
 	id := "CONCAT('LOST-', LPAD(CONCAT('', n), 9, '0'))"
 	sku := fmt.Sprintf("CONCAT('LOST-', LPAD(CONCAT('', n %% %d), 6, '0'))", lossSKUs)
 	ahead := fmt.Sprintf(s.on.later, fmt.Sprintf("5000 + n * %d / %d", seconds*1000, n))
-	for _, q := range []string{
-		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT " + id + ", 1, " + sku + ", 1 FROM " + numbers + " WHERE n < ?",
-		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 0, COUNT(*) FROM order_items WHERE order_id LIKE 'LOST-%' AND ? > 0 GROUP BY sku_id",
-		"INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT " +
-			id + ", 'virtual', 0, " + fmt.Sprintf(s.on.later, "0") + ", " + ahead + ", 1 FROM " + numbers + " WHERE n < ?",
-	} {
-		if _, err := s.db.ExecContext(ctx, q, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.exec(ctx, append(clear,
+		"DELETE FROM stock WHERE sku_id LIKE 'LOST-%'",
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT "+id+", 1, "+sku+", 1 FROM "+numbers,
+		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 0, COUNT(*) FROM order_items WHERE order_id LIKE 'LOST-%' GROUP BY sku_id",
+		"INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT "+
+			id+", 'virtual', 0, "+fmt.Sprintf(s.on.later, "0")+", "+ahead+", 1 FROM "+numbers)...)
 }

@@ -113,15 +113,14 @@ func (s *shop) warmUpSweep(ctx context.Context, orders int) error {
 	return err
 }
 
-// which orders of a table are unpaid and due tomorrow, by their number n: conditions in SQL.
+// Conditions in SQL: which orders of a table are unpaid and due tomorrow, by their number n.
 const (
 	someWait = "n % 100 BETWEEN 1 AND 4"
 	allWait  = "1 = 1"
 )
 
-// growTo fills the tables with orders, by statements on the server. Of a hundred
-// orders one is overdue and unpaid and has two lines, unless it waits too; four are unpaid and due
-// tomorrow; the others are paid or closed, unless they wait too.
+// growTo fills the tables with orders, by statements on the server. The orders that wait are unpaid and due tomorrow. Of
+// the others, those whose number ends in 00 are unpaid and overdue, and have two lines. The rest is paid or closed.
 func (s *shop) growTo(ctx context.Context, orders int, wait string) error {
 	fmt.Fprintf(os.Stderr, "%-10s making a table of %d orders\n", s.on.name, orders)
 	statements := []string{
