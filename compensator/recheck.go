@@ -104,7 +104,7 @@ func (c *Compensator) recheck() Work {
 	}}
 }
 
-// turn asks about a page of orders of each step whose time has come, so that no step waits for another. It reports whether more are left.
+// turn asks about one page of orders for each step. So no step waits for another. It reports whether more orders are left.
 func (r *rechecker) turn(ctx context.Context) (more bool, err error) {
 	behind := time.Duration(0)
 	for _, step := range r.k.Steps {

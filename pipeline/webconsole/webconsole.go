@@ -28,8 +28,8 @@ import (
 // The zero value is the loopback, read-only. FromEnvironment reads them. App.Run refuses settings
 // that would open the console to everybody: off the loopback it needs an identity, and TLS or Proxies;
 // operators need an identity everywhere. The fields are called as the variables: Listen, BasePath, WebConfigFile,
-// UserHeader, RoleHeader, Runbook and Prometheus are strings; Hosts and Operators are []string; Proxies is a
-// []netip.Prefix; RoleHeader is the header that the variable of operators may name. docs/security.md explains each setting. Printing or logging
+// UserHeader, Runbook and Prometheus are strings; Hosts and Operators are []string; Proxies is a []netip.Prefix. RoleHeader, a
+// string, is the header that the variable of operators may name. docs/security.md explains each setting. Printing or logging
 // Settings shows no name of a file.
 type Settings = config.Console
 
