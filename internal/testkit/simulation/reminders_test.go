@@ -57,7 +57,7 @@ func TestSimulation_RemindersComeOnceAndOnlyToOrdersThatWait(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		reminders("without a compensator", 7)
 		r.start(pipeline.Compensator)
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second)                      // a second until it knows that it is the keeper
 		reminders("after the start of a compensator", 9) // one of o10 and o11 each
 		time.Sleep(10 * time.Minute)
 		reminders("at the end", 11) // two of o8
