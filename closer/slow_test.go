@@ -49,6 +49,7 @@ func latest(t *testing.T, store *fakeStore, due map[string]time.Time) (late time
 // A store whose calls take the same time whatever their size, as a service far away, gets no smaller calls: they would only close
 // fewer orders. One whose time grows with the orders gets smaller calls.
 func TestCloser_AStoreThatTakesItsTimeKeepsUp(t *testing.T) {
+	ring.NotShort(t)
 	for _, batch := range []int{500, 200} {
 		for name, slow := range map[string]func(int) time.Duration{
 			"240 ms":                          func(int) time.Duration { return 240 * time.Millisecond },
@@ -74,6 +75,7 @@ func TestCloser_AStoreThatTakesItsTimeKeepsUp(t *testing.T) {
 
 // Up to three orders on which the store hangs, each in a burst of its own partition, delay no order of the other partitions.
 func TestCloser_HangingOrdersDelayNoOtherPartition(t *testing.T) {
+	ring.NotShort(t)
 	for _, target := range []time.Duration{DefaultTargetLatency, 3 * time.Second} {
 		for hanging := range 4 {
 			for _, burst := range []int{1, 500} {
@@ -178,6 +180,7 @@ func TestCloser_LargeRetriesStopNoPartition(t *testing.T) {
 // Stores of all kinds keep up: their calls take up to 10 s, the same for all sizes or more for each order, and vary. The orders of a
 // second are a quarter of what the store closes if its calls take as long as the limiter may let them.
 func TestCloser_KeepsUpWithAnyStore(t *testing.T) {
+	ring.NotShort(t)
 	first, after := ring.Seeds(3)
 	for seed := first; seed < after; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
