@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -74,6 +75,7 @@ func neverDueNeverClosed(t *testing.T, s *shop) {
 // millisecond and one at the next. The test must predict the time of the close; if it was wrong,
 // the next try knows better how long inserting takes.
 func neverBeforeDue(t *testing.T, s *shop) {
+	ring.NotShort(t) // thousands of rows in one statement
 	s.migrated()
 	const n = 5000
 	var lead time.Duration
@@ -237,6 +239,7 @@ func repeatedInOneBatch(t *testing.T, s *shop) {
 }
 
 func batchLongerThanAnyList(t *testing.T, s *shop) {
+	ring.NotShort(t) // thousands of rows in one statement
 	s.migrated()
 	ids := names("o%04d", 1200)
 	orders := make([]orderclose.Order, len(ids))
