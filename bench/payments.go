@@ -185,7 +185,7 @@ func sweepers(ctx context.Context, s *shop) error {
 	var running sync.WaitGroup
 	var errs [2]error
 	for i := range errs {
-		cfg, err := config.Parse("topics.yaml", []byte(fmt.Sprintf("delays: {default: 30m}\nbuckets: [10s, 1m, 30m]\ncompensator: {lock: {key: sweeper-%d}}\n", i)))
+		cfg, err := config.Parse("topics.yaml", []byte(fmt.Sprintf("delays: {default: 30m}\nbuckets: [10s, 1m, 30m]\ntopics: {prefix: sweeper-%d-}\n", i)))
 		if err != nil {
 			return err
 		}

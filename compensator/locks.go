@@ -52,9 +52,9 @@ func refusedWrite(err error) string {
 	return ""
 }
 
-// maxLockExpiry is longer than any reasonable lock.expiry, since a dead holder blocks
-// other processes that long. Processes with different lock.expiry, as during a change
-// of the configuration, respect each other's locks.
+// maxLockExpiry is longer than the expiry of any lock, since a dead holder blocks
+// other processes that long. Processes with different expiries, as during a change
+// of compensator.period, respect each other's locks.
 const maxLockExpiry = time.Hour
 
 // stuck returns an error that wraps ErrLockStuck if the key never expires, or expires

@@ -52,7 +52,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		writesFailing:   f.Gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
 		drift:           f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
 		paused:          f.GaugeVec("paused", "1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path", "orders"),
-		pausesIgnored:   f.Gauge("compensator_pauses_ignored", "1 while sweeps go on although it is unknown whether an operator has paused them: neither Kafka nor the copy of the pauses has answered for compensator.pauses.wait; 0 otherwise."),
+		pausesIgnored:   f.Gauge("compensator_pauses_ignored", "1 while sweeps go on although it is unknown whether an operator has paused them: neither Kafka nor the copy of the pauses has answered for ten minutes; 0 otherwise."),
 		clockOffset:     f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
 		delay:           f.GaugeVec("delay_seconds", "The delay of a category in the topics.yaml that the process uses; default: of all that the file does not list.", "category"),
 		deadLetters:     f.GaugeVec("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),

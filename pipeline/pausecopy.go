@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -87,6 +86,10 @@ func (s *pausedStore) keep(ctx context.Context, on []wire.Pause) {
 	s.kept, s.keptAt = until, time.Now()
 }
 
+// unknownPausesWait is how long sweeps wait if neither Kafka nor the copy tells whether they are paused: long enough for a restart
+// of either, and short beside the time for which orders would stay open. Who wants no sweep then stops the compensators.
+const unknownPausesWait = 10 * time.Minute
+
 // checkSweep returns an error unless a sweep may go on although the control topic cannot be read, and
 // was never read by this process: the kept pause is over; or there is none, and the wait is over.
 func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
@@ -111,16 +114,13 @@ func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
 	if s.unknownSince.IsZero() {
 		s.unknownSince = time.Now()
 	}
-	left := s.wait - time.Since(s.unknownSince)
+	left := unknownPausesWait - time.Since(s.unknownSince)
 	s.mu.Unlock()
 	err = fmt.Errorf("the pauses are unknown: %w; and %w", unread, err)
-	switch {
-	case s.wait == config.Never:
-		return unavailable(fmt.Errorf("no sweep until they are known (compensator.pauses.wait): %w", err))
-	case left > 0: //mutant:no-copy-sweepless
-		return unavailable(fmt.Errorf("sweeps go on without them in %v (compensator.pauses.wait): %w", left.Round(time.Second), err))
+	if left > 0 { //mutant:no-copy-sweepless
+		return unavailable(fmt.Errorf("sweeps go on without them in %v: %w", left.Round(time.Second), err))
 	}
-	s.logger.Error("sweeping without knowing whether an operator has paused it", "waited", s.wait, "err", err)
+	s.logger.Error("sweeping without knowing whether an operator has paused it", "waited", unknownPausesWait, "err", err)
 	s.ignored(1)
 	return nil
 }

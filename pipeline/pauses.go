@@ -34,7 +34,6 @@ type pausedStore struct {
 	logger  *slog.Logger
 	ignored func(float64) // sets the metric: 1 while sweeps go on without known pauses
 	name    string        // of the sweeps
-	wait    time.Duration // how long a sweep waits for unknown pauses; config.Never: as long as they are unknown
 	keeper  pauseKeeper   // nil: pauses are not kept
 
 	kept   time.Time // what keeper has; used by one goroutine
@@ -110,7 +109,7 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	}
 	method.store = &pausedStore{
 		Wrapped: bisect.Wrapped{Store: method.store}, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.pausesIgnored.Set,
-		mu: make(turn, 1), name: a.o.Config.Topics.Close, wait: a.o.Config.Compensator.Pauses.Wait,
+		mu: make(turn, 1), name: a.o.Config.Topics.Close,
 		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control), keeper: a.pauseKeeper(),
 	}
 	return method

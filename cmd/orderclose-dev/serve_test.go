@@ -33,7 +33,6 @@ delays:
 compensator:
   period: 2s
   grace: 1s
-  lock: {expiry: 2s}
 `
 
 // running is a serve command in this process.

@@ -96,7 +96,6 @@ delays:
 compensator:
   period: 10s
   grace: 5s
-  lock: {expiry: 2s}
 `
 
 // serve is the command serve of orderclose-dev: a shop, the whole pipeline, and the console.

@@ -37,7 +37,7 @@ image: {repository: registry.example/orderclose, tag: 1.2.3, pullPolicy: Always}
 topics:
   delays: {default: 15m, categories: {virtual: 5m}, max: 7d}
   buckets: [10s, 1m, {length: 5m, draining: true}, 15m]
-  topics: {prefix: staging-, close: closing}
+  topics: {prefix: staging-}
   partitions: 4
   replication: 3
   compensator: {rate: 1000000}

@@ -309,11 +309,11 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 	r.cli("topics", "apply")
 	valid := must.Get(os.ReadFile(r.file))(t)
 	for mistake, want := range map[string]string{
-		"partition: 3\n":                           "topics",
-		"topics: {control: 'a b'}\n":               "topics, brokers, clock of Kafka",
-		"topics: {prefix: 'e u'}\n":                "topics, brokers, dead letters, clock of Kafka",
-		"closer: {batch: 0}\noutbox: {batch: 0}\n": "",
-		"buckets: [\n":                             "topics, brokers, dead letters, clock of Kafka, database",
+		"partition: 3\n":                                    "topics",
+		"topics: {events: 'a b'}\n":                         "topics",
+		"topics: {prefix: 'e u'}\n":                         "topics, brokers, dead letters, clock of Kafka",
+		"closer: {target_latency: 0}\noutbox: {batch: 0}\n": "",
+		"buckets: [\n":                                      "topics, brokers, dead letters, clock of Kafka, database",
 	} {
 		must.Do(t, os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600))
 		var result struct{ Checks []checkup }

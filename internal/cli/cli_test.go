@@ -246,7 +246,7 @@ func TestLogger_NamesTopicsYamlInCommands(t *testing.T) {
 // The trigger of MySQL has semicolons of its own. A table for each month has to be named.
 func TestTrigger_PrintsSQLForAClient(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\norders:\n  table: shop.orders_{yyyyMM}\n  id: id\n  status: {column: state, from: \"it's unpaid\", to: \"gone\"}\n"+
-		"  due: {column: due, type: datetime, zone: Europe/Berlin, precision: s}\n  shards: {by: month, on: due, zone: UTC}\n  items: none\n  stock: none\n")
+		"  due: {column: due, type: datetime, zone: Europe/Berlin, precision: s}\n  shards: {on: due, zone: UTC}\n  items: none\n  stock: none\n")
 	for _, c := range []struct {
 		args []string
 		code int

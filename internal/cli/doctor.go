@@ -102,7 +102,7 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 		e.answer("clocks", ops.ClocksDiffer, offset.Err, "that of the database differs by "+offset.Value.Round(time.Millisecond).String()))
 	switch {
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase && s.Store != nil:
-		all = append(all, e.answer("lock", ops.LockRefused, ops.AskOverdue.Of(e.Facts).Err, "the database gives it to a connection; Redis is not used", "compensator.lock.kind"))
+		all = append(all, e.answer("lock", ops.LockRefused, ops.AskOverdue.Of(e.Facts).Err, "the database gives it to a connection; Redis is not used", "compensator.lock"))
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase:
 		all = append(all, skipped("lock", config.EnvDSN+" is not set"))
 	case s.Redis == nil:
@@ -216,8 +216,8 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 		return all // the other checks would fail for that reason
 	}
 	all = append(all,
-		s.check(ctx, "brokers", s.checkLimits, "topics.prefix", "topics.control"),
-		e.answer("dead letters", ops.LettersPending, ops.AskLetters.Of(e.Facts).Err, "none pending", "topics.prefix", "topics.dead_letter"),
+		s.check(ctx, "brokers", s.checkLimits, "topics.prefix"),
+		e.answer("dead letters", ops.LettersPending, ops.AskLetters.Of(e.Facts).Err, "none pending", "topics.prefix"),
 		s.check(ctx, "commits", s.checkCommits))
 	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
 		offset, measured, err := kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
@@ -230,7 +230,7 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 			return skipped(check, "no answer was fast enough")
 		}
 		return clockCheckup(check, offset)
-	}, "topics.prefix", "topics.control"))
+	}, "topics.prefix"))
 }
 
 func clockCheckup(check string, offset time.Duration) checkup {

@@ -52,7 +52,7 @@ in flight and leaves its consumer groups, within 10 s.
 sweeper takes the place of the pipeline. It needs the database, and neither Kafka nor
 Redis. Each --every it closes the orders that are due, so they close late by up to that
 time. One of several sweepers works at a time, by a lock in the database. It ignores
-period, grace and lock.kind of compensator in topics.yaml: docs/sweeper.md.
+period, grace and lock of compensator in topics.yaml: docs/sweeper.md.
 
 Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 (default ` + config.DefaultListen + `).

@@ -60,8 +60,6 @@ func (r *reader) checkBounds(s *settings) {
 	r.atLeast(s, "kafka.session_timeout", s.Kafka.SessionTimeout, 6*time.Second, "brokers refuse shorter sessions")
 	r.atMost(s, "", "kafka.session_timeout", s.Kafka.SessionTimeout, 5*time.Minute, "the partitions of a process that died would stand still for so long")
 	r.atLeast(s, "compensator.period", c.Period, time.Second, "sweeps would follow each other without a pause")
-	r.atLeast(s, "compensator.lock.expiry", c.Lock.Expiry, time.Second, "a slow answer of its server would end the lock, and two processes would sweep at once")
-	r.atMost(s, "", "compensator.lock.expiry", c.Lock.Expiry, 10*time.Minute, "after a sweep was killed, no other process would sweep for so long")
 	r.atMost(s, LongGrace, "compensator.grace", c.Grace, time.Hour, "no sweep closes an order that the pipeline missed before then")
 	r.atMost(s, LongPeriod, "compensator.period", c.Period, day, "an order that the pipeline missed would stay open for so long")
 }

@@ -110,7 +110,9 @@ func flatten(c *Config) map[string]string {
 			walk(flat, snake(name), all.Field(i))
 		}
 	}
-	delete(flat, "orders.accept") // the same as accept
+	for _, follows := range []string{"orders.accept", "compensator.page_size", "compensator.lock.key", "compensator.lock.expiry"} {
+		delete(flat, follows) // from accept, compensator.rate, topics.prefix and compensator.period
+	}
 	return flat
 }
 

@@ -24,7 +24,6 @@ func (r *reader) check(s *settings) {
 	r.checkRules(s)
 	r.checkNames(s)
 	r.checkBounds(s)
-	r.checkLock(s.Compensator.Lock)
 	if s.Orders != nil {
 		s.Orders.Accept = s.Accept
 	}
@@ -122,13 +121,6 @@ func (r *reader) checkDueRules(s *settings) {
 				"with orders.due.from, a due time depends on the category and the time of creation only",
 				"match by category, put the rule behind those with after or never, or map a due column that the shop writes")
 		}
-	}
-}
-
-func (r *reader) checkLock(l Lock) {
-	const path = "compensator.lock."
-	if l.Key == "" && !r.bad[path+"key"] {
-		r.refuse(path+"key", r.at[path+"key"], "the key is empty", "name it, such as lock:scan_unpaid_orders")
 	}
 }
 

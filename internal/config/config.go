@@ -49,8 +49,10 @@ type Config struct {
 }
 
 // Topics are the topic names, with the prefix applied.
+//
+// The names of all but Events are fixed: a prefix is enough for shops that prescribe names.
 type Topics struct {
-	Prefix     string // the beginning of every topic and group name; often ""
+	Prefix     string // the beginning of every topic and group name, and of the keys in Redis; often ""
 	Close      string // due orders
 	Replay     string // orders that a person sends again; separate, so that they do not delay due orders
 	DeadLetter string // records that cannot be handled
@@ -66,24 +68,20 @@ type Kafka struct {
 
 // Compensator holds the settings of the periodic sweep.
 type Compensator struct {
-	Period   time.Duration // from the start of one sweep to the next; default: 1 hour
-	Grace    time.Duration // how long after its due time an order is left to the pipeline; default: 1 minute
-	PageSize int           // orders per transaction, 1 to MaxBatch; default: 500
-	Rate     int           // orders per second, 1 to MaxRate; default: 5000
-	Lock     Lock
-	Pauses   Pauses
+	Period time.Duration // from the start of one sweep to the next; default: 1 hour
+	Grace  time.Duration // how long after its due time an order is left to the pipeline; default: 1 minute
+	Rate   int           // orders per second, 1 to MaxRate; default: 5000
+	Lock   Lock
+	// PageSize is orders per transaction, 1 to MaxBatch. It has no key: a page is a tenth of Rate, so that a slow sweep is
+	// even, and maxPage at most.
+	PageSize int
 }
+
+// maxPage is the largest page of a sweep: as many orders as a closer takes, for which a transaction takes some 12 ms.
+const maxPage = 500
 
 // Never is a time that does not end.
 const Never time.Duration = math.MaxInt64
-
-// Pauses says what a sweep does while it is unknown whether an operator has paused it. Only closes
-// outside of the database have such pauses.
-type Pauses struct {
-	// Wait is how long sweeps wait if neither Kafka nor the copy of the pauses answers; Never: until one
-	// of them answers; default: 10 minutes.
-	Wait time.Duration
-}
 
 // LockKind says which server has the lock of the sweep.
 type LockKind string
@@ -96,10 +94,20 @@ const (
 
 // Lock is the lock of the sweep. One process at a time holds the lock and sweeps.
 type Lock struct {
-	Kind   LockKind      // default: LockRedis
-	Key    string        // not empty; default: lock:scan_unpaid_orders
-	Expiry time.Duration // how long the lock is held without an extension, of which one comes each third of it; default: 1 minute
+	Kind LockKind // default: LockRedis
+	// Key and Expiry have no keys: Key is the prefix and lockKey. Expiry is how long the lock is held without an extension, of
+	// which one comes each third of it: half the period, so that the next sweep begins in time after one was killed, and from
+	// minExpiry to maxExpiry.
+	Key    string
+	Expiry time.Duration
 }
+
+const (
+	// lockKey is the key of the lock in Redis, and a part of its name in the database.
+	lockKey = "lock:scan_unpaid_orders"
+	// With minExpiry, Redis has a second to answer each extension. With maxExpiry it has twenty.
+	minExpiry, maxExpiry = 3 * time.Second, time.Minute
+)
 
 // Needs returns the environment variables without which there is no lock.
 func (l Lock) Needs() []string {
@@ -111,7 +119,9 @@ func (l Lock) Needs() []string {
 
 // Closer holds the settings of closing due orders.
 type Closer struct {
-	Batch int // orders per transaction, 1 to MaxBatch; default: 500
+	// Batch is orders per transaction, 1 to MaxBatch. It has no key: larger ones lock rows longer and are not faster, and a
+	// closer itself finds when fewer are.
+	Batch int
 	// TargetLatency is the target duration of a transaction. If a slower transaction would be faster with fewer
 	// orders, fewer are closed at once. 0, the default: 250 ms, and 3 s with KindHTTP or a payment provider.
 	TargetLatency time.Duration
@@ -120,10 +130,11 @@ type Closer struct {
 	Payment       PaymentService // is asked before an order is closed; default batch: 100
 }
 
-// Outbox holds the settings of publishing outbox rows to Kafka.
+// Outbox holds the settings of publishing outbox rows to Kafka. They have no keys: two batches at once keep Kafka and the
+// database busy, and further dispatchers share the rows.
 type Outbox struct {
-	Batch    int // rows per transaction, 1 to MaxBatch; default: 999
-	InFlight int // batches at once per process, 1 to 16; default: 2
+	Batch    int // rows per transaction, 1 to MaxBatch
+	InFlight int // batches at once per process; each uses a connection to the database
 }
 
 // AfterDelay says to which trace the close of an order belongs.
@@ -279,18 +290,18 @@ func (s *settings) topics() Topics {
 	return bare.WithPrefix(s.Topics.Prefix)
 }
 
-// topicName is the name of a topic, and its key, such as topics.close.
+// topicName is the name of a topic, and its key, such as topics.events.
 type topicName struct {
 	key string
 	at  *string
 }
 
-// all returns every name but the prefix, in the order of the file. The last is Delay.
+// fixed is the path of a topic whose name has no key: the prefix is all that can be wrong about it.
+const fixed = "topics.prefix"
+
+// all returns every name but the prefix. The last is Delay.
 func (t *Topics) all() []topicName {
-	return []topicName{
-		{"topics.close", &t.Close}, {"topics.replay", &t.Replay}, {"topics.dead_letter", &t.DeadLetter}, {"topics.events", &t.Events},
-		{"topics.control", &t.Control}, {"topics.delay", &t.Delay},
-	}
+	return []topicName{{fixed, &t.Close}, {fixed, &t.Replay}, {fixed, &t.DeadLetter}, {fixed, &t.Control}, {"topics.events", &t.Events}, {fixed, &t.Delay}}
 }
 
 // WithPrefix returns the names with another prefix.
@@ -324,12 +335,10 @@ func defaults(rooms ...AnySection) *settings {
 		Replication: 1,
 		Kafka:       Kafka{SessionTimeout: kafka.DefaultSessionTimeout},
 		Compensator: Compensator{
-			Period:   time.Hour,
-			Grace:    time.Minute,
-			PageSize: 500,
-			Rate:     5000,
-			Lock:     Lock{Kind: LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute},
-			Pauses:   Pauses{Wait: 10 * time.Minute},
+			Period: time.Hour,
+			Grace:  time.Minute,
+			Rate:   5000,
+			Lock:   Lock{Kind: LockRedis},
 		},
 		Closer: Closer{
 			Batch: 500, Kind: KindSQL, HTTP: Service{Batch: 200},
@@ -348,6 +357,9 @@ func defaults(rooms ...AnySection) *settings {
 func (s *settings) config() *Config {
 	c := s.Config
 	c.Topics = s.topics()
+	c.Compensator.PageSize = min(max(c.Compensator.Rate/10, 1), maxPage)
+	c.Compensator.Lock.Key = c.Topics.Prefix + lockKey
+	c.Compensator.Lock.Expiry = min(max(c.Compensator.Period/2, minExpiry), maxExpiry)
 	for _, b := range s.buckets {
 		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length, Draining: b.draining})
 	}

@@ -49,8 +49,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
 		Compensator: config.Compensator{
 			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
-			Lock:   config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute},
-			Pauses: config.Pauses{Wait: 10 * time.Minute},
+			Lock: config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute},
 		},
 		Closer:  config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
 		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
@@ -78,15 +77,14 @@ func TestParse_RequiresOnlyBuckets(t *testing.T) {
 
 func TestParse_ReadsEveryKey(t *testing.T) {
 	c := parse(t, `
-topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: events, control: talk, delay: "wait-{bucket}-x"}
+topics: {prefix: eu., events: told}
 partitions: 3
 replication: 2
 kafka: {session_timeout: 6s}
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [{match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s}, {match: {category: [c.d]}, remind: [1s, 2s]}, {match: {attributes: {pay: bank}}, never: true}]}
-compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: database, key: k, expiry: 4s}, pauses: {wait: never}}
-closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
-outbox: {batch: 2, in_flight: 16}
+compensator: {period: 10s, grace: 1s, rate: 77, lock: database}
+closer: {target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 tracing: {after_delay: continue}
 accept: [long_grace]
 `)
@@ -104,21 +102,23 @@ accept: [long_grace]
 				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 7},
 			},
 		},
-		MaxDelay:    48 * time.Hour,
-		Buckets:     orderclose.Buckets{{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond}, {Topic: "eu.wait-24h-x", Length: 24 * time.Hour}},
-		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Delay: "eu.wait-{bucket}-x"},
+		MaxDelay: 48 * time.Hour,
+		Buckets:  orderclose.Buckets{{Topic: "eu.delay_1.5s", Length: 1500 * time.Millisecond}, {Topic: "eu.delay_24h", Length: 24 * time.Hour}},
+		Topics: config.Topics{
+			Prefix: "eu.", Close: "eu.order-close", Replay: "eu.order-close-replay", DeadLetter: "eu.order-close-dead-letter", Events: "eu.told",
+			Control: "eu.order-close-control", Delay: "eu.delay_{bucket}",
+		},
 		Partitions:  3,
 		Replication: 2,
 		Kafka:       config.Kafka{SessionTimeout: 6 * time.Second},
 		Compensator: config.Compensator{
-			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999, Rate: 77,
-			Lock:   config.Lock{Kind: config.LockDatabase, Key: "k", Expiry: 4 * time.Second},
-			Pauses: config.Pauses{Wait: config.Never},
+			Period: 10 * time.Second, Grace: time.Second, PageSize: 7, Rate: 77,
+			Lock: config.Lock{Kind: config.LockDatabase, Key: "eu.lock:scan_unpaid_orders", Expiry: 5 * time.Second},
 		},
 		Closer: config.Closer{
-			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
+			Batch: 500, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
-		Outbox:  config.Outbox{Batch: 2, InFlight: 16},
+		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
 		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
 		Accept:  []string{config.LongGrace},
 	}
@@ -232,7 +232,7 @@ func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 	}
 	for content, want := range map[string][]string{
 		"partition: 3\ntopics: {prefix: eu-}\nbuckets: [10s, 1m]\n":               {"eu-delay_10s", "eu-delay_1m", "eu-order-close"},
-		"topics: {prefix: eu-, close: 'a b'}\nbuckets: [10s, 1m, 10ms, soon]\n":   {"eu-delay_10s", "eu-delay_1m", "eu-order-close"},
+		"topics: {prefix: eu-, events: 'a b'}\nbuckets: [10s, 1m, 10ms, soon]\n":  {"eu-delay_10s", "eu-delay_1m", "eu-order-close"},
 		"topics: {prefix: 'e u'}\nbuckets: [1m, 1m]\n":                            {"delay_1m", "order-close"},
 		"buckets: [{length: 1m, draining: true}]\n":                               {"delay_1m", "order-close"},
 		"buckets: [1m]\nodrers: {}\n":                                             {"delay_1m", "order-close"},
@@ -255,14 +255,14 @@ func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 }
 
 func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
-	keys := []string{"topics.close", "topics.events", "buckets", "partitions", "closer.kind"}
+	keys := []string{"topics.prefix", "topics.events", "buckets", "partitions", "closer.kind"}
 	for content, want := range map[string]string{
-		"topics: {close: 'a b'}\n":      "topics.close",
-		"topcis: {prefix: eu-}\n":       "topics.close topics.events",
-		"topics: [close]\n":             "topics.close topics.events",
+		"topics: {events: 'a b'}\n":     "topics.events",
+		"topcis: {prefix: eu-}\n":       "topics.prefix topics.events",
+		"topics: [close]\n":             "topics.prefix topics.events",
 		"buckets: [1m, soon]\n":         "buckets",
 		"partition: 3\npartitions: 2\n": "partitions",
-		"closer: {batch: 0}\n":          "",
+		"closer: {target_latency: 0}\n": "",
 		"closer: {knid: http}\n":        "closer.kind",
 		"outbox: none\n":                "",
 		"buckets: [1m\n":                strings.Join(keys, " "),

@@ -28,7 +28,7 @@ func FuzzParse(f *testing.F) {
 		"buckets: &a [*a]\n",
 		"&r\nbuckets: [1s]\n*r : 1\n",
 		"buckets: [!!binary AAA=, !!int 1, !!timestamp 2000-01-01, !x 1s]\n",
-		"partitions: !!int abc\nreplication: 0x10\ncloser: {batch: 0o7}\nbuckets: [1s]\n",
+		"partitions: !!int abc\nreplication: 0x10\ncompensator: {rate: 0o7}\nbuckets: [1s]\n",
 		"topics: {close: |\n  a\n  b\n  }\n",
 	} {
 		f.Add([]byte(seed))

@@ -13,9 +13,9 @@ import (
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
 func (s *settings) grammar() parser {
-	topics := Fields{"prefix": Text(&s.Topics.Prefix)}
-	for _, name := range s.Topics.all() {
-		topics[strings.TrimPrefix(name.key, "topics.")] = Text(name.at)
+	topics := Fields{"prefix": Text(&s.Topics.Prefix), "events": Text(&s.Topics.Events)}
+	for _, key := range []string{"close", "replay", "dead_letter", "control", "delay"} {
+		topics[key] = dropped("leave it out: the name is fixed, and topics.prefix is put before it")
 	}
 	all := Fields{
 		"topics": section(topics),
@@ -35,25 +35,22 @@ func (s *settings) grammar() parser {
 		"compensator": section(Fields{
 			"period":    duration(&s.Compensator.Period),
 			"grace":     duration(&s.Compensator.Grace),
-			"page_size": integer(&s.Compensator.PageSize, 1, MaxBatch),
+			"page_size": dropped("leave it out: a page is a tenth of compensator.rate, at most 500 orders"),
 			"rate":      integer(&s.Compensator.Rate, 1, MaxRate),
 			"lock":      s.Compensator.Lock.grammar(),
 			"causes":    dropped("leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest"),
-			"pauses":    section(Fields{"wait": durationOrNever(&s.Compensator.Pauses.Wait)}),
+			"pauses":    dropped("leave it out: sweeps wait 10m for pauses that nothing tells; to let none run, stop the compensators"),
 		}),
 		"orders": s.mapping,
 		"accept": list("[long_smallest_bucket]", TextOf(s.acceptance)),
 		"closer": section(Fields{
-			"batch":          integer(&s.Closer.Batch, 1, MaxBatch),
+			"batch":          dropped("leave it out: a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency"),
 			"target_latency": duration(&s.Closer.TargetLatency),
 			"kind":           Choice(&s.Closer.Kind, KindSQL, KindHTTP),
 			"http":           s.Closer.HTTP.grammar(),
 			"payment":        s.Closer.Payment.grammar(),
 		}),
-		"outbox": section(Fields{
-			"batch":     integer(&s.Outbox.Batch, 1, MaxBatch),
-			"in_flight": integer(&s.Outbox.InFlight, 1, 16),
-		}),
+		"outbox":  dropped("leave it out: a dispatcher sends two batches of 999 rows at once; run more dispatchers for more"),
 		"tracing": section(Fields{"after_delay": Choice(&s.Tracing.AfterDelay, LinkTrace, ContinueTrace)}),
 	}
 	for _, room := range s.rooms {
@@ -62,11 +59,15 @@ func (s *settings) grammar() parser {
 	return section(all)
 }
 
-// grammar reads the keys of the lock, or its kind alone.
+// grammar reads the kind of the lock. Earlier versions had keys below it.
 func (l *Lock) grammar() parser {
-	kind := Choice(&l.Kind, LockRedis, LockDatabase)
-	keys := section(Fields{"kind": kind, "key": Text(&l.Key), "expiry": duration(&l.Expiry), "extend": dropped("leave it out: it is a third of expiry")})
-	return optional(func() parser { return wordOr(kind, keys) })
+	keys := section(Fields{
+		"kind":   dropped("write lock: redis or lock: database"),
+		"key":    dropped("leave it out: it is lock:scan_unpaid_orders, with topics.prefix before it"),
+		"expiry": dropped("leave it out: the lock of a killed sweep ends after half of compensator.period, at most 1m"),
+		"extend": dropped("leave it out: the lock is extended after each third of its time"),
+	})
+	return optional(func() parser { return wordOr(Choice(&l.Kind, LockRedis, LockDatabase), keys) })
 }
 
 // wordOr reads a single value by word, and anything else by other.
@@ -136,17 +137,6 @@ func duration(to *time.Duration) parser {
 		*to = d
 		return ""
 	})
-}
-
-// durationOrNever reads a duration, or the word never.
-func durationOrNever(to *time.Duration) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if n := resolveAlias(n); n.Kind == yaml.ScalarNode && n.Value == "never" {
-			*to = Never
-			return
-		}
-		duration(to)(r, path, n)
-	}
 }
 
 // Text reads any text.

@@ -28,7 +28,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"created":    optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
 		"closed_at":  closedAt(m),
 		"category":   Text(&m.Category),
-		"version":    Text(&m.Version),
+		"version":    dropped("write lock: and the column"),
 		"lock":       locks(&m.Version, &m.Lock),
 		"set":        constants(&m.Set, false),
 		"set_paid":   constants(&m.SetPaid, false),
@@ -52,9 +52,9 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		}),
 		"stock": orNone(func() parser { return stocks(m) }),
 		"shards": optional(func() parser {
-			m.Shards = &mapping.Shards{By: mapping.ByMonth}
+			m.Shards = new(mapping.Shards)
 			return section(Fields{
-				"by": Text(&m.Shards.By), "on": Text(&m.Shards.On), "zone": Text(&m.Shards.Zone),
+				"by": dropped("leave it out: there is a table for each month"), "on": Text(&m.Shards.On), "zone": Text(&m.Shards.Zone),
 				"months": integer(&m.Shards.Months, 1, mapping.MaxMonths),
 			})
 		}),

@@ -26,10 +26,10 @@ orders:
   created: {column: made, type: timestamp, precision: ms}
   closed_at: {column: shut, type: unix_s}
   category: kind
-  version: rev
+  lock: rev
   items: {table: "lines_{yyyyMM}", order: no, sku: sku, quantity: n}
   stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}
-  shards: {by: month, on: due, zone: Asia/Shanghai, months: 24}
+  shards: {on: due, zone: Asia/Shanghai, months: 24}
   event: {type: order.gone, columns: [buyer, total]}
   set: {reason: 3, closed_by: timeout}
   set_paid: {reason: 7}
@@ -58,7 +58,7 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		PaymentID:    "paid_by",
 		Items:        &mapping.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
 		Stock:        []*mapping.Stock{{Table: "goods", SKU: mapping.Key{Column: "id", Type: mapping.Integer, Index: "uk"}, Available: "free", Reserved: "held"}},
-		Shards:       &mapping.Shards{By: mapping.ByMonth, On: mapping.OnDue, Zone: "Asia/Shanghai", Months: 24},
+		Shards:       &mapping.Shards{On: mapping.OnDue, Zone: "Asia/Shanghai", Months: 24},
 		Event:        "order.gone",
 		Set:          []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(3)}, {Column: "closed_by", Value: mapping.TextValue("timeout")}},
 		SetPaid:      []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(7)}},
@@ -100,9 +100,9 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "", `3:3: orders: stock is missing; describe it, or write stock: none`},
 		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:", `12:9: orders.stock: has no value; describe it, or write none`},
 		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none", `12:10: orders.stock: stock is mapped, but no items that say how much to release; describe items, or write stock: none`},
-		{"months: 24", "months: 1", `13:61: orders.shards.months: reading 1 months, the current one included, misses orders that are due after the end of a month; write 2 or more, at most 60, or remove it: then it is 13`},
-		{"on: due, zone: Asia/Shanghai, months: 24", "on: created, zone: Asia/Shanghai, months: 3", `13:65: orders.shards.months: reading 3 months, the current one included, misses orders that are due after the end of a month; write 4 or more, at most 60, or remove it: then it is 13`},
-		{"months: 24", "months: 0", `13:61: orders.shards.months: 0 is out of range; write one from 1 to 60`},
+		{"months: 24", "months: 1", `13:50: orders.shards.months: reading 1 months, the current one included, misses orders that are due after the end of a month; write 2 or more, at most 60, or remove it: then it is 13`},
+		{"on: due, zone: Asia/Shanghai, months: 24", "on: created, zone: Asia/Shanghai, months: 3", `13:54: orders.shards.months: reading 3 months, the current one included, misses orders that are due after the end of a month; write 4 or more, at most 60, or remove it: then it is 13`},
+		{"months: 24", "months: 0", `13:50: orders.shards.months: 0 is out of range; write one from 1 to 60`},
 	} {
 		file := strings.Replace(mapped, c.from, c.to, 1)
 		_, err := config.Parse("t", []byte(file))
@@ -174,7 +174,7 @@ orders:
 		"":                                     func(*mapping.Mapping) {},
 		"  closed_at:\n":                       func(*mapping.Mapping) {},
 		"  closed_at: end_time\n  lock: rev\n": func(m *mapping.Mapping) { m.ClosedAt, m.Version = []*mapping.TimeColumn{&end}, "rev" },
-		"  closed_at: [end_time]\n  version: rev\n":                   func(m *mapping.Mapping) { m.ClosedAt, m.Version = []*mapping.TimeColumn{&end}, "rev" },
+		"  closed_at: [end_time]\n  lock: [rev]\n":                    func(m *mapping.Mapping) { m.ClosedAt, m.Version = []*mapping.TimeColumn{&end}, "rev" },
 		"  lock: {column: gone_ms, type: unix_ms}\n":                  func(m *mapping.Mapping) { m.Lock = &millis },
 		"  lock: [{column: rev}, {column: gone_ms, type: unix_ms}]\n": func(m *mapping.Mapping) { m.Lock, m.Version = &millis, "rev" },
 		"  closed_at: [{column: gone_ms, type: unix_ms}, end_time]\n": func(m *mapping.Mapping) { m.ClosedAt = []*mapping.TimeColumn{&millis, &end} },
@@ -193,7 +193,7 @@ orders:
 	}
 	for lines, want := range map[string]string{
 		"  lock: [a, b]\n":                          `t:7:13: orders.lock: is a second lock of the same kind; map one number and one time at most`,
-		"  lock: state\n":                           `t:7:9: orders.version: column o.state is mapped as the order's status and as the order's version`,
+		"  lock: state\n":                           `t:7:9: orders.lock: column o.state is mapped as the order's status and as the order's version`,
 		"  lock: {column: a, type: datetime}\n":     `t:7:9: orders.lock.zone: no time zone is given`,
 		"  closed_at: [end_time, deadline]\n":       `t:7:25: orders.closed_at[1].column: column o.deadline is mapped as when the order is due`,
 		"  closed_at: [end_time, {column: x}, 7]\n": `t:7:38: orders.closed_at[2]: 7 is read as a value other than text`,

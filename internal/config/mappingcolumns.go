@@ -69,7 +69,6 @@ func locks(version *string, at **mapping.TimeColumn) parser {
 			*at = &t
 		default:
 			*version = t.Column
-			r.at[strings.TrimSuffix(path, "lock")+"version"] = n
 		}
 	})
 }

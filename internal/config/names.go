@@ -11,19 +11,12 @@ const maxTopicName = 249
 
 // checkNames checks that Kafka accepts every topic name and that all names differ.
 func (r *reader) checkNames(s *settings) {
-	prefix, delay := s.Topics.Prefix, s.Topics.Delay
+	prefix := s.Topics.Prefix
 	r.checkLetters("topics.prefix", prefix)
 	for _, name := range s.fixedNames() {
 		r.checkName(name.key, prefix, *name.at)
 	}
-	switch n := strings.Count(delay, placeholder); {
-	case r.bad["topics.delay"]:
-	case n != 1:
-		r.refuse("topics.delay", r.at["topics.delay"], fmt.Sprintf("%s has %s %d times, want once", quote(delay), placeholder, n),
-			"put it where the bucket's length belongs, such as delay_"+placeholder)
-	default:
-		r.checkName("topics.delay", prefix, strings.TrimPrefix(s.longestDelay(), prefix))
-	}
+	r.checkName(fixed, prefix, strings.TrimPrefix(s.longestDelay(), prefix))
 	if !r.anyBad("topics") {
 		r.checkDistinct(s)
 	}
@@ -43,7 +36,7 @@ func (s *settings) fixedNames() []topicName {
 
 // names returns everything of which the names of topics consist.
 func (s *settings) names() []topicName {
-	return append(s.fixedNames(), topicName{"topics.delay", &s.Topics.Delay}, topicName{"topics.prefix", &s.Topics.Prefix})
+	return append(s.fixedNames(), topicName{"topics.prefix", &s.Topics.Prefix})
 }
 
 // longestDelay returns the longest name of a delay topic.
@@ -82,7 +75,7 @@ func (r *reader) checkName(path, prefix, name string) {
 	case whole == "." || whole == "..":
 		r.refuse(path, r.at[path], fmt.Sprintf("Kafka refuses the name %q", whole), "use another")
 	case len(whole) > maxTopicName:
-		r.refuse(path, r.node(path, "topics.prefix"), fmt.Sprintf("the name has %d letters with the prefix, and Kafka takes %d", len(whole), maxTopicName),
+		r.refuse(path, r.node(path, "topics.prefix"), fmt.Sprintf("%s has %d letters with the prefix, and Kafka takes %d", name, len(whole), maxTopicName),
 			"shorten one of them")
 	}
 }
@@ -111,9 +104,13 @@ func (r *reader) checkDistinct(s *settings) {
 			first[key] = t
 			continue
 		}
-		what := fmt.Sprintf("topic %s is already used by %s", t.name, other.path)
+		by := other.path
+		if by == fixed {
+			by = "orderclose"
+		}
+		what := fmt.Sprintf("topic %s is already used by %s", t.name, by)
 		if t.name != other.name {
-			what = fmt.Sprintf("Kafka treats topic %s and the topic of %s, %s, as the same name", t.name, other.path, other.name)
+			what = fmt.Sprintf("Kafka treats topic %s and the topic of %s, %s, as the same name", t.name, by, other.name)
 		}
 		r.refuse(t.path, r.node(t.path, other.path), what, "give each topic a name of its own")
 	}

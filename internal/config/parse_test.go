@@ -36,6 +36,15 @@ func numbers(n int) string {
 	return strings.Join(all, ", ")
 }
 
+// dropped has keys that earlier versions had.
+const dropped = `topics: {close: a, delay: b}
+compensator: {page_size: 5, pauses: {wait: never}, causes: {time: 10d},
+  lock: {kind: redis, key: k, expiry: 5s, extend: 10s}}
+closer: {batch: 7}
+outbox: {batch: 7}
+orders: {version: rev, shards: {by: month}}
+`
+
 // refusals are wrong files with all the errors that are expected for them.
 var refusals = []struct {
 	name string
@@ -219,31 +228,45 @@ var refusals = []struct {
 		"t:2:60: delays.categories: a key must be a word, found a list; write each as key: value",
 	}},
 
-	{"numbers", "buckets: [1m]\npartitions: 0\nreplication: two\ncloser: {batch: 1000}\ncompensator: {page_size: '5', period: 0s, grace: soon}\n", []string{
+	{"numbers", "buckets: [1m]\npartitions: 0\nreplication: two\ncloser: {http: {batch: 1000}}\ncompensator: {rate: '5', period: 0s, grace: soon}\n", []string{
 		"t:2:13: partitions: 0 is out of range; write one from 1 to 10000",
 		`t:3:14: replication: "two" is not a whole number; write one from 1 to 32767`,
-		"t:4:17: closer.batch: 1000 is out of range; write one from 1 to 999",
-		`t:5:26: compensator.page_size: "5" is not a whole number; write one from 1 to 999`,
-		`t:5:39: compensator.period: "0s" is not positive; ` + hintDuration,
-		`t:5:50: compensator.grace: "soon" is not a duration; ` + hintDuration,
+		"t:4:24: closer.http.batch: 1000 is out of range; write one from 1 to 999",
+		`t:5:21: compensator.rate: "5" is not a whole number; write one from 1 to 1000000`,
+		`t:5:34: compensator.period: "0s" is not positive; ` + hintDuration,
+		`t:5:45: compensator.grace: "soon" is not a duration; ` + hintDuration,
 	}},
 	{"almost whole numbers", "buckets: [1m]\npartitions: 12.0\nreplication:\n", []string{
 		`t:2:13: partitions: "12.0" is not a whole number; write one from 1 to 10000`,
 		"t:3:13: replication: has no value; write one from 1 to 32767, or remove the key",
 	}},
-	{"a lock without a key, and the time of its extensions", "buckets: [1m]\ncompensator: {lock: {key: '', extend: 10s}}\n", []string{
-		"t:2:27: compensator.lock.key: the key is empty; name it, such as lock:scan_unpaid_orders",
-		"t:2:39: compensator.lock.extend: there is no such key any more; leave it out: it is a third of expiry",
+	{"keys of earlier versions", "buckets: [1m]\n" + dropped, []string{
+		"t:2:17: topics.close: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
+		"t:2:27: topics.delay: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
+		"t:3:26: compensator.page_size: there is no such key any more; leave it out: a page is a tenth of compensator.rate, at most 500 orders",
+		"t:3:37: compensator.pauses: there is no such key any more; leave it out: sweeps wait 10m for pauses that nothing tells; " +
+			"to let none run, stop the compensators",
+		"t:3:60: compensator.causes: there is no such key any more; leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest",
+		"t:4:16: compensator.lock.kind: there is no such key any more; write lock: redis or lock: database",
+		"t:4:28: compensator.lock.key: there is no such key any more; leave it out: it is lock:scan_unpaid_orders, with topics.prefix before it",
+		"t:4:39: compensator.lock.expiry: there is no such key any more; leave it out: " +
+			"the lock of a killed sweep ends after half of compensator.period, at most 1m",
+		"t:4:51: compensator.lock.extend: there is no such key any more; leave it out: the lock is extended after each third of its time",
+		"t:5:17: closer.batch: there is no such key any more; leave it out: " +
+			"a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency",
+		"t:6:9: outbox: there is no such key any more; leave it out: a dispatcher sends two batches of 999 rows at once; run more dispatchers for more",
+		"t:7:9: orders: items is missing; describe it, or write items: none",
+		"t:7:9: orders: stock is missing; describe it, or write stock: none",
+		"t:7:19: orders.version: there is no such key any more; write lock: and the column",
+		"t:7:37: orders.shards.by: there is no such key any more; leave it out: there is a table for each month",
 	}},
 
-	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\ncompensator: {grace: 400d, period: 3650d, lock: {expiry: 30d}, causes: {time: 10d}}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
+	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\ncompensator: {grace: 400d, period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
 		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and orders close late if its memory is too small for them; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
 		"t:2:19: delays.default: 1ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:2:40: delays.categories.a: 10ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:3:22: compensator.grace: 400d is longer than 1h: no sweep closes an order that the pipeline missed before then; write 1h or less, or add long_grace to accept",
 		"t:3:36: compensator.period: 3650d is longer than 1d: an order that the pipeline missed would stay open for so long; write 1d or less, or add long_period to accept",
-		"t:3:58: compensator.lock.expiry: 30d is longer than 10m: after a sweep was killed, no other process would sweep for so long; write 10m or less",
-		"t:3:72: compensator.causes: there is no such key any more; leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest",
 		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, or add without_tls to accept",
 	}},
 	{"a service without TLS", "buckets: [1m]\ncloser: {kind: http, http: {url: 'http://shop.internal/close'}}\n", []string{
@@ -258,9 +281,8 @@ var refusals = []struct {
 	{"a session of an hour", "buckets: [1m]\nkafka: {session_timeout: 1h}\n", []string{
 		"t:2:26: kafka.session_timeout: 1h is longer than 5m: the partitions of a process that died would stand still for so long; write 5m or less",
 	}},
-	{"values that are too short", "buckets: [1m]\ncompensator: {period: 1ms, lock: {expiry: 2ms}}\n", []string{
+	{"values that are too short", "buckets: [1m]\ncompensator: {period: 1ms}\n", []string{
 		"t:2:23: compensator.period: 1ms is shorter than 1s: sweeps would follow each other without a pause; write 1s or more",
-		"t:2:43: compensator.lock.expiry: 2ms is shorter than 1s: a slow answer of its server would end the lock, and two processes would sweep at once; write 1s or more",
 	}},
 	{"unknown names in accept", "buckets: [1m]\naccept: [long_smalest_bucket, everything, 7]\n", []string{
 		`t:2:10: accept[0]: "long_smalest_bucket" is no name of a refusal; did you mean long_smallest_bucket?`,
@@ -268,27 +290,34 @@ var refusals = []struct {
 		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,
 	}},
 
-	{"letters of names", "buckets: [1m]\ntopics: {prefix: ä, close: 'a b', dead_letter: 2024, delay: ~}\n", []string{
+	{"letters of names", "buckets: [1m]\ntopics: {prefix: ä, events: 'a b'}\n", []string{
 		`t:2:18: topics.prefix: "ä" has the letter 'ä', which Kafka refuses; ` + hintLetters,
-		`t:2:28: topics.close: "a b" has the letter ' ', which Kafka refuses; ` + hintLetters,
-		`t:2:48: topics.dead_letter: 2024 is read as a value other than text; write it in quotes, "2024"`,
-		"t:2:61: topics.delay: has no value; write it in quotes, or remove the key",
+		`t:2:29: topics.events: "a b" has the letter ' ', which Kafka refuses; ` + hintLetters,
 	}},
-	{"invalid names", "buckets: [1m]\ntopics: {close: .., dead_letter: '', delay: delay}\n", []string{
-		`t:2:17: topics.close: Kafka refuses the name ".."; use another`,
-		"t:2:34: topics.dead_letter: the name is empty; write one, or remove the key for the default",
-		`t:2:45: topics.delay: "delay" has {bucket} 0 times, want once; put it where the bucket's length belongs, such as delay_{bucket}`,
+	{"a name that is a number", "buckets: [1m]\ntopics: {events: 2024}\n", []string{
+		`t:2:18: topics.events: 2024 is read as a value other than text; write it in quotes, "2024"`,
 	}},
-	{"names that are too long", "buckets: [90s]\naccept: [long_smallest_bucket]\ntopics: {prefix: " + strings.Repeat("p", 238) + ", control: c, dead_letter: n23456789012, delay: '12345{bucket}789', replay: r, events: e}\n", []string{
-		"t:3:283: topics.dead_letter: the name has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
-		"t:3:304: topics.delay: the name has 251 letters with the prefix, and Kafka takes 249; shorten one of them",
+	{"a name without a value", "buckets: [1m]\ntopics: {events: ~}\n", []string{
+		"t:2:18: topics.events: has no value; write it in quotes, or remove the key",
 	}},
-	{"two topics with one name", "buckets: [1m, 5m]\ntopics: {close: delay_5m, dead_letter: delay_5m}\n", []string{
-		"t:1:15: buckets[1]: topic delay_5m is already used by topics.close; give each topic a name of its own",
-		"t:2:40: topics.dead_letter: topic delay_5m is already used by topics.close; give each topic a name of its own",
+	{"a name of dots", "buckets: [1m]\ntopics: {events: ..}\n", []string{`t:2:18: topics.events: Kafka refuses the name ".."; use another`}},
+	{"an empty name", "buckets: [1m]\ntopics: {events: ''}\n", []string{
+		"t:2:18: topics.events: the name is empty; write one, or remove the key for the default",
 	}},
-	{"two topics that Kafka treats as one", "buckets: [1m]\ntopics: {close: order.close.1m, delay: 'order_close_{bucket}'}\n", []string{
-		"t:1:11: buckets[0]: Kafka treats topic order_close_1m and the topic of topics.close, order.close.1m, as the same name; give each topic a name of its own",
+	{"names that are too long", "buckets: [1m]\ntopics: {prefix: " + strings.Repeat("p", 227) + "}\n", []string{
+		"t:2:18: topics.prefix: order-close-dead-letter has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
+	}},
+	{"events with a name that is too long", "buckets: [1m]\ntopics: {prefix: " + strings.Repeat("p", 226) + ", events: " + strings.Repeat("e", 24) + "}\n", []string{
+		"t:2:254: topics.events: " + strings.Repeat("e", 24) + " has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
+	}},
+	{"two topics with one name", "buckets: [1m, 5m]\ntopics: {events: delay_5m}\n", []string{
+		"t:1:15: buckets[1]: topic delay_5m is already used by topics.events; give each topic a name of its own",
+	}},
+	{"the name of a topic of orderclose", "buckets: [1m]\ntopics: {events: order-close}\n", []string{
+		"t:2:18: topics.events: topic order-close is already used by orderclose; give each topic a name of its own",
+	}},
+	{"two topics that Kafka treats as one", "buckets: [1m]\ntopics: {events: delay.1m}\n", []string{
+		"t:1:11: buckets[0]: Kafka treats topic delay_1m and the topic of topics.events, delay.1m, as the same name; give each topic a name of its own",
 	}},
 
 	{"a second document", "buckets: [1m]\n---\npartitions: 0\n", []string{

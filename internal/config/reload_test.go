@@ -71,7 +71,7 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	r.check("valid again, and unchanged", 1, true)
 	r.write("# with a comment\n" + second)
 	r.check("another content with the same settings", 1, true)
-	r.write(second + "closer: {batch: 7}\n")
+	r.write(second + "closer: {target_latency: 7s}\n")
 	if changes, err := r.Reload(t.Context()); err != nil || len(changes) != 1 || changes[0].Live || len(r.taken) != 1 {
 		t.Errorf("a setting that is not live: %v, %v, applied %d times", changes, err, len(r.taken))
 	}

@@ -14,7 +14,7 @@ type Salvaged struct {
 }
 
 // Unknown reports whether the file does not tell the value of one of the keys, such as
-// "topics.close": the key, its section or a value under it was refused or is misspelt. Config then
+// "topics.events": the key, its section or a value under it was refused or is misspelt. Config then
 // has a default, which says nothing about the pipeline. If "orders" is unknown, Config.Orders is nil,
 // and nil does not mean the reference schema.
 func (s Salvaged) Unknown(keys ...string) bool {

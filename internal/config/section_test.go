@@ -55,7 +55,7 @@ func TestSection_IsRefusedWithItsPosition(t *testing.T) {
 		"change: {topic: delay_1m}":   `t:2:17: change.topic: "delay_1m" is a topic of orderclose; name one of the shop`,
 		"change: {topic: trials}":     `t:2:17: change.topic: "trials" is a topic of orderclose; name one of the shop`,
 		"change: {topic: a b}":        "t:2:17: change.topic: \"a b\" has the letter ' ', which Kafka refuses; use a-z, A-Z, 0-9, dot, underscore and hyphen only",
-		"trial: {topic: order-close}": "t:2:16: trial.topic: topic order-close is already used by topics.close; give each topic a name of its own",
+		"trial: {topic: order-close}": "t:2:16: trial.topic: topic order-close is already used by orderclose; give each topic a name of its own",
 		"topics: {events: trials}":    "t:2:18: trial.topic: topic trials is already used by topics.events; give each topic a name of its own",
 		"trial: {topic: ''}":          "t:2:16: trial.topic: the name is empty; write one, or remove the key for the default",
 		"trial: {mood: slow}":         `t:2:9: trial: unknown key "mood"; did you mean mode?`,

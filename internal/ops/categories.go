@@ -31,7 +31,7 @@ func (p Pipeline) UnknownCategory(ctx context.Context, categories ...string) str
 	}
 	after, end := orderclose.Order{}, time.Now().Add(p.Config.MaxDelay).Add(24*time.Hour)
 	for range maxCategoryPages {
-		page, err := p.Store.DueBetween(ctx, time.UnixMilli(0), end, after, p.Config.Compensator.PageSize)
+		page, err := p.Store.DueBetween(ctx, time.UnixMilli(0), end, after, config.MaxBatch)
 		if err != nil {
 			return ""
 		}

@@ -49,9 +49,9 @@ func harmIsRefused(t *testing.T) {
 		{func(m *mapping.Mapping) { m.Due.Column, m.DueIndex = "zoned", "z" }, "due.column: t_order.zoned is generated from the TIMESTAMP column placed_utc"},
 		{func(m *mapping.Mapping) { m.DueIndex = "part" }, "due.index: no index part"},
 		{func(m *mapping.Mapping) { m.Orders = "v_order" }, "table: v_order is a view"},
-		{func(m *mapping.Mapping) { m.Version = "note" }, "version: t_order.note is varchar(9)"},
-		{func(m *mapping.Mapping) { m.Version = "user_id" }, "version: t_order.user_id refers to table users"},
-		{func(m *mapping.Mapping) { m.Version = "no_in_shop" }, "version: a part of the unique index no_in_shop"},
+		{func(m *mapping.Mapping) { m.Version = "note" }, "lock: t_order.note is varchar(9)"},
+		{func(m *mapping.Mapping) { m.Version = "user_id" }, "lock: t_order.user_id refers to table users"},
+		{func(m *mapping.Mapping) { m.Version = "no_in_shop" }, "lock: a part of the unique index no_in_shop"},
 		{func(m *mapping.Mapping) { m.Created, m.ClosedAt = nil, closed(moment("create_time")) }, "closed_at.column: t_order.create_time has a value from when"},
 		{func(m *mapping.Mapping) { m.ClosedAt = closed(moment("placed")) }, "closed_at.column: t_order.placed has a value from when"},
 		{func(m *mapping.Mapping) { m.ClosedAt = closed(moment("shut")) }, "closed_at.column: t_order.shut is a generated column"},
@@ -67,7 +67,7 @@ func harmIsRefused(t *testing.T) {
 		{func(m *mapping.Mapping) {
 			m.Items.Location, m.Stock[0].Location = "id", mapping.Key{Column: "id", Type: mapping.Integer}
 		}, "stock.sku.index: no unique index PRIMARY on goods_id and id alone"},
-		{func(m *mapping.Mapping) { m.Stock[0].Version = "price" }, "stock.version: t_goods_stock.price is decimal(9,2)"},
+		{func(m *mapping.Mapping) { m.Stock[0].Version = "price" }, "stock.lock: t_goods_stock.price is decimal(9,2)"},
 		{func(m *mapping.Mapping) { m.Status.Closed = []mapping.Value{mapping.TextValue("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
 		{func(m *mapping.Mapping) { m.Status.To = mapping.TextValue("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
 		{func(m *mapping.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},

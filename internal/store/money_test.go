@@ -58,7 +58,7 @@ func ordersOfAnyMonth(t *testing.T, on string) {
   created: {column: created_ms, type: unix_ms}
   items: none
   stock: none
-  shards: {by: month, on: `+on+`, zone: Asia/Shanghai, months: 3}
+  shards: {on: `+on+`, zone: Asia/Shanghai, months: 3}
 `)
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: m})
 	now, err := s.Now(t.Context())

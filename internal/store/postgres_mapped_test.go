@@ -90,7 +90,7 @@ func postgresShops(t *testing.T) []storetest.Shop {
   version: revision
   items: {table: "order_lines_{yyyyMM}", order: order_no, sku: sku, quantity: quantity}
   stock: {table: sku_stock, sku: sku, available: available}
-  shards: {by: month, on: created, zone: Asia/Shanghai, months: 13}
+  shards: {on: created, zone: Asia/Shanghai, months: 13}
 `)},
 		{Title: "a_generated_due_time", ID: number, Paid: mapping.TextValue("packed"), DueFrom: "shipped_at", DueAt: 10 * 24 * time.Hour, DDL: []string{
 			"CREATE TYPE shipping AS ENUM ('packed', 'shipped', 'confirmed', 'returned')",

@@ -77,7 +77,7 @@ func TestMySQL_ALockedOrderIsNotSearchedInOtherMonths(t *testing.T) { eachServer
 func lockedInItsMonth(t *testing.T) {
 	sharded := *spelling
 	sharded.Orders, sharded.Items = "o_{yyyyMM}", &mapping.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"}
-	sharded.Shards = &mapping.Shards{By: mapping.ByMonth, On: mapping.OnCreated, Zone: "UTC"}
+	sharded.Shards = &mapping.Shards{On: mapping.OnCreated, Zone: "UTC"}
 	s := open(t, store.Options{DSN: patient(t, ownDatabase(t)), Orders: &sharded})
 	createTables(t, s)
 	now := time.Now().UTC()

@@ -60,7 +60,7 @@ func (m *Mapping) Check() []Problem {
 	}
 	c.optional("due.index", m.DueIndex)
 	c.optional("category", m.Category)
-	c.optional("version", m.Version)
+	c.optional("lock", m.Version)
 	c.optional("payment_id", m.PaymentID)
 	c.constants(m)
 	c.itemsAndStock(m)
@@ -129,7 +129,7 @@ func (c *checker) optional(path, name string) {
 func (c *checker) table(path, name string, sharded bool) {
 	switch {
 	case IsPattern(name) && !sharded:
-		c.report(path, fmt.Sprintf("%q is a pattern, but no shards are mapped", name), "add shards: {by: month, on: created, zone: UTC}, or name one table")
+		c.report(path, fmt.Sprintf("%q is a pattern, but no shards are mapped", name), "add shards: {on: created, zone: UTC}, or name one table")
 	case IsPattern(name):
 		if _, err := ParsePattern(name); err != nil {
 			c.report(path, err.Error(), "write it as orders_{yyyyMM}")
@@ -246,9 +246,6 @@ func (c *checker) distinct(m *Mapping) {
 }
 
 func (c *checker) shards(s *Shards) {
-	if s.By != ByMonth {
-		c.report("shards.by", fmt.Sprintf("%q is not supported", s.By), "write month")
-	}
 	if s.On != OnCreated && s.On != OnDue {
 		c.report("shards.on", fmt.Sprintf("%q is neither created nor due", s.On), "say which of an order's times decides in which month's table it is")
 	}

@@ -17,7 +17,7 @@ func shop() *Mapping {
 		Due:    TimeColumn{Column: "pay_deadline", Type: DateTime, Zone: "+08:00", Precision: Seconds},
 		Items:  &Items{Table: "shop_lines_{yyyyMM}", Order: "order_id", SKU: "sku", Quantity: "num"},
 		Stock:  []*Stock{{Table: "shop_stock", SKU: Key{Column: "sku"}, Available: "free", Reserved: "held"}},
-		Shards: &Shards{By: ByMonth, On: OnCreated, Zone: "Asia/Shanghai"},
+		Shards: &Shards{On: OnCreated, Zone: "Asia/Shanghai"},
 	}
 }
 
@@ -57,7 +57,6 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.OnClose = []string{"SELECT a FROM t WHERE id IN ({ids}) FOR UPDATE"} }, "on_close[0]: does not begin with UPDATE"},
 		{func(m *Mapping) { m.OnClose = []string{"DELETE FROM receipts WHERE order_id IN ({ids})"} }, "on_close[0]: writes to the table receipts"},
 		{func(m *Mapping) { m.EventColumns = []string{"a", "a"} }, `event.columns[1]: "a" is listed twice`},
-		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
 		{func(m *Mapping) { m.Shards.On = "paid" }, `shards.on: "paid"`},
 		{func(m *Mapping) { m.Shards.Zone = "Mars" }, `shards.zone: "Mars"`},
 		{func(m *Mapping) { m.Shards.Months = 2 }, "shards.months: reading 2 months"},
@@ -65,8 +64,8 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Shards.Months = 61 }, "shards.months: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event.type: cannot be the type"},
 		{func(m *Mapping) { m.Event = "order.paid" }, "event.type: order.paid is the type of other events"},
-		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
-		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
+		{func(m *Mapping) { m.Version = "state" }, "lock: mapped as the order's status and as the order's version"},
+		{func(m *Mapping) { m.Version = "ID" }, "lock: mapped as the order's id"},
 		{func(m *Mapping) { m.Status.Column = "id" }, "status.column: mapped as the order's id"},
 		{func(m *Mapping) { m.ClosedAt = []*TimeColumn{&m.Due} }, "closed_at.column: mapped as when the order is due"},
 		{func(m *Mapping) { m.Created = &m.Due }, "due.column: mapped as when the order was created and as when the order is due"},
@@ -120,8 +119,8 @@ func TestCheck_AColumnMayHaveTwoPurposesThatOnlyRead(t *testing.T) {
 func TestCheck_NamesWhatACloseWouldDestroy(t *testing.T) {
 	m := shop()
 	m.Version = "state"
-	want := "orders.version: column shop_orders_{yyyyMM}.state is mapped as the order's status and as the order's version: " +
-		"a close adds one to it, which destroys the order's status; map the column that holds the order's version, or remove version"
+	want := "orders.lock: column shop_orders_{yyyyMM}.state is mapped as the order's status and as the order's version: " +
+		"a close adds one to it, which destroys the order's status; map the column that holds the order's version, or remove lock"
 	if got := Err(m.Check()); got == nil || got.Error() != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}
@@ -228,17 +227,17 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Default: true, DefaultNow: true}), "closed_at.column: has a value from when"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Generated: true}), "closed_at.column: generated column"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, OnUpdate: true}), "closed_at.column: with each UPDATE"},
-		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "version: is varchar(9)"},
-		{mapped(version, "rev", Column{Type: "tinyint", Definition: "tinyint(1)"}), "version: is tinyint(1), which is a flag"},
+		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "lock: is varchar(9)"},
+		{mapped(version, "rev", Column{Type: "tinyint", Definition: "tinyint(1)"}), "lock: is tinyint(1), which is a flag"},
 		{mapped(func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixSeconds} }, "made", Column{Type: "tinyint", Definition: "tinyint"}), "created.type: tinyint, and is mapped as unix_s"},
-		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "version: refers to table users"},
+		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "lock: refers to table users"},
 		{mapped(func(m *Mapping) { m.PaymentID = "pay_no" }, "pay_no", Column{Type: "bigint", Definition: "bigint"}), "payment_id: is bigint"},
 		{func(m *Mapping, f Schema) {
 			mapped(version, "rev", Column{Type: "int"})(m, f)
 			change(orders, func(t *Table) {
 				t.Indexes = append(t.Indexes, Index{Name: "by_user", Unique: false, Columns: []string{"rev"}})
 			})(m, f)
-		}, "version: leads the index by_user"},
+		}, "lock: leads the index by_user"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", Numbered: true} }), "items.quantity: numbers its rows"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", RefersTo: "goods"} }), "items.quantity: refers to table goods"},
 		{change("shop_lines_202611", func(t *Table) {
@@ -258,7 +257,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{func(m *Mapping, f Schema) {
 			m.Version = "user_id"
 			column("user_id", Column{Type: "bigint"})(m, f)
-		}, "version: has the name of an id"},
+		}, "lock: has the name of an id"},
 		{func(m *Mapping, f Schema) {
 			mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true})(m, f)
 			column("pay_deadline", Column{Type: "datetime", Generated: true, Expression: "`shut` + interval 30 minute"})(m, f)
@@ -286,7 +285,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 			mapped(version, "version", Column{Type: "int"})(m, f)
 			m.Version = "version"
 			change(orders, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
-		}, "version: mapped as the quantity of a line and as the order's version"},
+		}, "lock: mapped as the quantity of a line and as the order's version"},
 	} {
 		m, f := shop(), fittingSchema()
 		c.change(m, f)

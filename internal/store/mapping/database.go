@@ -60,8 +60,8 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	d.apartByName(m)
 	d.writable("status.column", m.Status.Column, m.ID.Column, "")
 	d.optional("category", m.Category)
-	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {
-		d.counter("version", m.Version, c)
+	if c, ok := d.optional("lock", m.Version); ok && d.writable("lock", m.Version, m.ID.Column, "lock") {
+		d.counter("lock", m.Version, c)
 	}
 	d.paymentID(m.PaymentID)
 	d.apartFromDue(m)

@@ -158,7 +158,6 @@ type Stock struct {
 
 // Shards are tables of orders, one for each month.
 type Shards struct {
-	By   string // "month"
 	On   string // the time that decides the month of an order: "created" or "due"
 	Zone string // the time zone of the month: UTC, +08:00, Asia/Shanghai
 	// Months is how many months back are read, the current one included; 0: DefaultMonths.
@@ -169,9 +168,8 @@ type Shards struct {
 // DefaultMonths is the current month and the year before it: older tables are archives.
 const DefaultMonths = 13
 
-// Values of Shards.By and Shards.On.
+// Values of Shards.On.
 const (
-	ByMonth   = "month"
 	OnCreated = "created"
 	OnDue     = "due"
 )

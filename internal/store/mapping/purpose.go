@@ -25,7 +25,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		{path: "created.column", table: orders, column: m.Created.Name(), is: "when the order was created", optional: true},
 		{path: "due.column", table: orders, column: m.Due.Column, is: "when the order is due"},
 		{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
-		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
+		{path: "lock", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 		{path: "payment_id", table: orders, column: m.PaymentID, is: "the payment that paid the order", effect: "a payment writes its id to it", optional: true},
 		{path: "lock.column", table: orders, column: m.Lock.Name(), is: "the time of the order's last change",
 			effect: "each close and payment writes its own time to it", optional: true},
@@ -63,7 +63,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 				effect: "a close adds the quantity of the order to it"},
 			purpose{path: path + ".reserved", table: table, column: s.Reserved, is: "the quantity of a SKU that orders hold",
 				effect: "a close takes the quantity of the order from it", optional: true},
-			purpose{path: path + ".version", table: table, column: s.Version, is: "the version of the row", effect: "a close adds one to it", optional: true},
+			purpose{path: path + ".lock", table: table, column: s.Version, is: "the version of the row", effect: "a close adds one to it", optional: true},
 			purpose{path: path + ".lock.column", table: table, column: s.Lock.Name(), is: "the time of the row's last change",
 				effect: "a close writes its own time to it", optional: true},
 		)

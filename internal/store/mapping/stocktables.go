@@ -57,7 +57,7 @@ func (c *checker) stock(m *Mapping, path string, s *Stock) {
 	c.optional(path+".available", s.Available)
 	c.optional(path+".reserved", s.Reserved)
 	c.optional(path+".line", s.Line)
-	c.optional(path+".version", s.Version)
+	c.optional(path+".lock", s.Version)
 	if s.Lock != nil {
 		c.timeColumn(path+".lock", s.Lock)
 	}
@@ -102,8 +102,8 @@ func (d *databaseChecker) lineKeys(m *Mapping) {
 
 // stockLocks checks the optimistic locks of a table of stock.
 func (d *databaseChecker) stockLocks(path string, s *Stock) {
-	if c, ok := d.optional(path+".version", s.Version); ok && d.writable(path+".version", s.Version, s.SKU.Column, "lock") {
-		d.counter(path+".version", s.Version, c)
+	if c, ok := d.optional(path+".lock", s.Version); ok && d.writable(path+".lock", s.Version, s.SKU.Column, "lock") {
+		d.counter(path+".lock", s.Version, c)
 	}
 	if s.Lock != nil {
 		d.timeColumn(path+".lock", s.Lock)

@@ -54,7 +54,7 @@ var shops = []storetest.Shop{
 			Version: "revision",
 			Items:   &mapping.Items{Table: "order_lines_{yyyyMM}", Order: "order_no", SKU: "sku", Quantity: "quantity"},
 			Stock:   []*mapping.Stock{{Table: "sku_stock", SKU: mapping.Key{Column: "sku"}, Available: "available"}},
-			Shards:  &mapping.Shards{By: mapping.ByMonth, On: mapping.OnCreated, Zone: "+08:00"},
+			Shards:  &mapping.Shards{On: mapping.OnCreated, Zone: "+08:00"},
 		},
 		DDL: []string{
 			"CREATE TABLE orders_202611 (order_no TEXT PRIMARY KEY, status INTEGER, created_ms INTEGER, expire_ms INTEGER, revision INTEGER NOT NULL DEFAULT 1)",

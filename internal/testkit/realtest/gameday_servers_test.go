@@ -138,7 +138,7 @@ var serverIncidents = []incident{
 		name:   "a slow sweep",
 		alerts: []string{"OrdercloseSweepSlow"},
 		play: func(g *game) {
-			const rate = "  rate: 1\n  page_size: 1\n"
+			const rate = "  rate: 1\n"
 			g.rewrite("  grace: 10s\n", "  grace: 10s\n"+rate)
 			g.missed(200)
 			g.begin("compensator")

@@ -70,11 +70,10 @@ func TestReal_KillingADispatcherLosesNothing(t *testing.T) {
 func killingADispatcherLosesNothing(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	r.disturbed = true
-	r.configure("outbox: {batch: 2, in_flight: 3}\n")
 	r.useOutbox()
 	many := inRing(1000, 3000)
 	r.closeMany(many, 100)
-	const waiting = 600
+	const waiting = 6000 // several batches
 	for i := range waiting {
 		now := time.Now()
 		o := r.shop.Producer.Order(fmt.Sprintf("many-%05d", i), now, "physical") // closed already: harmless

@@ -122,7 +122,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	host := strings.TrimPrefix(service.URL, "http://")
 	r.env[config.EnvReleaseURL] = "http://shop:" + url.QueryEscape(r.secret(config.EnvReleaseURL)) + "@" + host + "/release/" + r.mark(config.EnvReleaseURL) + "?token=" + r.mark(config.EnvReleaseURL)
 	prefix := newPrefix()
-	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s, lock: {key: %s}}\ncloser: {payment: {url: \"%s/pay\"}}\n", prefix, name, service.URL))
+	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s}\ncloser: {payment: {url: \"%s/pay\"}}\n", prefix, service.URL))
 	cfg := must.Get(config.Load(filepath.Join(r.dir, "topics.yaml")))(t)
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})

@@ -13,16 +13,16 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// slowly limits sweeps to a hundred orders a second, ten at a time.
+// slowly limits sweeps to a hundred orders a second, which are ten at a time.
 func (r *rig) slowly() {
 	r.t.Helper()
-	r.rewrite("  grace: 10s\n", "  grace: 10s\n  rate: 100\n  page_size: 10\n")
+	r.rewrite("  grace: 10s\n", "  grace: 10s\n  rate: 100\n")
 }
 
 // withoutRedis puts the lock into the database, and names no Redis to the processes.
 func (r *rig) withoutRedis() {
 	r.t.Helper()
-	r.rewrite("lock: {", "lock: {kind: database, ")
+	r.rewrite("  grace: 10s\n", "  grace: 10s\n  lock: database\n")
 	r.servers.RedisURL = ""
 }
 

@@ -17,7 +17,6 @@ delays:
 compensator:
   period: 5s
   grace: %[3]v
-  lock: {key: "%[1]slock:scan_unpaid_orders", expiry: 3s}
 `
 
 // Topics returns a topics.yaml of seconds for tests on real servers, with a prefix of all names. A sweep

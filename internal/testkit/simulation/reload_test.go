@@ -390,13 +390,13 @@ func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
 			expect.That(t, gotCode == code && strings.Contains(got, body), "answers %d %s, want %d %s", gotCode, got, code, body)
 		}
 		want(200, "nothing has changed\n")
-		f.write(t, f.content()+"closer: {batch: 7}\n")
-		want(200, "closer.batch: 7, was 500; from the next start on\n")
+		f.write(t, f.content()+"closer: {target_latency: 7s}\n")
+		want(200, "closer.target_latency: 7s, was 0s; from the next start on\n")
 		f.delays["virtual"] = 2 * time.Minute
 		f.write(t, f.content())
 		want(200, "delays.categories.virtual: 2m, was 1m; from now on\n")
-		f.write(t, f.content()+"closer: {batch: 0}\nnonsense: 1\n")
-		want(400, "closer.batch: 0 is out of range")
+		f.write(t, f.content()+"closer: {target_latency: 0}\nnonsense: 1\n")
+		want(400, "closer.target_latency: \"0\" has no unit")
 		want(400, `unknown key "nonsense"`)
 		expect.Equal(t, r.gauge("orderclose_config_last_reload_successful"), 0, "config_last_reload_successful")
 		if code, _ := post("GET"); code == 200 {

@@ -233,5 +233,5 @@ unless on() (max(orderclose_paused{ {{- include "orderclose.series" . }},path="p
 {{/* The name of the close topic. */}}
 {{- define "orderclose.closeTopic" -}}
 {{- $topics := .Values.topics.topics | default dict -}}
-{{- printf "%s%s" ($topics.prefix | default "") ($topics.close | default "order-close") -}}
+{{- printf "%sorder-close" ($topics.prefix | default "") -}}
 {{- end }}
