@@ -30,7 +30,8 @@ func TestFor_AppliesTheFirstRuleThatMatches(t *testing.T) {
 	reminders := []time.Duration{10 * time.Minute, 2 * time.Minute}
 	d := withRules(
 		orderclose.Rule{Match: match("pay", "bank", "cheque"), Never: true},
-		orderclose.Rule{Match: orderclose.Match{Categories: []string{"virtual"}, Attributes: map[string][]string{"pay": {"card"}, "vip": {"true"}}}, After: time.Hour, Grace: 5 * time.Minute, Remind: reminders},
+		orderclose.Rule{Match: orderclose.Match{Categories: []string{"virtual"}, Attributes: map[string][]string{"pay": {"card"}, "vip": {"true"}}}, After: time.Hour,
+			Grace: 5 * time.Minute, Remind: reminders},
 		orderclose.Rule{Match: orderclose.Match{Categories: []string{"virtual", "coupon"}}, Grace: time.Minute},
 		orderclose.Rule{Match: match("shop", "3"), After: 2 * time.Minute},
 		orderclose.Rule{Match: match("shop", "20000000"), After: time.Hour},

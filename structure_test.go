@@ -66,7 +66,9 @@ func goList(args ...string) (string, error) {
 func under(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
 // heavyLibraries are those that a shop need not compile for a few calls of ours.
-var heavyLibraries = []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/contrib", "google.golang.org/grpc", "gorm.io", "github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang", "github.com/prometheus/exporter-toolkit"}
+var heavyLibraries = []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/contrib", "google.golang.org/grpc", "gorm.io",
+	"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang",
+	"github.com/prometheus/exporter-toolkit"}
 
 // TestStructure_PackagesLinkNothingTheyDoNotNeed: a name stands for all packages below it.
 func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
@@ -318,26 +320,14 @@ func unnameable(o types.Object, aliases map[string]bool) (found []string) {
 	return found
 }
 
-// maxColumns is how many characters a line of code may have. A tab is one character.
+// maxColumns is how many characters a line of code or of a test may have. A tab is one character.
 const maxColumns = 160
 
-// longLines has folders whose files, or those below them, still have longer lines, and how many. A number may only fall.
-var longLines = map[string]int{"compensator": 12, "internal/cli": 27, "internal/ops": 24, "pipeline": 22}
-
-// Tests are not bound: a row of a table may be long.
 func TestStructure_LinesAreNotTooLong(t *testing.T) {
-	found := map[string]int{}
-	eachFile(t, func(path, folder string) {
-		for allowed := range longLines {
-			if under(folder, allowed) {
-				folder = allowed
-			}
-		}
+	eachWith(t, ".go", func(path string) {
 		for n, line := range strings.Split(string(must.Get(os.ReadFile(path))(t)), "\n") {
 			if columns := utf8.RuneCountInString(line); columns > maxColumns {
-				if found[folder]++; found[folder] > longLines[folder] {
-					t.Errorf("%s:%d has %d characters, at most %d: break it where a reader would", path, n+1, columns, maxColumns)
-				}
+				t.Errorf("%s:%d has %d characters, at most %d: break it where a reader would", path, n+1, columns, maxColumns)
 			}
 		}
 	})

@@ -47,7 +47,8 @@ var timingExceptions = map[string]string{
 const shortest = 30 * time.Second
 
 const (
-	useAwait = "wait for a fact: process.Await, and await, eventually or until of realtest; the pace of a load is in package scenario; what is about time belongs into a testing/synctest bubble"
+	useAwait = "wait for a fact: process.Await, and await, eventually or until of realtest; the pace of a load is in package scenario; what is about time " +
+		"belongs into a testing/synctest bubble"
 	useFact  = "compare facts, such as counts or the due times in the database; log a duration, or measure it in a testing/synctest bubble"
 	useLimit = "use one generous limit for all, such as waitLimit of realtest"
 )
@@ -299,7 +300,8 @@ func (r *timingRule) call(c *ast.CallExpr) {
 	}
 	switch name := fn.Sel.Name; {
 	case isCall(c, "time", "After") && r.limits[c]:
-	case isCall(c, "time", "Sleep"), isCall(c, "retry", "Sleep"), isCall(c, "time", "After"), isCall(c, "time", "NewTimer"), isCall(c, "time", "NewTicker"), isCall(c, "time", "Tick"), isCall(c, "time", "AfterFunc"):
+	case isCall(c, "time", "Sleep"), isCall(c, "retry", "Sleep"), isCall(c, "time", "After"), isCall(c, "time", "NewTimer"), isCall(c, "time", "NewTicker"),
+		isCall(c, "time", "Tick"), isCall(c, "time", "AfterFunc"):
 		r.report(c, fn.X.(*ast.Ident).Name+"."+name, useAwait)
 	case (name == "WithTimeout" || name == "WithDeadline" || name == "WithTimeoutCause") && len(c.Args) > 1:
 		limit := c.Args[1]

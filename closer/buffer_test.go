@@ -68,7 +68,8 @@ func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 		clear(store.locked)
 		store.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		if closed := len(store.ids()); closed+len(inBucket) != locked+len(due) || len(log.Appended()["delay_1m"]) != len(inBucket) || log.doneBelow() != int64(locked+len(due)) {
+		if closed := len(store.ids()); closed+len(inBucket) != locked+len(due) || len(log.Appended()["delay_1m"]) != len(inBucket) ||
+			log.doneBelow() != int64(locked+len(due)) {
 			t.Errorf("%d closed, %d in a bucket, done below %d", closed, len(inBucket), log.doneBelow())
 		}
 	})

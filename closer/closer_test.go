@@ -150,7 +150,8 @@ func TestCloser_AsksForAParkedOrderByItsNewDueTime(t *testing.T) {
 func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, metrics, logs, now := &orderLog{}, testkit.NewMetrics(), &testkit.LogBuffer{}, time.Now()
-		store := &fakeStore{due: map[string]time.Time{"later": now.Add(8 * time.Hour), "earlier": now.Add(-8 * time.Hour), "same": now, "moved": now.Add(20 * time.Minute)}}
+		store := &fakeStore{due: map[string]time.Time{"later": now.Add(8 * time.Hour), "earlier": now.Add(-8 * time.Hour), "same": now,
+			"moved": now.Add(20 * time.Minute)}}
 		for _, id := range []string{"later", "earlier", "same", "moved"} {
 			log.add(t, id)
 		}
@@ -179,7 +180,8 @@ func TestCloser_ReplaysHaveALatenessOfTheirOwn(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
 		for _, path := range []string{"pipeline", "replay"} {
-			if n, closed := r.Value("close_end_to_end_lateness_seconds", "path", path, "category", "default"), r.Value("close_total", "path", path, "result", "closed"); n != 1 || closed != 1 {
+			if n, closed := r.Value("close_end_to_end_lateness_seconds", "path", path, "category", "default"),
+				r.Value("close_total", "path", path, "result", "closed"); n != 1 || closed != 1 {
 				t.Errorf("%s: %v closed, the lateness of %v; want 1", path, closed, n)
 			}
 		}
@@ -309,7 +311,8 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		log.put(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(time.Hour)
-		expect.That(t, log.ReadUpTo() <= most && len(store.ids()) == 1, "%d records of garbage were read, want %d at most; closed %v", log.ReadUpTo(), most, store.ids())
+		expect.That(t, log.ReadUpTo() <= most && len(store.ids()) == 1, "%d records of garbage were read, want %d at most; closed %v",
+			log.ReadUpTo(), most, store.ids())
 		fixed.Store(true)
 		time.Sleep(time.Minute)
 		expect.That(t, len(log.Keys("dead")) == garbage && log.doneBelow() == garbage,

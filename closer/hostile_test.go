@@ -71,7 +71,8 @@ func TestCloser_APanicOfTheStoreIsTheFaultOfItsOrder(t *testing.T) {
 			t.Errorf("cause %q, want %q", cause, causeFailed)
 		}
 		out := logs.String()
-		if n := strings.Count(out, "hostile_test.go"); strings.Count(out, "the store panicked") != 1 || n == 0 || !strings.Contains(out, "Options.Category panicked") {
+		if n := strings.Count(out, "hostile_test.go"); strings.Count(out, "the store panicked") != 1 || n == 0 ||
+			!strings.Contains(out, "Options.Category panicked") {
 			t.Errorf("want one line with the stack of the store, and one for Options.Category:\n%s", out)
 		}
 	})

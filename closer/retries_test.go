@@ -110,7 +110,8 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 		due := begin.Add(30 * time.Minute)
 		log.add(t, "postponed")
 		log.add(t, "pending") // it is asked for again from memory while no bucket works
-		buckets := orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_5m", Length: 5 * time.Minute}, {Topic: "delay_30m", Length: 30 * time.Minute}}
+		buckets := orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_5m", Length: 5 * time.Minute},
+			{Topic: "delay_30m", Length: 30 * time.Minute}}
 		store := &fakeStore{due: map[string]time.Time{"postponed": due}, pending: map[string]bool{"pending": true}}
 		defer startCloser(t, Options{Log: log, Store: store, Buckets: buckets})()
 		time.Sleep(31 * time.Minute)
@@ -229,7 +230,8 @@ func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 0}, wire.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
+		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 0},
+			wire.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()

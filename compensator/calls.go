@@ -147,7 +147,8 @@ var errNoID = errors.New("the store returned an order without an id")
 // order of ids is not checked, because each database has its own.
 func checkPage(page []orderclose.Order, to time.Time, after orderclose.Order, limit int) error {
 	broken := func(format string, args ...any) error {
-		return fmt.Errorf("the store's method Overdue returned %s: it must return at most limit orders, ordered by due time and id, that come after the given order and are due by the given time",
+		return fmt.Errorf("the store's method Overdue returned %s: it must return at most limit orders, ordered by due time and id, that come after the given "+
+			"order and are due by the given time",
 			fmt.Sprintf(format, args...))
 	}
 	if len(page) > limit {

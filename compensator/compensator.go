@@ -340,7 +340,8 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 // workOnce runs work under the lock, or without the lock if it is unavailable, and
 // reports the result. If wanted is set, workOnce calls it under the lock and does nothing
 // if it returns false.
-func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
+func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error),
+	work func(context.Context, *Report) error) (Report, error) {
 	if !c.begin(ctx) {
 		c.metrics.skipped.WithLabelValues(skippedRunning).Inc()
 		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)

@@ -29,18 +29,26 @@ type sweepMetrics struct {
 func newMetrics(r prometheus.Registerer, period time.Duration, category func(string) string) (*sweepMetrics, error) {
 	f := metrics.With(r)
 	m := &sweepMetrics{
-		Closes:       metrics.NewCloses(f, orderclose.PathSweep, category),
-		seconds:      f.Histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16)),
-		lastSweep:    f.Gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished."),
+		Closes:  metrics.NewCloses(f, orderclose.PathSweep, category),
+		seconds: f.Histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16)),
+		lastSweep: f.Gauge("compensator_last_success_timestamp_seconds",
+			"When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished."),
 		runningSince: f.Gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running."),
-		found: f.CounterVec("compensator_found_total", "Overdue orders that sweeps found, by the reason why the pipeline missed them; "+
-			"not_closed: the sweep did not close them either, and not because of a pause.", "cause"),
-		failed:        f.Counter("compensator_failed_total", "Sweeps that failed."),
-		skipped:       f.CounterVec("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps), running (this process still sweeps) or paused (by an operator).", "reason"),
+		found: f.CounterVec("compensator_found_total",
+			"Overdue orders that sweeps found, by the reason why the pipeline missed them; not_closed: the sweep did not close them either, and not "+
+				"because of a pause.", "cause"),
+		failed: f.Counter("compensator_failed_total", "Sweeps that failed."),
+		skipped: f.CounterVec("compensator_skipped_total",
+			"Due sweeps that were skipped: held (another process sweeps), running (this process still sweeps) or paused (by an operator).", "reason"),
 		lockAvailable: f.Gauge("compensator_lock_available", "1 if the server of the lock, Redis or the database, gives the lock, else 0; checked every 15 s."),
-		lockStuck:     f.Gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every 15 s."),
-		rechecked:     f.CounterVec("compensator_rechecked_total", "Closed orders that the payment provider was asked about again, by result: late_payment (one was recorded), none, unknown (the next step asks again) or given_up (no answer, and no step is left).", "result"),
-		recheckBehind: f.Gauge("compensator_recheck_behind_seconds", "By how much the questions of this process about closed orders are behind closer.payment.recheck, or for how long they have failed; 0 if none is due."),
+		lockStuck: f.Gauge("compensator_lock_stuck",
+			"1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every 15 s."),
+		rechecked: f.CounterVec("compensator_rechecked_total",
+			"Closed orders that the payment provider was asked about again, by result: late_payment (one was recorded), none, unknown (the next step "+
+				"asks again) or given_up (no answer, and no step is left).", "result"),
+		recheckBehind: f.Gauge("compensator_recheck_behind_seconds",
+			"By how much the questions of this process about closed orders are behind closer.payment.recheck, or for how long they have failed; 0 if "+
+				"none is due."),
 	}
 	for _, result := range []string{recheckFound, recheckNone, recheckUnknown, recheckGivenUp} {
 		m.rechecked.WithLabelValues(result)

@@ -54,7 +54,8 @@ func TestSweep_AsksAboutFewOrdersOfAPausedCategory(t *testing.T) {
 			}
 		}
 		var log strings.Builder
-		c := newCompensator(t, Options{Store: s, PageSize: 100, Rate: -1, Alone: true, PausesCategories: true, Grace: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		c := newCompensator(t, Options{Store: s, PageSize: 100, Rate: -1, Alone: true, PausesCategories: true, Grace: -1,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 3 {
 			s.asked = 0
 			r, err := c.Sweep(t.Context(), false)

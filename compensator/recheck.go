@@ -86,7 +86,8 @@ type rechecker struct {
 func (c *Compensator) recheck() Work {
 	k := c.o.Recheck
 	interval := min(time.Minute, k.Steps[0]/10) // between two looks for closed orders
-	r := &rechecker{c, k, rate.NewLimiter(rate.Limit(k.Rate), k.Batch), map[time.Duration]orderclose.Outcome{}, map[time.Duration]time.Time{}, time.Time{}, map[time.Duration]time.Time{}}
+	r := &rechecker{c, k, rate.NewLimiter(rate.Limit(k.Rate), k.Batch), map[time.Duration]orderclose.Outcome{}, map[time.Duration]time.Time{}, time.Time{},
+		map[time.Duration]time.Time{}}
 	failing := false
 	do := func(ctx context.Context) time.Duration {
 		more, err := r.turn(ctx)
@@ -198,7 +199,8 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step tim
 		count(recheckUnknown, len(unknown))
 	case len(unknown) > 0:
 		count(recheckGivenUp, len(unknown))
-		r.o.Logger.Error("payment provider has no answer on closed orders, they are not asked about again: look whether they were paid", "orders", len(unknown), "ids", strings.Join(unknown, " "))
+		r.o.Logger.Error("payment provider has no answer on closed orders, they are not asked about again: look whether they were paid", "orders", len(unknown),
+			"ids", strings.Join(unknown, " "))
 	}
 	return nil
 }

@@ -157,7 +157,8 @@ func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
 		c := f.counts[0]
 		if c.rechecked("late_payment") != 3 || c.rechecked("none") != 8*3+2 || c.rechecked("unknown") != 2 || c.rechecked("given_up") != 1 ||
 			c.Value("compensator_recheck_behind_seconds") != 0 {
-			t.Errorf("counted %d late payments, %d without, %d unknown, %d given up", c.rechecked("late_payment"), c.rechecked("none"), c.rechecked("unknown"), c.rechecked("given_up"))
+			t.Errorf("counted %d late payments, %d without, %d unknown, %d given up", c.rechecked("late_payment"), c.rechecked("none"), c.rechecked("unknown"),
+				c.rechecked("given_up"))
 		}
 	})
 }
@@ -209,7 +210,8 @@ func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
 		time.Sleep(30 * time.Hour)
 		_, _, questions := s.count("a")
 		if c := f.counts[0]; c.rechecked("given_up")+c.rechecked("unknown") != 0 || c.Value("compensator_recheck_behind_seconds") < 3600 || questions > 3*31*60 {
-			t.Errorf("given up %d, unknown %d, %v s behind, %d questions", c.rechecked("given_up"), c.rechecked("unknown"), c.Value("compensator_recheck_behind_seconds"), questions)
+			t.Errorf("given up %d, unknown %d, %v s behind, %d questions", c.rechecked("given_up"), c.rechecked("unknown"),
+				c.Value("compensator_recheck_behind_seconds"), questions)
 		}
 		s.setDown(false)
 		time.Sleep(2 * time.Minute)

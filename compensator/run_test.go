@@ -277,8 +277,10 @@ func TestSweep_LooksUpWhyClosedOrdersWereMissed(t *testing.T) {
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
 		why, metrics := &looker{}, newCounts()
 		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: why, Registerer: metrics}).Sweep(t.Context(), false)
-		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["on_its_way"] != 203 || len(r.Misses) != maxMisses || metrics.missed("on_its_way") != 203 {
-			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed("on_its_way"), err)
+		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["on_its_way"] != 203 || len(r.Misses) != maxMisses ||
+			metrics.missed("on_its_way") != 203 {
+			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses),
+				metrics.missed("on_its_way"), err)
 		}
 		expect.That(t, r.Misses[0].Order.ID == "o0000" && r.OldestDue.Equal(r.Misses[0].Order.Due),
 			"the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])

@@ -86,7 +86,8 @@ func planned(buckets orderclose.Buckets, delay, apart time.Duration) (hops int) 
 // hopCount sends orders of many delays through all buckets. It returns by how many hops
 // an order exceeds its plan at most. It fails if an order is late by more than the clocks
 // are apart. Each of the three parts of an order's delay may err by that much.
-func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orderclose.Buckets, play, apart time.Duration, disturb func(since time.Duration)) (most int) {
+func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orderclose.Buckets, play, apart time.Duration,
+	disturb func(since time.Duration)) (most int) {
 	t.Helper()
 	log.Loop = true
 	for _, b := range buckets {
@@ -130,7 +131,8 @@ func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orde
 // The brokers' clock goes back by five seconds, three times, and the relay learns of each
 // step 20 seconds later.
 func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
-	for _, buckets := range []orderclose.Buckets{testBuckets, {{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_3s", Length: 3 * time.Second}, {Topic: "delay_1m", Length: time.Minute}}} {
+	for _, buckets := range []orderclose.Buckets{testBuckets, {{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_3s", Length: 3 * time.Second},
+		{Topic: "delay_1m", Length: time.Minute}}} {
 		synctest.Test(t, func(t *testing.T) {
 			broker, estimate := &setClock{}, &setClock{}
 			log := &testkit.Log{Clock: broker.of}

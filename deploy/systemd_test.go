@@ -87,7 +87,8 @@ func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 	if want := []string{config.EnvDSN + "_FILE=%d/secret_db_dsn", config.EnvPaymentSecret + "_FILE=%d/secret_payment"}; !slices.Equal(u["Environment"], want) {
 		t.Errorf("its variables are %v", u["Environment"])
 	}
-	if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/payments-secrets"}) || !slices.Equal(u["Restart"], []string{"always"}) || !slices.Equal(u["StartLimitIntervalSec"], []string{"0"}) {
+	if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/payments-secrets"}) || !slices.Equal(u["Restart"], []string{"always"}) ||
+		!slices.Equal(u["StartLimitIntervalSec"], []string{"0"}) {
 		t.Errorf("it reads secrets from %v, and is restarted %v, within %v", u["LoadCredential"], u["Restart"], u["StartLimitIntervalSec"])
 	}
 	var code string
@@ -95,7 +96,8 @@ func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 		text := must.Get(os.ReadFile("../payments/cmd/orderclose-payments/" + name))(t)
 		code += string(text)
 	}
-	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}", `flags.String("config"`} {
+	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}",
+		`flags.String("config"`} {
 		expect.That(t, strings.Contains(code, want), "the command does not say %q any more: adapt the unit, and this test", want)
 	}
 	expect.That(t, slices.Equal(u["TimeoutStopSec"], []string{"10"}), "it is killed after %v s, and may need 5", u["TimeoutStopSec"])
@@ -111,7 +113,8 @@ func TestSystemd_UnitsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 		expect.That(t, slices.Equal(part[key], []string{want}), "%s is %q, want %q", key, part[key], want)
 	}
 	for key, values := range part {
-		isRight := strings.HasPrefix(key, "Pr") || strings.HasPrefix(key, "Restrict") || strings.HasPrefix(key, "SystemCall") || strings.HasSuffix(key, "Set") || key == "DynamicUser"
+		isRight := strings.HasPrefix(key, "Pr") || strings.HasPrefix(key, "Restrict") || strings.HasPrefix(key, "SystemCall") ||
+			strings.HasSuffix(key, "Set") || key == "DynamicUser"
 		if isRight && !(slices.Equal(values, setup[key]) && slices.Equal(values, payments[key])) {
 			t.Errorf("%s: a part has %q, the set-up %q, and payments %q", key, values, setup[key], payments[key])
 		}
@@ -128,7 +131,8 @@ func TestSystemd_UnitsPassSystemdAnalyze(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"orderclose@.service", "orderclose-setup.service", "orderclose-payments.service"} {
 		text := must.Get(os.ReadFile(filepath.Join("systemd", name)))(t)
-		text = []byte(strings.NewReplacer("/usr/local/bin/orderclose-payments", "/bin/true", "/usr/local/bin/orderclose", "/bin/true").Replace(string(text))) // it must exist
+		// it must exist
+		text = []byte(strings.NewReplacer("/usr/local/bin/orderclose-payments", "/bin/true", "/usr/local/bin/orderclose", "/bin/true").Replace(string(text)))
 		file := filepath.Join(dir, name)
 		must.Do(t, os.WriteFile(file, text, 0o600))
 		if out, err := exec.Command(analyze, "verify", file).CombinedOutput(); err != nil || len(out) > 0 {

@@ -507,7 +507,8 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 		for i, delay := range []time.Duration{90 * time.Minute, 61 * time.Minute, 30 * time.Minute, wire.MaxDelayLimit + 2*time.Hour} {
 			row := s.rows[int64(i+1)]
 			var err error
-			if row.Payload, err = (wire.Record{Order: orderclose.Order{ID: row.OrderID, CreatedAt: time.Now(), Due: time.Now().Add(delay)}}).SchedulePayload(); err != nil {
+			if row.Payload, err = (wire.Record{Order: orderclose.Order{ID: row.OrderID, CreatedAt: time.Now(),
+				Due: time.Now().Add(delay)}}).SchedulePayload(); err != nil {
 				t.Fatal(err)
 			}
 			s.rows[int64(i+1)] = row
@@ -521,7 +522,8 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 			return nil
 		}}
 		d := must.Get(New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{Schedules(func() Scheduling {
-			return Scheduling{Buckets: orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "30m", Length: 30 * time.Minute}, {Topic: "2h", Length: 2 * time.Hour}},
+			return Scheduling{Buckets: orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "30m", Length: 30 * time.Minute},
+				{Topic: "2h", Length: 2 * time.Hour}},
 				CloseTopic: "close"}
 		})}}))(t)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -70,15 +70,16 @@ func (f *fake) Ask(ctx context.Context, reference string) (payment.Answer, error
 // provider returns a Provider of which each order id is its list of references, separated by spaces.
 func provider(t *testing.T, logs *bytes.Buffer, apis ...payments.API) *payments.Provider {
 	t.Helper()
-	p, err := payments.New(payments.Options{APIs: apis, Logger: slog.New(slog.NewTextHandler(logs, nil)), References: func(_ context.Context, ids []string) (map[string][]string, error) {
-		references := map[string][]string{}
-		for _, id := range ids {
-			if id != "none" {
-				references[id] = strings.Split(strings.TrimSuffix(id, "null"), " ")
+	p, err := payments.New(payments.Options{APIs: apis, Logger: slog.New(slog.NewTextHandler(logs, nil)),
+		References: func(_ context.Context, ids []string) (map[string][]string, error) {
+			references := map[string][]string{}
+			for _, id := range ids {
+				if id != "none" {
+					references[id] = strings.Split(strings.TrimSuffix(id, "null"), " ")
+				}
 			}
-		}
-		return references, nil
-	}})
+			return references, nil
+		}})
 	must.Do(t, err)
 	return p
 }

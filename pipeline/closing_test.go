@@ -41,7 +41,8 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 		time.Sleep(failingFor)
 		call()
 		hints := strings.Join(a.Hints(), "\n")
-		if !strings.HasPrefix(hints, "closing service: every call has failed since 2000-01-01T00:00:00Z") || !strings.Contains(hints, "connection refused") || len(a.Ready()) > 0 {
+		if !strings.HasPrefix(hints, "closing service: every call has failed since 2000-01-01T00:00:00Z") ||
+			!strings.Contains(hints, "connection refused") || len(a.Ready()) > 0 {
 			t.Errorf("hints %q, waiting %q", hints, a.Ready())
 		}
 	})

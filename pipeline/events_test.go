@@ -45,7 +45,8 @@ func (d damaging) Read(b []byte) (int, error) {
 // answer: the first that has the marker.
 func newBroker(t *testing.T, topic string, partitions int32, marker string) (broker *kfake.Cluster, good, damaged *kafka.Cluster) {
 	t.Helper()
-	broker = must.Get(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic), kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})))(t)
+	broker = must.Get(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic),
+		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})))(t)
 	t.Cleanup(broker.Close)
 	done := &atomic.Bool{}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -70,7 +71,8 @@ func appendEvents(t *testing.T, k *kafka.Cluster, topic string) {
 	for i := range 20 {
 		id, now := fmt.Sprintf("order-%04d", i), time.Now().UTC().Truncate(time.Millisecond)
 		data, _ := json.Marshal(map[string]any{"order_id": id, "category": "c", "due_at": now, "closed_at": now, "path": "pipeline"})
-		value := fmt.Sprintf(`{"specversion":"1.0","id":"e%d","source":"orderclose","type":"order.closed","time":%q,"datacontenttype":"application/json","data":%s}`, i, now.Format(time.RFC3339Nano), data)
+		value := fmt.Sprintf(`{"specversion":"1.0","id":"e%d","source":"orderclose","type":"order.closed","time":%q,"datacontenttype":"application/json","data":%s}`,
+			i, now.Format(time.RFC3339Nano), data)
 		must.Get(k.Append(t.Context(), topic, 0, []wire.Message{{Key: []byte(id), Value: []byte(value)}}))(t)
 	}
 }
@@ -192,7 +194,8 @@ func TestReadEvents_ReadsLatePaymentsByTheirType(t *testing.T) {
 
 func TestReadEvents_ReadsRemindersByTheirType(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	want := orderclose.OrderReminder{OrderID: "a", Category: "book", Due: now.Add(3 * time.Minute), Deadline: now.Add(2 * time.Minute), BeforeMillis: 120_000, RemindedAt: now}
+	want := orderclose.OrderReminder{OrderID: "a", Category: "book", Due: now.Add(3 * time.Minute), Deadline: now.Add(2 * time.Minute),
+		BeforeMillis: 120_000, RemindedAt: now}
 	value := must.Get(want.Encode())(t)
 	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
 	e, err := EventOptions{Type: orderclose.EventOrderReminder}.decode(record)

@@ -71,7 +71,8 @@ func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
 // A page of another site can give its own host name the address of the loopback.
 func TestHandler_ServesProfilesUnderAnAddressOnly(t *testing.T) {
 	h := (&App{}).Handler(true)
-	for host, want := range map[string]int{"127.0.0.1:9464": 200, "[::1]:9464": 200, "[::1]": 200, "localhost:9464": 200, "localhost": 200, "evil.example:9464": 421, "": 421} {
+	for host, want := range map[string]int{"127.0.0.1:9464": 200, "[::1]:9464": 200, "[::1]": 200, "localhost:9464": 200, "localhost": 200,
+		"evil.example:9464": 421, "": 421} {
 		r := httptest.NewRequest(http.MethodGet, "/debug/pprof/cmdline", nil)
 		r.Host = host
 		w := httptest.NewRecorder()

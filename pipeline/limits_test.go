@@ -28,7 +28,8 @@ func TestApp_SaysWhatTheBrokersCannotDo(t *testing.T) {
 		return res, nil, true
 	})
 	a.warnOfLimits(t.Context())
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "the brokers lack an ability of Apache Kafka") || !strings.Contains(text, "no idempotent appends") {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "the brokers lack an ability of Apache Kafka") ||
+		!strings.Contains(text, "no idempotent appends") {
 		t.Errorf("logged %s", text)
 	}
 }

@@ -70,14 +70,17 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		expect.Equal(t, r.Series(name), 1, "series of %s, that of the only topic that was checked", name)
 	}
 	expect.Equal(t, r.Value("waiting_unseen"), 1, "topics that were not seen")
-	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds", "payment_cancelled_open_since_timestamp_seconds"} {
+	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds",
+		"payment_cancelled_open_since_timestamp_seconds"} {
 		expect.Equal(t, r.Value(name), 1.7e9, "%s", name)
 	}
-	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
+	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"),
+		r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
 		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
 	}
 	m.Paused([]wire.Pause{{Path: orderclose.PathPipeline, Category: "virtual"}, {Path: orderclose.PathSweep}})
-	for series, want := range map[[2]string]float64{{"pipeline", "all"}: 0, {"pipeline", "category"}: 1, {"sweep", "all"}: 1, {"sweep", "category"}: 0, {"on-read", "all"}: 0} {
+	for series, want := range map[[2]string]float64{{"pipeline", "all"}: 0, {"pipeline", "category"}: 1, {"sweep", "all"}: 1, {"sweep", "category"}: 0,
+		{"on-read", "all"}: 0} {
 		expect.Equal(t, r.Value("paused", "path", series[0], "orders", series[1]), want, "paused %v", series)
 	}
 	m.LatePayments(&store.LateSummary{Unresolved: 2, Oldest: now})

@@ -71,7 +71,8 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 	for _, o := range outcomes {
 		got = append(got, o.OrderID+" "+string(o.Verdict))
 	}
-	want := []string{"locked payment_pending", "paid already_paid", "known already_closed", "unpaid already_closed", "cancelled already_closed", "unknown payment_pending", "nothing payment_pending"}
+	want := []string{"locked payment_pending", "paid already_paid", "known already_closed", "unpaid already_closed", "cancelled already_closed",
+		"unknown payment_pending", "nothing payment_pending"}
 	expect.That(t, err == nil && slices.Equal(got, want), "%v, %v; want %v", got, err, want)
 	expect.That(t, slices.Equal(orders.late, []string{"paid"}), "late payments of %v, want that of order paid", orders.late)
 }
@@ -91,7 +92,8 @@ func recheckApp(t *testing.T, orders *lateOrders, change func(*config.Config)) *
 	change(cfg)
 	a := must.Get(New(Options{
 		Config: cfg, Store: orders, Connections: clients.Clients{}, Logger: slog.New(slog.DiscardHandler),
-		Payment: lateAnswers{"paid": payment.Paid, "known": payment.Paid, "locked": payment.Paid, "unpaid": payment.Unpaid, "cancelled": payment.Cancelled, "unknown": payment.Unknown},
+		Payment: lateAnswers{"paid": payment.Paid, "known": payment.Paid, "locked": payment.Paid, "unpaid": payment.Unpaid, "cancelled": payment.Cancelled,
+			"unknown": payment.Unknown},
 	}))(t)
 	t.Cleanup(a.Close)
 	return a

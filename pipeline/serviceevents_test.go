@@ -47,15 +47,19 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		cfg := must.Get(pipeline.Parse("shop.yaml", []byte("accept: [without_tls]\ndelays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ncloser: {kind: http, http: {url: \"http://shop.test/close\"}}\n")))(t)
-		payloads := map[string]string{"ORD-20260301-000017": documented(t, "http.md", "json payload"), "ORD-20260301-000018": documented(t, "http.md", "json cloudevent")}
+		cfg := must.Get(pipeline.Parse("shop.yaml", []byte("accept: [without_tls]\ndelays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"+
+			"closer: {kind: http, http: {url: \"http://shop.test/close\"}}\n")))(t)
+		payloads := map[string]string{"ORD-20260301-000017": documented(t, "http.md", "json payload"),
+			"ORD-20260301-000018": documented(t, "http.md", "json cloudevent")}
 		secrets := []string{"a secret of the tests"}
-		service := must.Get(httpclose.Handler(secrets, func(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		service := must.Get(httpclose.Handler(secrets, func(ctx context.Context, _ orderclose.Path,
+			requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 			outcomes := make([]orderclose.Outcome, len(requests))
 			for i, q := range requests {
 				outcomes[i] = orderclose.Outcome{OrderID: q.OrderID, Verdict: orderclose.Closed}
 				if payload := payloads[q.OrderID]; payload != "" { // not of the third order
-					if _, err := servers.DB().ExecContext(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", q.OrderID, payload, time.Now().UnixMilli()); err != nil {
+					if _, err := servers.DB().ExecContext(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", q.OrderID, payload,
+						time.Now().UnixMilli()); err != nil {
 						return nil, err
 					}
 				}
@@ -120,7 +124,8 @@ func TestApp_ClosesAnOrderThatTheDocumentedStatementsWrote(t *testing.T) {
 		}
 		must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox))
 		var status, closedAt, available, reserved int64
-		err := servers.DB().QueryRowContext(t.Context(), "SELECT status, closed_at, available, reserved FROM orders JOIN order_items ON order_id = id JOIN stock USING (sku_id)").Scan(&status, &closedAt, &available, &reserved)
+		err := servers.DB().QueryRowContext(t.Context(), "SELECT status, closed_at, available, reserved FROM orders JOIN order_items ON order_id = id JOIN stock "+
+			"USING (sku_id)").Scan(&status, &closedAt, &available, &reserved)
 		if late := closedAt - due.UnixMilli(); err != nil || status != 2 || available != 9 || reserved != 0 || late < 0 || late > 1000 {
 			t.Errorf("status %d, closed %d ms late, available %d, reserved %d, %v", status, late, available, reserved, err)
 		}

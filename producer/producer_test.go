@@ -68,7 +68,8 @@ func TestOrderWith_AppliesRules(t *testing.T) {
 	defer p.Close()
 	created := time.Now().UTC().Truncate(time.Second)
 	order := p.OrderWith("o", orderclose.Facts{CreatedAt: created, Categories: []string{"virtual"}, Attributes: pay("card")})
-	want := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: created, Due: created.Add(time.Hour), Deadline: created.Add(55 * time.Minute), Attributes: pay("card")}
+	want := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: created, Due: created.Add(time.Hour), Deadline: created.Add(55 * time.Minute),
+		Attributes: pay("card")}
 	expect.Same(t, order, want, "the order")
 	must.Do(t, p.Schedule(t.Context(), order))
 	if r, err := a.last.Decode(); err != nil || !cmp.Equal(r.Order, want) {
@@ -80,7 +81,8 @@ func TestOrderWith_AppliesRules(t *testing.T) {
 	never := p.OrderWith("never", orderclose.Facts{CreatedAt: created, Attributes: pay("bank")})
 	expect.That(t, never.Due.Equal(orderclose.NeverDue) && never.Deadline.IsZero(), "an order that is never closed: %+v", never)
 	sent := len(a.topics)
-	if err := errors.Join(p.Schedule(t.Context(), never), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, never)); err != nil || len(a.topics) > sent || tx.query != "" {
+	if err := errors.Join(p.Schedule(t.Context(), never), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, never)); err != nil ||
+		len(a.topics) > sent || tx.query != "" {
 		t.Errorf("%v; its record was sent to %v and added by %q", err, a.topics[sent:], tx.query)
 	}
 	never.ID = ""

@@ -16,7 +16,8 @@ import (
 // some are results of two ways in all workloads, and one that was left out.
 func some() []result {
 	base := func(system, workload string) result {
-		return result{System: system, Workload: workload, Messages: 100, Cores: 2, Seconds: 10, Machine: "2 cores", Settings: map[string]string{"server": system + " 1"}}
+		return result{System: system, Workload: workload, Messages: 100, Cores: 2, Seconds: 10, Machine: "2 cores",
+			Settings: map[string]string{"server": system + " 1"}}
 	}
 	var all []result
 	for _, w := range []string{"w1", "w3"} {

@@ -170,7 +170,8 @@ func TestHandler_APanicIsTheFaultOfItsOrder(t *testing.T) {
 	}
 	defer func() { _ = store.Close() }()
 	due := time.Now().Add(-time.Minute)
-	got, err := store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a", Due: due}, {OrderID: "poison", Due: due}, {OrderID: "b", Due: due}})
+	got, err := store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a", Due: due}, {OrderID: "poison", Due: due},
+		{OrderID: "b", Due: due}})
 	if err != nil {
 		t.Fatal(err)
 	}

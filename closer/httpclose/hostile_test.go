@@ -74,7 +74,8 @@ const (
 	toleratesN = "413 beyond 3 orders"
 )
 
-var treatments = []string{answers, answers, answers, answers, unknown, omits, omitsOnce, repeats, disagrees, breaks, garbles, floods, refuses, hangs, toleratesN}
+var treatments = []string{answers, answers, answers, answers, unknown, omits, omitsOnce, repeats, disagrees, breaks, garbles, floods,
+	refuses, hangs, toleratesN}
 
 // faults are what it does to a request, independent of the orders.
 var faults = []string{"hang", "slow body", "reset", "cut", "503", "502", "429", "redirect", "401", "404"}

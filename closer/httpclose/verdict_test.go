@@ -41,8 +41,10 @@ func TestOutcome(t *testing.T) {
 		{"not due for a millisecond", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
 		{"not due a moment ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
 		{"not due an hour ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Hour), Now: at(0)}, orderclose.Failed, -time.Hour, "but due_at is"},
-		{"not due, by a clock that is behind", -4 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute), Now: at(-4*time.Minute - 8*time.Second)}, orderclose.NotDue, 8 * time.Second, ""},
-		{"not due, from a cache", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)}, orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
+		{"not due, by a clock that is behind", -4 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute),
+			Now: at(-4*time.Minute - 8*time.Second)}, orderclose.NotDue, 8 * time.Second, ""},
+		{"not due, from a cache", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)},
+			orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
 		{"not due, without due_at", 0, wireVerdict{Verdict: "not_due"}, orderclose.Failed, 0, "send due_at"},
 		{"not due, with an invalid due_at", 0, wireVerdict{Verdict: "not_due", DueAt: "teatime"}, orderclose.Failed, 0, "not RFC 3339"},
 		{"pending", 0, wireVerdict{Verdict: "payment_pending"}, orderclose.PaymentPending, 0, ""},
@@ -58,7 +60,8 @@ func TestOutcome(t *testing.T) {
 		if o.Err != nil {
 			text = o.Err.Error()
 		}
-		if o.OrderID != "a" || o.Verdict != row.verdict || o.Remaining() != row.left || (row.err == "") != (text == "") || !strings.Contains(text, row.err) || len(text) > 1100 {
+		if o.OrderID != "a" || o.Verdict != row.verdict || o.Remaining() != row.left || (row.err == "") != (text == "") ||
+			!strings.Contains(text, row.err) || len(text) > 1100 {
 			t.Errorf("%s: %+v, %v left; want %s, %v left, %q", row.name, o, o.Remaining(), row.verdict, row.left, row.err)
 		}
 	}

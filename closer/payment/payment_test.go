@@ -282,9 +282,10 @@ func TestHTTP_TreatsContradictoryAnswersAsUnknown(t *testing.T) {
 		body string
 		want []payment.Answer
 	}{
-		"strays":       {`{"answers":[{"order_id":"x","answer":"paid"},{"order_id":"b","answer":"unpaid"}]}`, []payment.Answer{payment.Unknown, payment.Unpaid}},
-		"repeats":      {`{"answers":[{"order_id":"a","answer":"paid"},{"order_id":"a","answer":"paid"}]}`, []payment.Answer{payment.Paid, payment.Unknown}},
-		"contradicts":  {`{"answers":[{"order_id":"a","answer":"paid"},{"order_id":"a","answer":"unpaid"},{"order_id":"a","answer":"unpaid"}]}`, []payment.Answer{payment.Unknown, payment.Unknown}},
+		"strays":  {`{"answers":[{"order_id":"x","answer":"paid"},{"order_id":"b","answer":"unpaid"}]}`, []payment.Answer{payment.Unknown, payment.Unpaid}},
+		"repeats": {`{"answers":[{"order_id":"a","answer":"paid"},{"order_id":"a","answer":"paid"}]}`, []payment.Answer{payment.Paid, payment.Unknown}},
+		"contradicts": {`{"answers":[{"order_id":"a","answer":"paid"},{"order_id":"a","answer":"unpaid"},{"order_id":"a","answer":"unpaid"}]}`,
+			[]payment.Answer{payment.Unknown, payment.Unknown}},
 		"other case":   {`{"answers":[{"order_id":"A","answer":"paid"},{"order_id":"b","answer":"PAID"}]}`, []payment.Answer{payment.Unknown, payment.Unknown}},
 		"says nothing": {`{}`, []payment.Answer{payment.Unknown, payment.Unknown}},
 		"no JSON":      {`<html>`, nil},

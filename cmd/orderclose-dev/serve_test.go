@@ -127,7 +127,8 @@ func TestServe_KeepsItsDataAndRefusesASecondProcess(t *testing.T) {
 	var result checkout.PaymentResult
 	r.call(200, "POST", "/payments/callback", fmt.Sprintf(`{"payment_id":%q}`, p.PaymentID), &result)
 	r.await("soon")
-	if _, stderr, code := runDev(t, "serve", "--dir", dir, "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0"); code != 5 || !strings.Contains(stderr, "--dir") {
+	if _, stderr, code := runDev(t, "serve", "--dir", dir, "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0"); code != 5 ||
+		!strings.Contains(stderr, "--dir") {
 		t.Errorf("a second serve in the same folder: exit %d, %s", code, stderr)
 	}
 	r.call(201, "POST", "/orders", `{"id":"meanwhile","customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, &o)
@@ -208,7 +209,8 @@ func TestServe_AsksThePaymentProvider(t *testing.T) {
 // The shop asks the service to close an order and does not close it itself.
 func TestServe_ClosesThroughAService(t *testing.T) {
 	asked := make(chan string, 100)
-	handler := must.Get(httpclose.Handler([]string{serveSecret}, func(_ context.Context, _ orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	handler := must.Get(httpclose.Handler([]string{serveSecret}, func(_ context.Context, _ orderclose.Path,
+		reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		out := make([]orderclose.Outcome, len(reqs))
 		for i, q := range reqs {
 			out[i] = orderclose.Outcome{OrderID: q.OrderID, Verdict: orderclose.AlreadyPaid}

@@ -36,7 +36,8 @@ func updatesLive(t testing.TB, w world) {
 	// A reader whose focus is on a link in the part that changes goes on there. Tables come and go with other checks' orders.
 	before = eval[string](b, row)
 	const focused = `(e => [e.tagName, e.getAttribute("href")].join(" "))(document.activeElement)`
-	at := eval[string](b, `(() => { document.querySelector("#horizons a:last-child").focus(); return `+focused+` })()`) // in one step: an update may come between two
+	// in one step: an update may come between two
+	at := eval[string](b, `(() => { document.querySelector("#horizons a:last-child").focus(); return `+focused+` })()`)
 	must.That(t, strings.HasPrefix(at, "A ?due="), "the focus is on %s, not on the link", at)
 	w.create(t, "live-order-2", "tomorrow")
 	b.wait("Now shows one more order", row+` !== `+literal(before))
@@ -235,7 +236,8 @@ func pauses(t testing.TB, w world) {
 func losesTheConsole(t testing.TB, w world) {
 	b := open(t, w, look{})
 	block := func(on bool) {
-		b.do("block updates", command(network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{{URLPattern: w.url() + "/live*", Block: on}}}))
+		b.do("block updates", command(network.SetBlockedURLs,
+			network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{{URLPattern: w.url() + "/live*", Block: on}}}))
 	}
 	const warns = `document.querySelector("#lost").checkVisibility()`
 	// The browser blocks the requests of the page, and not those of the worker that all tabs share.
@@ -274,7 +276,8 @@ func sharesConnections(t testing.TB, w world) {
 	}
 	w.create(t, "many-tabs", "tomorrow")
 	for i, other := range tabs {
-		other.wait("a tab is up to date", `document.querySelector('tr[data-topic="delay_12h"] td').innerText !== `+literal(before[i])+` && document.querySelector("#lost").hidden`)
+		other.wait("a tab is up to date", `document.querySelector('tr[data-topic="delay_12h"] td').innerText !== `+literal(before[i])+
+			` && document.querySelector("#lost").hidden`)
 	}
 }
 

@@ -194,7 +194,8 @@ func openSignedOut(t testing.TB, w world, l look) *tab {
 	b.do("emulate a reader",
 		command(security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: at.Scheme == "https"}),
 		command(emulation.SetUserAgentOverride, emulation.SetUserAgentOverrideParams{UserAgent: userAgent, AcceptLanguage: cmp.Or(l.lang, "en")}),
-		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: b.width, Height: height, DeviceScaleFactor: 1, Mobile: b.width == phone}),
+		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: b.width, Height: height, DeviceScaleFactor: 1,
+			Mobile: b.width == phone}),
 		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion},
 		}}),

@@ -64,7 +64,8 @@ const findHarm = `(() => {
 	for (const e of document.querySelectorAll("*")) {
 		for (const a of e.attributes) {
 			if (a.name.startsWith("on")) found.push("an attribute is a script: " + e.cloneNode(false).outerHTML);
-			if (/^\s*(javascript:|vbscript:|data:text)/i.test(a.value) && ["href", "src", "action", "formaction", "xlink:href"].includes(a.name)) found.push("a link is a script: " + e.cloneNode(false).outerHTML);
+			if (/^\s*(javascript:|vbscript:|data:text)/i.test(a.value) &&
+				["href", "src", "action", "formaction", "xlink:href"].includes(a.name)) found.push("a link is a script: " + e.cloneNode(false).outerHTML);
 		}
 	}
 	const texts = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_TEXT);

@@ -25,7 +25,8 @@ import (
 
 // pagesOf maps each page in the navigation to its path.
 var pagesOf = map[string]string{
-	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays", "payments": "/payments", "plans": "/plans",
+	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays",
+	"payments": "/payments", "plans": "/plans",
 }
 
 // pages returns a check of every page for a reader with this look.
@@ -189,7 +190,8 @@ func switchesZone(t testing.TB, w world) {
 	b.accessible("a page in another zone")
 	eval[chromedp.Void](b, `document.querySelector("#from").value = "2026-11-22 21:41"; document.querySelector("#to").value = "11/22/2026, 09:50:00 PM"`)
 	b.leaves("send a wrong moment", func() { b.click("#plan-replay button") })
-	if !b.has("#refused") || eval[string](b, `document.querySelector("#from").value + "|" + document.querySelector("#to").value`) != "2026-11-22T21:41:00+08:00|11/22/2026, 09:50:00 PM" {
+	if !b.has("#refused") || eval[string](b, `document.querySelector("#from").value + "|" + `+
+		`document.querySelector("#to").value`) != "2026-11-22T21:41:00+08:00|11/22/2026, 09:50:00 PM" {
 		t.Errorf("the form is not kept:\n%s", b.text("main"))
 	}
 	b.accessible("a form that was refused")
@@ -236,7 +238,8 @@ const readPlace = `(() => {
 
 const readFocus = `(() => {
 	const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
-	const ring = () => [style.outlineStyle === "none" || style.outlineWidth === "0px" ? "" : style.outline, style.boxShadow, style.border, style.backgroundColor].join();
+	const ring = () => [style.outlineStyle === "none" || style.outlineWidth === "0px" ? "" : style.outline, style.boxShadow, style.border,
+		style.backgroundColor].join();
 	const inside = box.width > 0 && box.height > 0 && box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
 	const on = ring();
 	e.blur();
@@ -291,7 +294,8 @@ func keyboard(t testing.TB, w world) {
 	}
 	b.press(kb.Enter)
 	b.press(kb.Tab)
-	if !eval[bool](b, `(document.querySelector("main").compareDocumentPosition(document.activeElement) & (Node.DOCUMENT_POSITION_CONTAINED_BY | Node.DOCUMENT_POSITION_FOLLOWING)) !== 0`) {
+	if !eval[bool](b, `(document.querySelector("main").compareDocumentPosition(document.activeElement) & (Node.DOCUMENT_POSITION_CONTAINED_BY | `+
+		`Node.DOCUMENT_POSITION_FOLLOWING)) !== 0`) {
 		t.Errorf("after the skip link Tab reaches %+v", eval[focused](b, readFocus))
 	}
 }

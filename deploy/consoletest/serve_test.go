@@ -130,7 +130,8 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	t.Helper()
 	program := must.Get(buildServe())(t)
 	dir := t.TempDir()
-	args := []string{"serve", "--dir", filepath.Join(dir, "data"), "--console-port", "0", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}
+	args := []string{"serve", "--dir", filepath.Join(dir, "data"), "--console-port", "0", "--shop-port", "0", "--kafka-port", "0",
+		"--redis-port", "0", "-o", "json"}
 	if topics != "" {
 		file := filepath.Join(dir, "topics.yaml")
 		must.Do(t, os.WriteFile(file, []byte(topics), 0o600))

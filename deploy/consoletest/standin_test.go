@@ -33,7 +33,8 @@ type plan struct{ Kind, At, State string }
 func newStandIn(t testing.TB, fault string) *standIn {
 	s := &standIn{fault: fault, orders: map[string]string{}, resolved: map[string][]string{}}
 	mux := http.NewServeMux()
-	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/payments", "/plans", "/plans/{id}"} {
+	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/payments",
+		"/plans", "/plans/{id}"} {
 		mux.HandleFunc(path, s.page)
 	}
 	mux.HandleFunc("/runbook", s.page)
@@ -152,29 +153,38 @@ const standInLayout = `<!doctype html>
 {{if .Is "another host"}}<img src="http://other.invalid/x.png" alt="">{{end}}
 <nav aria-label="{{.T "pages" "页面"}}">{{$v := .}}{{range $page, $path := pages}}
 <a id="nav-{{$page}}" href="{{$path}}"{{if eq $page $v.Page}} aria-current="page"{{end}}>{{$v.T $page "页"}}</a>{{end}}</nav>
-<form id="search" action="/order" method="{{if .Is "id in URL"}}get{{else}}post{{end}}">{{if not (.Is "no label")}}<label for="order-id">{{.T "Order" "订单"}}</label>{{end}}
+<form id="search" action="/order"
+method="{{if .Is "id in URL"}}get{{else}}post{{end}}">{{if not (.Is "no label")}}<label for="order-id">{{.T "Order" "订单"}}</label>{{end}}
 <input id="order-id" name="id" maxlength="64"><button{{if .Is "unreachable"}} tabindex="-1"{{end}}>{{.T "Search" "搜索"}}</button></form>
-<form id="language" method="post" action="/language"><input type="hidden" name="path" value="{{.Path}}"><button name="lang" value="en">English</button> <button name="lang" value="zh">中文</button></form>
+<form id="language" method="post" action="/language"><input type="hidden" name="path" value="{{.Path}}"><button name="lang"
+value="en">English</button> <button name="lang" value="zh">中文</button></form>
 <main id="main" data-page="{{.Page}}" tabindex="-1"><h1>{{.T "Page" "页面"}} {{.Page}}</h1>
 {{if .Is "low contrast"}}<p class="faint">faint</p>{{end}}{{if .Is "too wide"}}<div class="wide">wide</div>{{end}}
 {{if eq .Page "now"}}{{if .Is "needs scripts"}}<div id="live"></div>{{else}}<div id="live">{{template "now" .}}</div>{{end}}{{end}}
 {{if eq .Page "order"}}{{if .ID}}<h2><bdi>{{.Show .ID}}</bdi></h2>{{with .Category}}
-<p>{{$v.T "created" "已创建"}} <time datetime="2026-03-01">2026</time>, {{$v.T "due" "到期"}} <time datetime="2026-03-01">2026</time> (delay_6h <bdi>{{$v.Show .}}</bdi>){{if eq . "soon"}}, closed <time datetime="2026-03-01">2026</time>{{end}}</p>{{end}}{{end}}{{end}}
-{{if eq .Page "delays"}}<form method="post"><label>{{.T "Category" "类别"}} <input name="category" value="{{.ID}}"></label><button>{{.T "Calculate" "计算"}}</button></form>{{end}}
+<p>{{$v.T "created" "已创建"}} <time datetime="2026-03-01">2026</time>, {{$v.T "due" "到期"}} <time
+datetime="2026-03-01">2026</time> (delay_6h <bdi>{{$v.Show .}}</bdi>){{if eq . "soon"}}, closed <time
+datetime="2026-03-01">2026</time>{{end}}</p>{{end}}{{end}}{{end}}
+{{if eq .Page "delays"}}<form method="post"><label>{{.T "Category" "类别"}} <input name="category"
+value="{{.ID}}"></label><button>{{.T "Calculate" "计算"}}</button></form>{{end}}
 {{if eq .Page "dead-letters"}}<form method="post"><label>{{.T "Order" "订单"}} <input name="order"></label></form>
-<table><caption>{{.T "Dead letters" "死信"}}</caption>{{range $at, $l := .Pending}}<tr data-at="{{$at}}"><td><a href="/dead-letters/{{$at}}">{{$at}}</a></td><td class="text"><bdi>{{$v.Show $l.Order}}</bdi></td></tr>{{end}}</table>{{end}}
-{{with .Letter}}<form method="post" action="/plans"><input type="hidden" name="at" value="{{$v.At}}"><button name="kind" value="redrive">{{$v.T "Redrive" "重发"}}</button></form>
+<table><caption>{{.T "Dead letters" "死信"}}</caption>{{range $at, $l := .Pending}}<tr data-at="{{$at}}"><td><a
+href="/dead-letters/{{$at}}">{{$at}}</a></td><td class="text"><bdi>{{$v.Show $l.Order}}</bdi></td></tr>{{end}}</table>{{end}}
+{{with .Letter}}<form method="post" action="/plans"><input type="hidden" name="at" value="{{$v.At}}"><button name="kind"
+value="redrive">{{$v.T "Redrive" "重发"}}</button></form>
 <div class="text" tabindex="0">{{range .Texts}}<bdi>{{$v.Show .}}</bdi> {{end}}</div>{{end}}
 {{if eq .Page "sweeps"}}<form method="post" action="/plans"><input type="hidden" name="kind" value="sweep"><button>{{.T "Plan" "计划"}}</button></form>{{end}}
 {{if eq .Page "replay"}}<form method="post" action="/plans"><input type="hidden" name="kind" value="replay">
-<label>{{.T "From" "从"}} <input type="datetime-local" name="from" step="1"></label> <label>{{.T "To" "到"}} <input type="datetime-local" name="to" step="1"></label> <button>{{.T "Plan" "计划"}}</button></form>{{end}}
+<label>{{.T "From" "从"}} <input type="datetime-local" name="from" step="1"></label> <label>{{.T "To" "到"}} <input type="datetime-local"
+name="to" step="1"></label> <button>{{.T "Plan" "计划"}}</button></form>{{end}}
 {{if .Plan}}<div id="live">{{template "plan" .}}</div>{{end}}
 </main></body></html>
 {{define "now"}}<p id="verdict" role="status" data-state="well">{{.T "All is well" "一切正常"}}</p>
 <table><caption>{{.T "Buckets" "桶"}}</caption><tr><th {{if not (.Is "no scope")}}scope="row"{{end}}>6h</th></tr>
 <tr data-topic="delay_6h"><td>{{.Waiting "later"}}</td></tr><tr data-topic="delay_12h"><td>{{.Waiting "tomorrow"}}</td></tr></table>
 <p id="horizons"><a id="more" href="?due=1h">{{.T "an hour" "一小时"}}</a></p>{{end}}
-{{define "plan"}}<section id="plan" data-state="{{.Plan.State}}">{{.Plan.Kind}} {{.Plan.At}}{{if eq .Plan.State "planned"}}<form id="confirm" method="post" action="{{.Path}}/confirm"><button>{{.T "Confirm" "确认"}}</button></form>{{end}}</section>{{end}}`
+{{define "plan"}}<section id="plan" data-state="{{.Plan.State}}">{{.Plan.Kind}} {{.Plan.At}}{{if eq .Plan.State "planned"}}<form id="confirm" method="post"
+action="{{.Path}}/confirm"><button>{{.T "Confirm" "确认"}}</button></form>{{end}}</section>{{end}}`
 
 var standInTemplate = template.Must(template.New("").Funcs(template.FuncMap{"pages": func() map[string]string { return pagesOf }}).Parse(standInLayout))
 

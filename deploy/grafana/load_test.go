@@ -84,7 +84,8 @@ func underLoad(t *testing.T) (r run) {
 		apps := map[string]*pipeline.App{}
 		ran := make(chan error)
 		for _, role := range append(pipeline.AllRoles(), "release", "shadow") {
-			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Rooms: rooms.All(), Environment: environment, Services: stock{}}))(t)
+			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Rooms: rooms.All(),
+				Environment: environment, Services: stock{}}))(t)
 			apps[string(role)+":9464"] = app
 			go func() { ran <- app.Run(ctx, role) }()
 		}

@@ -39,7 +39,8 @@ func prometheusOf(t *testing.T, r run) *prom {
 			must.Do(t, db.add(b.Labels(), s.at.UnixMilli(), float64(sample.Value)))
 		}
 	}
-	return &prom{run: r, db: db, engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute}), parser: parser.NewParser(parser.Options{})}
+	return &prom{run: r, db: db, engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute}),
+		parser: parser.NewParser(parser.Options{})}
 }
 
 // values returns the values of a label of the series that a selector selects.

@@ -59,7 +59,8 @@ func TestConsole_IsReachedThroughItsIngress(t *testing.T) {
 		t.Errorf("the Ingress is %+v", i)
 	}
 	for _, n := range of[networking.NetworkPolicy](t, all) {
-		if n.Name == "orderclose-console" && (n.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "ingress-nginx" || n.Spec.Ingress[0].Ports[0].Port.StrVal != port.Name) {
+		if n.Name == "orderclose-console" && (n.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "ingress-nginx" ||
+			n.Spec.Ingress[0].Ports[0].Port.StrVal != port.Name) {
 			t.Errorf("the policy admits %+v", n.Spec.Ingress)
 		}
 	}
@@ -108,7 +109,11 @@ console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: console.example}}`)
 
 func TestShadow_RunsWithoutClosers(t *testing.T) {
 	all := rendered(t, small+`
-roles: {shadow: {enabled: true, secrets: {database: orderclose-database-readonly}}, closer: {enabled: false}, compensator: {enabled: false}, outbox: {enabled: false}}
+roles:
+  shadow: {enabled: true, secrets: {database: orderclose-database-readonly}}
+  closer: {enabled: false}
+  compensator: {enabled: false}
+  outbox: {enabled: false}
 jobs: {migrate: {enabled: false}}`)
 	p := all.deployment(t, "shadow")
 	if !slices.Equal(p.Spec.Containers[0].Args, []string{"run", "shadow", "--config=/etc/orderclose/topics.yaml"}) {

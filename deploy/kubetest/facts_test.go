@@ -52,7 +52,8 @@ func TestObjects_AreAcceptedByTheAPITypes(t *testing.T) {
 
 // The check of types refuses what the API server would refuse or ignore.
 func TestObjects_ATypoIsAnError(t *testing.T) {
-	for from, to := range map[string]string{"automountServiceAccountToken": "automountServiceAccounttoken", "minReplicaCount": "minReplicas", "relabelings": "relabelConfigs", "maxUnavailable: 1": "maxUnavailable: [1]"} {
+	for from, to := range map[string]string{"automountServiceAccountToken": "automountServiceAccounttoken", "minReplicaCount": "minReplicas",
+		"relabelings": "relabelConfigs", "maxUnavailable: 1": "maxUnavailable: [1]"} {
 		found := false
 		for _, doc := range documents(t, allOn) {
 			if !strings.Contains(doc, from) {
@@ -78,7 +79,8 @@ func TestPods_HaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 	eachSet(t, func(t *testing.T, all objects) {
 		for _, p := range all.pods(t) {
 			s := p.Spec.SecurityContext
-			if s == nil || !is(s.RunAsNonRoot) || s.RunAsUser == nil || *s.RunAsUser == 0 || s.SeccompProfile == nil || s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault {
+			if s == nil || !is(s.RunAsNonRoot) || s.RunAsUser == nil || *s.RunAsUser == 0 || s.SeccompProfile == nil ||
+				s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault {
 				t.Errorf("%s: the pod runs as root, or without the default seccomp profile", p.of)
 			}
 			if p.Spec.AutomountServiceAccountToken == nil || *p.Spec.AutomountServiceAccountToken || p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.HostIPC {

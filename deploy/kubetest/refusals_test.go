@@ -47,7 +47,8 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		`env: {ORDERCLOSE_KAFKA_BROKER: "k:1"}`:                                                               "'ORDERCLOSE_KAFKA_BROKER'",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_RELEASE_URL: "https://u:p@s/"}`:                    "into env.ORDERCLOSE_RELEASE_URL_FILE",
 		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7}}": "ORDERCLOSE_CONSOLE_HOSTS is not set",
-		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7, ORDERCLOSE_CONSOLE_HOSTS: c}, ingress: {enabled: true}}": "console.ingress.host is not set",
+		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7, ORDERCLOSE_CONSOLE_HOSTS: c}, ingress: " +
+			"{enabled: true}}": "console.ingress.host is not set",
 	} {
 		if _, err := template(t, "orderclose", "shop", parse(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", text, err, want)
@@ -66,15 +67,18 @@ func TestChart_RefusesSecretsAsPlainValues(t *testing.T) {
 	for _, name := range []string{"DB_DSN", "REDIS_URL", "KAFKA_SASL_PASSWORD", "HTTP_SECRET", "PAYMENT_SECRET", "RELEASE_TOKEN"} {
 		name = "ORDERCLOSE_" + name
 		_, err := template(t, "orderclose", "shop", parse(t, `env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", `+name+`: hunter2}`))
-		if err == nil || !strings.Contains(err.Error(), "env."+name+" is a secret") || !strings.Contains(err.Error(), "env."+name+"_FILE") || strings.Contains(err.Error(), "hunter2") {
+		if err == nil || !strings.Contains(err.Error(), "env."+name+" is a secret") || !strings.Contains(err.Error(), "env."+name+"_FILE") ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for values, want := range map[string]string{
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", AWS_SECRET_ACCESS_KEY: hunter2}`: "env.AWS_SECRET_ACCESS_KEY is a secret",
-		`{env: {ORDERCLOSE_KAFKA_BROKERS: "k:1"}, roles: {console: {enabled: true}}, console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: c, ORDERCLOSE_CONSOLE_PROMETHEUS: "https://ann:hunter2@prometheus"}}}`: "console.env.ORDERCLOSE_CONSOLE_PROMETHEUS has a user or a password",
+		`{env: {ORDERCLOSE_KAFKA_BROKERS: "k:1"}, roles: {console: {enabled: true}}, console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: c, ` +
+			`ORDERCLOSE_CONSOLE_PROMETHEUS: "https://ann:hunter2@prometheus"}}}`: "console.env.ORDERCLOSE_CONSOLE_PROMETHEUS has a user or a password",
 	} {
-		if _, err := template(t, "orderclose", "shop", parse(t, values)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := template(t, "orderclose", "shop", parse(t, values)); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", values, err)
 		}
 	}
@@ -112,17 +116,20 @@ serviceAccount: {create: false, name: own}`)
 	}
 	for _, p := range all.pods(t) {
 		s := p.Spec.SecurityContext
-		if s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || !is(s.RunAsNonRoot) || s.SeccompProfile == nil || !slices.Equal(s.SupplementalGroups, []int64{1000680000}) {
+		if s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || !is(s.RunAsNonRoot) || s.SeccompProfile == nil ||
+			!slices.Equal(s.SupplementalGroups, []int64{1000680000}) {
 			t.Errorf("%s: the security context is %+v", p.of, s)
 		}
-		if p.Spec.ServiceAccountName != "own" || *p.Spec.TerminationGracePeriodSeconds != 60 || p.Spec.PriorityClassName != "orders" || is(p.Spec.AutomountServiceAccountToken) {
+		if p.Spec.ServiceAccountName != "own" || *p.Spec.TerminationGracePeriodSeconds != 60 || p.Spec.PriorityClassName != "orders" ||
+			is(p.Spec.AutomountServiceAccountToken) {
 			t.Errorf("%s: the pod is %+v", p.of, p.Spec)
 		}
 		c := p.Spec.Containers[0]
 		if !is(c.SecurityContext.RunAsNonRoot) || !is(c.SecurityContext.ReadOnlyRootFilesystem) {
 			t.Errorf("%s: the security context of the container is %+v", p.of, c.SecurityContext)
 		}
-		if v := p.Spec.Volumes; v[0].Name != "config" || len(v) < 3 || v[len(v)-1].CSI == nil || c.VolumeMounts[len(v)-1].MountPath != "/run/vault" || len(c.VolumeMounts) != len(v) {
+		if v := p.Spec.Volumes; v[0].Name != "config" || len(v) < 3 || v[len(v)-1].CSI == nil || c.VolumeMounts[len(v)-1].MountPath != "/run/vault" ||
+			len(c.VolumeMounts) != len(v) {
 			t.Errorf("%s: the volumes are %v, mounted at %v", p.of, v, c.VolumeMounts)
 		}
 		if len(p.Spec.TopologySpreadConstraints) > 0 {

@@ -13,7 +13,8 @@ import (
 // closedEvent returns the event of an order's close.
 func closedEvent(r *rig, id string) string {
 	r.t.Helper()
-	value, err := orderclose.OrderClosed{OrderID: id, Category: "virtual", Due: time.Now(), ClosedAt: time.Now(), Path: orderclose.PathPipeline, Version: 2}.Encode()
+	value, err := orderclose.OrderClosed{OrderID: id, Category: "virtual", Due: time.Now(), ClosedAt: time.Now(),
+		Path: orderclose.PathPipeline, Version: 2}.Encode()
 	r.must(err)
 	return string(value)
 }

@@ -51,7 +51,8 @@ func (r *rig) build(f *idfilter.Filter) {
 func (r *rig) order(shop *checkout.Shop, id string) time.Duration {
 	r.t.Helper()
 	begin := time.Now()
-	_, err := shop.Create(r.t.Context(), checkout.Request{}, checkout.Basket{ID: id, Customer: "ann", Category: "virtual", Items: []checkout.Line{{SKU: "ink", Quantity: 1}}})
+	_, err := shop.Create(r.t.Context(), checkout.Request{}, checkout.Basket{ID: id, Customer: "ann", Category: "virtual",
+		Items: []checkout.Line{{SKU: "ink", Quantity: 1}}})
 	r.must(err)
 	return time.Since(begin)
 }
@@ -90,7 +91,8 @@ func TestFilter_UnknownIDsCostFewReadsAndNewOnesAreVisibleAtOnce(t *testing.T) {
 			r.found("the other process", two, id)
 		}
 		// A refused checkout leaves no order. Its id may cost a query.
-		_, err := one.Create(r.t.Context(), checkout.Request{}, checkout.Basket{ID: "refused", Customer: "ann", Points: 10_000, Items: []checkout.Line{{SKU: "ink", Quantity: 1}}})
+		_, err := one.Create(r.t.Context(), checkout.Request{}, checkout.Basket{ID: "refused", Customer: "ann", Points: 10_000,
+			Items: []checkout.Line{{SKU: "ink", Quantity: 1}}})
 		expect.That(t, errors.Is(err, checkout.ErrFewPoints), "%v", err)
 		if _, err := two.Get(r.t.Context(), "refused"); !errors.Is(err, shopdb.ErrNoOrder) {
 			t.Error(err)

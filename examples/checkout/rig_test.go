@@ -112,7 +112,8 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 func (r *rig) newShop(change func(*checkout.Options)) *checkout.Shop {
 	r.t.Helper()
 	r.registry = prometheus.NewRegistry()
-	o := checkout.Options{DB: r.world.DB(), Dialect: producer.SQLite, Producer: r.producer, Record: scenario.RecordOf(r.clients.Store), Redis: r.clients.Redis, Coupons: true, Metrics: checkout.NewCounters(r.registry)}
+	o := checkout.Options{DB: r.world.DB(), Dialect: producer.SQLite, Producer: r.producer, Record: scenario.RecordOf(r.clients.Store), Redis: r.clients.Redis,
+		Coupons: true, Metrics: checkout.NewCounters(r.registry)}
 	if change != nil {
 		change(&o)
 	}

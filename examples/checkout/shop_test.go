@@ -97,7 +97,8 @@ func TestShop_AnUnpaidOrderIsClosed(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		var c checkout.Customer
 		r.want(200, "GET", "/customers/ann", "").into(t, &c)
-		if c.Points != checkout.DefaultWelcome || len(c.Notifications) != 1 || !strings.Contains(c.Notifications[0], "order a was closed") || !strings.Contains(c.Notifications[0], "30 points back") {
+		if c.Points != checkout.DefaultWelcome || len(c.Notifications) != 1 || !strings.Contains(c.Notifications[0], "order a was closed") ||
+			!strings.Contains(c.Notifications[0], "30 points back") {
 			t.Errorf("%+v", c)
 		}
 		r.check()

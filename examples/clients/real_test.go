@@ -74,7 +74,8 @@ var drivers = map[string]func(t *testing.T) driver{
 		case len(jdbc)*len(more) == 0:
 			t.Skip("the JDBC drivers are missing: deploy/native/install.sh debezium")
 		}
-		if out, err := exec.CommandContext(t.Context(), "javac", "-cp", class, "-d", dir, "java/Orders.java", "java/Direct.java", "testdata/Driver.java").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "javac", "-cp", class, "-d", dir, "java/Orders.java", "java/Direct.java",
+			"testdata/Driver.java").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return driver{command: []string{"java", "-XX:TieredStopAtLevel=1", "-cp", class, "Driver"}}
@@ -153,7 +154,8 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 	cfg, wrong := mysql.ParseDSN(dsn)
 	must.Do(t, errors.Join(err, wrong))
 	_, port, _ := net.SplitHostPort(cfg.Addr)
-	return s.DB(), []string{"DB_PORT=" + port, "DB_NAME=" + cfg.DBName, "JDBC_URL=jdbc:" + kind + "://" + cfg.Addr + "/" + cfg.DBName + map[string]string{"mysql": "?sslMode=DISABLED&allowPublicKeyRetrieval=true"}[kind]}
+	return s.DB(), []string{"DB_PORT=" + port, "DB_NAME=" + cfg.DBName, "JDBC_URL=jdbc:" + kind + "://" + cfg.Addr + "/" +
+		cfg.DBName + map[string]string{"mysql": "?sslMode=DISABLED&allowPublicKeyRetrieval=true"}[kind]}
 }
 
 func insertsAnOrder(t *testing.T, d driver, db *sql.DB, env []string) {
@@ -164,8 +166,10 @@ func insertsAnOrder(t *testing.T, d driver, db *sql.DB, env []string) {
 	var id, due, stock string
 	var payload []byte
 	var age, delay int
-	err := db.QueryRowContext(t.Context(), `SELECT o.id, DATE_FORMAT(o.expire_at, '%Y-%m-%dT%H:%i:%s.%fZ'), TIMESTAMPDIFF(SECOND, o.created_at, UTC_TIMESTAMP(3)), TIMESTAMPDIFF(SECOND, o.created_at, o.expire_at),
-		(SELECT payload FROM outbox_schedules), (SELECT GROUP_CONCAT(sku_id, quantity, available, reserved ORDER BY sku_id) FROM stock JOIN order_items USING (sku_id)) FROM orders o`).Scan(&id, &due, &age, &delay, &payload, &stock)
+	err := db.QueryRowContext(t.Context(), `SELECT o.id, DATE_FORMAT(o.expire_at, '%Y-%m-%dT%H:%i:%s.%fZ'), 
+		TIMESTAMPDIFF(SECOND, o.created_at, UTC_TIMESTAMP(3)), TIMESTAMPDIFF(SECOND, o.created_at, o.expire_at),
+		(SELECT payload FROM outbox_schedules), (SELECT GROUP_CONCAT(sku_id, quantity, available, reserved ORDER BY sku_id)
+		FROM stock JOIN order_items USING (sku_id)) FROM orders o`).Scan(&id, &due, &age, &delay, &payload, &stock)
 	if err != nil || id != "o-1" || age < 0 || age > 60 || delay != 300 || stock != "a191,b282" {
 		t.Errorf("order %s, %d s old, delay %d s, stock %s, %v", id, age, delay, stock, err)
 	}
@@ -215,7 +219,8 @@ func startBroker(t *testing.T) string {
 	}
 	cluster := must.Get(kafka.New(kafka.Options{Brokers: []string{broker.Addr()}}))(t)
 	defer cluster.Close()
-	if _, _, err := cluster.Apply(t.Context(), []kafka.TopicSpec{{Name: "delay_5m", Partitions: 12, Replication: 1, Retention: time.Hour, BrokerTime: true}}); err != nil {
+	if _, _, err := cluster.Apply(t.Context(), []kafka.TopicSpec{{Name: "delay_5m", Partitions: 12, Replication: 1, Retention: time.Hour,
+		BrokerTime: true}}); err != nil {
 		t.Fatal(err)
 	}
 	return broker.Addr()

@@ -42,12 +42,14 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	s := r.shop()
 	window := ops.AuditOptions{From: time.Now().Add(-24 * time.Hour), To: time.Now()}
 	r.cfg.Closer.Kind = config.KindHTTP
-	if out, code := r.runAudit(s, "table", 10, window); code != 0 || !strings.HasPrefix(out, "orders are closed by a service: their receipts, stock and events are not checked\n") {
+	if out, code := r.runAudit(s, "table", 10, window); code != 0 || !strings.HasPrefix(out,
+		"orders are closed by a service: their receipts, stock and events are not checked\n") {
 		t.Errorf("a service closes: exit %d\n%s", code, out)
 	}
 	r.cfg.Closer.Kind = config.KindSQL
 	out, code := r.runAudit(s, "table", 10, window)
-	if strings.Contains(out, "closed by a service") || code != 0 || !strings.Contains(out, "differences") || !strings.Contains(out, "closed by pipeline") || !strings.Contains(out, "none") {
+	if strings.Contains(out, "closed by a service") || code != 0 || !strings.Contains(out, "differences") || !strings.Contains(out, "closed by pipeline") ||
+		!strings.Contains(out, "none") {
 		t.Fatalf("exit %d\n%s", code, out)
 	}
 

@@ -106,7 +106,8 @@ func TestBroker_TopicsCheckAndDoctorCompareTheTopicOfCommits(t *testing.T) {
 	_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{{Name: "__consumer_offsets", Partitions: 3, Replication: 1, Retention: time.Hour}})
 	must.Do(t, err)
 	r.json(&found, 3, "topics", "check")
-	must.That(t, len(found.Findings) == 1 && found.Findings[0].Topic == "__consumer_offsets" && strings.Contains(found.Findings[0].What, "has 1 replicas, want 2"), "found %+v", found)
+	must.That(t, len(found.Findings) == 1 && found.Findings[0].Topic == "__consumer_offsets" &&
+		strings.Contains(found.Findings[0].What, "has 1 replicas, want 2"), "found %+v", found)
 	var result struct{ Checks []checkup }
 	r.json(&result, 3, "doctor")
 	named := slices.ContainsFunc(result.Checks, func(k checkup) bool {
@@ -126,7 +127,8 @@ func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	report = ops.Status{}
 	r.json(&report, 0, "status")
 	p := report.Topics[1].Partitions[1]
-	if p.Waiting != 1 || p.Window != 0 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil || p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
+	if p.Waiting != 1 || p.Window != 0 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil ||
+		p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
 		t.Errorf("a record that waits: %+v, head %+v", p, p.Head)
 	}
 
@@ -334,16 +336,19 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 func TestBroker_DoctorFindsAWrongValueOfTheEnvironment(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
-	out, _, code := run(t, map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvDSN: "root@tcp(127.0.0.1:1)/"}, "doctor", "-o", "json", "--config", r.file)
+	out, _, code := run(t, map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvDSN: "root@tcp(127.0.0.1:1)/"}, "doctor", "-o",
+		"json", "--config", r.file)
 	var result struct{ Checks []checkup }
-	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 3 || result.Checks[0].Check != config.EnvDSN || result.Checks[1].Check != config.EnvRedis || !result.Checks[2].OK {
+	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 3 || result.Checks[0].Check != config.EnvDSN ||
+		result.Checks[1].Check != config.EnvRedis || !result.Checks[2].OK {
 		t.Errorf("exit %d, %s, %v", code, out, err)
 	}
 }
 
 func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	r := newRig(t)
-	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", config.EnvReleaseURL: "x", config.EnvHTTPSecret: "x"}
+	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", config.EnvReleaseURL: "x",
+		config.EnvHTTPSecret: "x"}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"status"}, {"forecast"}, {"dlq", "ls"}} {
 		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code != 0 {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)

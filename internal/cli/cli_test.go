@@ -82,7 +82,8 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "-20m"}, "--by: \"-20m\""},
 		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "20m", "--category", ""}, "--category is empty"},
 		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "20m", "--created-from", "noon"}, "--created-from is \"noon\""},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "20m", "--created-from", "1h", "--created-before", "2h"}, "--created-from is not before --created-before"},
+		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "20m", "--created-from", "1h", "--created-before", "2h"},
+			"--created-from is not before --created-before"},
 		{[]string{"postpone", "--config", good, "--plan", "p", "--by", "20m", "--yes"}, "make the plan without --yes"},
 		{[]string{"postpone", "--config", good, "--plan", "p", "--created-before", "1h", "--yes"}, "make the plan without --yes"},
 		{[]string{"postpone", "--config", good, "--plan", "p", "--yes"}, config.EnvDSN},
@@ -255,10 +256,12 @@ func TestTrigger_PrintsSQLForAClient(t *testing.T) {
 		{[]string{"--print"}, 2, []string{"name one, such as --table"}},
 		{[]string{"--print", "--table", "shop.orders_202612"}, 0, []string{
 			"DELIMITER //\nCREATE TRIGGER `shop`.`orderclose_schedule_orders_202612` AFTER INSERT ON `shop`.`orders_202612`", "= 'it''s unpaid'",
-			"INSERT INTO `shop`.`outbox_schedules`", "COALESCE(CONVERT_TZ(NEW.`due`, 'Europe/Berlin', '+00:00'), NEW.`due` - INTERVAL '7200' SECOND)", "END IF//\nDELIMITER ;\n",
+			"INSERT INTO `shop`.`outbox_schedules`", "COALESCE(CONVERT_TZ(NEW.`due`, 'Europe/Berlin', '+00:00'), NEW.`due` - INTERVAL '7200' SECOND)",
+			"END IF//\nDELIMITER ;\n",
 		}},
 		{[]string{"--print=postgres", "--table", "orders_202612", "--database", "close"}, 0, []string{
-			`CREATE OR REPLACE FUNCTION "close"."orderclose_schedule_orders_202612"()`, `INSERT INTO "close"."outbox_schedules"`, "AT TIME ZONE 'Europe/Berlin' AT TIME ZONE 'UTC'",
+			`CREATE OR REPLACE FUNCTION "close"."orderclose_schedule_orders_202612"()`, `INSERT INTO "close"."outbox_schedules"`,
+			"AT TIME ZONE 'Europe/Berlin' AT TIME ZONE 'UTC'",
 		}},
 		{[]string{"--print", "--drop", "--table", "orders_202612"}, 0, []string{"DROP TRIGGER `orderclose_schedule_orders_202612`;\n"}},
 	} {

@@ -92,7 +92,8 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	if len(replayed) != 1 || len(waiting) != 1 || string(replayed[0].Key) != "due" || string(waiting[0].Key) != "waiting" {
 		t.Fatalf("replayed %+v, waiting %+v", replayed, waiting)
 	}
-	if record, err := replayed[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay || record.Release.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
+	if record, err := replayed[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay ||
+		record.Release.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
 		t.Errorf("%+v, %v", record, err)
 	}
 	r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes")
@@ -149,7 +150,8 @@ func sampleLetters() []deadletters.Letter {
 	return []deadletters.Letter{
 		{At: deadletters.Position{Offset: 7}, AppendedAt: at, Cause: "not_found", Stage: "closer", Key: "order-17", Detail: "the database has no such order",
 			Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 900}},
-		{At: deadletters.Position{Offset: 9}, AppendedAt: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n", Detail: strings.Repeat("long ", 30),
+		{At: deadletters.Position{Offset: 9}, AppendedAt: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n",
+			Detail: strings.Repeat("long ", 30),
 			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Resolution: wire.Discarded},
 	}
 }

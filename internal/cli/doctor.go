@@ -102,7 +102,8 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 		e.answer("clocks", ops.ClocksDiffer, offset.Err, "that of the database differs by "+offset.Value.Round(time.Millisecond).String()))
 	switch {
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase && s.Store != nil:
-		all = append(all, e.answer("lock", ops.LockRefused, ops.AskOverdue.Of(e.Facts).Err, "the database gives it to a connection; Redis is not used", "compensator.lock"))
+		all = append(all, e.answer("lock", ops.LockRefused, ops.AskOverdue.Of(e.Facts).Err,
+			"the database gives it to a connection; Redis is not used", "compensator.lock"))
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase:
 		all = append(all, skipped("lock", config.EnvDSN+" is not set"))
 	case s.Redis == nil:
@@ -225,7 +226,8 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 		case errors.Is(err, kafka.ErrNoAppendTime):
 			return skipped(check, err.Error()+". Release times then follow the clocks of those who append: synchronise all of them")
 		case err != nil:
-			return finding(check, "the control topic does not answer: "+err.Error(), "relays measure the clock by a record to the control topic: fix the topic, or the access to it")
+			return finding(check, "the control topic does not answer: "+err.Error(),
+				"relays measure the clock by a record to the control topic: fix the topic, or the access to it")
 		case !measured:
 			return skipped(check, "no answer was fast enough")
 		}
@@ -235,7 +237,8 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 
 func clockCheckup(check string, offset time.Duration) checkup {
 	if offset.Abs() > ops.ClockSkewWarning {
-		return finding(check, fmt.Sprintf("differs by %v", offset.Round(time.Millisecond)), "fix the time synchronisation; orders do not close early, but may be late")
+		return finding(check, fmt.Sprintf("differs by %v", offset.Round(time.Millisecond)),
+			"fix the time synchronisation; orders do not close early, but may be late")
 	}
 	return passed(check, "differs by %v", offset.Round(time.Millisecond))
 }
@@ -260,7 +263,8 @@ func (s *session) checkCommits(ctx context.Context, check string) checkup {
 	case err != nil:
 		return skipped(check, "not checked: "+err.Error())
 	case limit < wire.MaxCommitBytes:
-		return finding(check, fmt.Sprintf("a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again", limit),
+		return finding(check, fmt.Sprintf("a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again",
+			limit),
 			fmt.Sprintf("set offset.metadata.max.bytes to %d or more on every broker", wire.MaxCommitBytes))
 	}
 	return passed(check, "the brokers accept the longest")

@@ -54,7 +54,8 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	}
 	result.Checks = nil
 	r.json(&result, 3, "doctor")
-	if got := state(); !strings.Contains(got, "kafka ok, topics found, brokers skipped, dead letters skipped") || !strings.HasSuffix(got, "database skipped, clocks skipped, redis skipped, topic unread found, not answered today") {
+	if got := state(); !strings.Contains(got, "kafka ok, topics found, brokers skipped, dead letters skipped") ||
+		!strings.HasSuffix(got, "database skipped, clocks skipped, redis skipped, topic unread found, not answered today") {
 		t.Errorf("without some topics: %s", got)
 	}
 	r.cli("topics", "apply")
@@ -88,7 +89,8 @@ func TestBroker_DoctorAndStatusReadTheClocksFromProbes(t *testing.T) {
 	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{{Value: []byte(probe)}}))(t)
 	for command, want := range map[string]string{"doctor": "FOUND  clocks", "status": "TODAY  clocks differ"} {
 		out, _, _ := r.cli(command)
-		if !strings.Contains(out, want) || !strings.Contains(out, "the database's clock differs from the brokers' clock by ") || !strings.Contains(out, "orderclose runbook clocks-differ") {
+		if !strings.Contains(out, want) || !strings.Contains(out, "the database's clock differs from the brokers' clock by ") ||
+			!strings.Contains(out, "orderclose runbook clocks-differ") {
 			t.Errorf("%s:\n%s", command, out)
 		}
 	}
@@ -209,7 +211,8 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 		s := &session{Clients: clients.Clients{Store: r.shop()}}
 		o := orderclose.Order{ID: "shifted", CreatedAt: time.Now().Add(shift[0]), Due: time.Now().Add(30*time.Minute + shift[1])}
 		must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil))
-		if got := s.checkTimes(t.Context(), "times of orders"); got.OK || !strings.Contains(got.What, what) || !strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
+		if got := s.checkTimes(t.Context(), "times of orders"); got.OK || !strings.Contains(got.What, what) ||
+			!strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
 			t.Errorf("%+v, want that an order is %s", got, what)
 		}
 	}

@@ -75,7 +75,8 @@ func interrupted(ctx context.Context, err error) error {
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%s wants one argument, %s, and got %d: see orderclose %[1]s --help", strings.TrimPrefix(cmd.CommandPath(), "orderclose "), what, len(args))
+			return fmt.Errorf("%s wants one argument, %s, and got %d: see orderclose %[1]s --help",
+				strings.TrimPrefix(cmd.CommandPath(), "orderclose "), what, len(args))
 		}
 		return nil
 	}

@@ -41,7 +41,8 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
 	db := must.Get(sql.Open("mysql", dsn))(t)
 	defer func() { _ = db.Close() }()
-	if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (id BIGINT PRIMARY KEY, state TINYINT NOT NULL, late_ms BIGINT NOT NULL, made DATETIME NOT NULL, KEY due (state, late_ms)) ENGINE = InnoDB"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (id BIGINT PRIMARY KEY, state TINYINT NOT NULL, late_ms BIGINT NOT NULL, made DATETIME NOT NULL, "+
+		"KEY due (state, late_ms)) ENGINE = InnoDB"); err != nil {
 		t.Fatal(err)
 	}
 	env, file := map[string]string{config.EnvDSN: dsn}, topicsYAML(t, harmful)
@@ -69,7 +70,8 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		for accept, want := range map[string]int{"": 3, "accept: [nothing_due_later]\n": 0} {
 			text := must.Get(os.ReadFile(good))(t)
 			out, stderr, code := run(t, env, append(args, "--config", topicsYAML(t, accept+string(text)))...)
-			if code != want || !strings.Contains(out, "1 overdue, 0 not due yet, 0 excluded") && code == 0 || strings.Contains(out, "1 unpaid orders are overdue, and none is due in the future") != (code == 3) {
+			if code != want || !strings.Contains(out, "1 overdue, 0 not due yet, 0 excluded") && code == 0 ||
+				strings.Contains(out, "1 unpaid orders are overdue, and none is due in the future") != (code == 3) {
 				t.Errorf("%v with %q: exit %d\n%s%s", args, accept, code, out, stderr)
 			}
 		}
@@ -83,20 +85,29 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 // them, with the due time and the indexes that orderclose needs.
 var litemall = []string{
 	`CREATE TABLE litemall_order (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, user_id INT NOT NULL, order_sn VARCHAR(63) NOT NULL, order_status SMALLINT NOT NULL,
-		consignee VARCHAR(63) NOT NULL DEFAULT 'Ann', goods_price DECIMAL(10,2) NOT NULL DEFAULT 10.00, groupon_price DECIMAL(10,2) NOT NULL DEFAULT 0.00, actual_price DECIMAL(10,2) NOT NULL DEFAULT 10.00,
-		pay_id VARCHAR(63) NULL, pay_time DATETIME NULL, ship_time DATETIME NULL, end_time DATETIME NULL, add_time DATETIME NULL, update_time DATETIME NULL, deleted TINYINT(1) NULL DEFAULT 0,
+		consignee VARCHAR(63) NOT NULL DEFAULT 'Ann', goods_price DECIMAL(10,2) NOT NULL DEFAULT 10.00, groupon_price DECIMAL(10,2) NOT NULL DEFAULT 0.00,
+		actual_price DECIMAL(10,2) NOT NULL DEFAULT 10.00,
+		pay_id VARCHAR(63) NULL, pay_time DATETIME NULL, ship_time DATETIME NULL, end_time DATETIME NULL, add_time DATETIME NULL, update_time DATETIME NULL,
+		deleted TINYINT(1) NULL DEFAULT 0,
 		pay_deadline DATETIME AS (add_time + INTERVAL 30 MINUTE) VIRTUAL,
 		KEY overdue (order_status, pay_deadline, id), KEY by_add (order_status, add_time, id), KEY by_update (order_status, update_time, id)) ENGINE = InnoDB`,
-	`CREATE TABLE litemall_order_goods (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id INT NOT NULL DEFAULT 0, goods_id INT NOT NULL DEFAULT 0, product_id INT NOT NULL DEFAULT 0,
-		number SMALLINT NOT NULL DEFAULT 0, price DECIMAL(10,2) NOT NULL DEFAULT 1.00, comment INT NULL DEFAULT 0, deleted TINYINT(1) NULL DEFAULT 0, KEY order_id (order_id), KEY goods_id (goods_id)) ENGINE = InnoDB`,
-	`CREATE TABLE litemall_goods_product (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, goods_id INT NOT NULL DEFAULT 0, price DECIMAL(10,2) NOT NULL, number INT NOT NULL DEFAULT 0, url VARCHAR(125) NULL,
+	`CREATE TABLE litemall_order_goods (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id INT NOT NULL DEFAULT 0, goods_id INT NOT NULL DEFAULT 0,
+	product_id INT NOT NULL DEFAULT 0,
+		number SMALLINT NOT NULL DEFAULT 0, price DECIMAL(10,2) NOT NULL DEFAULT 1.00, comment INT NULL DEFAULT 0, deleted TINYINT(1) NULL DEFAULT 0,
+		KEY order_id (order_id), KEY goods_id (goods_id)) ENGINE = InnoDB`,
+	`CREATE TABLE litemall_goods_product (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, goods_id INT NOT NULL DEFAULT 0, price DECIMAL(10,2) NOT NULL,
+	number INT NOT NULL DEFAULT 0, url VARCHAR(125) NULL,
 		update_time DATETIME NULL, KEY goods_id (goods_id)) ENGINE = InnoDB`,
-	`CREATE TABLE litemall_coupon_user (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, user_id INT NOT NULL, coupon_id INT NOT NULL, status SMALLINT NULL DEFAULT 0, used_time DATETIME NULL, order_id INT NULL, KEY order_id (order_id)) ENGINE = InnoDB`,
+	`CREATE TABLE litemall_coupon_user (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, user_id INT NOT NULL, coupon_id INT NOT NULL, status SMALLINT NULL DEFAULT ` +
+		`0, used_time DATETIME NULL, order_id INT NULL, KEY order_id (order_id)) ENGINE = InnoDB`,
 	`CREATE TABLE legacy_log (order_id INT NOT NULL PRIMARY KEY, note VARCHAR(9) NULL) ENGINE = MyISAM`,
 	// Unpaid, shipped, paid, cancelled by the customer and closed orders, with the clock of Shanghai.
-	`INSERT INTO litemall_order (id, user_id, order_sn, order_status, add_time, pay_time, end_time, update_time, deleted) SELECT n + 10 * k, 7, CONCAT('SN', n + 10 * k),
+	`INSERT INTO litemall_order (id, user_id, order_sn, order_status, add_time, pay_time, end_time, update_time, deleted)
+		SELECT n + 10 * k, 7, CONCAT('SN', n + 10 * k),
 		CASE k WHEN 0 THEN 101 WHEN 1 THEN 301 WHEN 2 THEN 201 WHEN 3 THEN 102 ELSE 103 END, t, IF(k IN (1, 2), t, NULL), IF(k > 2, t, NULL), t, 0
-		FROM (SELECT n, k, UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 3 * n + IF(k = 4, 60, 0) MINUTE AS t FROM (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4) AS a, (SELECT 0 AS k UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4) AS b) AS r`,
+		FROM (SELECT n, k, UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 3 * n + IF(k = 4, 60, 0) MINUTE AS t
+		FROM (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4) AS a,
+		(SELECT 0 AS k UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4) AS b) AS r`,
 	"INSERT INTO litemall_order_goods (id, order_id, goods_id, product_id, number) SELECT id + 1000, id, 500, 1, 2 FROM litemall_order",
 	"INSERT INTO litemall_goods_product (id, goods_id, price, number) VALUES (1, 500, 9.50, 70)",
 	"INSERT INTO litemall_coupon_user (user_id, coupon_id, status, order_id) SELECT user_id, 3, 1, id FROM litemall_order",
@@ -134,8 +145,10 @@ var wrongMappings = []struct{ old, new, want string }{
 	{"from: 101, to: 103, paid: [201,", "from: 101, to: 201, paid: [201,", refused + "201 is listed with two meanings"},
 	{"from: 101, to: 103", "from: 103, to: 101", found + "or orders.status.from may be the status of closed orders"},
 	{"from: 101, to: 103, paid: [201,", "from: 201, to: 103, paid: [", refused + "orders have statuses that orders.status does not name: 101; they count as paid"},
-	{"from: 101, to: 103, paid: [201, 202", "from: 201, to: 103, paid: [101", refused + "4 of 4 orders with the status 201 (orders.status.from) have a pay_time: paid orders would be closed"},
-	{"from: 101, to: 103, paid: [201,", "from: 101, to: 201, paid: [103,", refused + "4 of 4 orders with the status 201 (orders.status.to) have a pay_time: a close would mark unpaid orders as paid"},
+	{"from: 101, to: 103, paid: [201, 202", "from: 201, to: 103, paid: [101", refused +
+		"4 of 4 orders with the status 201 (orders.status.from) have a pay_time: paid orders would be closed"},
+	{"from: 101, to: 103, paid: [201,", "from: 101, to: 201, paid: [103,", refused +
+		"4 of 4 orders with the status 201 (orders.status.to) have a pay_time: a close would mark unpaid orders as paid"},
 	{"paid: [201, 202, 203, 301, 401, 402], closed: [102, 104]", "closed: [102, 201]", refused + "does not name: 301; they count as paid"},
 	{"to: 103", "to: 40000", refused + "smallint(6), which has no 40000"},
 	{"from: 101", `from: "101"`, refused + "of different kinds"},
@@ -175,13 +188,18 @@ var wrongMappings = []struct{ old, new, want string }{
 	{"items: {table: litemall_order_goods, order: order_id, sku: product_id, quantity: number}", "items: none", refused + "stock is mapped, but no items"},
 	{"WHERE order_id IN ({ids})", "WHERE NOT order_id IN ({ids})", trial + "topics.yaml:13:14: orders.on_close[0]: the statement changes "},
 	{"WHERE order_id IN ({ids})", "WHERE order_id NOT IN ({ids})", trial + "topics.yaml:13:14: orders.on_close[0]: the statement changes "},
-	{"WHERE order_id IN ({ids})", "WHERE id IN ({ids})", refused + "column litemall_coupon_user.id, which the statement compares with the ids of orders, numbers the rows of its table"},
+	{"WHERE order_id IN ({ids})", "WHERE id IN ({ids})", refused + "column litemall_coupon_user.id, which the statement compares with the ids of orders, " +
+		"numbers the rows of its table"},
 	{"WHERE order_id IN ({ids})", "WHERE user_id IN ({ids})", refused + "the statement has no index to find its rows"},
 	{"WHERE order_id IN ({ids}) AND status = 1", "WHERE order_id = 1", refused + "must contain IN ({ids}) once"},
 	{"AND status = 1", "OR status = 1", refused + "the statement has no index to find its rows"},
-	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "UPDATE litemall_order SET end_time = NULL WHERE id IN ({ids})", refused + "a close writes to this table by itself"},
-	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "DELETE FROM legacy_log WHERE order_id IN ({ids})", refused + "table legacy_log of the engine MyISAM, which has no transactions"},
-	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "INSERT INTO litemall_coupon_user (user_id, coupon_id, order_id) SELECT user_id, NULL, id FROM litemall_order WHERE id IN ({ids})", trial + "orders.on_close[0]: "},
+	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "UPDATE litemall_order SET end_time = NULL WHERE id IN ({ids})",
+		refused + "a close writes to this table by itself"},
+	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "DELETE FROM legacy_log WHERE order_id IN ({ids})",
+		refused + "table legacy_log of the engine MyISAM, which has no transactions"},
+	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1",
+		"INSERT INTO litemall_coupon_user (user_id, coupon_id, order_id) SELECT user_id, NULL, id FROM litemall_order WHERE id IN ({ids})",
+		trial + "orders.on_close[0]: "},
 }
 
 // A mapping that loses money is refused, found by its numbers, or noted, before the first close.

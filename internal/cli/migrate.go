@@ -134,7 +134,8 @@ func findings(err error) error {
 // may be missing.
 func (c *common) printMigrations(dialect string, configGiven bool) error {
 	if d := store.DialectName(dialect); d != store.MySQL && d != store.Postgres {
-		return Exit(Usage, fmt.Errorf("there are no migrations for a database called %q: write --print, --print=%s or --print=%s", dialect, store.MySQL, store.Postgres))
+		return Exit(Usage, fmt.Errorf("there are no migrations for a database called %q: write --print, --print=%s or --print=%s", dialect,
+			store.MySQL, store.Postgres))
 	}
 	cfg, err := c.load()
 	if errors.Is(err, fs.ErrNotExist) && !configGiven {

@@ -165,7 +165,8 @@ func (w *twoOperators) begin(round int) {
 	w.order = orderclose.Order{ID: fmt.Sprint("order-", round), CreatedAt: now.Add(-time.Hour), Due: now.Add(-2 * time.Minute)}
 	must.Do(w.t, scenario.OrdersOf(w.s.Store).CreateOrder(ctx, w.order, nil))
 	w.late = int64(round)
-	must.Get(w.s.Store.DB().ExecContext(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (?, ?, 'p', 'callback', ?)", w.late, w.order.ID, now.UnixMilli()))(w.t)
+	must.Get(w.s.Store.DB().ExecContext(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (?, ?, 'p', 'callback', ?)", w.late,
+		w.order.ID, now.UnixMilli()))(w.t)
 	for who := range w.plans {
 		w.plans[who] = filepath.Join(w.t.TempDir(), fmt.Sprint("plan-", round, "-", who))
 		must.Get(w.postpone(ctx, w.plans[who], false))(w.t)
@@ -236,7 +237,8 @@ func (w *twoOperators) check(what string, d, other done) {
 	switch operations[d.name].command {
 	case "pause":
 		if d.code == 5 {
-			expect.That(w.t, strings.Contains(d.stderr, other.reason) && strings.Contains(d.stderr, "--replace"), "%s: the refusal does not name the pause: %s", what, d.stderr)
+			expect.That(w.t, strings.Contains(d.stderr, other.reason) && strings.Contains(d.stderr, "--replace"),
+				"%s: the refusal does not name the pause: %s", what, d.stderr)
 			return
 		}
 		var on []string

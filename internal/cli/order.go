@@ -67,7 +67,8 @@ func (s *session) unset() (names []string) {
 func historyError(s ops.History, all bool) error {
 	return cmp.Or(exitIf(len(s.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"),
 		exitIf(!s.Known() && s.Skipped() > 0, NotFound, "order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")),
-		exitIf(!s.Known() && !all, NotFound, "order %q was not found in what was searched: set %s and %s to search everything", s.ID, config.EnvBrokers, config.EnvDSN),
+		exitIf(!s.Known() && !all, NotFound, "order %q was not found in what was searched: set %s and %s to search everything", s.ID,
+			config.EnvBrokers, config.EnvDSN),
 		exitIf(!s.Known(), NotFound, "order %q is unknown", s.ID))
 }
 

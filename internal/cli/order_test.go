@@ -32,7 +32,8 @@ func (r *rig) shop() *store.Store {
 	ctx, now := r.t.Context(), time.Now()
 	for _, err := range []error{
 		s.Migrate(ctx), scenario.OrdersOf(s).PutStock(ctx, "ink", 10),
-		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "closed", CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}, []shopdb.Item{{SKU: "ink", Quantity: 2}}),
+		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "closed", CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)},
+			[]shopdb.Item{{SKU: "ink", Quantity: 2}}),
 		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "waits", CreatedAt: now, Due: now.Add(time.Hour)}, nil),
 	} {
 		must.Do(r.t, err)
@@ -61,7 +62,8 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r.cli("dlq", "discard", "0/0", "--yes")
 
 	history := s.pipeline().History(t.Context(), "waits", 1000)
-	if !strings.Contains(history.Now.String(), "its record waits in delay_1h/") || len(history.NotRead) != 0 || historyError(history, true) != nil || history.Database.Order == nil {
+	if !strings.Contains(history.Now.String(), "its record waits in delay_1h/") || len(history.NotRead) != 0 || historyError(history, true) != nil ||
+		history.Database.Order == nil {
 		t.Errorf("%+v", history)
 	}
 	history = s.pipeline().History(t.Context(), "closed", 1000)
@@ -70,7 +72,8 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 		what = append(what, e.What.String())
 	}
 	all := strings.Join(what, "\n")
-	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
+	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox",
+		"given up by closer: failed", "0/0 was discarded"} {
 		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
 	history = s.pipeline().History(t.Context(), "nobody", 1000)
@@ -84,7 +87,8 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	s := &session{Clients: clients.Clients{Store: r.shop()}, cfg: r.cfg}
 	due := time.Now().Add(-time.Minute)
 	must.Do(t, scenario.OrdersOf(s.Store).PutStock(t.Context(), "pen", 2))
-	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: "stuck", CreatedAt: due, Due: due}, []shopdb.Item{{SKU: "pen", Quantity: 2}}))
+	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: "stuck", CreatedAt: due, Due: due},
+		[]shopdb.Item{{SKU: "pen", Quantity: 2}}))
 	must.Get(s.Store.DB().ExecContext(t.Context(), "DELETE FROM stock WHERE sku_id = 'pen'"))(t)
 	const cause = `stock_row_missing: SKU "pen" has no row in table stock`
 	look := func(told string) {
@@ -97,7 +101,8 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	look("it cannot be closed")
 	s.Kafka = r.kafka
 	look("it cannot be closed")
-	m := must.Get(wire.Sweep{StartedAt: time.Now(), Failed: 1, Failures: []wire.Failure{{OrderID: "other"}, {OrderID: "stuck", Error: "locked: a row", Times: 5, Since: due}}}.Encode())(t)
+	m := must.Get(wire.Sweep{StartedAt: time.Now(), Failed: 1, Failures: []wire.Failure{{OrderID: "other"},
+		{OrderID: "stuck", Error: "locked: a row", Times: 5, Since: due}}}.Encode())(t)
 	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
 	look("sweeps have failed to close it 5 times since " + stamp(due.UTC().Truncate(time.Millisecond)))
 }
@@ -110,7 +115,8 @@ func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 	r.cli("topics", "apply")
 	r.send("delay_1m", "a", time.Now())
 	out, _, code := r.cli("order", "a")
-	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nread 1 record of ") || strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
+	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nread 1 record of ") ||
+		strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	var history ops.History
@@ -172,9 +178,11 @@ func TestOrder_Table(t *testing.T) {
 		At: at.Add(6 * time.Minute), Order: &store.OrderRow{ID: "order-17", Category: "virtual", State: "unpaid", CreatedAt: at, Due: due, Version: 1},
 		Items: []store.ItemRow{{Line: 1, SKU: "ink", Quantity: 2}},
 	}
-	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock\nrow", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
+	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock\nrow", Stage: "closer",
+		Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
 	topics := []ops.HistoryTopic{
-		{Topic: "delay_5m", Kind: ops.KindBucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []ops.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: due}}},
+		{Topic: "delay_5m", Kind: ops.KindBucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31,
+			Records: []ops.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: due}}},
 		{Topic: "order-close-dead-letter", Kind: ops.KindDeadLetters, Looked: 2, Records: []ops.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}
@@ -208,7 +216,8 @@ func TestOrderCounts_Table(t *testing.T) {
 	c := &orderCounts{
 		OrderCounts: store.OrderCounts{At: at, From: 420, To: store.CountLimit, Overdue: 12, Waiting: 388, Excluded: 20, Farthest: at.Add(119 * time.Minute)},
 		status:      mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(103)}, longest: 30 * time.Minute, Doubt: "the longest delay is 30m",
-		Evidence: store.Evidence{Unnamed: []string{"104"}, UnnamedAs: store.AuditPaid, PaidColumn: "pay_time", FromSample: store.PaidSample{Orders: 100}, ToSample: store.PaidSample{Orders: 100, Paid: 2}},
+		Evidence: store.Evidence{Unnamed: []string{"104"}, UnnamedAs: store.AuditPaid, PaidColumn: "pay_time", FromSample: store.PaidSample{Orders: 100},
+			ToSample: store.PaidSample{Orders: 100, Paid: 2}},
 	}
 	golden(t, "compensate_counts", c.print)
 }
@@ -232,10 +241,12 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 	}
 	list(false, 0, "no late payment waits for a decision")
 	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1, Currency: "EUR"}); !errors.Is(err, store.ErrBadPayment) {
+	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1,
+		Currency: "EUR"}); !errors.Is(err, store.ErrBadPayment) {
 		t.Errorf("a payment that would break the table: %v", err)
 	}
-	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1", Amount: 1250, Currency: "EUR"}); err != nil || tx.Commit() != nil {
+	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1", Amount: 1250, Currency: "EUR"}); err != nil ||
+		tx.Commit() != nil {
 		t.Fatal(err)
 	}
 	list(false, 3, "closed  pi_1     1250 EUR", "callback", "1 not resolved; say what became of the money: orderclose payments resolve ID")

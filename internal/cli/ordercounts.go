@@ -60,10 +60,12 @@ func doubtStatus(e store.Evidence, cfg *config.Config) (what, fix string) {
 			mapping.OrAccept("list them in status.paid or status.closed, or correct status.from", mapping.UnnamedStatus)
 	case cfg.Accepts(mapping.PaidOrders):
 	case e.FromSample.Mostly():
-		return fmt.Sprintf("%d of %d orders with the status %v (orders.status.from) have a %s: paid orders would be closed", e.FromSample.Paid, e.FromSample.Orders, st.From, e.PaidColumn),
+		return fmt.Sprintf("%d of %d orders with the status %v (orders.status.from) have a %s: paid orders would be closed", e.FromSample.Paid,
+				e.FromSample.Orders, st.From, e.PaidColumn),
 			mapping.OrAccept("write the status of unpaid orders", mapping.PaidOrders)
 	case e.ToSample.Mostly():
-		return fmt.Sprintf("%d of %d orders with the status %v (orders.status.to) have a %s: a close would mark unpaid orders as paid", e.ToSample.Paid, e.ToSample.Orders, st.To, e.PaidColumn),
+		return fmt.Sprintf("%d of %d orders with the status %v (orders.status.to) have a %s: a close would mark unpaid orders as paid", e.ToSample.Paid,
+				e.ToSample.Orders, st.To, e.PaidColumn),
 			mapping.OrAccept("write the status of closed orders", mapping.PaidOrders)
 	}
 	return "", ""
@@ -77,10 +79,12 @@ func doubt(c store.OrderCounts, cfg *config.Config) (what, fix string) {
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:
 		return fmt.Sprintf("orders.where or orders.not_before excludes all %d unpaid orders: none is ever closed", c.Excluded), "correct the values"
 	case c.Overdue > 0 && c.Waiting == 0 && !cfg.Accepts(mapping.NothingDueLater):
-		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: orders.due may name a creation time, its zone may be wrong, or orders.status.from may be the status of closed orders", c.Overdue),
+		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: orders.due may name a creation time, its zone may be wrong, or "+
+				"orders.status.from may be the status of closed orders", c.Overdue),
 			mapping.OrAccept("correct them; if no order is waiting now, check again when one is", mapping.NothingDueLater)
 	case c.Waiting > 0 && ahead > longest+dueSlack && !cfg.Accepts(mapping.FarDue):
-		return fmt.Sprintf("an unpaid order is due in %v, but the longest delay in topics.yaml is %s: the zone of orders.due may be wrong, and every order would be closed late",
+		return fmt.Sprintf("an unpaid order is due in %v, but the longest delay in topics.yaml is %s: the zone of orders.due may be wrong, and every "+
+			"order would be closed late",
 			ahead.Round(time.Second), config.FormatDuration(longest)), mapping.OrAccept("correct the zone, or the delays", mapping.FarDue)
 	}
 	return "", ""
@@ -97,7 +101,8 @@ func (c *orderCounts) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, ", %s excluded\nclosed, status %v\t%s\n", atLeast(c.Excluded), c.status.To, atLeast(c.To))
 	if c.PaidColumn != "" {
-		fmt.Fprintf(w, "with a %s\t%d of %d unpaid, %d of %d closed\n", c.PaidColumn, c.Evidence.FromSample.Paid, c.Evidence.FromSample.Orders, c.Evidence.ToSample.Paid, c.Evidence.ToSample.Orders)
+		fmt.Fprintf(w, "with a %s\t%d of %d unpaid, %d of %d closed\n", c.PaidColumn, c.Evidence.FromSample.Paid, c.Evidence.FromSample.Orders,
+			c.Evidence.ToSample.Paid, c.Evidence.ToSample.Orders)
 	}
 	if len(c.Unnamed) > 0 {
 		fmt.Fprintf(w, "not named\tthe statuses %s count as %s\n", strings.Join(c.Unnamed, ", "), c.UnnamedAs)

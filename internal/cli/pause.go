@@ -123,7 +123,8 @@ func (s *session) pauses() ops.Pauser {
 
 // changePauses changes pauses, and prints those that change has ended, and what is paused now. wrong are errors of flags, which begin
 // with the name of the flag, or nil.
-func (c *common) changePauses(ctx context.Context, f pauseFlags, change func(*session, []orderclose.Path) (ended []wire.Pause, err error), wrong ...error) error {
+func (c *common) changePauses(ctx context.Context, f pauseFlags,
+	change func(*session, []orderclose.Path) (ended []wire.Pause, err error), wrong ...error) error {
 	paths, err := ops.ParsePaths(f.path)
 	var errs []error
 	for _, err := range append([]error{err}, wrong...) {

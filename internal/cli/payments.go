@@ -89,7 +89,8 @@ func printLate(w io.Writer, payments []store.LatePayment) {
 		if p.Resolution != "" {
 			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, stamp(p.ResolvedAt), oneLine(p.ResolvedBy, 60))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), cmp.Or(oneLine(p.PaymentID, 80), "-"), cmp.Or(oneLine(p.Money(), 80), "-"), stamp(p.FoundAt), p.Source, resolved)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), cmp.Or(oneLine(p.PaymentID, 80), "-"), cmp.Or(oneLine(p.Money(), 80), "-"),
+			stamp(p.FoundAt), p.Source, resolved)
 	}
 }
 

@@ -67,7 +67,8 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 	var p ops.DelayPlan
 	err := json.Unmarshal([]byte(out), &p)
 	must.That(t, err == nil && code == 0, "exit %d, %v, %q", code, err, stderr)
-	if want := (ops.DelayPlan{Delay: "30d", Hops: []ops.Hop{{Bucket: "12h", Topic: "delay_12h", Times: 60}}, Close: "order-close", Buckets: 60, Appends: 61}); !cmp.Equal(p, want) {
+	if want := (ops.DelayPlan{Delay: "30d", Hops: []ops.Hop{{Bucket: "12h", Topic: "delay_12h", Times: 60}}, Close: "order-close", Buckets: 60,
+		Appends: 61}); !cmp.Equal(p, want) {
 		t.Errorf("%+v, want %+v", p, want)
 	}
 	for delay, want := range map[string]string{"31d": "delays.max", "soon": "soon", "": "--delay", "-5m": "--delay"} {

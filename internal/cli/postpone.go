@@ -49,7 +49,8 @@ orders of which it is not known.
 Exits 3 if the orders' tables do not fit the mapping in topics.yaml, 4 if neither
 topics.yaml nor an unpaid order has the category, 5 if due times
 cannot be changed here or the plan does not fit, 6 if only a part was changed.`,
-		Example: "  orderclose postpone --category virtual --due-before 2026-11-20T14:00:00Z --by 20m --plan plan.jsonl\n  orderclose postpone --plan plan.jsonl --yes",
+		Example: "  orderclose postpone --category virtual --due-before 2026-11-20T14:00:00Z --by 20m --plan plan.jsonl\n" +
+			"  orderclose postpone --plan plan.jsonl --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			plan, err := f.plan(time.Now())
 			if err != nil {

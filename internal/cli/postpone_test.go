@@ -39,7 +39,8 @@ func newPostponing(t *testing.T) *postponing {
 	now := time.Now()
 	for i, category := range []string{"virtual", "physical", "virtual", "virtual"} {
 		if err == nil {
-			o := orderclose.Order{ID: fmt.Sprint("o-", i), Category: category, CreatedAt: now.Add(time.Duration(i-4) * time.Hour), Due: now.Add(time.Duration(i+1) * time.Hour)}
+			o := orderclose.Order{ID: fmt.Sprint("o-", i), Category: category, CreatedAt: now.Add(time.Duration(i-4) * time.Hour),
+				Due: now.Add(time.Duration(i+1) * time.Hour)}
 			err = scenario.OrdersOf(db).CreateOrder(t.Context(), o, nil)
 		}
 	}
@@ -109,7 +110,8 @@ func TestPostpone_ChangesWhatItsPlanHasAndNothingTwice(t *testing.T) {
 func TestPostpone_SelectsTheOrdersThatWereCreatedBetweenTwoTimes(t *testing.T) {
 	p := newPostponing(t)
 	var sum ops.PostponeSummary
-	if err := p.run(&sum, postponeFlags{dueBefore: stamp(time.Now().Add(24 * time.Hour)), createdFrom: "210m", createdBefore: "90m", by: "20h"}); err != nil || sum.Orders != 2 || sum.OtherCreation != 2 {
+	if err := p.run(&sum, postponeFlags{dueBefore: stamp(time.Now().Add(24 * time.Hour)), createdFrom: "210m", createdBefore: "90m", by: "20h"}); err != nil ||
+		sum.Orders != 2 || sum.OtherCreation != 2 {
 		t.Errorf("%+v, %v", sum, err)
 	}
 	if err := p.run(new(ops.PostponeOutcome), postponeFlags{yes: true}); err != nil || fmt.Sprint(p.due()) != "[1 22 23 4]" {
@@ -167,7 +169,8 @@ func TestPostpone_Tables(t *testing.T) {
 	first, last := at, at.Add(time.Hour)
 	plan := ops.PostponePlan{Table: "t_order", Categories: []string{"virtual", "gift card\n"}, DueBefore: at.Add(2 * time.Hour), By: "20m"}
 	golden(t, "postpone_plan", func(w io.Writer) {
-		printPostponePlan(w, ops.PostponeSummary{PostponePlan: plan, Orders: 1200, Overdue: 17, OtherCategories: 300, FirstDue: first, LastDue: last}, "my plan.jsonl", postponeCommand("my plan.jsonl"))
+		printPostponePlan(w, ops.PostponeSummary{PostponePlan: plan, Orders: 1200, Overdue: 17, OtherCategories: 300, FirstDue: first, LastDue: last},
+			"my plan.jsonl", postponeCommand("my plan.jsonl"))
 	})
 	golden(t, "postpone_nothing", func(w io.Writer) {
 		nothing := ops.PostponePlan{Table: "orders", DueBefore: at, CreatedFrom: at.Add(-2 * time.Hour), CreatedBefore: at.Add(-time.Hour), By: "20m"}

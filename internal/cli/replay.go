@@ -182,7 +182,8 @@ func categoryUnknown(err error) error {
 }
 
 func missingOrders(ids []string) error {
-	return exitIf(len(ids) > 0, NotFound, "no record of the window is of %s: orderclose order ID shows when its records reached the close topic", oneLines(ids, orderclose.MaxIDBytes, ", "))
+	return exitIf(len(ids) > 0, NotFound, "no record of the window is of %s: orderclose order ID shows when its records reached the close topic",
+		oneLines(ids, orderclose.MaxIDBytes, ", "))
 }
 
 func printReplayPlan(w io.Writer, p ops.ReplayPlan, rate int, command string) {

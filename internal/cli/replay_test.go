@@ -137,7 +137,8 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 		return plan, err
 	}
 	all, err := replay(db, false, func(*replayFlags) {})
-	want := &ops.ReplayPreview{Records: 4, Orders: 3, Verdicts: map[orderclose.Verdict]int64{orderclose.AlreadyClosed: 1, orderclose.NotDue: 1, orderclose.NotFound: 1}}
+	want := &ops.ReplayPreview{Records: 4, Orders: 3, Verdicts: map[orderclose.Verdict]int64{orderclose.AlreadyClosed: 1, orderclose.NotDue: 1,
+		orderclose.NotFound: 1}}
 	diff := cmp.Diff(want, all.Preview)
 	expect.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
 	virtual := func(f *replayFlags) { f.categories = []string{"virtual"} }
@@ -150,14 +151,19 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 	for _, yes := range []bool{false, true} {
 		// A window of the same milliseconds as the one above would be handled already.
 		_, err := replay(nil, yes, func(f *replayFlags) { virtual(f); f.restart = true })
-		if codeOf(err) != int(Refused) || !strings.Contains(err.Error(), "at offset 0, of order \"closed\"") || !strings.Contains(err.Error(), "set ORDERCLOSE_DB_DSN") {
+		if codeOf(err) != int(Refused) || !strings.Contains(err.Error(), "at offset 0, of order \"closed\"") ||
+			!strings.Contains(err.Error(), "set ORDERCLOSE_DB_DSN") {
 			t.Errorf("without a database: exit %d, %v", codeOf(err), err)
 		}
-		if _, err := replay(db, yes, func(f *replayFlags) { f.orders = []string{"waits", "nobody"} }); codeOf(err) != int(NotFound) || !strings.Contains(err.Error(), "is of nobody") {
+		if _, err := replay(db, yes, func(f *replayFlags) {
+			f.orders = []string{"waits", "nobody"}
+		}); codeOf(err) != int(NotFound) || !strings.Contains(err.Error(), "is of nobody") {
 			t.Errorf("an order without a record: exit %d, %v", codeOf(err), err)
 		}
 	}
-	if _, err := replay(db, false, func(f *replayFlags) { f.partitions = []int{2} }); codeOf(err) != int(Usage) || !strings.Contains(err.Error(), "partitions 0 to 1") {
+	if _, err := replay(db, false, func(f *replayFlags) {
+		f.partitions = []int{2}
+	}); codeOf(err) != int(Usage) || !strings.Contains(err.Error(), "partitions 0 to 1") {
 		t.Errorf("a partition that does not exist: exit %d, %v", codeOf(err), err)
 	}
 }
@@ -174,7 +180,8 @@ func TestReplay_Tables(t *testing.T) {
 		Preview: &ops.ReplayPreview{
 			Records: 300, Orders: 290, Skipped: 1, Unselected: 600, NotRead: "no connection",
 			Verdicts: map[orderclose.Verdict]int64{
-				orderclose.Closed: 200, orderclose.AlreadyPaid: 30, orderclose.AlreadyClosed: 20, orderclose.NotDue: 5, orderclose.NotFound: 3, orderclose.Failed: 1, "excluded": 4,
+				orderclose.Closed: 200, orderclose.AlreadyPaid: 30, orderclose.AlreadyClosed: 20, orderclose.NotDue: 5, orderclose.NotFound: 3,
+				orderclose.Failed: 1, "excluded": 4,
 			},
 		},
 	}

@@ -137,7 +137,8 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 		newRun(c), newStatus(c), newForecast(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
-		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newHealthcheck(c), newVersion(c),
+		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c),
+		newHealthcheck(c), newVersion(c),
 	)
 	for _, r := range env.Rooms {
 		for _, of := range r.Commands {

@@ -52,7 +52,8 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 		want []string
 	}{
 		{nil, 0, []string{"redis-or-the-lock-is-down", "OrdercloseLockUnavailable", "changing-topics"}},
-		{[]string{"redis-or-the-lock-is-down"}, 0, []string{"Redis or the lock is down\n\nAlerts: `OrdercloseLockUnavailable`", "\nVerify. ", "\norderclose doctor\n"}},
+		{[]string{"redis-or-the-lock-is-down"}, 0, []string{"Redis or the lock is down\n\nAlerts: `OrdercloseLockUnavailable`", "\nVerify. ",
+			"\norderclose doctor\n"}},
 		{[]string{"Redis", "or", "the", "lock", "is", "down", "--config", "our topics.yaml"}, 0, []string{"\norderclose --config 'our topics.yaml' doctor\n"}},
 		{[]string{"ordercloseLockUnavailable"}, 0, []string{"Redis or the lock is down"}},
 		{[]string{"orderClosere"}, 4, []string{"records-do-not-leave-a-delay-topic", "reminders-are-late"}},

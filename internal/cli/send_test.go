@@ -65,8 +65,10 @@ func TestSend_NamesTheFieldAndLineOfAnInvalidOrder(t *testing.T) {
 func TestBroker_SendStopsAtTheFirstInvalidLine(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
-	out, stderr, code := runOn(t, `{"order_id":"a"}`+"\n"+`{"order_id":"b","due":1}`, map[string]string{config.EnvBrokers: r.brokers}, "send", "-", "--config", r.file)
-	if code != 6 || strings.Count(out, "\n") != 1 || !strings.Contains(stderr, "line 2: unknown field") || !strings.Contains(stderr, "1 order before it was sent") {
+	out, stderr, code := runOn(t, `{"order_id":"a"}`+"\n"+`{"order_id":"b","due":1}`, map[string]string{config.EnvBrokers: r.brokers}, "send",
+		"-", "--config", r.file)
+	if code != 6 || strings.Count(out, "\n") != 1 || !strings.Contains(stderr, "line 2: unknown field") ||
+		!strings.Contains(stderr, "1 order before it was sent") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
 	out, stderr, code = r.cli("send", "--id", "c", "--due", "9998-12-31T00:00:00Z")
@@ -85,7 +87,8 @@ func check(t *testing.T, stdin string, more ...string) (stdout, stderr string, c
 
 func TestRecordsCheck_AcceptsWhatTheStagesRead(t *testing.T) {
 	due := time.Now().Add(4 * time.Minute).UTC().Truncate(time.Millisecond)
-	value := fmt.Sprintf(`{"order_id":"17","category":null,"created_at":"2026-03-01T20:00:00.123456789+08:00","due_at":%q,"attributes":null,"more":1}`, due.Format(time.RFC3339Nano))
+	value := fmt.Sprintf(`{"order_id":"17","category":null,"created_at":"2026-03-01T20:00:00.123456789+08:00","due_at":%q,"attributes":null,"more":1}`,
+		due.Format(time.RFC3339Nano))
 	quoted := must.Get(json.Marshal(value))(t)
 	ms := due.UnixMilli()
 	stdin := strings.Join([]string{
@@ -121,7 +124,8 @@ func TestRecordsCheck_NamesWhatTheStagesCouldNotRead(t *testing.T) {
 		record(`{"due":"1772366700000"}`):        `bad_version: header v is missing, want "1"`,
 		record(`{"v":"1"}`):                      "bad_due: header due is missing, want unix milliseconds",
 		record(`{"due":"\u0000\u0001","v":"1"}`): `bad_due: header due is "\\x00\\x01", want unix milliseconds`,
-		record(`{"due":"1772366700","v":"1"}`):   "header due is 1772366700, which is 1970-01-21T12:19:26.700Z, and due_at is 2026-03-01T12:05:00.000Z: want 1772366700000",
+		record(`{"due":"1772366700","v":"1"}`): "header due is 1772366700, which is 1970-01-21T12:19:26.700Z, and due_at is " +
+			"2026-03-01T12:05:00.000Z: want 1772366700000",
 		`{"order_id":"17",` + strings.Replace(times, "2026-03-01T12:05", "9026-03-01T12:05", 1) + `}`: "(delays.max in topics.yaml)",
 		`["17"]`: "bad_value: the value is an array, want a JSON object",
 	} {

@@ -154,7 +154,8 @@ func verdictError(v ops.Verdict) error {
 // printStatus prints a line for each topic, and a line for each partition that stands out,
 // or for every partition.
 func printStatus(w io.Writer, r ops.Status, all bool) {
-	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n", stamp(r.At))
+	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n",
+		stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
 	hidden := 0
 	defer printProcesses(w, r)
@@ -171,7 +172,8 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 			}
 			printStatusPartition(w, p)
 			if p.Late != nil {
-				notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d should have left at %s", t.Topic, p.Partition, p.Late.Offset, timeOrDash(p.Late.Leaves)))
+				notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d should have left at %s", t.Topic, p.Partition, p.Late.Offset,
+					timeOrDash(p.Late.Leaves)))
 			}
 			if p.Problem != "" {
 				notes = append(notes, fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem))

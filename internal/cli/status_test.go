@@ -75,7 +75,8 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 	if codeOf(err) != int(Findings) {
 		t.Fatalf("%v exits with %d, want 3", err, codeOf(err))
 	}
-	for _, want := range []string{"records overdue: delay_1m/0 at offset 900: 95 s", "orderclose@10.0.0.7", "orderclose runbook records-do-not-leave-a-delay-topic"} {
+	for _, want := range []string{"records overdue: delay_1m/0 at offset 900: 95 s", "orderclose@10.0.0.7",
+		"orderclose runbook records-do-not-leave-a-delay-topic"} {
 		expect.That(t, strings.Contains(err.Error(), want), "%q does not contain %q", err, want)
 	}
 }

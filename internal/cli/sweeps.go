@@ -63,7 +63,8 @@ func (o sweepsOutput) table(w io.Writer) {
 	}
 	for _, s := range o.Sweeps.Sweeps {
 		left := s.Paused + s.Excluded + s.NotDue + s.PaymentPending
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\n", stamp(s.StartedAt), oneLine(string(s.Why), 20), tally(s.Found), tally(s.Closed), tally(s.AlreadyPaid+s.AlreadyClosed),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\n", stamp(s.StartedAt), oneLine(string(s.Why), 20), tally(s.Found), tally(s.Closed),
+			tally(s.AlreadyPaid+s.AlreadyClosed),
 			tally(left), tally(s.Failed), timeOrDash(s.OldestDue), time.Duration(s.TookMillis)*time.Millisecond, oneLine(s.Lock, 20), oneLine(s.Holder, 60))
 	}
 	o.printErrors(w)

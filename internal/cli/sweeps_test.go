@@ -27,7 +27,8 @@ func sampleSweeps() ops.ControlState {
 	late.Found, late.Closed, late.AlreadyPaid, late.AlreadyClosed, late.Paused, late.Failed, late.TookMillis = 1234, 1200, 20, 3, 10, 1, 61_420
 	late.Causes, late.OldestDue = map[string]int{"on_its_way": 1180, "absent": 20}, at.Add(-90*time.Minute)
 	overdue.Found, overdue.Closed, overdue.Causes, overdue.OldestDue = 3, 3, map[string]int{"absent": 3}, at.Add(-150*time.Minute)
-	failed.Found, failed.Lock, failed.Holder, failed.Error = 2, "unavailable", "laptop/4711", "500 orders up to \"o-17\" have no verdict,\nthe sweep is given up: dial tcp 10.0.0.3:3306: connect: connection refused"
+	failed.Found, failed.Lock, failed.Holder, failed.Error = 2, "unavailable", "laptop/4711",
+		"500 orders up to \"o-17\" have no verdict,\nthe sweep is given up: dial tcp 10.0.0.3:3306: connect: connection refused"
 	return ops.ControlState{
 		Sweeps: []wire.Sweep{sweep(0, wire.SweepPeriod), late, overdue, sweep(3, wire.SweepPeriod), failed},
 	}

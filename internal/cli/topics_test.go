@@ -58,10 +58,12 @@ func TestTopicsApply_ChangesATopicOfAnotherTeamOnlyByItsName(t *testing.T) {
 	}
 	must.Get(r.kafka.Append(t.Context(), "customers", 0, []wire.Message{{Key: []byte("7"), Value: []byte(`{"name":"Ann"}`)}}))(t)
 	must.Do(t, os.WriteFile(r.file, []byte("buckets: [1m]\npartitions: 2\ntopics: {events: customers}\n"), 0o600))
-	if out, stderr, code := r.cli("topics", "apply", "--change", "clients"); code != int(Usage) || !strings.Contains(stderr, "topics.yaml has no topic of that name") {
+	if out, stderr, code := r.cli("topics", "apply", "--change", "clients"); code != int(Usage) ||
+		!strings.Contains(stderr, "topics.yaml has no topic of that name") {
 		t.Errorf("a name that is not in topics.yaml exits with %d:\n%s%s", code, out, stderr)
 	}
-	if out, stderr, code := r.cli("topics", "apply"); code != int(Partly) || !strings.Contains(out, "orderclose --config "+r.file+" topics apply --change customers") {
+	if out, stderr, code := r.cli("topics", "apply"); code != int(Partly) || !strings.Contains(out,
+		"orderclose --config "+r.file+" topics apply --change customers") {
 		t.Errorf("without a name it exits with %d:\n%s%s", code, out, stderr)
 	}
 	if n, err := r.kafka.Partitions(t.Context(), "customers"); n != 1 || err != nil {

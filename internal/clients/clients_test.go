@@ -50,7 +50,8 @@ func TestLogRedis_WritesToTheLogAndIsLimited(t *testing.T) {
 		}
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != retry.LogBurst || !strings.Contains(lines[0], `level=WARN msg="the Redis client reports a failure" err="redis: connection pool: failed to dial after 1 attempts: no route to Redis"`) {
+	if len(lines) != retry.LogBurst || !strings.Contains(lines[0], `level=WARN msg="the Redis client reports a failure" err="redis: connection pool: failed to `+
+		`dial after 1 attempts: no route to Redis"`) {
 		t.Errorf("%d lines, want %d, the first\n%s", len(lines), retry.LogBurst, lines[0])
 	}
 }

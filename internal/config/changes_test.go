@@ -95,7 +95,8 @@ func TestChanges_DetectsEverySetting(t *testing.T) {
 
 // TestChanges_ShowsRules: a rule that only moved to another line is no change, and any other difference is.
 func TestChanges_ShowsRules(t *testing.T) {
-	const one = "buckets: [10s]\norders: {table: t, id: id, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none, attributes: {pay: pay_type}}\n" +
+	const one = "buckets: [10s]\norders: {table: t, id: id, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none, " +
+		"attributes: {pay: pay_type}}\n" +
 		"delays:\n  categories: {a: 5m}\n  rules:\n  - {match: {category: a, attributes: {pay: [x, 3]}}, after: 9m, grace: 1m, remind: [1m, 2m]}\n"
 	from := parseText(t, one+"  - {match: {}, never: true}\n")
 	all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, never: true}\n"))

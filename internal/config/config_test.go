@@ -43,7 +43,8 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			{Topic: "delay_2h", Length: 2 * time.Hour},
 			{Topic: "delay_12h", Length: 12 * time.Hour},
 		},
-		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control", Delay: "delay_{bucket}"},
+		Topics: config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events",
+			Control: "order-close-control", Delay: "delay_{bucket}"},
 		Partitions:  12,
 		Replication: 1,
 		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
@@ -51,7 +52,8 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
 			Lock: config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute},
 		},
-		Closer:  config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
+		Closer: config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200},
+			Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
 		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
 		Tracing: config.Tracing{AfterDelay: config.LinkTrace},
 	}
@@ -82,7 +84,10 @@ partitions: 3
 replication: 2
 kafka: {session_timeout: 6s}
 buckets: [1d, 1.5s]
-delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [{match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s}, {match: {category: [c.d]}, remind: [1s, 2s]}, {match: {attributes: {pay: bank}}, never: true}]}
+delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [
+  {match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s},
+  {match: {category: [c.d]}, remind: [1s, 2s]},
+  {match: {attributes: {pay: bank}}, never: true}]}
 compensator: {period: 10s, grace: 1s, rate: 77, lock: database}
 closer: {target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 tracing: {after_delay: continue}
@@ -96,10 +101,10 @@ accept: [long_grace]
 			Rules: []orderclose.Rule{
 				{
 					Match: orderclose.Match{Categories: []string{"42", "a b"}, Attributes: map[string][]string{"pay": {"card", "3"}, "vip": {"true"}}},
-					After: time.Minute, Grace: 5 * time.Second, Line: 7,
+					After: time.Minute, Grace: 5 * time.Second, Line: 8,
 				},
-				{Match: orderclose.Match{Categories: []string{"c.d"}}, Remind: []time.Duration{2 * time.Second, time.Second}, Line: 7},
-				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 7},
+				{Match: orderclose.Match{Categories: []string{"c.d"}}, Remind: []time.Duration{2 * time.Second, time.Second}, Line: 9},
+				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 10},
 			},
 		},
 		MaxDelay: 48 * time.Hour,
@@ -116,7 +121,8 @@ accept: [long_grace]
 			Lock: config.Lock{Kind: config.LockDatabase, Key: "eu.lock:scan_unpaid_orders", Expiry: 5 * time.Second},
 		},
 		Closer: config.Closer{
-			Batch: 500, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
+			Batch: 500, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7},
+			Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
 		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
 		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
@@ -166,8 +172,9 @@ func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 
 func TestGroups_ContainThePrefixAndTheTopic(t *testing.T) {
 	for prefix, want := range map[string][]string{
-		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay", "orderclose-trial-order-close"},
-		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay", "oc_7f_orderclose-trial-order-close"},
+		"": {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay", "orderclose-trial-order-close"},
+		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay",
+			"oc_7f_orderclose-trial-order-close"},
 	} {
 		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
 		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup(), c.Group("trial", c.Topics.Close)}

@@ -24,8 +24,10 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 		"ORDERCLOSE_CONSOLE_HOSTS": "console.example, 10.0.0.5,[fd00:0::5]", "ORDERCLOSE_CONSOLE_PROXIES": "10.0.0.7, 10.1.2.3/16,fd00::/8, ::ffff:10.0.0.8",
 	}
 	want := config.Console{
-		Listen: ":443", BasePath: "/shop/orderclose", Runbook: "https://wiki.example/runbook", Prometheus: "http://u:p@prometheus:9090/a?job=b&job=c", Hosts: []string{"console.example", "10.0.0.5", "fd00::5"},
-		Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.0.0.8/32")},
+		Listen: ":443", BasePath: "/shop/orderclose", Runbook: "https://wiki.example/runbook", Prometheus: "http://u:p@prometheus:9090/a?job=b&job=c",
+		Hosts: []string{"console.example", "10.0.0.5", "fd00::5"},
+		Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8"),
+			netip.MustParsePrefix("10.0.0.8/32")},
 	}
 	for _, row := range []struct {
 		env  environ
@@ -82,8 +84,10 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		{environ{basePath: "/a/../b"}, basePath + " is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash"},
 		{environ{basePath: "/a;b"}, basePath + " is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash"},
 		{environ{runbook: "hunter2"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section"},
-		{environ{runbook: "javascript://hunter2/x"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section"},
-		{environ{runbook: "https://hunter2/x#y"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section"},
+		{environ{runbook: "javascript://hunter2/x"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, " +
+			"without # and a section"},
+		{environ{runbook: "https://hunter2/x#y"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, " +
+			"without # and a section"},
 		{environ{prometheus: "hunter2:9090"}, noPrometheus},
 		{environ{prometheus: "http://hunter2:9090?a-b=c"}, noPrometheus},
 		{environ{prometheus: "http://hunter2:9090?a=%"}, noPrometheus},
@@ -98,20 +102,25 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		{environ{proxies: "10.0.0.7:80"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
 		{environ{proxies: "10.0.0.7/33"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
 		{environ{proxies: "fe80::1%eth0"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
-		{environ{proxies: "0.0.0.0/0"}, proxies + ": entry 1 has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only"},
+		{environ{proxies: "0.0.0.0/0"}, proxies + ": entry 1 has all addresses, so that everybody could claim to be anybody; list the " +
+			"addresses of your proxies only"},
 		{environ{proxies: "::/0"}, proxies + ": entry 1 has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only"},
-		{environ{user: "hunter 2", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-User"},
-		{environ{user: "cookie", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-User"},
+		{environ{user: "hunter 2", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header " +
+			"such as X-Forwarded-User"},
+		{environ{user: "cookie", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header " +
+			"such as X-Forwarded-User"},
 		{environ{user: "x-user", operators: "header:X-User", proxies: "10.0.0.7"}, user + " and " + operators + " are the same header; name two"},
 		{environ{user: "X-User", operators: "header:a:b", proxies: "10.0.0.7"},
 			operators + " is not a header that a proxy can set for this purpose; write the name of the header such as header:X-Forwarded-Role"},
 		{environ{user: "X-User", operators: "header:", proxies: "10.0.0.7"},
 			operators + " is not a header that a proxy can set for this purpose; write the name of the header such as header:X-Forwarded-Role"},
 
-		{environ{listen: "0.0.0.0:9465", proxies: "10.0.0.7"}, listen + " is not on the loopback, and everybody could open the console; " + choose + ", or listen on 127.0.0.1:9465"},
+		{environ{listen: "0.0.0.0:9465", proxies: "10.0.0.7"}, listen + " is not on the loopback, and everybody could open the console; " + choose +
+			", or listen on 127.0.0.1:9465"},
 		{environ{listen: "console.example:9465"},
 			listen + " is not on the loopback, and everybody could open the console; " + choose + ", or listen on 127.0.0.1:9465\n" +
-				listen + " is not on the loopback, and the network could read the console; write tls_server_config to the file of " + web + ", or list the proxies that terminate TLS in " + proxies},
+				listen + " is not on the loopback, and the network could read the console; write tls_server_config to the file of " + web +
+				", or list the proxies that terminate TLS in " + proxies},
 		{environ{proxies: "127.0.0.1"}, proxies + " is set, and everybody whom a proxy lets in could open the console; " + choose + ", or unset it"},
 		{environ{user: "X-User"}, user + " is set, but no proxy may set the header; list the proxies' addresses in " + proxies + ", such as 10.0.0.7,10.1.0.0/16"},
 		{environ{operators: "header:X-Role"}, operators + " names a header, but " + user + " is not set; set both, or list the operators"},
@@ -131,7 +140,8 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 func TestConsole_KnowsTheLoopback(t *testing.T) {
 	for listen, want := range map[string]bool{
 		"127.0.0.1:9465": true, "127.8.8.8:1": true, "[::1]:9465": true, "localhost:0": true, "LOCALHOST:0": true, "[::ffff:127.0.0.1]:1": true,
-		"0.0.0.0:9465": false, ":9465": false, "[::]:9465": false, "10.0.0.1:1": false, "localhost.example:1": false, "127.0.0.1.example:1": false, "": false, "127.0.0.1": false,
+		"0.0.0.0:9465": false, ":9465": false, "[::]:9465": false, "10.0.0.1:1": false, "localhost.example:1": false, "127.0.0.1.example:1": false,
+		"": false, "127.0.0.1": false,
 	} {
 		expect.Equal(t, (config.Console{Listen: listen}).OnLoopback(), want, "%q is on the loopback", listen)
 	}
@@ -154,7 +164,8 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 func TestPlainRedis_NamesAPasswordThatANetworkSees(t *testing.T) {
 	for url, want := range map[string]bool{
 		"redis://u:p@redis.internal:6379/0": true, "redis://:p@10.0.0.7": true,
-		"redis://redis.internal": false, "redis://u:p@127.0.0.1": false, "redis://u:p@localhost": false, "rediss://u:p@redis.internal": false, "unix:///run/redis.sock": false,
+		"redis://redis.internal": false, "redis://u:p@127.0.0.1": false, "redis://u:p@localhost": false, "rediss://u:p@redis.internal": false,
+		"unix:///run/redis.sock": false,
 	} {
 		expect.Equal(t, config.PlainRedis(url), want, "%s", url)
 	}

@@ -51,7 +51,8 @@ func TestFromEnviron_ReadsEveryVariable(t *testing.T) {
 func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 	got := config.UnknownVariables([]string{
 		"ORDERCLOSE_RELEASE_URI=https://u:secret@x", "ORDERCLOSE_KAFKA_BROKER=b:1", "ORDERCLOSE_LISTEN_FILE=f", "ORDERCLOSE_COLOUR=red",
-		"ORDERCLOSE_DB_DSN_FILE=f", "ORDERCLOSE_LISTEN=:1", "PATH=/bin", "ORDERCLOSE_RELAY_SERVICE_HOST=10.0.0.1", "ORDERCLOSE_RELAY_PORT_9464_TCP_ADDR=10.0.0.1", "ORDERCLOSE_RELAY_SERVICE_PORT_METRICS=1",
+		"ORDERCLOSE_DB_DSN_FILE=f", "ORDERCLOSE_LISTEN=:1", "PATH=/bin", "ORDERCLOSE_RELAY_SERVICE_HOST=10.0.0.1", "ORDERCLOSE_RELAY_PORT_9464_TCP_ADDR=10.0.0.1",
+		"ORDERCLOSE_RELAY_SERVICE_PORT_METRICS=1",
 	})
 	want := []string{
 		"ORDERCLOSE_COLOUR is not a variable of this program and has no effect",
@@ -79,7 +80,8 @@ func TestOpenSecrets_AreFilesThatOtherUsersMayReadOrWrite(t *testing.T) {
 	}
 	got := config.OpenSecrets([]string{
 		"ORDERCLOSE_DB_DSN_FILE=" + file(0o666), "ORDERCLOSE_KAFKA_TLS_KEY_FILE=" + file(0o604), "ORDERCLOSE_REDIS_URL_FILE=" + file(0o602),
-		"ORDERCLOSE_KAFKA_SASL_TOKEN=file:" + file(0o604), "ORDERCLOSE_KAFKA_SASL_TOKEN=command:" + file(0o666), "ORDERCLOSE_PAYMENT_SECRET_FILE=" + file(0o400), "ORDERCLOSE_HTTP_SECRET_FILE=/no/such",
+		"ORDERCLOSE_KAFKA_SASL_TOKEN=file:" + file(0o604), "ORDERCLOSE_KAFKA_SASL_TOKEN=command:" + file(0o666), "ORDERCLOSE_PAYMENT_SECRET_FILE=" + file(0o400),
+		"ORDERCLOSE_HTTP_SECRET_FILE=/no/such",
 		"ORDERCLOSE_DB_TLS_CA_FILE=" + file(0o644), "ORDERCLOSE_DB_TLS_CERT_FILE=" + file(0o644),
 		"ORDERCLOSE_NO_SUCH_FILE=" + file(0o666), "ORDERCLOSE_DB_DSN=" + file(0o666), "OTHER_FILE=" + file(0o666),
 	})
@@ -179,7 +181,8 @@ func TestRequire_NamesEveryMissingVariable(t *testing.T) {
 		t.Errorf("the brokers are set: %v", err)
 	}
 	err := s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
-	want := `ORDERCLOSE_DB_DSN is not set; export it, such as ORDERCLOSE_DB_DSN="user:password@tcp(127.0.0.1:3306)/shop", or name a file that holds it in ORDERCLOSE_DB_DSN_FILE
+	want := `ORDERCLOSE_DB_DSN is not set; export it, such as ORDERCLOSE_DB_DSN="user:password@tcp(127.0.0.1:3306)/shop", ` +
+		`or name a file that holds it in ORDERCLOSE_DB_DSN_FILE
 ORDERCLOSE_REDIS_URL is not set; export it, such as ORDERCLOSE_REDIS_URL="redis://127.0.0.1:6379/0", or name a file that holds it in ORDERCLOSE_REDIS_URL_FILE`
 	expect.That(t, errors.Is(err, config.ErrNotSet) && err.Error() == want, "got\n%v\nwant\n%s", err, want)
 }
@@ -206,18 +209,26 @@ func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
 		{"{kind: http}", `2:16: closer.http.url: closer.kind is http, but there is no url; set it to the URL of the service`},
 		{"{kind: http, http: {}}", `2:28: closer.http.url: closer.kind is http, but there is no url; set it to the URL of the service`},
 		{"{http: {url: \"http://a/\"}}", `2:22: closer.http.url: it is set, but closer.kind is not http; set closer.kind to http, or remove it`},
-		{"{kind: http, http: {url: shop/close}}", `2:34: closer.http.url: it is not http://host/path or https://host/path; write it such as https://shop.example/orderclose/close`},
-		{"{kind: http, http: {url: \"http://u:p@a/\"}}", `2:34: closer.http.url: it holds a user or password; requests are signed instead; write it such as https://shop.example/orderclose/close`},
+		{"{kind: http, http: {url: shop/close}}", `2:34: closer.http.url: it is not http://host/path or https://host/path; write it such as ` +
+			`https://shop.example/orderclose/close`},
+		{"{kind: http, http: {url: \"http://u:p@a/\"}}", `2:34: closer.http.url: it holds a user or password; requests are signed instead; write it such as ` +
+			`https://shop.example/orderclose/close`},
 		{"{kind: http, http: {url: \"https://a/\", batch: 0}}", `2:55: closer.http.batch: 0 is out of range; write one from 1 to 999`},
-		{"{kind: http, http: {url: \"https://a/\"}, payment: {url: \"http://a/\"}}", `2:64: closer.payment.url: with closer.kind http this process does not ask the payment provider; let the service ask, and answer payment_pending while it does not know; then remove this`},
+		{"{kind: http, http: {url: \"https://a/\"}, payment: {url: \"http://a/\"}}",
+			`2:64: closer.payment.url: with closer.kind http this process does not ask the payment provider; let the service ask, and answer payment_pending while it ` +
+				`does not know; then remove this`},
 		{"{payment: {url: 7}}", `2:25: closer.payment.url: 7 is read as a value other than text; write it in quotes, "7"`},
-		{"{payment: {cancel: true}}", `2:28: closer.payment.url: closer.payment.cancel is true, but there is no url; set it to the URL of the service that cancels payments`},
+		{"{payment: {cancel: true}}", `2:28: closer.payment.url: closer.payment.cancel is true, but there is no url; set it to the URL of the ` +
+			`service that cancels payments`},
 		{"{payment: {url: \"https://a/\", cancel: always}}", `2:47: closer.payment.cancel: "always" is neither true nor false; write true or false`},
 		{"{kind: http, http: {url: \"https://a/\", cancel: true}}", `2:48: closer.http: unknown key "cancel"; known here: batch, url`},
 		{"{payment: {recheck: 10m}}", `2:29: closer.payment.recheck: want a list, found "10m"; write it as [10m, 1h, 24h]`},
-		{"{payment: {recheck: [299s]}}", `2:30: closer.payment.recheck[0]: 4m59s is out of range, or not longer than the one before it; write ascending durations from 5m to 30d`},
-		{"{payment: {recheck: [1h, 31d]}}", `2:34: closer.payment.recheck[1]: 31d is out of range, or not longer than the one before it; write ascending durations from 5m to 30d`},
-		{"{payment: {recheck: [1h, 60m]}}", `2:34: closer.payment.recheck[1]: 1h is out of range, or not longer than the one before it; write ascending durations from 5m to 30d`},
+		{"{payment: {recheck: [299s]}}", `2:30: closer.payment.recheck[0]: 4m59s is out of range, or not longer than the one before it; write ascending ` +
+			`durations from 5m to 30d`},
+		{"{payment: {recheck: [1h, 31d]}}", `2:34: closer.payment.recheck[1]: 31d is out of range, or not longer than the one before it; write ascending ` +
+			`durations from 5m to 30d`},
+		{"{payment: {recheck: [1h, 60m]}}", `2:34: closer.payment.recheck[1]: 1h is out of range, or not longer than the one before it; write ascending ` +
+			`durations from 5m to 30d`},
 		{"{payment: {recheck_rate: 0}}", `2:34: closer.payment.recheck_rate: 0 is out of range; write one from 1 to 1000000`},
 		{"{payment: {uri: x}}", `2:20: closer.payment: unknown key "uri"; did you mean url?`},
 	} {
@@ -231,7 +242,8 @@ func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
 func TestParse_APaymentProviderNeedsThePaidStatus(t *testing.T) {
 	const file = "buckets: [1m]\ncloser: {payment: {url: \"https://a/\"}}\norders:\n  table: t\n  id: {column: id, type: integer}\n" +
 		"  status: {column: s, from: 1, to: 9%s}\n  due: {column: d, type: datetime, zone: UTC, precision: s}\n  items: none\n  stock: none\n"
-	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, "")); err == nil || !strings.Contains(err.Error(), "t.yaml:6:11: closer.payment.url: a payment provider is set, but orders.status.paid is empty") {
+	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, "")); err == nil || !strings.Contains(err.Error(),
+		"t.yaml:6:11: closer.payment.url: a payment provider is set, but orders.status.paid is empty") {
 		t.Errorf("without: %v", err)
 	}
 	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, ", paid: [2]")); err != nil {

@@ -46,7 +46,8 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		Orders: "shop.orders_{yyyyMM}",
 		ID:     mapping.Key{Column: "no", Type: mapping.Integer, Index: "uk_no"},
 		Status: mapping.Status{
-			Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9), Paid: []mapping.Value{mapping.IntValue(2), mapping.IntValue(3)}, Closed: []mapping.Value{mapping.IntValue(8)},
+			Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9), Paid: []mapping.Value{mapping.IntValue(2), mapping.IntValue(3)},
+			Closed: []mapping.Value{mapping.IntValue(8)},
 		},
 		Due:          mapping.TimeColumn{Column: "deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
 		DueIndex:     "by_deadline",
@@ -80,28 +81,45 @@ func TestOrders_EmptySectionIsTheReferenceSchema(t *testing.T) {
 // Each change of the mapping above, with the expected error after "t:".
 func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
-		{"table: shop.orders_{yyyyMM}", "table: orders", `3:10: orders.table: "orders" has no placeholder for the month; write it as orders_{yyyyMM}, or remove shards`},
-		{"zone: \"+08:00\", ", "", `6:8: orders.due.zone: no time zone is given, and the zone of the machine is not used; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
-		{"+08:00", "+99:00", `6:49: orders.due.zone: "+99:00" is not an offset of any time zone; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
-		{"type: timestamp, precision: ms", "type: time, precision: ms", `7:33: orders.created.type: "time" is not a type of a time; write datetime, timestamp, timestamptz, unix_s or unix_ms`},
+		{"table: shop.orders_{yyyyMM}", "table: orders", `3:10: orders.table: "orders" has no placeholder for the month; write it as ` +
+			`orders_{yyyyMM}, or remove shards`},
+		{"zone: \"+08:00\", ", "", `6:8: orders.due.zone: no time zone is given, and the zone of the machine is not used; say in which zone the column is written: ` +
+			`UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
+		{"+08:00", "+99:00", `6:49: orders.due.zone: "+99:00" is not an offset of any time zone; say in which zone the column is written: UTC, an offset such as ` +
+			`"+08:00", or a name such as Asia/Shanghai`},
+		{"type: timestamp, precision: ms", "type: time, precision: ms",
+			`7:33: orders.created.type: "time" is not a type of a time; write datetime, timestamp, timestamptz, unix_s or unix_ms`},
 		{"type: unix_s", "type: unix_s, precision: s", `8:54: orders.closed_at.precision: the type unix_s has a fixed precision; remove it`},
 		{"reason: 3", "reason: 3.5", `15:17: orders.set.reason: "3.5" is not a constant; write a whole number, or text in quotes`},
-		{"reason: 3", "state: 3", `15:16: orders.set.state: column shop.orders_{yyyyMM}.state is mapped as the order's status and as a constant of a closed order: a close writes a constant to it, which destroys the order's status; map the column that holds a constant of a closed order, or remove set.state`},
+		{"reason: 3", "state: 3", `15:16: orders.set.state: column shop.orders_{yyyyMM}.state is mapped as the order's status and as a constant of a closed order: ` +
+			`a close writes a constant to it, which destroys the order's status; map the column that holds a constant of a closed order, or remove set.state`},
 		{"hidden: 0", "hidden: [0]", `17:19: orders.where.hidden: want a constant, found a list; write a whole number, or text in quotes`},
-		{"hidden: 0", "reason: 0", `15:17: orders.set.reason: column shop.orders_{yyyyMM}.reason is mapped as a condition of a close and as a constant of a closed order: a close writes a constant to it, which destroys a condition of a close; map the column that holds a constant of a closed order, or remove set.reason`},
-		{"T08:00:00+08:00", "T08:00:00", `20:15: orders.not_before: "2026-11-20T08:00:00" is not a moment with a time zone; write a moment with its time zone, such as 2026-11-20T00:00:00+08:00`},
+		{"hidden: 0", "reason: 0", `15:17: orders.set.reason: column shop.orders_{yyyyMM}.reason is mapped as a condition of a close and as a constant of a closed ` +
+			`order: a close writes a constant to it, which destroys a condition of a close; map the column that holds a constant of a closed ` +
+			`order, or remove set.reason`},
+		{"T08:00:00+08:00", "T08:00:00", `20:15: orders.not_before: "2026-11-20T08:00:00" is not a moment with a time zone; write a moment with its time zone, ` +
+			`such as 2026-11-20T00:00:00+08:00`},
 		{"T08:00:00+08:00", "T08:00:00.5Z", `20:15: orders.not_before: 2026-11-20T08:00:00.5Z has a fraction of a second; write whole seconds`},
-		{"from: 1", "from: yes", `5:11: orders.status: "yes" and 9 are of different kinds; put all values in quotes if the column holds text, and none if it holds numbers`},
+		{"from: 1", "from: yes", `5:11: orders.status: "yes" and 9 are of different kinds; put all values in quotes if the column holds text, and ` +
+			`none if it holds numbers`},
 		{"from: 1", "from: 1.5", `5:33: orders.status.from: "1.5" is not a status; write a whole number, or text in quotes`},
 		{"paid: [2, 3]", "paid: [2, 9]", `5:11: orders.status: 9 is listed with two meanings; list each value once`},
 		{"column: no", "colum: no", `4:8: orders.id: unknown key "colum"; did you mean column?`},
-		{"  event: {type: order.gone, columns: [buyer, total]}\n", "  event: Gone!\n", `14:10: orders.event.type: "Gone!" cannot be the type of an event; use a-z, 0-9, dot and underscore, such as order.receipt_confirmed`},
-		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" contains '-': names consist of letters, digits, _ and $; write the name of the column or index as the database has it`},
-		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "", `3:3: orders: stock is missing; describe it, or write stock: none`},
-		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:", `12:9: orders.stock: has no value; describe it, or write none`},
-		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none", `12:10: orders.stock: stock is mapped, but no items that say how much to release; describe items, or write stock: none`},
-		{"months: 24", "months: 1", `13:50: orders.shards.months: reading 1 months, the current one included, misses orders that are due after the end of a month; write 2 or more, at most 60, or remove it: then it is 13`},
-		{"on: due, zone: Asia/Shanghai, months: 24", "on: created, zone: Asia/Shanghai, months: 3", `13:54: orders.shards.months: reading 3 months, the current one included, misses orders that are due after the end of a month; write 4 or more, at most 60, or remove it: then it is 13`},
+		{"  event: {type: order.gone, columns: [buyer, total]}\n", "  event: Gone!\n",
+			`14:10: orders.event.type: "Gone!" cannot be the type of an event; use a-z, 0-9, dot and underscore, such as order.receipt_confirmed`},
+		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" contains '-': names consist of letters, digits, _ and $; write the name of the ` +
+			`column or index as the database has it`},
+		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "",
+			`3:3: orders: stock is missing; describe it, or write stock: none`},
+		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:",
+			`12:9: orders.stock: has no value; describe it, or write none`},
+		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none",
+			`12:10: orders.stock: stock is mapped, but no items that say how much to release; describe items, or write stock: none`},
+		{"months: 24", "months: 1", `13:50: orders.shards.months: reading 1 months, the current one included, misses orders that are due after the end of a month; ` +
+			`write 2 or more, at most 60, or remove it: then it is 13`},
+		{"on: due, zone: Asia/Shanghai, months: 24", "on: created, zone: Asia/Shanghai, months: 3",
+			`13:54: orders.shards.months: reading 3 months, the current one included, misses orders that are due after the end of a month; write 4 or more, at most ` +
+				`60, or remove it: then it is 13`},
 		{"months: 24", "months: 0", `13:50: orders.shards.months: 0 is out of range; write one from 1 to 60`},
 	} {
 		file := strings.Replace(mapped, c.from, c.to, 1)
@@ -125,7 +143,8 @@ func TestOrders_BackDependsOnTheLongestDelay(t *testing.T) {
 			file := strings.Replace(mapped, "on: due, zone: Asia/Shanghai, months: 24", fmt.Sprintf("on: %s, zone: Asia/Shanghai, months: %d", c.on, back), 1)
 			file += "delays: {default: 30m, max: " + c.max + "}\n"
 			_, err := config.Parse("t", []byte(file))
-			if want := fmt.Sprintf("write %d or more", c.least); back >= c.least && err != nil || back < c.least && (err == nil || !strings.Contains(err.Error(), want)) {
+			if want := fmt.Sprintf("write %d or more", c.least); back >= c.least && err != nil || back < c.least &&
+				(err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("on %s, max %s, back %d: %v; want %d or more", c.on, c.max, back, err, c.least)
 			}
 			if err != nil && strings.Contains(err.Error(), "\n") {
@@ -139,7 +158,8 @@ func TestOrders_BackDependsOnTheLongestDelay(t *testing.T) {
 func TestOrders_ReportsAMisspeltKeyOnce(t *testing.T) {
 	for from, to := range map[string]string{"  stock: {": "  stok: {", "  due: {": "  deu: {", "column: no": "colum: no"} {
 		file := strings.Replace(mapped, from, to, 1)
-		if _, err := config.Parse("t", []byte(file)); file == mapped || err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "did you mean") {
+		if _, err := config.Parse("t", []byte(file)); file == mapped || err == nil || strings.Contains(err.Error(), "\n") ||
+			!strings.Contains(err.Error(), "did you mean") {
 			t.Errorf("%q for %q: %v", to, from, err)
 		}
 	}
@@ -181,9 +201,11 @@ orders:
 	} {
 		binary := mapping.Key{Column: "sku", Type: mapping.UUIDBinary}
 		want := &mapping.Mapping{
-			Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.UUIDBinary}, Status: mapping.Status{Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9)}, Due: due,
+			Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.UUIDBinary}, Status: mapping.Status{Column: "state", From: mapping.IntValue(1),
+				To: mapping.IntValue(9)}, Due: due,
 			Items: &mapping.Items{Table: "l", Order: "o", SKU: "s", Quantity: "n", Location: "shed",
-				Where: []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}, {Column: "price", Value: mapping.Value{Text: "0.10", Number: true}}, {Column: "gone"}}},
+				Where: []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)},
+					{Column: "price", Value: mapping.Value{Text: "0.10", Number: true}}, {Column: "gone"}}},
 			Stock: []*mapping.Stock{{Table: "st", SKU: binary, Location: mapping.Key{Column: "shed", Type: mapping.Integer}, Available: "free",
 				Version: "rev", Lock: &mapping.TimeColumn{Column: "at", Type: mapping.UnixSeconds}},
 				{Table: "p", SKU: mapping.Key{Column: "id"}, Line: "product", Available: "total"}},

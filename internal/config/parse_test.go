@@ -98,13 +98,15 @@ var refusals = []struct {
 		`t:3:1: unknown key "parttions"; did you mean partitions?`,
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
 		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed, rules`,
-		`t:5:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, topics, tracing`,
+		`t:5:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, ` +
+			`partitions, replication, topics, tracing`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
 	{"the length of a bucket, misspelt", "buckets: [1m, {lenght: 10s}]\n", []string{`t:1:16: buckets[1]: unknown key "lenght"; did you mean length?`}},
 	{"a maximum, misspelt", "buckets: [1m]\ndelays: {maks: 90d, default: 60d}\n", []string{`t:2:10: delays: unknown key "maks"; did you mean max?`}},
 	{"no bucket, and an unknown key that resembles no known key", "zzz: 1\n", []string{
-		`t:1:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, topics, tracing`,
+		`t:1:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, ` +
+			`partitions, replication, topics, tracing`,
 		"t:1:1: no bucket; " + hintNoBucket,
 	}},
 	{"keys given twice", "buckets: [1m]\nbuckets: [2m]\ndelays:\n  categories:\n    virtual: 5m\n    'virtual': 6m\n", []string{
@@ -137,7 +139,8 @@ var refusals = []struct {
 	{"mixed", "buckets: [1m]\ndelays: {mixed: median}\n", []string{
 		`t:2:17: delays.mixed: "median" is neither shortest nor longest; write shortest or longest`,
 	}},
-	{"rules that are not rules", "buckets: [1m]\ndelays:\n  rules:\n  - 5m\n  - {match: {}, afer: 5m}\n  - {match: {categry: a}, after: 5m}\n  - {match: {attributes: {pay: [1.5, true, '', 07, [x], a, a]}}, never: maybe}\n  - {match: {attributes: {pay: []}}, remind: 5m}\n", []string{
+	{"rules that are not rules", "buckets: [1m]\ndelays:\n  rules:\n  - 5m\n  - {match: {}, afer: 5m}\n  - {match: {categry: a}, after: 5m}\n" +
+		"  - {match: {attributes: {pay: [1.5, true, '', 07, [x], a, a]}}, never: maybe}\n  - {match: {attributes: {pay: []}}, remind: 5m}\n", []string{
 		`t:4:5: delays.rules[0]: want keys with values, found "5m"; write each as key: value, on a line of its own`,
 		`t:5:17: delays.rules[1]: unknown key "afer"; did you mean after?`,
 		`t:6:14: delays.rules[2].match: unknown key "categry"; did you mean category?`,
@@ -151,7 +154,8 @@ var refusals = []struct {
 		"t:8:32: delays.rules[4].match.attributes.pay: lists no value; list one, or remove the key",
 		`t:8:46: delays.rules[4].remind: want a list, found "5m"; write it as [10m, 2m]`,
 	}},
-	{"rules without a condition", "buckets: [1m]\ndelays:\n  rules:\n  - after: 5m\n  - {match: , after: 5m}\n  - {match: {attributes: }, after: 5m}\n  - {match: {attributes: {}}, after: 5m}\n", []string{
+	{"rules without a condition", "buckets: [1m]\ndelays:\n  rules:\n  - after: 5m\n  - {match: , after: 5m}\n  - {match: {attributes: }, after: 5m}\n" +
+		"  - {match: {attributes: {}}, after: 5m}\n", []string{
 		"t:4:5: delays.rules[0].match: is missing; " + hintMatch,
 		"t:5:13: delays.rules[1].match: has no condition; " + hintMatch,
 		"t:6:13: delays.rules[2].match: has no condition; " + hintMatch,
@@ -193,8 +197,10 @@ var refusals = []struct {
 		"  - {match: {attributes: {pay: card}}, after: 5m}\n" +
 		"  - {match: {attributes: {pay: wallet}}, remind: [2m]}\n" +
 		"  - {match: {attributes: {vip: 1}}, after: 5m}\n", []string{
-		"t:5:32: delays.rules[1].match.attributes.pay: a reminder is found by the order's row, which does not have this attribute; match by category, or map your own tables in orders",
-		"t:6:32: delays.rules[2].match.attributes.pay: a reminder is found by the order's row, which does not have this attribute; match by category, or map your own tables in orders",
+		"t:5:32: delays.rules[1].match.attributes.pay: a reminder is found by the order's row, which does not have this attribute; match by category, or map " +
+			"your own tables in orders",
+		"t:6:32: delays.rules[2].match.attributes.pay: a reminder is found by the order's row, which does not have this attribute; match by category, or map " +
+			"your own tables in orders",
 	}},
 	{"rules that can never match", "buckets: [1m]\ndelays:\n  categories: {virtual: 10m, b: 30m}\n  rules:\n" +
 		"  - {match: {category: [virtual, b], attributes: {pay: [x, y]}}, after: 1m}\n" +
@@ -207,14 +213,17 @@ var refusals = []struct {
 		"t:7:13: delays.rules[2].match: no order gets here: delays.rules[1] on line 6, or one before it, matches first; " + hintShadow,
 		// delays.rules[3] and [6] are not compared while an earlier rule is wrong
 	}},
-	{"a rule behind one for every order", "buckets: [1m]\ndelays:\n  categories: {b: 30m}\n  rules:\n  - {match: {}, after: 6m}\n  - {match: {category: b}, after: 7m}\n", []string{
+	{"a rule behind one for every order", "buckets: [1m]\ndelays:\n  categories: {b: 30m}\n  rules:\n  - {match: {}, after: 6m}\n" +
+		"  - {match: {category: b}, after: 7m}\n", []string{
 		"t:6:13: delays.rules[1].match: no order gets here: delays.rules[0] on line 5, or one before it, matches first; " + hintShadow,
 	}},
-	{"rules for unknown categories", "buckets: [1m]\ndelays:\n  categories: {virtual: 10m}\n  rules:\n  - {match: {category: virtaul}, after: 1m}\n  - {match: {category: [virtual, gift]}, after: 1m}\n", []string{
+	{"rules for unknown categories", "buckets: [1m]\ndelays:\n  categories: {virtual: 10m}\n  rules:\n  - {match: {category: virtaul}, after: 1m}\n" +
+		"  - {match: {category: [virtual, gift]}, after: 1m}\n", []string{
 		`t:5:24: delays.rules[0].match.category: "virtaul" is not in delays.categories; did you mean virtual? Otherwise add it to delays.categories`,
 		`t:6:34: delays.rules[1].match.category: "gift" is not in delays.categories; add it to delays.categories`,
 	}},
-	{"a rule with too many values", "buckets: [1m]\ndelays:\n  rules:\n  - {match: {attributes: {a: [" + numbers(40) + "], b: [" + numbers(26) + "]}}, after: 1m}\n", []string{
+	{"a rule with too many values", "buckets: [1m]\ndelays:\n  rules:\n  - {match: {attributes: {a: [" + numbers(40) + "], b: [" + numbers(26) +
+		"]}}, after: 1m}\n", []string{
 		"t:4:13: delays.rules[0].match: its values have more than 1000 combinations; shorten the lists, or write several rules",
 	}},
 	{"too many rules", "buckets: [1m]\ndelays:\n  rules:\n" + strings.Repeat("  - {match: {}, after: 1m}\n", 101), []string{
@@ -261,16 +270,22 @@ var refusals = []struct {
 		"t:7:37: orders.shards.by: there is no such key any more; leave it out: there is a table for each month",
 	}},
 
-	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\ncompensator: {grace: 400d, period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
-		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and orders close late if its memory is too small for them; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
+	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\n" +
+		"compensator: {grace: 400d, period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
+		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and " +
+			"orders close late if its memory is too small for them; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
 		"t:2:19: delays.default: 1ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:2:40: delays.categories.a: 10ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
-		"t:3:22: compensator.grace: 400d is longer than 1h: no sweep closes an order that the pipeline missed before then; write 1h or less, or add long_grace to accept",
-		"t:3:36: compensator.period: 3650d is longer than 1d: an order that the pipeline missed would stay open for so long; write 1d or less, or add long_period to accept",
-		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, or add without_tls to accept",
+		"t:3:22: compensator.grace: 400d is longer than 1h: no sweep closes an order that the pipeline missed before then; write 1h or less, or " +
+			"add long_grace to accept",
+		"t:3:36: compensator.period: 3650d is longer than 1d: an order that the pipeline missed would stay open for so long; write 1d or less, or " +
+			"add long_period to accept",
+		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, " +
+			"or add without_tls to accept",
 	}},
 	{"a service without TLS", "buckets: [1m]\ncloser: {kind: http, http: {url: 'http://shop.internal/close'}}\n", []string{
-		"t:2:34: closer.http.url: its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed; write https://, or add without_tls to accept",
+		"t:2:34: closer.http.url: its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed; write " +
+			"https://, or add without_tls to accept",
 	}},
 	{"an unknown kind of lock", "buckets: [1m]\ncompensator: {lock: zookeeper}\n", []string{
 		"t:2:21: compensator.lock: \"zookeeper\" is neither redis nor database; write redis or database",
@@ -286,7 +301,9 @@ var refusals = []struct {
 	}},
 	{"unknown names in accept", "buckets: [1m]\naccept: [long_smalest_bucket, everything, 7]\n", []string{
 		`t:2:10: accept[0]: "long_smalest_bucket" is no name of a refusal; did you mean long_smallest_bucket?`,
-		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_grace, long_period, without_tls, future_not_before, indexed_quantity, version_like_id, lock_like_created, far_due, nothing_due_later, overwritten_close, row_security, due_like_creation, closed_at_like_creation, on_close_other_id, unnamed_status, paid_orders`,
+		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_grace, long_period, without_tls, future_not_before, ` +
+			`indexed_quantity, version_like_id, lock_like_created, far_due, nothing_due_later, overwritten_close, row_security, due_like_creation, ` +
+			`closed_at_like_creation, on_close_other_id, unnamed_status, paid_orders`,
 		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,
 	}},
 
@@ -307,7 +324,8 @@ var refusals = []struct {
 	{"names that are too long", "buckets: [1m]\ntopics: {prefix: " + strings.Repeat("p", 227) + "}\n", []string{
 		"t:2:18: topics.prefix: order-close-dead-letter has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
 	}},
-	{"events with a name that is too long", "buckets: [1m]\ntopics: {prefix: " + strings.Repeat("p", 226) + ", events: " + strings.Repeat("e", 24) + "}\n", []string{
+	{"events with a name that is too long", "buckets: [1m]\ntopics: {prefix: " + strings.Repeat("p", 226) + ", events: " +
+		strings.Repeat("e", 24) + "}\n", []string{
 		"t:2:254: topics.events: " + strings.Repeat("e", 24) + " has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
 	}},
 	{"two topics with one name", "buckets: [1m, 5m]\ntopics: {events: delay_5m}\n", []string{

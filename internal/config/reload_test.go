@@ -100,7 +100,8 @@ func TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels(t *testing.T) {
 		}
 		r.write("buckets: [10s, 1m]\n")
 		changes, err := r.Reload(ctx)
-		if taken := when == "while it is applied"; (err == nil) != taken || len(changes) == 1 != taken || len(r.taken) == 1 != taken || len(r.reported) == 1 != taken {
+		if taken := when == "while it is applied"; (err == nil) != taken || len(changes) == 1 != taken || len(r.taken) == 1 != taken ||
+			len(r.reported) == 1 != taken {
 			t.Errorf("canceled %s: %v, %v; applied %d times, reported %v", when, changes, err, len(r.taken), r.reported)
 		}
 		r.check("the next one", 1, true)

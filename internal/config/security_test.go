@@ -48,10 +48,13 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 	mutual := environ{"ORDERCLOSE_KAFKA_TLS_CA_FILE": crt, "ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}
 	scram := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
 	const ofCluster = "logicalCluster=lkc-1"
-	byFile := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": "file:" + secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
-	byCommand := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": "command: cat  " + secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
-	byClient := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": tokenEndpoint(t) + " kafka", "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster,
-		"ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
+	byFile := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": "file:" + secret,
+		"ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
+	byCommand := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": "command: cat  " + secret,
+		"ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
+	byClient := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": tokenEndpoint(t) + " kafka",
+		"ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster,
+		"ORDERCLOSE_KAFKA_SASL_USER":       "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
 	both := maps.Clone(mutual)
 	maps.Copy(both, scram)
 	for _, row := range []struct {
@@ -148,7 +151,8 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 			password + " is not set, but other SASL variables are; set it, or name a file that holds it in " + password + "_FILE"},
 		{environ{user: "u", password: "hunter2"},
 			mechanism + " is not set, but other SASL variables are; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
-		{environ{mechanism: "hunter2", user: "u", password: "hunter2"}, mechanism + " is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
+		{environ{mechanism: "hunter2", user: "u", password: "hunter2"}, mechanism +
+			" is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
 		{environ{mechanism: "OAUTHBEARER"}, noSource},
 		{environ{mechanism: "OAUTHBEARER", token: "hunter2"}, noSource},
 		{environ{mechanism: "OAUTHBEARER", token: "file:"}, noSource},

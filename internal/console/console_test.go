@@ -152,18 +152,21 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	r.putStock("ink")
 	r.addOrder("a", "delay_1h", time.Now().Add(5*time.Minute))
 	page := r.open("/")
-	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`, `data-live="/live?page=now&amp;in=en,UTC&amp;due=10m"`, "What falls due")
+	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`,
+		`data-live="/live?page=now&amp;in=en,UTC&amp;due=10m"`, "What falls due")
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
 	ops.AskStatus.Forget(r.c.asks)
 	page = r.open("/")
-	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay", `<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
+	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay",
+		`<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
 
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
 	contains(t, page, `<html lang="zh">`, "订单关闭已经或即将延迟")
 	expect.Equal(t, res.Header.Get("Content-Language"), "zh", "Content-Language")
 	var status statusAnswer
-	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.ActNow || status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
+	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.ActNow ||
+		status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
 		t.Errorf("%d: %+v", code, status)
 	}
 }
@@ -180,7 +183,8 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	ops.AskOverdue.Forget(r.c.asks)
 	page := r.open("/")
 	expect.That(t, strings.Index(page, `id="overdue"`) <= strings.Index(page, `id="problems"`), "the number of overdue orders stands below the problems")
-	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
+	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka",
+		"/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	must.Get(r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1", false))(t)
 	ops.AskOverdue.Forget(r.c.asks)
@@ -204,7 +208,8 @@ func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	contains(t, r.open("/"), `data-state="unknown"`, "Kafka has not answered since", "The database has not answered since", "What is shown here was read at", `<tr data-topic="delay_1h"`)
+	contains(t, r.open("/"), `data-state="unknown"`, "Kafka has not answered since", "The database has not answered since", "What is shown here was read at",
+		`<tr data-topic="delay_1h"`)
 }
 
 func TestOrder_ShowsTheTimeline(t *testing.T) {
@@ -237,7 +242,8 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 	}
 	contains(t, show(""), "No rule matches; the delay is that of <code>delays.")
 	page := show("  rules:\n  - {match: {attributes: {pay: bank}}, never: true}\n  - {match: {}, after: 26h, grace: 5m}\n")
-	contains(t, page, "<code>delays.rules[1]</code>, line 7", "every order: after 26h grace 5m", `id="order-differs"`, "If the order was written now, it would be due at", "its row does not have all attributes")
+	contains(t, page, "<code>delays.rules[1]</code>, line 7", "every order: after 26h grace 5m", `id="order-differs"`,
+		"If the order was written now, it would be due at", "its row does not have all attributes")
 	contains(t, show("  rules:\n  - {match: {}, never: true}\n"), "If the order was written now, it would never be closed.")
 	must.Get(r.store.DB().Exec("UPDATE orders SET expire_at = ?", orderclose.NeverDue.UnixMilli()))(t)
 	page = show("  rules:\n  - {match: {}, never: true}\n")
@@ -254,9 +260,11 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 
 func TestPages_ShowHostileTextHarmless(t *testing.T) {
 	r := newRig(t)
-	for _, id := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a\u202eb", "a\x1b[31m\r\nSet-Cookie: x", strings.Repeat("x", 60_000), "\xff\xfe", "{{.}}"} {
+	for _, id := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a\u202eb", "a\x1b[31m\r\nSet-Cookie: x",
+		strings.Repeat("x", 60_000), "\xff\xfe", "{{.}}"} {
 		res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {id}})
-		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") || strings.Contains(page, "\u202e") || strings.Contains(page, "\x1b") || len(page) > 20_000 || res.Header.Get("Set-Cookie") != "" {
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") || strings.Contains(page, "\u202e") || strings.Contains(page, "\x1b") ||
+			len(page) > 20_000 || res.Header.Get("Set-Cookie") != "" {
 			t.Errorf("%.40q: %s, %d bytes\n%.3000s", id, res.Status, len(page), page)
 		}
 		_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {id}})
@@ -417,7 +425,8 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 	r := newRig(t)
 	contains(t, r.open("/delays"), `id="no-delay-change"`)
 	for _, minutes := range []int64{30, 7} {
-		m, err := wire.Process{Name: "compensator@shop:17", Ended: true, Delays: map[string]int64{"": 1_800_000, "ticket": minutes * 60_000}, File: "0123456789"}.Encode()
+		m, err := wire.Process{Name: "compensator@shop:17", Ended: true, Delays: map[string]int64{"": 1_800_000, "ticket": minutes * 60_000},
+			File: "0123456789"}.Encode()
 		if err == nil {
 			_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m})
 		}
@@ -425,7 +434,8 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 	}
 	ops.AskSweeps.Forget(r.c.asks)
 	page := r.open("/delays")
-	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>", `<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
+	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>",
+		`<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
 	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="urgent"`)
 	var sweeps answer[ops.Sweeps]
 	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps)

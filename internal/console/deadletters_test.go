@@ -41,7 +41,8 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 	}
 	r.indexed(120)
 	page := r.open("/dead-letters")
-	contains(t, page, `data-cause="failed"`, `<td class="n">60</td>`, `<tr data-at="0/119">`, `<a id="older" rel="next" href="?after=0%2F70">`, `<form id="plan-redrive"`)
+	contains(t, page, `data-cause="failed"`, `<td class="n">60</td>`, `<tr data-at="0/119">`, `<a id="older" rel="next" href="?after=0%2F70">`,
+		`<form id="plan-redrive"`)
 	expect.Equal(t, strings.Count(page, "<tr data-at="), 50, "dead letters on the page")
 	page = r.open("/dead-letters?cause=failed&after=0/118")
 	contains(t, page, `<tr data-at="0/116">`, `<option value="failed" selected>`)
@@ -66,7 +67,8 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 	contains(t, r.open("/"), `data-kind="letters_pending"`)
 
 	var list lettersAnswer
-	if code := r.json(http.MethodGet, "/api/v1/dead-letters?cause=not_found", "", &list); code != http.StatusOK || len(list.Letters) != 50 || list.State.Pending["not_found"] != 60 || list.Next == nil {
+	if code := r.json(http.MethodGet, "/api/v1/dead-letters?cause=not_found", "", &list); code != http.StatusOK || len(list.Letters) != 50 ||
+		list.State.Pending["not_found"] != 60 || list.Next == nil {
 		t.Errorf("%d %+v", code, list)
 	}
 	list = lettersAnswer{}
@@ -82,7 +84,8 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 func TestDeadLetters_ShowHostileContentHarmless(t *testing.T) {
 	r := newRig(t)
 	hostile := `<script>alert(1)</script>"><img src=x onerror=alert(1)>` + "\u202e\x1b[31m\x00"
-	m := wire.Message{Key: []byte(hostile), Topic: hostile, Value: []byte(hostile + strings.Repeat("x", 60_000)), Headers: []wire.Header{{Key: hostile, Value: []byte(hostile)}}}
+	m := wire.Message{Key: []byte(hostile), Topic: hostile, Value: []byte(hostile + strings.Repeat("x", 60_000)),
+		Headers: []wire.Header{{Key: hostile, Value: []byte(hostile)}}}
 	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, hostile, hostile, hostile)}))(t)
 	r.indexed(1)
 	for _, path := range []string{"/dead-letters", "/dead-letters/0/0", "/dead-letters?cause=" + url.QueryEscape(hostile)} {
@@ -105,7 +108,8 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	must.That(t, err == nil && tx.Commit() == nil, "%v", err)
 	r.c.late.Forget()
 	ops.AskLate.Forget(r.c.asks)
-	contains(t, r.open("/payments"), `<tr data-late="1">`, "a&lt;b&gt;", "pi_&lt;1&gt;", "1250 EUR", "the provider&#39;s callback", `value="refunded"`, `value="reopened"`)
+	contains(t, r.open("/payments"), `<tr data-late="1">`, "a&lt;b&gt;", "pi_&lt;1&gt;", "1250 EUR", "the provider&#39;s callback",
+		`value="refunded"`, `value="reopened"`)
 	contains(t, r.open("/"), `data-kind="payments_late"`, "orderclose payments late")
 	var listed answer[[]store.LatePayment]
 	code := r.json(http.MethodGet, "/api/v1/payments", "", &listed)

@@ -19,7 +19,8 @@ func look(at time.Time, delayWaits, delayEnd, closeWaits, closeEnd int64, overdu
 	topic := func(name string, waits, end int64, overdue float64) ops.TopicStatus {
 		return ops.TopicStatus{Topic: name, Waiting: waits, Partitions: []ops.PartitionStatus{{Waiting: waits, End: end, Overdue: overdue}}}
 	}
-	return ops.Status{At: at, Topics: []ops.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0), topic("order-close-replay", 0, 5, 0)}}
+	return ops.Status{At: at, Topics: []ops.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0),
+		topic("order-close-replay", 0, 5, 0)}}
 }
 
 var topics = config.Topics{Close: "order-close", Replay: "order-close-replay", Events: "order-events"}
@@ -36,7 +37,8 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 		t.Fatalf("%+v", last)
 	}
 	all := trends(samples)
-	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 10 || rates.Lines[1].Last != 5 || rates.Most != 10 || rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {
+	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 10 || rates.Lines[1].Last != 5 || rates.Most != 10 ||
+		rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {
 		t.Errorf("%+v", all)
 	}
 	expect.That(t, all[1].Lines[0].Last == 1907 && all[2].Lines[0].Points == "0,100 333,67 667,33 1000,0 ", "%+v", all)
@@ -102,7 +104,8 @@ func TestHistory_OfAPrometheus(t *testing.T) {
 	page := r.open("/")
 	contains(t, page, `id="history"`, "From Prometheus", "Retried/s: 4", "Waiting: 30")
 	var all []sample
-	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 3 || *all[0].Waiting != 10 || all[2].Retried != nil || *all[1].Retried != 4 || all[0].Created != nil {
+	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 3 || *all[0].Waiting != 10 || all[2].Retried != nil ||
+		*all[1].Retried != 4 || all[0].Created != nil {
 		t.Errorf("%d %+v", code, all)
 	}
 	if len(asked) != len(lineKeys) || !strings.Contains(asked[1], `orderclose_close_total{job="shop",path=~"pipeline|replay"}`) {

@@ -170,11 +170,14 @@ func TestZone_IsChosenByACookie(t *testing.T) {
 // A form that is refused is shown again as it was typed, with what is wrong.
 func TestForms_ThatAreRefusedKeepWhatWasTyped(t *testing.T) {
 	r := newRig(t)
-	res, page := r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"11/22/2026, 01:41:00 PM"}, "to": {"2026-11-22 14:00"}, "order": {"o-17"}, "category": {`<i>`}})
+	res, page := r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"11/22/2026, 01:41:00 PM"}, "to": {"2026-11-22 14:00"},
+		"order": {"o-17"}, "category": {`<i>`}})
 	expect.Equal(t, res.StatusCode, http.StatusBadRequest, "status")
-	contains(t, page, `id="refused"`, "from is &#34;11/22/2026, 01:41:00 PM&#34;, want a moment such as", `value="11/22/2026, 01:41:00 PM"`, `value="2026-11-22T14:00:00Z"`, `value="o-17"`, `value="&lt;i&gt;"`, `<main id="main" data-page="replay"`)
+	contains(t, page, `id="refused"`, "from is &#34;11/22/2026, 01:41:00 PM&#34;, want a moment such as", `value="11/22/2026, 01:41:00 PM"`,
+		`value="2026-11-22T14:00:00Z"`, `value="o-17"`, `value="&lt;i&gt;"`, `<main id="main" data-page="replay"`)
 	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"2026-11-22 14:00"}, "to": {"2026-11-22 13:00"}})
 	contains(t, page, "from is not before to", `value="2026-11-22T13:00:00Z"`)
 	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}, "path": {"sweep"}, "category": {"ticket"}, "for": {"later"}})
-	contains(t, page, `id="refused"`, "reason is missing", `<option value="sweep" selected>`, `name="category" list="categories" maxlength="64" autocomplete="off" value="ticket"`, `value="later"`)
+	contains(t, page, `id="refused"`, "reason is missing", `<option value="sweep" selected>`,
+		`name="category" list="categories" maxlength="64" autocomplete="off" value="ticket"`, `value="later"`)
 }

@@ -77,7 +77,8 @@ func TestPlans_RedriveAndDiscardDeadLetters(t *testing.T) {
 	contains(t, page, "not_found 1")
 	contains(t, r.confirm(path), `<dd id="done">1</dd>`)
 
-	for _, form := range []url.Values{{"kind": {"discard"}}, {"kind": {"redrive"}, "at": {"x"}}, {"kind": {"rm"}}, {}, {"kind": {"replay"}}, {"kind": {"redrive"}, "since": {"soon"}}, {"kind": {"sweep"}}} {
+	for _, form := range []url.Values{{"kind": {"discard"}}, {"kind": {"redrive"}, "at": {"x"}}, {"kind": {"rm"}}, {}, {"kind": {"replay"}},
+		{"kind": {"redrive"}, "since": {"soon"}}, {"kind": {"sweep"}}} {
 		if res, _ := r.do(http.MethodPost, "/plans", "en", form); res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%v: %s", form, res.Status)
 		}
@@ -95,7 +96,8 @@ func TestPlans_Replay(t *testing.T) {
 	}
 	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}))(t)
 	contains(t, r.open("/replay"), "Records of the close topic in the last 24 hours: 3")
-	window := url.Values{"kind": {"replay"}, "from": {time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")}, "to": {time.Now().Add(time.Minute).Format(time.RFC3339)}, "order": {""}}
+	window := url.Values{"kind": {"replay"}, "from": {time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")},
+		"to": {time.Now().Add(time.Minute).Format(time.RFC3339)}, "order": {""}}
 	path, page := r.plan(window)
 	contains(t, page, "<dt>Already closed</dt><dd>1</dd>", "<dt>Would be closed</dt><dd>2</dd>")
 	contains(t, page, "Replay these records (3)")
@@ -151,7 +153,8 @@ func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
 		o.Sweep = func(_ context.Context, dryRun bool, _ func(compensator.Report)) (compensator.Report, error) {
 			if !dryRun {
 				swept++
-				return compensator.Report{Found: 2, Closed: 1, Failed: 1, Causes: map[string]int{"on_its_way": 1}, Failures: []compensator.Failure{{OrderID: "<b>", Error: "no stock"}}}, errors.New("1 failed")
+				return compensator.Report{Found: 2, Closed: 1, Failed: 1, Causes: map[string]int{"on_its_way": 1},
+					Failures: []compensator.Failure{{OrderID: "<b>", Error: "no stock"}}}, errors.New("1 failed")
 			}
 			return compensator.Report{Found: 2, DryRun: true}, nil
 		}
@@ -246,7 +249,8 @@ func TestPlans_PauseAndResume(t *testing.T) {
 	contains(t, page, `data-state="nothing"`)
 	_, page = r.plan(url.Values{"kind": {"pause"}, "path": {"all"}, "for": {"30m"}, "reason": {"x"}, "category": {"tickte"}})
 	contains(t, page, `data-state="failed"`, "tickte: neither topics.yaml")
-	for _, form := range []url.Values{{"path": {"all"}, "for": {"25h"}, "reason": {"x"}}, {"path": {"x"}, "for": {"1m"}, "reason": {"x"}}, {"path": {"all"}, "for": {"1m"}}} {
+	for _, form := range []url.Values{{"path": {"all"}, "for": {"25h"}, "reason": {"x"}}, {"path": {"x"}, "for": {"1m"}, "reason": {"x"}},
+		{"path": {"all"}, "for": {"1m"}}} {
 		form.Set("kind", "pause")
 		res, _ := r.do(http.MethodPost, "/plans", "en", form)
 		expect.That(t, res.StatusCode == http.StatusBadRequest, "%v: %s", form, res.Status)
@@ -281,7 +285,8 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 func TestSweeps_ShowsEachSweep(t *testing.T) {
 	r := newRig(t)
 	for _, s := range []wire.Sweep{
-		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 3, Closed: 3, Causes: map[string]int{"on_its_way": 2, "relay_behind": 1}},
+		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 3, Closed: 3,
+			Causes: map[string]int{"on_its_way": 2, "relay_behind": 1}},
 		{StartedAt: time.Now().Add(-time.Hour), Lock: "<b>", Holder: "host/18", Why: "later", Error: "the database is away"},
 	} {
 		m := must.Get(s.Encode())(t)

@@ -22,7 +22,8 @@ var (
 func TestRunbook_LinksLeadSomewhere(t *testing.T) {
 	r := newRig(t)
 	page := r.open("/runbook")
-	contains(t, page, `<h2 id="topicsyaml-was-refused">topics.yaml was refused</h2>`, `<h3 id="change-a-delay">`, `<th>metric</th>`, `<a href="#redis-or-the-lock-is-down">`,
+	contains(t, page, `<h2 id="topicsyaml-was-refused">topics.yaml was refused</h2>`, `<h3 id="change-a-delay">`, `<th>metric</th>`,
+		`<a href="#redis-or-the-lock-is-down">`,
 		documents+"alerting.md#try-it", `<code class="language-sh">orderclose status`, `<nav `)
 	anchors := map[string]bool{"main": true}
 	for _, m := range ids.FindAllStringSubmatch(page, -1) {

@@ -98,7 +98,9 @@ func computed() (keys []string) {
 	for _, kind := range (page{}).LetterKinds() {
 		keys = append(keys, "letters."+kind)
 	}
-	return append(keys, "ago", "in", "path.all", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded", "sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "delays.mixed_", "delays.mixed_shortest", "delays.mixed_longest", "server.kafka", "server.database", "state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
+	return append(keys, "ago", "in", "path.all", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
+		"sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "delays.mixed_", "delays.mixed_shortest",
+		"delays.mixed_longest", "server.kafka", "server.database", "state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
 }
 
 func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
@@ -164,7 +166,8 @@ func TestLanguage_IsThatOfTheBrowserUnlessOneIsChosen(t *testing.T) {
 
 func TestClean_ShowsWhatWouldHideOrReorderText(t *testing.T) {
 	for in, want := range map[string]string{
-		"order-17": "order-17", "订单": "订单", `a"b'c\d<e>`: `a"b'c\d<e>`, "a\u202eb": `a\u202eb`, "a\x00\n": `a\x00\n`, "a\u200bb": `a\u200bb`, "\xff": "\ufffd", "a b": "a b",
+		"order-17": "order-17", "订单": "订单", `a"b'c\d<e>`: `a"b'c\d<e>`, "a\u202eb": `a\u202eb`, "a\x00\n": `a\x00\n`, "a\u200bb": `a\u200bb`,
+		"\xff": "\ufffd", "a b": "a b",
 		strings.Repeat("x", 400): strings.Repeat("x", 300) + "…",
 	} {
 		got := clean(in, 300)

@@ -57,10 +57,14 @@ func TestVerify(t *testing.T) {
 		{name: "from the future", by: []string{one}, secrets: []string{one}, at: now.Add(5*time.Minute + time.Second), want: ErrBadTimestamp},
 		{name: "signed with an unknown secret", by: []string{other}, secrets: []string{one, two}, want: ErrBadSignature},
 		{name: "with another body", by: []string{one}, secrets: []string{one}, body: `{"a":2}`, want: ErrBadSignature},
-		{name: "with another time", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Set(HeaderTimestamp, "1772366701") }, want: ErrBadSignature},
+		{name: "with another time", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
+			h.Set(HeaderTimestamp, "1772366701")
+		}, want: ErrBadSignature},
 		{name: "without a signature", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Del(HeaderSignature) }, want: ErrNoSignature},
 		{name: "without a time", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Del(HeaderTimestamp) }, want: ErrNoSignature},
-		{name: "with an empty signature", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Set(HeaderSignature, "v1=") }, want: ErrBadSignature},
+		{name: "with an empty signature", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
+			h.Set(HeaderSignature, "v1=")
+		}, want: ErrBadSignature},
 		{name: "in another scheme", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
 			h.Set(HeaderSignature, strings.Replace(h.Get(HeaderSignature), "v1", "v0", 1))
 		}, want: ErrBadSignature},

@@ -47,23 +47,29 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 		{kafka.IllegalSASLState, user,
 			"this listener of the broker does not accept SASL; use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM"},
 		{unverified(x509.UnknownAuthorityError{}), user,
-			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate (in Go: RootCAs of the tls.Config)"},
+			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate (in Go: " +
+				"RootCAs of the tls.Config)"},
 		{unverified(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "kafka-1"}), user,
-			"the broker's certificate is for another host name; use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the brokers' advertised.listeners"},
+			"the broker's certificate is for another host name; use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the " +
+				"brokers' advertised.listeners"},
 		{unverified(x509.CertificateInvalidError{Reason: x509.Expired}), user,
 			"the broker's certificate is not valid; renew it on the broker, or fix the clock of this machine"},
 		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, user,
 			"this listener of the broker does not use TLS; use the port of its TLS listener"},
 		{alert, user,
-			"the broker ended the TLS handshake; it may require a client certificate; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE (in Go: Certificates of the tls.Config)"},
+			"the broker ended the TLS handshake; it may require a client certificate; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE (in Go: " +
+				"Certificates of the tls.Config)"},
 		{alert, certified,
-			`the broker rejects the client with certificate "CN=relay"; have the certificate signed by an authority that the broker trusts, and check that it has not expired`},
+			`the broker rejects the client with certificate "CN=relay"; have the certificate signed by an authority that the broker trusts, and check ` +
+				`that it has not expired`},
 		{io.ErrUnexpectedEOF, Security{},
-			"the broker closed a connection without TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE or ORDERCLOSE_KAFKA_SASL_MECHANISM"},
+			"the broker closed a connection without TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE or " +
+				"ORDERCLOSE_KAFKA_SASL_MECHANISM"},
 		{io.EOF, readable,
 			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE"},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, certified,
-			`the broker closed a connection with TLS and certificate "CN=relay", and without SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_SASL_MECHANISM`},
+			`the broker closed a connection with TLS and certificate "CN=relay", and without SASL; use the port of a listener that accepts such connections, or set ` +
+				`ORDERCLOSE_KAFKA_SASL_MECHANISM`},
 		{io.EOF, user,
 			"the broker closed a connection with TLS and SASL; use the port of a listener that accepts such connections, or unset ORDERCLOSE_KAFKA_TLS_CA_FILE"},
 	} {
@@ -123,14 +129,16 @@ func TestNeededACL(t *testing.T) {
 
 // transportOf returns the transport of a client with the user x, which opens no connection.
 func transportOf(t *testing.T) *transport {
-	c := must.Get(New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: ScramSHA512, User: "x", Password: "hunter2"}}, Logger: slog.New(slog.DiscardHandler)}))(t)
+	c := must.Get(New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: ScramSHA512, User: "x", Password: "hunter2"}},
+		Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(c.Close)
 	return c.transport
 }
 
 func TestHidden_NamesEveryTopicOnce(t *testing.T) {
 	err := transportOf(t).hidden(protocol.DescribeConfigs, []string{"b", "a", "b"})
-	want := `user "x" lacks the ACL DescribeConfigs on Topic a, b; grant it (AlterConfigs includes it); docs/security.md lists what each part needs: ` + kafka.TopicAuthorizationFailed.Error()
+	want := `user "x" lacks the ACL DescribeConfigs on Topic a, b; grant it (AlterConfigs includes it); docs/security.md lists what each part needs: ` +
+		kafka.TopicAuthorizationFailed.Error()
 	expect.That(t, err != nil && err.Error() == want && errors.Is(err, kafka.TopicAuthorizationFailed), "got  %v\nwant %s", err, want)
 }
 
@@ -169,19 +177,23 @@ func TestCluster_ExplainsEveryRefusal(t *testing.T) {
 	}{
 		{topic, "Write on Topic t", func(ctx context.Context, c *Cluster) error {
 			return expect.Err(c.Append(ctx, "t", 0, []wire.Message{{Key: []byte("k")}}))
-		}, []kmsg.Response{&kmsg.ProduceResponse{Topics: []kmsg.ProduceResponseTopic{{Topic: "t", Partitions: []kmsg.ProduceResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		}, []kmsg.Response{&kmsg.ProduceResponse{Topics: []kmsg.ProduceResponseTopic{{Topic: "t",
+			Partitions: []kmsg.ProduceResponseTopicPartition{{ErrorCode: topic}}}}}}},
 		{topic, "Read on Topic t", func(ctx context.Context, c *Cluster) error {
 			return expect.Err(c.Read(ctx, wire.Position{Topic: "t"}))
 		}, []kmsg.Response{&kmsg.FetchResponse{Topics: []kmsg.FetchResponseTopic{{Topic: "t", Partitions: []kmsg.FetchResponseTopicPartition{{ErrorCode: topic}}}}}}},
 		{topic, "Describe on Topic t", func(ctx context.Context, c *Cluster) error {
 			return expect.Err(c.OffsetAt(ctx, "t", 0, time.Now()))
-		}, []kmsg.Response{&kmsg.ListOffsetsResponse{Topics: []kmsg.ListOffsetsResponseTopic{{Topic: "t", Partitions: []kmsg.ListOffsetsResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		}, []kmsg.Response{&kmsg.ListOffsetsResponse{Topics: []kmsg.ListOffsetsResponseTopic{{Topic: "t",
+			Partitions: []kmsg.ListOffsetsResponseTopicPartition{{ErrorCode: topic}}}}}}},
 		{topic, "Read on Topic t", func(ctx context.Context, c *Cluster) error {
 			return c.SetPosition(ctx, "g", "t", 0, 5)
-		}, []kmsg.Response{&kmsg.OffsetCommitResponse{Topics: []kmsg.OffsetCommitResponseTopic{{Topic: "t", Partitions: []kmsg.OffsetCommitResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		}, []kmsg.Response{&kmsg.OffsetCommitResponse{Topics: []kmsg.OffsetCommitResponseTopic{{Topic: "t",
+			Partitions: []kmsg.OffsetCommitResponseTopicPartition{{ErrorCode: topic}}}}}}},
 		{topic, "Describe on Topic t", func(ctx context.Context, c *Cluster) error {
 			return expect.Err(c.Commits(ctx, "g", "t", 1))
-		}, []kmsg.Response{&kmsg.OffsetFetchResponse{Topics: []kmsg.OffsetFetchResponseTopic{{Topic: "t", Partitions: []kmsg.OffsetFetchResponseTopicPartition{{ErrorCode: topic}}}}}}},
+		}, []kmsg.Response{&kmsg.OffsetFetchResponse{Topics: []kmsg.OffsetFetchResponseTopic{{Topic: "t",
+			Partitions: []kmsg.OffsetFetchResponseTopicPartition{{ErrorCode: topic}}}}}}},
 		{group, "Describe on Group g", func(ctx context.Context, c *Cluster) error {
 			return expect.Err(c.Commits(ctx, "g", "t", 1))
 		}, []kmsg.Response{&kmsg.OffsetFetchResponse{ErrorCode: group}}},
@@ -240,7 +252,8 @@ func TestNew_RejectsInvalidSASL(t *testing.T) {
 		sasl SASL
 		want string
 	}{
-		{SASL{Mechanism: "GSSAPI", User: "u", Password: "hunter2"}, `kafka: unknown SASL mechanism "GSSAPI": use one of SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM`},
+		{SASL{Mechanism: "GSSAPI", User: "u", Password: "hunter2"}, `kafka: unknown SASL mechanism "GSSAPI": use one of SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, ` +
+			`OAUTHBEARER, AWS_MSK_IAM`},
 		{SASL{Mechanism: Plain, User: "", Password: "hunter2"}, "kafka: SASL PLAIN needs a user"},
 		{SASL{Mechanism: ScramSHA512, User: "u", Password: ""}, `kafka: SASL SCRAM-SHA-512 needs the password of user "u"`},
 		{SASL{Mechanism: OAuthBearer, User: "u"}, "kafka: SASL OAUTHBEARER needs a source of tokens"},
@@ -288,9 +301,10 @@ func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 
 // TestSecurity_NoVerbShowsTheToken prints a client that keeps a token.
 func TestSecurity_NoVerbShowsTheToken(t *testing.T) {
-	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: OAuthBearer, Token: func(context.Context) (string, time.Time, error) {
-		return "hunter2", time.Now().Add(time.Hour), nil
-	}}}})
+	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: OAuthBearer,
+		Token: func(context.Context) (string, time.Time, error) {
+			return "hunter2", time.Now().Add(time.Hour), nil
+		}}}})
 	must.Do(t, err)
 	if _, message, err := c.transport.brokers.start(t.Context()); err != nil || !strings.Contains(string(message), "hunter2") {
 		t.Fatalf("the login sends %q, %v", message, err)

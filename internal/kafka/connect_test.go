@@ -112,7 +112,8 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 			cut := time.Now()
 			<-claimed.Done()
 			took := time.Since(cut)
-			expect.That(t, ctx.Err() == nil && took >= DefaultSessionTimeout-2*heartbeatEvery && took <= DefaultSessionTimeout+requestTimeout, "the claim ended after %v", took)
+			expect.That(t, ctx.Err() == nil && took >= DefaultSessionTimeout-2*heartbeatEvery && took <= DefaultSessionTimeout+requestTimeout,
+				"the claim ended after %v", took)
 		}))
 	})
 }

@@ -181,7 +181,8 @@ func TestConsume_AMemberHasTheNameOfItsProcess(t *testing.T) {
 	must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {
 		defer cancel()
 		g, err := c.Group(ctx, "g", "t")
-		if owner := g.Owner(0); err != nil || owner == nil || !strings.HasPrefix(owner.ClientID, "relay@höst") || len(owner.ClientID) > 200 || !utf8.ValidString(owner.ClientID) {
+		if owner := g.Owner(0); err != nil || owner == nil || !strings.HasPrefix(owner.ClientID, "relay@höst") || len(owner.ClientID) > 200 ||
+			!utf8.ValidString(owner.ClientID) {
 			t.Errorf("the owner is %+v, %v", owner, err)
 		}
 	}))

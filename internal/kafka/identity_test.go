@@ -29,7 +29,8 @@ func recreate(t *testing.T, c *Cluster, n int) {
 }
 
 // mustRead reads or verifies at an offset of a log.
-func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID, lookBack time.Duration) wire.Fetched {
+func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID,
+	lookBack time.Duration) wire.Fetched {
 	t.Helper()
 	f := must.Get(read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack}))(t)
 	return f

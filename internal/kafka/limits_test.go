@@ -71,11 +71,15 @@ func TestLimits_SaysWhatTheBrokersCannotDo(t *testing.T) {
 		less func(*broker)
 		want []string
 	}{
-		"Kafka":                              {nil, func(*broker) {}, nil},
-		"no topic ids":                       {[]kfake.Opt{kfake.MaxVersions(kversion.V2_7_0())}, func(*broker) {}, []string{"the brokers compare no topic ids"}},
-		"producer ids are refused":           {nil, refuseProducerIDs, []string{"the brokers accept no idempotent appends"}},
-		"producer ids are not offered":       {nil, func(b *broker) { b.without(kmsg.InitProducerID) }, []string{"the brokers compare no topic ids", "the brokers accept no idempotent appends"}},
-		"offsets by time are refused":        {nil, func(b *broker) { noOffsetsByTime(b, kerr.UnsupportedForMessageFormat.Code) }, []string{"the brokers find no offsets by time"}},
+		"Kafka":                    {nil, func(*broker) {}, nil},
+		"no topic ids":             {[]kfake.Opt{kfake.MaxVersions(kversion.V2_7_0())}, func(*broker) {}, []string{"the brokers compare no topic ids"}},
+		"producer ids are refused": {nil, refuseProducerIDs, []string{"the brokers accept no idempotent appends"}},
+		"producer ids are not offered": {nil, func(b *broker) {
+			b.without(kmsg.InitProducerID)
+		}, []string{"the brokers compare no topic ids", "the brokers accept no idempotent appends"}},
+		"offsets by time are refused": {nil, func(b *broker) {
+			noOffsetsByTime(b, kerr.UnsupportedForMessageFormat.Code)
+		}, []string{"the brokers find no offsets by time"}},
 		"offsets by time are never found":    {nil, func(b *broker) { noOffsetsByTime(b, 0) }, []string{"the brokers find no offsets by time"}},
 		"the topic is being moved meanwhile": {nil, func(b *broker) { noOffsetsByTime(b, kerr.LeaderNotAvailable.Code) }, []string{"error"}},
 	} {

@@ -70,7 +70,8 @@ func TestConsume_SlowIsNotDead(t *testing.T) {
 		for _, slow := range []time.Duration{600 * time.Millisecond, 1300 * time.Millisecond, 2 * time.Second, 3 * time.Second} {
 			t.Run(fmt.Sprintf("%s/%v", p.name, slow), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := newBroker(t, append(p.broker, kfake.SeedTopics(partitions, "t0", "t1", "t2", "t3", "t4", "t5"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))...)
+					b := newBroker(t, append(p.broker, kfake.SeedTopics(partitions, "t0", "t1", "t2", "t3", "t4", "t5"), kfake.NumBrokers(3),
+						kfake.Ports(9092, 9093, 9094))...)
 					var serving atomic.Int32
 					ctx, stop := context.WithCancel(t.Context())
 					var running sync.WaitGroup
@@ -106,8 +107,10 @@ func TestConsume_SlowIsNotDead(t *testing.T) {
 						longest = max(longest, idle)
 					}
 					ended := strings.Count(b.log.String(), "membership in the group ended")
-					t.Logf("served %.0f %%, nothing for %v at most; %d memberships ended", 100*float64(served)/looks/groups/partitions, time.Duration(longest)*500*time.Millisecond, ended)
-					expect.That(t, served == looks*groups*partitions && ended == 0, "in %.1f %% of the time a partition was not served", 100-100*float64(served)/looks/groups/partitions)
+					t.Logf("served %.0f %%, nothing for %v at most; %d memberships ended", 100*float64(served)/looks/groups/partitions,
+						time.Duration(longest)*500*time.Millisecond, ended)
+					expect.That(t, served == looks*groups*partitions && ended == 0, "in %.1f %% of the time a partition was not served",
+						100-100*float64(served)/looks/groups/partitions)
 					b.slow.Store(0)
 					stop()
 					running.Wait()

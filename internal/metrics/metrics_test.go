@@ -46,7 +46,8 @@ func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 	if n := gathered(t, r, "orderclose_close_early_total"); n != 2 {
 		t.Errorf("%v early closes are counted, want 2", n)
 	}
-	expect.That(t, strings.Count(log.String(), "level=ERROR") == 2 && strings.Count(log.String(), "order=early due=2026-11-20T12:00:00.001Z closed=2026-11-20T12:00:00.000Z") == 2,
+	expect.That(t, strings.Count(log.String(), "level=ERROR") == 2 && strings.Count(log.String(),
+		"order=early due=2026-11-20T12:00:00.001Z closed=2026-11-20T12:00:00.000Z") == 2,
 		"the log of two early closes:\n%s", log.String())
 }
 

@@ -123,7 +123,8 @@ func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
 	a := &audit{o: o, DueWalk: DueWalk{From: o.From, To: o.To, Show: o.Progress}, sum: AuditSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
-		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, NotRead: []string{},
+		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{},
+		Findings: map[FindingKind]int{}, NotRead: []string{},
 	}}
 	err := a.run(ctx)
 	a.sum.TookMillis = time.Since(began).Milliseconds()

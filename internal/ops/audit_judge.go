@@ -78,7 +78,8 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	}
 	k, what := judgeReceipt(r, f.rules)
 	if k == Overwritten {
-		add(k, "see whether its stock was returned twice, and let the program compare the status before it writes; if that is its task, add overwritten_close to accept", "%s", what)
+		add(k, "see whether its stock was returned twice, and let the program compare the status before it writes; if that is its task, add "+
+			"overwritten_close to accept", "%s", what)
 	} else if k != "" {
 		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+ShellQuote(r.ID), "%s", what)
 	}
@@ -104,7 +105,8 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		}
 	}
 	if f.strayEvent && k != NoReceipt {
-		add(StrayEvent, "find out what the readers of the event have done, such as points that came back, and undo it; find the program that wrote the event or deleted the receipt",
+		add(StrayEvent, "find out what the readers of the event have done, such as points that came back, and undo it; find the program that wrote the "+
+			"event or deleted the receipt",
 			"the order is %s and has no receipt, and the event of a close is in the outbox or in Kafka", r.Part)
 	}
 	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
@@ -112,7 +114,8 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+ShellQuote(r.ID),
 			"the order was closed at %s; its event is the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
 	case none:
-		add(NoEvent, "inform the consumers of the events by hand: the event is neither in the outbox nor in Kafka", "the order was closed at %s and has no event", stamp(receipt.ClosedAt))
+		add(NoEvent, "inform the consumers of the events by hand: the event is neither in the outbox nor in Kafka", "the order was closed at %s and has no event",
+			stamp(receipt.ClosedAt))
 	}
 	return found
 }
@@ -136,7 +139,8 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 	case store.AuditPaid:
 		if has && !r.Reopened { // else a person has said so
 			if r.Part.Unlisted { //mutant:unmapped-status-ignored
-				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s",
+					r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 			}
 			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 		}
@@ -145,7 +149,8 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part, stamp(r.Receipt.ClosedAt))
 		}
 		if has && rules.Overwritten {
-			return Overwritten, fmt.Sprintf("the order was closed at %s by %s, and another program wrote the status %s over it", stamp(r.Receipt.ClosedAt), r.Receipt.Path, r.Part)
+			return Overwritten, fmt.Sprintf("the order was closed at %s by %s, and another program wrote the status %s over it",
+				stamp(r.Receipt.ClosedAt), r.Receipt.Path, r.Part)
 		}
 	default:
 		if has {

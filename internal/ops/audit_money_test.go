@@ -31,12 +31,14 @@ func TestAudit_JudgesTheOrdersThatWereClosedInTheWindow(t *testing.T) {
 			r.Due, r.Receipt = at, &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second), Path: orderclose.PathPipeline}
 		})
 	}
-	db := closedOrders{manyOrders{each: func(int) {}}, []store.AuditRow{elsewhere(store.AuditPaid, orderclose.NeverDue), elsewhere(store.AuditOpen, due.Add(72*time.Hour)), row(store.AuditPaid, nil)}}
+	db := closedOrders{manyOrders{each: func(int) {}}, []store.AuditRow{elsewhere(store.AuditPaid, orderclose.NeverDue),
+		elsewhere(store.AuditOpen, due.Add(72*time.Hour)), row(store.AuditPaid, nil)}}
 	var found []string
-	sum, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), Bound: time.Hour, OnFinding: func(f Finding) error {
-		found = append(found, string(f.Kind))
-		return nil
-	}})
+	sum, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), Bound: time.Hour,
+		OnFinding: func(f Finding) error {
+			found = append(found, string(f.Kind))
+			return nil
+		}})
 	if got := fmt.Sprint(found, sum.ClosedElsewhere, sum.FindingCount, sum.Orders); err != nil || got != "[paid_but_closed stray_receipt] 2 2 0" {
 		t.Errorf("%s, %v", got, err)
 	}

@@ -77,10 +77,11 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 		}
 	}}
 	found := 0
-	sum, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), Bound: time.Hour, OnFinding: func(f Finding) error {
-		found++
-		return nil
-	}})
+	sum, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), Bound: time.Hour,
+		OnFinding: func(f Finding) error {
+			found++
+			return nil
+		}})
 	must.That(t, err == nil && sum.Orders == n && sum.FindingCount == n/10 && sum.Findings[NoReceipt] == found, "%+v, %v", sum, err)
 	if early, late := objects[n/10], objects[n/10*9]; late > early+5000 {
 		t.Errorf("%d objects after %d orders, %d after %d", early, n/10, late, n/10*9)
@@ -90,7 +91,9 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 func TestRun_EndsWithTheErrorOfFound(t *testing.T) {
 	full := errors.New("the disk is full")
 	db := manyOrders{n: 5000, each: func(int) {}}
-	_, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), OnFinding: func(Finding) error { return full }})
+	_, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), OnFinding: func(Finding) error {
+		return full
+	}})
 	expect.That(t, errors.Is(err, full), "%v", err)
 }
 
@@ -120,7 +123,9 @@ func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
 		f.notRechecked = []span{{due, due.Add(time.Second)}, {due.Add(time.Second), due.Add(time.Minute)}}
 	})
 	s := AuditSummary{Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}}
-	for _, change := range []func(r *store.AuditRow){nil, func(r *store.AuditRow) { r.Late, r.Receipt.ClosedAt = 2, due.Add(time.Minute) }, func(r *store.AuditRow) { r.Late, r.LateOpen = 2, 1 }} {
+	for _, change := range []func(r *store.AuditRow){nil, func(r *store.AuditRow) {
+		r.Late, r.Receipt.ClosedAt = 2, due.Add(time.Minute)
+	}, func(r *store.AuditRow) { r.Late, r.LateOpen = 2, 1 }} {
 		s.count(row(store.AuditClosed, change), late, true, true)
 	}
 	expect.Equal(t, fmt.Sprint(s.LatePayments, s.LateUnresolved, s.NotRechecked), "2 1 2", "late payments, unresolved ones and orders without a recheck")
@@ -164,10 +169,14 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		f    facts
 		want string // the kinds
 	}{
-		"closed, and complete":          {row(store.AuditClosed, nil), factsWith(nil), ""},
-		"paid":                          {row(store.AuditPaid, nil), factsWith(nil), ""},
-		"cancelled":                     {row(store.AuditOther, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "cancel", Quantity: 2}} }), factsWith(nil), ""},
-		"shipped":                       {row(store.AuditPaid, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "ship", Quantity: 2}} }), factsWith(nil), ""},
+		"closed, and complete": {row(store.AuditClosed, nil), factsWith(nil), ""},
+		"paid":                 {row(store.AuditPaid, nil), factsWith(nil), ""},
+		"cancelled": {row(store.AuditOther, func(r *store.AuditRow) {
+			r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "cancel", Quantity: 2}}
+		}), factsWith(nil), ""},
+		"shipped": {row(store.AuditPaid, func(r *store.AuditRow) {
+			r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "ship", Quantity: 2}}
+		}), factsWith(nil), ""},
 		"open within the bound":         {row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due.Add(30 * time.Minute) }), ""},
 		"open beyond it":                {row(store.AuditOpen, nil), factsWith(nil), "still_open"},
 		"open beyond it, by a service":  {row(store.AuditOpen, nil), facts{now: due.Add(time.Hour)}, "still_open"},
@@ -182,23 +191,33 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		"a receipt, paid, and reopened": {row(store.AuditPaid, func(r *store.AuditRow) { receipt(r); r.Late, r.Reopened = 1, true }), factsWith(nil), ""},
 		"a receipt, paid, and refunded": {row(store.AuditPaid, func(r *store.AuditRow) { receipt(r); r.Late = 1 }), factsWith(nil), "paid_but_closed"},
 		"closed, and paid before":       {row(store.AuditClosed, func(r *store.AuditRow) { r.PaidAt = true }), factsWith(nil), "paid_but_closed"},
-		"early":                         {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt.ClosedAt = due.Add(-time.Millisecond) }), factsWith(nil), "closed_early"},
-		"early, by its row":             {row(store.AuditClosed, func(r *store.AuditRow) { r.Due = due.Add(time.Minute) }), factsWith(nil), "closed_early"},
-		"nothing was released":          {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), factsWith(nil), "ledger_missing ledger_missing"},
-		"one SKU was not released":      {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = r.Ledger[1:] }), factsWith(nil), "ledger_missing"},
+		"early": {row(store.AuditClosed, func(r *store.AuditRow) {
+			r.Receipt.ClosedAt = due.Add(-time.Millisecond)
+		}), factsWith(nil), "closed_early"},
+		"early, by its row":        {row(store.AuditClosed, func(r *store.AuditRow) { r.Due = due.Add(time.Minute) }), factsWith(nil), "closed_early"},
+		"nothing was released":     {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), factsWith(nil), "ledger_missing ledger_missing"},
+		"one SKU was not released": {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = r.Ledger[1:] }), factsWith(nil), "ledger_missing"},
 		"released twice": {row(store.AuditClosed, func(r *store.AuditRow) {
 			r.Ledger = append(r.Ledger, store.LedgerRow{SKU: "ink", Kind: "cancel", Quantity: 2})
 		}), factsWith(nil), "ledger_double"},
 		"too much was released":             {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Quantity = 3 }), factsWith(nil), "ledger_wrong"},
 		"closed, and shipped":               {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Kind = "ship" }), factsWith(nil), "ledger_wrong"},
 		"released a SKU that it never held": {row(store.AuditClosed, func(r *store.AuditRow) { delete(r.LineQuantities, "nib") }), factsWith(nil), "ledger_wrong"},
-		"released, and paid":                {row(store.AuditPaid, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}} }), factsWith(nil), "ledger_wrong"},
-		"no lines":                          {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), factsWith(func(f *facts) { f.rules.Lines = false }), ""},
-		"no event":                          {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event = false }), "no_event"},
-		"no event, from before topics":      {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsFrom = false, due.Add(2*time.Second) }), ""},
-		"no event yet":                      {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsTo = false, due }), ""},
-		"no event, and no Kafka":            {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsFrom, f.eventsTo = false, time.Time{}, time.Time{} }), ""},
-		"no event of a close by the shop":   {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), factsWith(func(f *facts) { f.event, f.rules.Exclusive = false, false }), ""},
+		"released, and paid": {row(store.AuditPaid, func(r *store.AuditRow) {
+			r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}}
+		}), factsWith(nil), "ledger_wrong"},
+		"no lines": {row(store.AuditClosed, func(r *store.AuditRow) {
+			r.Ledger = nil
+		}), factsWith(func(f *facts) { f.rules.Lines = false }), ""},
+		"no event":                     {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event = false }), "no_event"},
+		"no event, from before topics": {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsFrom = false, due.Add(2*time.Second) }), ""},
+		"no event yet":                 {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsTo = false, due }), ""},
+		"no event, and no Kafka": {row(store.AuditClosed, nil), factsWith(func(f *facts) {
+			f.event, f.eventsFrom, f.eventsTo = false, time.Time{}, time.Time{}
+		}), ""},
+		"no event of a close by the shop": {row(store.AuditClosed, func(r *store.AuditRow) {
+			r.Receipt, r.Ledger = nil, nil
+		}), factsWith(func(f *facts) { f.event, f.rules.Exclusive = false, false }), ""},
 	} {
 		var kinds []string
 		for _, f := range judge(c.r, c.f) {
@@ -316,7 +335,8 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 			return nil
 		},
 	})
-	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose dlq redrive --order order-00000003") || !strings.Contains(fixes["order-00000004"], "by hand") {
+	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose dlq redrive --order order-00000003") ||
+		!strings.Contains(fixes["order-00000004"], "by hand") {
 		t.Errorf("%q, %v", fixes, err)
 	}
 }

@@ -112,10 +112,12 @@ func TestExplain_SaysWhatIsCheapToKnow(t *testing.T) {
 			"a unknown : orderclose order a"}},
 		"the closer is behind": {[]TopicStatus{bucket(idle), closes(at(of("a"), 1, 0))}, [][]string{{"a"}, {"f"}, {"a"}}, []string{
 			onItsWay("close"), "f unknown : orderclose order f", onItsWay("close")}},
-		"a topic is not known, and another is": {[]TopicStatus{{Topic: "delay_5m", Problem: "no such topic"}, closes(at(of("a"), 1, 0))}, [][]string{{"a", "f"}}, []string{
-			onItsWay("close"), "f unknown delay_5m: no such topic: orderclose order f"}},
-		"a partition is not known": {[]TopicStatus{bucket([]PartitionStatus{{Partition: 0, Problem: "away"}, {Partition: 1, Problem: "away"}})}, [][]string{{"a"}}, []string{
-			fmt.Sprintf("a unknown delay_5m/%d: away: orderclose order a", of("a"))}},
+		"a topic is not known, and another is": {[]TopicStatus{{Topic: "delay_5m", Problem: "no such topic"}, closes(at(of("a"), 1, 0))},
+			[][]string{{"a", "f"}}, []string{
+				onItsWay("close"), "f unknown delay_5m: no such topic: orderclose order f"}},
+		"a partition is not known": {[]TopicStatus{bucket([]PartitionStatus{{Partition: 0, Problem: "away"}, {Partition: 1, Problem: "away"}})},
+			[][]string{{"a"}}, []string{
+				fmt.Sprintf("a unknown delay_5m/%d: away: orderclose order a", of("a"))}},
 	} {
 		asked = 0
 		got := causes(t, Investigator{Schedules: rows, Letters: dead, Status: status(c.topics...)}, c.pages...)

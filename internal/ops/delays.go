@@ -103,6 +103,7 @@ func (f delayFall) describe() string {
 	if isRule {
 		return what + fmt.Sprintf(", until %s; %s", stamp(f.rose.At), move)
 	}
-	return what + fmt.Sprintf(", until %s; orders made meanwhile that are closed: orderclose runbook the-delay-of-a-category-was-wrong; orders made meanwhile that are open: orderclose postpone%s --created-from %s --created-before %s --due-before %s --by %s --plan plan.jsonl", stamp(f.rose.At), category,
+	return what + fmt.Sprintf(", until %s; orders made meanwhile that are closed: orderclose runbook the-delay-of-a-category-was-wrong; orders made meanwhile "+
+		"that are open: orderclose postpone%s --created-from %s --created-before %s --due-before %s --by %s --plan plan.jsonl", stamp(f.rose.At), category,
 		stamp(f.At.Add(-5*time.Second)), stamp(f.rose.At), stamp(f.over()), config.FormatDuration((f.rose.to-f.to).Truncate(time.Second)))
 }

@@ -37,7 +37,8 @@ func TestDelayChanges_CompareRecordsThatFollowEachOther(t *testing.T) {
 	const half = 30 * time.Minute
 	got := ""
 	for _, c := range delayChanges([]Process{ // the newest first
-		recorded(6, time.Hour, 0), recorded(5, half, 0), recorded(4, half, time.Second), recorded(3, half, time.Second), recorded(2, half, 5*time.Minute), recorded(1, half, 0),
+		recorded(6, time.Hour, 0), recorded(5, half, 0), recorded(4, half, time.Second), recorded(3, half, time.Second),
+		recorded(2, half, 5*time.Minute), recorded(1, half, 0),
 	}) {
 		got += fmt.Sprintf("%s %q %s-%s\n", c.File, c.Category, c.From, c.To)
 	}
@@ -62,23 +63,32 @@ func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
 		severity Severity // "": no problem
 		detail   string
 	}{
-		"no record":                    {nil, noon, "", ""},
-		"the first record":             {fell[1:], noon, "", ""},
-		"a fall":                       {fell, at(2), Urgent, "virtual: from 30m to 1s, by the file file-1; if that is a mistake: orderclose pause --category virtual"},
-		"an hour later":                {fell, at(61), Today, "virtual: from 30m to 1s"},
-		"almost a day later":           {fell, at(24 * 60), Today, "virtual: from 30m to 1s"},
-		"a day later":                  {fell, at(24*60 + 1), "", ""},
-		"it rose, an order is not due": {rose, at(4).Add(time.Second), Urgent, "orderclose postpone --category virtual --created-from 2026-11-20T12:00:55.000Z --created-before 2026-11-20T12:04:00.000Z --due-before 2026-11-20T12:04:01.000Z --by 29m59s --plan plan.jsonl"},
-		"it rose":                      {rose, at(5), Healed, "until 2026-11-20T12:04:00.000Z"},
-		"by less than half":            {[]Process{recorded(1, half, 16*time.Minute), recorded(0, half, half)}, at(2), "", ""},
-		"by half":                      {[]Process{recorded(1, half, 15*time.Minute), recorded(0, half, half)}, at(2), Urgent, "from 30m to 15m"},
-		"by half in two steps":         {[]Process{recorded(2, half, 14*time.Minute), recorded(1, half, 20*time.Minute), recorded(0, half, half)}, at(3), Urgent, "from 30m to 14m"},
-		"a part rose, and fell again":  {append([]Process{recorded(5, half, time.Minute)}, rose...), at(6), Urgent, "from 30m to 1m, by the file file-5; if"},
-		"the default":                  {[]Process{recorded(1, time.Minute, half), recorded(0, half, half)}, at(2), Urgent, "default: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for"},
-		"a rule":                       {[]Process{withRule(recorded(1, half, half), time.Minute), withRule(recorded(0, half, half), half)}, at(2), Urgent, "rule payment card: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for 30m --reason WHY, correct the file, and move"},
-		"a rule that rose":             {[]Process{withRule(recorded(4, half, half), half), withRule(recorded(1, half, half), time.Minute), withRule(recorded(0, half, half), half)}, at(6), Healed, "until 2026-11-20T12:04:00.000Z; move the orders of the rule"},
-		"a category is listed":         {[]Process{recorded(1, half, time.Minute), recorded(0, half, 0)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (listed since then, it had the default's); if that"},
-		"a category is deleted":        {[]Process{recorded(1, time.Minute, 0), recorded(0, time.Minute, half)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (no longer listed, it has the default's); if that"},
+		"no record":        {nil, noon, "", ""},
+		"the first record": {fell[1:], noon, "", ""},
+		"a fall": {fell, at(2), Urgent, "virtual: from 30m to 1s, by the file file-1; if that is a mistake: orderclose " +
+			"pause --category virtual"},
+		"an hour later":      {fell, at(61), Today, "virtual: from 30m to 1s"},
+		"almost a day later": {fell, at(24 * 60), Today, "virtual: from 30m to 1s"},
+		"a day later":        {fell, at(24*60 + 1), "", ""},
+		"it rose, an order is not due": {rose, at(4).Add(time.Second), Urgent,
+			"orderclose postpone --category virtual --created-from 2026-11-20T12:00:55.000Z --created-before 2026-11-20T12:04:00.000Z --due-before " +
+				"2026-11-20T12:04:01.000Z --by 29m59s --plan plan.jsonl"},
+		"it rose":           {rose, at(5), Healed, "until 2026-11-20T12:04:00.000Z"},
+		"by less than half": {[]Process{recorded(1, half, 16*time.Minute), recorded(0, half, half)}, at(2), "", ""},
+		"by half":           {[]Process{recorded(1, half, 15*time.Minute), recorded(0, half, half)}, at(2), Urgent, "from 30m to 15m"},
+		"by half in two steps": {[]Process{recorded(2, half, 14*time.Minute), recorded(1, half, 20*time.Minute), recorded(0, half, half)}, at(3),
+			Urgent, "from 30m to 14m"},
+		"a part rose, and fell again": {append([]Process{recorded(5, half, time.Minute)}, rose...), at(6), Urgent, "from 30m to 1m, by the file file-5; if"},
+		"the default": {[]Process{recorded(1, time.Minute, half), recorded(0, half, half)}, at(2), Urgent,
+			"default: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for"},
+		"a rule": {[]Process{withRule(recorded(1, half, half), time.Minute), withRule(recorded(0, half, half), half)}, at(2), Urgent,
+			"rule payment card: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for 30m --reason WHY, correct the file, and move"},
+		"a rule that rose": {[]Process{withRule(recorded(4, half, half), half), withRule(recorded(1, half, half), time.Minute),
+			withRule(recorded(0, half, half), half)}, at(6), Healed, "until 2026-11-20T12:04:00.000Z; move the orders of the rule"},
+		"a category is listed": {[]Process{recorded(1, half, time.Minute), recorded(0, half, 0)}, at(2), Urgent,
+			"virtual: from 30m to 1m, by the file file-1 (listed since then, it had the default's); if that"},
+		"a category is deleted": {[]Process{recorded(1, time.Minute, 0), recorded(0, time.Minute, half)}, at(2), Urgent,
+			"virtual: from 30m to 1m, by the file file-1 (no longer listed, it has the default's); if that"},
 	} {
 		v := told{AskSweeps: knownAs(NewSweeps(ControlState{Delays: row.records}, 0))}.judge(row.now)
 		if row.severity == "" {
@@ -121,7 +131,8 @@ func TestControl_HasTheDelaysThatAreNews(t *testing.T) {
 		for _, value := range []string{"", "{", "{}", `{"process":"c","delays_ms":{"":"30m"}}`, `{"process":"c","delays_ms":{"virtual":1}}`} {
 			log.put(t, wire.Message{Key: []byte(wire.KeyProcess), Value: []byte(value)})
 		}
-		log.put(t, sweepAt(0), wire.Process{Name: "relay"}, wire.Message{Key: []byte("delays"), Value: []byte(`{"default_ms":1000,"process":"a"}`)}) // the last one of an older version
+		// the last one of an older version
+		log.put(t, sweepAt(0), wire.Process{Name: "relay"}, wire.Message{Key: []byte("delays"), Value: []byte(`{"default_ms":1000,"process":"a"}`)})
 		want("two processes with the same delays", "a 1h0m0s after 0s")
 		time.Sleep(time.Minute)
 		says("a", time.Minute)

@@ -25,7 +25,8 @@ func (p Pipeline) RedriveRules() deadletters.Rules {
 // give money back.
 func (p Pipeline) EventHappened(ctx context.Context, m wire.Message) (refusal string) {
 	if p.Store == nil {
-		return "it is an event, and no database says whether it has happened: name the one in which orders are closed; a service that closes orders writes its event again"
+		return "it is an event, and no database says whether it has happened: name the one in which orders are closed; a service that closes " +
+			"orders writes its event again"
 	}
 	var e struct{ Type, Subject string }
 	if err := json.Unmarshal(m.Value, &e); err != nil {
@@ -70,7 +71,8 @@ func happened(kind, subject string, value []byte, known store.OrderHistory, clos
 		var e orderclose.OrderClosed
 		id, e, err = orderclose.DecodeClosed(value, closes)
 		order, want = e.OrderID, e.ID()
-		is = known.Receipt != nil && known.Receipt.ClosedAt.Truncate(time.Millisecond).Equal(e.ClosedAt.Truncate(time.Millisecond)) && releasedAsSaid(e.Release, known.Ledger)
+		is = known.Receipt != nil && known.Receipt.ClosedAt.Truncate(time.Millisecond).Equal(e.ClosedAt.Truncate(time.Millisecond)) &&
+			releasedAsSaid(e.Release, known.Ledger)
 	default:
 		return errors.New("orderclose writes no events of this type")
 	}

@@ -41,7 +41,8 @@ type ForecastStep struct {
 // than its remaining delay. An error becomes the Problem of its bucket and does not hide the
 // others. group returns the consumer group of a bucket. within are the limits of the steps, ahead of
 // now, from 0 on, ascending.
-func NewForecast(ctx context.Context, log Log, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time, within []time.Duration) Forecast {
+func NewForecast(ctx context.Context, log Log, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time,
+	within []time.Duration) Forecast {
 	edges := make([]time.Time, len(within))
 	for i, ahead := range within {
 		edges[i] = now.UTC().Add(ahead)

@@ -26,19 +26,23 @@ func after(d time.Duration) time.Time { return made.Add(d) }
 
 func TestNew_SortsTheTimeline(t *testing.T) {
 	db := &store.OrderHistory{
-		At:            after(time.Hour),
-		Order:         &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: after(7 * time.Minute)},
+		At: after(time.Hour),
+		Order: &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute),
+			ClosedAt: after(7 * time.Minute)},
 		Receipt:       &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
 		Ledger:        []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
 		PendingEvents: []store.PendingRow{{ID: 9, At: after(7 * time.Minute)}},
 		LatePayments: []store.LatePayment{
-			{ID: 3, PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: store.SourceCallback, FoundAt: after(9 * time.Minute), ResolvedAt: after(10 * time.Minute), Resolution: store.Refunded, ResolvedBy: "li"},
+			{ID: 3, PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: store.SourceCallback, FoundAt: after(9 * time.Minute), ResolvedAt: after(10 * time.Minute),
+				Resolution: store.Refunded, ResolvedBy: "li"},
 			{ID: 4, Source: store.SourceRecheck, FoundAt: after(11 * time.Minute)},
 		},
 	}
-	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
+	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer",
+		Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
 	topics := []HistoryTopic{
-		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: after(5 * time.Minute)}}},
+		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3,
+			Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: after(5 * time.Minute)}}},
 		{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{
 			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2}}},
 		{Topic: "replay", Kind: KindReplay, Group: "g", Partition: 3, Records: []Record{{Offset: 1, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
@@ -101,32 +105,44 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		known  bool
 		want   string
 	}{
-		"nobody":              {&store.OrderHistory{}, []HistoryTopic{bucket(0)}, false, "found neither in the database nor in Kafka"},
-		"not in the database": {&store.OrderHistory{}, []HistoryTopic{bucket(0, waiting)}, true, "the database has no such order; its record waits in delay_5m/3 at 17"},
-		"paid":                {order(store.Paid, 0), []HistoryTopic{bucket(0, waiting)}, true, "paid"},
-		"waits":               {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0, gone, waiting)}, true, "due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
-		"never due":           {never, []HistoryTopic{bucket(0)}, true, "unpaid, and never closed: its due time means never; no record of it waits"},
-		"without a record":    {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
-		"overdue":             {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
-		"fails":               {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "no record of it waits; it cannot be closed: locked: a row: orderclose runbook an-order-cannot-be-closed"},
-		"fails, mapped":       {mapped, []HistoryTopic{bucket(0, gone)}, true, "sweeps have failed to close it 5 times since 2026-11-20T12:00:00.000Z: locked: a row: orderclose runbook an-order-cannot-be-closed"},
-		"acknowledged":        {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), {Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 7}, {Offset: 9}}}}, true, "no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 9; it has not closed the order, or in another database: orderclose runbook orders-are-overdue-in-the-database; the sweep closes it"},
-		"acknowledged, paid":  {order(store.Paid, -time.Minute), []HistoryTopic{{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}}}}, true, "paid"},
-		"dead":                {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
-		"dead, and settled":   {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, resolution)}, true, "no record of it waits"},
-		"budget spent":        {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
+		"nobody": {&store.OrderHistory{}, []HistoryTopic{bucket(0)}, false, "found neither in the database nor in Kafka"},
+		"not in the database": {&store.OrderHistory{}, []HistoryTopic{bucket(0, waiting)}, true,
+			"the database has no such order; its record waits in delay_5m/3 at 17"},
+		"paid": {order(store.Paid, 0), []HistoryTopic{bucket(0, waiting)}, true, "paid"},
+		"waits": {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0, gone, waiting)}, true,
+			"due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
+		"never due":        {never, []HistoryTopic{bucket(0)}, true, "unpaid, and never closed: its due time means never; no record of it waits"},
+		"without a record": {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
+		"overdue": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
+			"overdue by 1m0s; no record of it waits; the sweep closes it"},
+		"fails": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
+			"no record of it waits; it cannot be closed: locked: a row: orderclose runbook an-order-cannot-be-closed"},
+		"fails, mapped": {mapped, []HistoryTopic{bucket(0, gone)}, true,
+			"sweeps have failed to close it 5 times since 2026-11-20T12:00:00.000Z: locked: a row: orderclose runbook an-order-cannot-be-closed"},
+		"acknowledged": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone),
+			{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 7}, {Offset: 9}}}}, true,
+			"no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 9; it has not closed the order, or in another " +
+				"database: orderclose runbook orders-are-overdue-in-the-database; the sweep closes it"},
+		"acknowledged, paid": {order(store.Paid, -time.Minute), []HistoryTopic{{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}}}},
+			true, "paid"},
+		"dead":              {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
+		"dead, and settled": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, resolution)}, true, "no record of it waits"},
+		"budget spent":      {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
 		"pays, and pending": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true,
-			"leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider, which has no answer (unknown) since 2026-11-20T11:59:30.000Z: ask it, such as with orderclose-payments -ask a; a sweep asks again, and closes nothing without an answer: orderclose runbook "},
+			"leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider, which has no answer (unknown) since 2026-11-20T11:59:30.000Z: ask it, such as " +
+				"with orderclose-payments -ask a; a sweep asks again, and closes nothing without an answer: orderclose runbook "},
 		"pending at a service": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true, "it waits for the payment provider"},
-		"pending, and mapped":  {mapped, []HistoryTopic{bucket(0, pending)}, true, "unpaid, and overdue by 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider"},
-		"mapped, and overdue":  {mapped, []HistoryTopic{bucket(0, gone)}, true, "the sweep closes it, unless orders.where"},
-		"mapped, and paid":     {paid, []HistoryTopic{bucket(0, gone)}, true, "201 (paid)"},
-		"pays, and overdue":    {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "no record of it waits; a sweep asks the payment provider, and closes it unless"},
-		"pays, no Kafka":       {order(store.Unpaid, -time.Minute), nil, true, "was not searched for; a sweep asks the payment provider, and closes it unless"},
-		"no Kafka":             {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
-		"Kafka fails":          {order(store.Unpaid, time.Minute), []HistoryTopic{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
-		"no database":          {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
-		"neither":              {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
+		"pending, and mapped": {mapped, []HistoryTopic{bucket(0, pending)}, true,
+			"unpaid, and overdue by 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider"},
+		"mapped, and overdue": {mapped, []HistoryTopic{bucket(0, gone)}, true, "the sweep closes it, unless orders.where"},
+		"mapped, and paid":    {paid, []HistoryTopic{bucket(0, gone)}, true, "201 (paid)"},
+		"pays, and overdue": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
+			"no record of it waits; a sweep asks the payment provider, and closes it unless"},
+		"pays, no Kafka": {order(store.Unpaid, -time.Minute), nil, true, "was not searched for; a sweep asks the payment provider, and closes it unless"},
+		"no Kafka":       {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
+		"Kafka fails":    {order(store.Unpaid, time.Minute), []HistoryTopic{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
+		"no database":    {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
+		"neither":        {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
 	} {
 		s := NewHistory("a", made, c.db, c.topics, failures[what], strings.HasPrefix(what, "pays"))
 		promises := strings.Contains(s.Now.String(), "in any case") && (strings.HasPrefix(what, "pays") || strings.HasPrefix(what, "pending"))
@@ -258,7 +274,8 @@ func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 		log.records = append(log.records, m.Raw())
 	}
 	for _, budget := range []int64{10_000, 500, 50} {
-		p := SearchTopics(t.Context(), log, []HistoryTopic{{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}, "o950", SearchLimit{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
+		p := SearchTopics(t.Context(), log, []HistoryTopic{{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}, "o950",
+			SearchLimit{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
 		if found := len(p.Records) == 1 && p.Records[0].Waits; found != (budget > 50) || !found && p.Skipped == 0 {
 			t.Errorf("budget %d: %+v", budget, p)
 		}
@@ -279,7 +296,8 @@ func TestTimeline_TheTimeOfAnOpenOrderIsNoClose(t *testing.T) {
 }
 
 func TestRecord_SaysSinceWhenThePaymentIsPending(t *testing.T) {
-	m, err := wire.Record{Order: orderclose.Order{ID: "a", Due: made}, Release: after(time.Minute), Cause: "payment_pending", PendingSince: after(time.Second)}.Encode()
+	m, err := wire.Record{Order: orderclose.Order{ID: "a", Due: made}, Release: after(time.Minute), Cause: "payment_pending",
+		PendingSince: after(time.Second)}.Encode()
 	must.Do(t, err)
 	var r Record
 	r.travels(&HistoryTopic{Kind: KindBucket, Length: time.Minute}, m)

@@ -213,7 +213,8 @@ func (r Status) strangers() string {
 	if len(names) > 3 {
 		names = append(names[:3], fmt.Sprintf("%d more", len(owners)-3))
 	}
-	return fmt.Sprintf("; programs that are not orderclose have %s (%s): stop them first, not the closers", strings.Join(where, " and "), strings.Join(names, ", "))
+	return fmt.Sprintf("; programs that are not orderclose have %s (%s): stop them first, not the closers", strings.Join(where, " and "),
+		strings.Join(names, ", "))
 }
 
 // databases says which databases the processes use, if they have different names.

@@ -62,7 +62,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	overdue := Status{Topics: []TopicStatus{{Topic: "delay_5m", Partitions: []PartitionStatus{{Partition: 3, Overdue: 45, Head: &Head{}}}}}}
 	behind := Status{Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Overdue: 45, Head: &Head{}}}}}}
 	closer, stranger := &kafka.Member{ClientID: "closer@h:1:2"}, &kafka.Member{ClientID: "console-consumer", Host: "10.0.0.7"}
-	strange := Status{At: now, Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Owner: stranger}, {Owner: closer}, {Owner: stranger}}}, {Topic: "order-close-replay", close: true, Partitions: []PartitionStatus{{Owner: closer}}}}}
+	strange := Status{At: now, Topics: []TopicStatus{{Topic: "order-close", close: true,
+		Partitions: []PartitionStatus{{Owner: stranger}, {Owner: closer}, {Owner: stranger}}},
+		{Topic: "order-close-replay", close: true, Partitions: []PartitionStatus{{Owner: closer}}}}}
 	waiting := func(orders int64, since time.Duration) OverdueOrders {
 		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
@@ -88,70 +90,114 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	}{
 		{told{}, Well, nil, "", ""},
 		{told{AskStatus: Answer[Status]{Err: errors.New("no broker")}}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
-		{told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}, AskPauses: Answer[[]wire.Pause]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{told{AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running", "records-do-not-leave-a-delay-topic"},
+		{told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}, AskPauses: Answer[[]wire.Pause]{Err: errors.New("away")}}, Unknown,
+			[]ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{told{AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running",
+			"records-do-not-leave-a-delay-topic"},
 		{told{AskStatus: knownAs(behind)}, ActNow, []ProblemKind{RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
-		{told{AskStatus: knownAs(behind), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
-		{told{AskStatus: knownAs(overdue), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
-		{told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}, AskWrites: Answer[struct{}]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{told{AskStatus: Answer[Status]{Err: errors.New("no broker")}, AskSweeps: Answer[Sweeps]{Err: errors.New("no broker")}, AskOverdue: knownAs(waiting(11, 6*time.Second))}, ActNow, []ProblemKind{KafkaAway, OrdersOverdue}, "no broker", "kafka-is-down"},
-		{told{AskSweeps: Answer[Sweeps]{Err: errors.New("timed out")}, AskLetters: Answer[deadletters.Counts]{Err: errors.New("no such topic")}, AskLock: Answer[struct{}]{Err: errors.New("OOM")}}, Unknown, []ProblemKind{NotAnswered, LockRefused}, "dead letters: no such topic; sweeps: timed out", "a-partition-cannot-be-read"},
-		{told{AskStatus: Answer[Status]{Err: errNotYet}, AskOverdue: Answer[OverdueOrders]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "Kafka: no answer yet; database: no answer yet", "a-partition-cannot-be-read"},
+		{told{AskStatus: knownAs(behind), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, ActNow, []ProblemKind{WritesRefused},
+			"Error 1290", "the-database-takes-no-writes"},
+		{told{AskStatus: knownAs(overdue), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue},
+			"Error 1290", "the-database-takes-no-writes"},
+		{told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}, AskWrites: Answer[struct{}]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway},
+			"away", "the-database-is-down-or-slow"},
+		{told{AskStatus: Answer[Status]{Err: errors.New("no broker")}, AskSweeps: Answer[Sweeps]{Err: errors.New("no broker")},
+			AskOverdue: knownAs(waiting(11, 6*time.Second))}, ActNow, []ProblemKind{KafkaAway, OrdersOverdue}, "no broker", "kafka-is-down"},
+		{told{AskSweeps: Answer[Sweeps]{Err: errors.New("timed out")}, AskLetters: Answer[deadletters.Counts]{Err: errors.New("no such topic")},
+			AskLock: Answer[struct{}]{Err: errors.New("OOM")}}, Unknown, []ProblemKind{NotAnswered, LockRefused}, "dead letters: no such topic; sweeps: timed out",
+			"a-partition-cannot-be-read"},
+		{told{AskStatus: Answer[Status]{Err: errNotYet}, AskOverdue: Answer[OverdueOrders]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered},
+			"Kafka: no answer yet; database: no answer yet", "a-partition-cannot-be-read"},
 		{told{AskWrites: Answer[struct{}]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
 		{told{AskTopics: Answer[TopicsPlan]{Err: &kafka.AccessError{}}}, Well, nil, "", ""},
-		{told{AskOffset: Answer[time.Duration]{Err: ErrNoDatabase}, AskOverdue: Answer[OverdueOrders]{Err: ErrNoDatabase}, AskPauses: Answer[[]wire.Pause]{Err: ErrNoDatabase}}, Well, nil, "", ""},
+		{told{AskOffset: Answer[time.Duration]{Err: ErrNoDatabase}, AskOverdue: Answer[OverdueOrders]{Err: ErrNoDatabase},
+			AskPauses: Answer[[]wire.Pause]{Err: ErrNoDatabase}}, Well, nil, "", ""},
 		{told{AskLock: Answer[struct{}]{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-or-the-lock-is-down"},
-		{told{AskStatus: knownAs(Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}})}, LookToday, []ProblemKind{ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
-		{told{AskStatus: knownAs(frozen("a"))}, ActNow, []ProblemKind{ProcessFrozen}, "its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{told{AskStatus: knownAs(Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}})}, LookToday,
+			[]ProblemKind{ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
+		{told{AskStatus: knownAs(frozen("a"))}, ActNow, []ProblemKind{ProcessFrozen}, "its group still has it, and its positions stand; a/3 is overdue by 12 s",
+			"a-process-does-not-answer"},
 		{told{AskStatus: knownAs(frozen("closes"))}, ActNow, []ProblemKind{ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
 		{told{AskStatus: knownAs(frozen("closes")), AskPauses: knownAs([]wire.Pause{{}})}, LookToday, []ProblemKind{ClosingPaused}, "", "closing-is-paused"},
-		{told{AskStatus: knownAs(frozen("closes")), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
+		{told{AskStatus: knownAs(frozen("closes")), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290",
+			"the-database-takes-no-writes"},
 		{told{AskStatus: knownAs(frozen("replays"))}, Well, nil, "", ""},
 		{told{AskStatus: knownAs(late)}, ActNow, []ProblemKind{ProcessFrozen, RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
 		{told{AskLate: knownAs(store.LateSummary{})}, Well, nil, "", ""},
-		{told{AskLate: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, LookToday, []ProblemKind{PaymentsLate}, "the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
-		{told{AskLate: Answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, Unknown, []ProblemKind{NotAnswered}, "late payments: SELECT command denied", "a-partition-cannot-be-read"},
+		{told{AskLate: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, LookToday, []ProblemKind{PaymentsLate},
+			"the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
+		{told{AskLate: Answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, Unknown, []ProblemKind{NotAnswered},
+			"late payments: SELECT command denied", "a-partition-cannot-be-read"},
 		{told{AskLate: Answer[store.LateSummary]{Err: ErrNoDatabase}}, Well, nil, "", ""},
 		{told{AskOffset: knownAs(-ClockSkewWarning)}, Well, nil, "", ""},
 		{told{AskOffset: knownAs(-2 * time.Second)}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
-		{told{AskOffset: knownAs(-2 * time.Second), AskAhead: knownAs(time.Minute)}, LookToday, []ProblemKind{ClocksDiffer}, "the database's clock differs from that of this machine by -2s; the database's clock differs from the brokers' clock by 1m0s", "clocks-differ"},
+		{told{AskOffset: knownAs(-2 * time.Second), AskAhead: knownAs(time.Minute)}, LookToday, []ProblemKind{ClocksDiffer},
+			"the database's clock differs from that of this machine by -2s; the database's clock differs from the brokers' clock by 1m0s", "clocks-differ"},
 		{told{AskAhead: Answer[time.Duration]{Err: errors.New("no broker")}}, Well, nil, "", ""},
 		{told{AskSchema: old}, LookToday, []ProblemKind{SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
-		{told{AskSchema: old, AskOverdue: Answer[OverdueOrders]{Err: errors.New("no table pauses")}, AskLate: Answer[store.LateSummary]{Err: errors.New("no table")}}, ActNow, []ProblemKind{SchemaDiffers, DatabaseAway}, "run orderclose migrate", "the-schema-differs"},
+		{told{AskSchema: old, AskOverdue: Answer[OverdueOrders]{Err: errors.New("no table pauses")}, AskLate: Answer[store.LateSummary]{Err: errors.New("no table")}},
+			ActNow, []ProblemKind{SchemaDiffers, DatabaseAway}, "run orderclose migrate", "the-schema-differs"},
 		{told{AskSchema: Answer[store.Schema]{Err: errors.New("timed out")}}, Unknown, []ProblemKind{NotAnswered}, "schema: timed out", "a-partition-cannot-be-read"},
-		{told{AskStatus: knownAs(Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}})}, Unknown, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
+		{told{AskStatus: knownAs(Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}})},
+			Unknown, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
 		{told{AskOverdue: knownAs(OverdueOrders{At: now, Paused: 700})}, Well, nil, "", ""},
 		{told{AskOverdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},
-		{told{AskOverdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 17}}})), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 17; details: orderclose order o", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue}, "programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Problem: "timeout"})), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(paying), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow, []ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
-		{told{AskOverdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row", "an-order-cannot-be-closed"},
-		{told{AskSweeps: swept(wire.Sweep{Failed: 1, Failures: []wire.Failure{{OrderID: "2", Error: "locked: a row", Times: 5, Since: now}}})}, LookToday, []ProblemKind{SweepFailed},
+		{told{AskOverdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue},
+			"1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue},
+			"no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3,
+			Records: []Record{{Offset: 17}}})), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue},
+			"no record is overdue in Kafka; for example, no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 17; " +
+				"details: orderclose order o", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue},
+			"programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record",
+			"orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Problem: "timeout"})),
+			AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers",
+			"orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(paying), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue},
+			"these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)),
+			AskStatus: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow,
+			[]ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)),
+			AskStatus: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow,
+			[]ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, LookToday,
+			[]ProblemKind{LettersPending}, "", "dead-letters"},
+		{told{AskOverdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
+			"an-order-cannot-be-closed"},
+		{told{AskSweeps: swept(wire.Sweep{Failed: 1, Failures: []wire.Failure{{OrderID: "2", Error: "locked: a row", Times: 5, Since: now}}})}, LookToday,
+			[]ProblemKind{SweepFailed},
 			"order 2 has failed 5 times since 2026-11-20T12:00:00Z: locked: a row", "an-order-cannot-be-closed"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
-		{told{AskPauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3",
+			"records-do-not-leave-a-delay-topic"},
+		{told{AskPauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused},
+			"pipeline, ticket, ", "closing-is-paused"},
 		{told{AskPauses: Answer[[]wire.Pause]{Err: errors.New("no table")}}, Unknown, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
 		{told{AskSweeps: swept(wire.Sweep{Error: "lock lost"})}, ActNow, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
 		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}))}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
 		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}))}, Well, nil, "", ""},
-		{told{AskSweeps: hourly(knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepOverdue}, {StartedAt: now.Add(-3 * time.Hour)}}}))}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
+		{told{AskSweeps: hourly(knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepOverdue}, {StartedAt: now.Add(-3 * time.Hour)}}}))}, ActNow,
+			[]ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
 		{told{AskSweeps: swept(wire.Sweep{StartedAt: now, Why: wire.SweepOverdue, Closed: 2, Causes: map[string]int{"on_its_way": 2}})}, Well, nil, "", ""},
-		{told{AskSweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound}, "2 absent, 1 relay_behind", "the-sweep-finds-orders"},
+		{told{AskSweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound},
+			"2 absent, 1 relay_behind", "the-sweep-finds-orders"},
 		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour), PeriodMillis: 7_200_000}))}, Well, nil, "", ""},
-		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-time.Hour), PeriodMillis: 600_000}))}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
+		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-time.Hour), PeriodMillis: 600_000}))}, ActNow, []ProblemKind{SweepMissing}, "",
+			"no-sweep-has-finished"},
 		{told{AskLetters: knownAs(deadletters.Counts{"failed": 7})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
-		{told{AskTopics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, LookToday, []ProblemKind{TopicsDiffer}, "x: missing", "topics-differ"},
-		{told{AskStatus: knownAs(Status{Topics: []TopicStatus{overdue.Topics[0], behind.Topics[0]}})}, ActNow, []ProblemKind{RecordsOverdue, RecordsOverdue}, "no relay is running", "records-do-not-leave-a-delay-topic"},
-		{told{AskTopics: knownAs(TopicsPlan{Topics: 1, Would: []kafka.Finding{{Topic: "x", By: kafka.Change{Create: true}}}}), AskLetters: Answer[deadletters.Counts]{Err: errors.New("no topic")}, AskStatus: knownAs(Status{Topics: []TopicStatus{{Topic: "x", Problem: "gone"}}})},
+		{told{AskTopics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, LookToday, []ProblemKind{TopicsDiffer},
+			"x: missing", "topics-differ"},
+		{told{AskStatus: knownAs(Status{Topics: []TopicStatus{overdue.Topics[0], behind.Topics[0]}})}, ActNow, []ProblemKind{RecordsOverdue, RecordsOverdue},
+			"no relay is running", "records-do-not-leave-a-delay-topic"},
+		{told{AskTopics: knownAs(TopicsPlan{Topics: 1, Would: []kafka.Finding{{Topic: "x", By: kafka.Change{Create: true}}}}),
+			AskLetters: Answer[deadletters.Counts]{Err: errors.New("no topic")}, AskStatus: knownAs(Status{Topics: []TopicStatus{{Topic: "x", Problem: "gone"}}})},
 			Unknown, []ProblemKind{TopicsDiffer}, "none of the 1 topics of topics.yaml exists", "topics-differ"},
 		{told{AskConfig: Answer[struct{}]{Err: errors.New("line 3")}}, LookToday, []ProblemKind{ConfigBroken}, "line 3", "topicsyaml-was-refused"},
-		{told{AskConfig: Answer[struct{}]{Err: errors.New("line 3")}, AskStatus: knownAs(overdue), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, ActNow, []ProblemKind{RecordsOverdue, LettersPending, ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+		{told{AskConfig: Answer[struct{}]{Err: errors.New("line 3")}, AskStatus: knownAs(overdue), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, ActNow,
+			[]ProblemKind{RecordsOverdue, LettersPending, ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 	} {
 		v := row.facts.judge(now)
 		var kinds []ProblemKind
@@ -199,7 +245,8 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		return f
 	}
 	refused := told{AskWrites: Answer[struct{}]{Err: errors.New("read-only")}}
-	swept := knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: ago(time.Minute), Error: "lost"}, {StartedAt: ago(time.Hour), Failed: 1}, {StartedAt: ago(3 * time.Hour), TookMillis: 60_000, Closed: 2}, {StartedAt: ago(4 * time.Hour), Failed: 1}}})
+	swept := knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: ago(time.Minute), Error: "lost"}, {StartedAt: ago(time.Hour), Failed: 1},
+		{StartedAt: ago(3 * time.Hour), TookMillis: 60_000, Closed: 2}, {StartedAt: ago(4 * time.Hour), Failed: 1}}})
 	older := swept
 	older.Value.Sweeps = older.Value.Sweeps[2:]
 	for _, c := range []struct {
@@ -211,8 +258,10 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		{with(refused, process(Present, wire.FailingWrites, time.Minute), process(Present, wire.FailingWrites, time.Hour)), WritesRefused, ago(time.Hour)},
 		{with(told{AskOverdue: Answer[OverdueOrders]{Err: errors.New("away")}}, process(Present, wire.FailingWrites, time.Minute)), DatabaseAway, ago(time.Minute)},
 		{with(told{AskLock: Answer[struct{}]{Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(time.Minute)},
-		{with(told{AskLock: Answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)), LockRefused, ago(2 * time.Minute)},
-		{with(told{AskOverdue: knownAs(OverdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(Present, wire.FailingLimit, time.Minute)), ClosesSlow, ago(time.Minute)},
+		{with(told{AskLock: Answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(Present, wire.FailingLock, time.Minute)),
+			LockRefused, ago(2 * time.Minute)},
+		{with(told{AskOverdue: knownAs(OverdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(Present, wire.FailingLimit, time.Minute)),
+			ClosesSlow, ago(time.Minute)},
 		{with(told{}, process(Gone, "", 0)), ProcessGone, ago(time.Hour)},
 		{told{AskSweeps: swept}, SweepFailed, ago(time.Hour)},
 		{told{AskSweeps: older}, SweepFound, ago(3*time.Hour - time.Minute)},
@@ -242,10 +291,13 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		want   OverdueOrders
 		text   string
 	}{
-		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, OldestID: "gift0", Example: "ticket0"}, "15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
+		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, OldestID: "gift0", Example: "ticket0"},
+			"15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
 		{[]wire.Pause{{Path: orderclose.PathPipeline, Category: "gift"}, {Path: orderclose.PathSweep}},
-			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, OldestID: "new0", Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
-		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
+			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, OldestID: "new0",
+				Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
+		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}},
+			"0, and 15 wait because closing is paused"},
 	} {
 		got, _ := sumOverdue(orders, c.pauses, listed)
 		diff := cmp.Diff(c.want, got)
@@ -275,13 +327,15 @@ func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
 // After an outage, orders are late and somebody replays: both catch up, and the records of the replay are older.
 func TestJudge_AReplayDoesNotHideFreshOrders(t *testing.T) {
 	late := func(topic string, replay bool, overdue float64) TopicStatus {
-		return TopicStatus{Topic: topic, close: true, replay: replay, Partitions: []PartitionStatus{{Head: &Head{}, Overdue: overdue, Waiting: 1000, PerSecond: 100, CatchUp: 10, Owner: &kafka.Member{ID: "1"}}}}
+		return TopicStatus{Topic: topic, close: true, replay: replay, Partitions: []PartitionStatus{{Head: &Head{}, Overdue: overdue, Waiting: 1000, PerSecond: 100,
+			CatchUp: 10, Owner: &kafka.Member{ID: "1"}}}}
 	}
 	fresh, replayed := late("close", false, 600), late("replay", true, 900)
 	for name, c := range map[string]struct {
 		topics []TopicStatus
 		want   State
-	}{"both": {[]TopicStatus{fresh, replayed}, ActNow}, "the other order": {[]TopicStatus{replayed, fresh}, ActNow}, "a replay": {[]TopicStatus{replayed}, LookToday}} {
+	}{"both": {[]TopicStatus{fresh, replayed}, ActNow}, "the other order": {[]TopicStatus{replayed, fresh}, ActNow},
+		"a replay": {[]TopicStatus{replayed}, LookToday}} {
 		v := told{AskStatus: knownAs(Status{At: noon, Topics: c.topics})}.judge(noon)
 		expect.That(t, v.State == c.want, "%s: %s, want %s", name, v.State, c.want)
 	}
@@ -290,11 +344,12 @@ func TestJudge_AReplayDoesNotHideFreshOrders(t *testing.T) {
 func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 	const file, flag = "/etc/our $1 topics.yaml", " --config '/etc/our $1 topics.yaml'"
 	for in, want := range map[string]string{
-		"start one with orderclose run relay; see orderclose runbook kafka-is-down": "start one with orderclose" + flag + " run relay; see orderclose runbook kafka-is-down",
-		"orderclose dlq ls\norderclose status":                                      "orderclose" + flag + " dlq ls\norderclose" + flag + " status",
-		"orderclose --config x status":                                              "orderclose --config x status",
-		"columns that orderclose did not create":                                    "columns that orderclose did not create",
-		"orderclose notify, orderclose version, stop":                               "orderclose notify, orderclose version, stop",
+		"start one with orderclose run relay; see orderclose runbook kafka-is-down": "start one with orderclose" + flag +
+			" run relay; see orderclose runbook kafka-is-down",
+		"orderclose dlq ls\norderclose status":        "orderclose" + flag + " dlq ls\norderclose" + flag + " status",
+		"orderclose --config x status":                "orderclose --config x status",
+		"columns that orderclose did not create":      "columns that orderclose did not create",
+		"orderclose notify, orderclose version, stop": "orderclose notify, orderclose version, stop",
 	} {
 		expect.Equal(t, WithConfig(in, file), want, "%q", in)
 	}
@@ -330,14 +385,18 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 		announced     []Process
 		members, want []string
 	}{
-		"nobody":                   {nil, nil, nil},
-		"a member":                 {[]Process{ago("closer@h:1:9464", time.Minute)}, []string{"closer@h:1:9464", "closer@h:1:9464"}, []string{"closer@h:1:9464 present"}},
+		"nobody": {nil, nil, nil},
+		"a member": {[]Process{ago("closer@h:1:9464", time.Minute)}, []string{"closer@h:1:9464", "closer@h:1:9464"},
+			[]string{"closer@h:1:9464 present"}},
 		"a member that cannot say": {nil, []string{"closer@h:1", "some-other-client"}, []string{"closer@h:1 present"}},
-		"killed":                   {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:2:9465", time.Hour)}, []string{"relay@h:2:9465"}, []string{"relay@h:1:9464 gone", "relay@h:2:9465 present"}},
-		"stopped":                  {[]Process{ended}, nil, nil},
-		"just started":             {[]Process{ago("relay@h:1:9464", time.Second)}, nil, []string{"relay@h:1:9464 present"}},
-		"killed and started again": {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:7:9464", time.Minute)}, []string{"relay@h:7:9464"}, []string{"relay@h:7:9464 present"}},
-		"killed beside another":    {[]Process{ago("relay@h:1", time.Hour), each(ago("relay@h:2", time.Minute), 3*time.Hour)}, []string{"relay@h:2"}, []string{"relay@h:1 gone", "relay@h:2 present"}},
+		"killed": {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:2:9465", time.Hour)}, []string{"relay@h:2:9465"},
+			[]string{"relay@h:1:9464 gone", "relay@h:2:9465 present"}},
+		"stopped":      {[]Process{ended}, nil, nil},
+		"just started": {[]Process{ago("relay@h:1:9464", time.Second)}, nil, []string{"relay@h:1:9464 present"}},
+		"killed and started again": {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:7:9464", time.Minute)}, []string{"relay@h:7:9464"},
+			[]string{"relay@h:7:9464 present"}},
+		"killed beside another": {[]Process{ago("relay@h:1", time.Hour), each(ago("relay@h:2", time.Minute), 3*time.Hour)}, []string{"relay@h:2"},
+			[]string{"relay@h:1 gone", "relay@h:2 present"}},
 		"in no group":              {[]Process{each(ago("outbox@h:1:9464", 90*time.Second), time.Hour)}, nil, []string{"outbox@h:1:9464 present"}},
 		"in no group, and silent":  {[]Process{each(ago("outbox@h:1:9464", 2*time.Minute), time.Hour)}, nil, []string{"outbox@h:1:9464 gone"}},
 		"in no group, and stopped": {[]Process{each(ended, time.Hour)}, nil, nil},

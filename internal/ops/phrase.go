@@ -46,7 +46,8 @@ func (s *Sentence) UnmarshalJSON(b []byte) error {
 }
 
 // commandName matches the name of a command that reads topics.yaml, in a text for people.
-var commandName = regexp.MustCompile(`\borderclose (?:audit|close|compensate|console|delays|dlq|doctor|forecast|migrate|order|pause|payments|postpone|records|replay|resume|run|send|shadow|status|sweeps|topics|trigger)\b`)
+var commandName = regexp.MustCompile(`\borderclose ` +
+	`(?:audit|close|compensate|console|delays|dlq|doctor|forecast|migrate|order|pause|payments|postpone|records|replay|resume|run|send|shadow|status|sweeps|topics|trigger)\b`)
 
 // WithConfig adds the flag --config to each command of orderclose that a text names, so that a person who
 // copies a command uses the same topics.yaml. Without a file it adds nothing.

@@ -195,7 +195,8 @@ func (r *PostponeOutcome) handled() int64 {
 // table than same names. Run again, after an interruption too, it changes only what is left. max is
 // that of PlanPostpone. progress, if not nil, is called with the number of orders handled so far. On
 // an error the result still counts the orders that were handled.
-func ApplyPostpone(ctx context.Context, db PostponeDatabase, plan io.ReadSeeker, same PostponePlan, max time.Duration, progress func(done, total int64)) (PostponeOutcome, error) {
+func ApplyPostpone(ctx context.Context, db PostponeDatabase, plan io.ReadSeeker, same PostponePlan, max time.Duration,
+	progress func(done, total int64)) (PostponeOutcome, error) {
 	var r PostponeOutcome
 	now, err := db.Now(ctx)
 	if err != nil {

@@ -108,7 +108,9 @@ func TestPostpone_APlanIsCarriedOutOnceInspiteOfAnInterruption(t *testing.T) {
 	delete(d.due, "o-0004")
 	run := func() (PostponeOutcome, error) {
 		var progress []int64
-		r, err := ApplyPostpone(t.Context(), d, bytes.NewReader(file.Bytes()), d.postponePlan(), month, func(done, total int64) { progress = append(progress, done, total) })
+		r, err := ApplyPostpone(t.Context(), d, bytes.NewReader(file.Bytes()), d.postponePlan(), month, func(done, total int64) {
+			progress = append(progress, done, total)
+		})
 		if len(progress) > 0 && (progress[len(progress)-2] != r.handled() || progress[1] != 440) {
 			t.Errorf("progress %v of %+v", progress, r)
 		}

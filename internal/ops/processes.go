@@ -96,7 +96,8 @@ func compareProcesses(announced []Process, members []string, now time.Time) (all
 		all = append(all, p)
 	}
 	for _, name := range members {
-		if strings.Contains(name, "@") && !slices.ContainsFunc(all, func(p Process) bool { return p.Name == name }) { // of an older version, or without the right to announce itself
+		// of an older version, or without the right to announce itself
+		if strings.Contains(name, "@") && !slices.ContainsFunc(all, func(p Process) bool { return p.Name == name }) {
 			all = append(all, Process{Process: wire.Process{Name: name}, State: Present, Seen: now})
 		}
 	}

@@ -221,7 +221,8 @@ func TestReplay_PassesOverRefusedRecords(t *testing.T) {
 	result, err := replay(t, log, window, ReplayOptions{})
 	expect.Is(t, err, ErrReplayRefused, "a replay with a refused record")
 	expect.Says(t, err, `1, such as 0/1 of order "b"`, "a replay with a refused record")
-	expect.That(t, log.keys() == "ac" && result.Sent == 2 && result.Refused == 1 && result.Skipped == 2 && len(result.Missing) == 0, "sent %s: %+v", log.keys(), result)
+	expect.That(t, log.keys() == "ac" && result.Sent == 2 && result.Refused == 1 && result.Skipped == 2 && len(result.Missing) == 0,
+		"sent %s: %+v", log.keys(), result)
 	must.That(t, len(result.Refusals) == 1, "%+v", result.Refusals)
 	expect.Equal(t, result.Refusals[0].At.String()+" "+result.Refusals[0].Key, "0/1 b", "position and order of the refused record")
 	again, err := replay(t, log, window, ReplayOptions{})
@@ -233,7 +234,8 @@ func TestReplay_PassesOverRefusedRecords(t *testing.T) {
 		t.Fatalf("%+v, %v; want one record, then an interruption", result, err)
 	}
 	result, err = replay(t, log, window, ReplayOptions{Rate: 10})
-	expect.That(t, errors.Is(err, ErrReplayRefused) && result.Sent == 1 && result.Refused == 1 && log.keys() == "ac", "continued: %+v, %v, sent %s", result, err, log.keys())
+	expect.That(t, errors.Is(err, ErrReplayRefused) && result.Sent == 1 && result.Refused == 1 && log.keys() == "ac", "continued: %+v, %v, sent %s",
+		result, err, log.keys())
 }
 
 func TestReplay_ThatMayNotKeepItsProgressSaysSoAndSends(t *testing.T) {

@@ -137,7 +137,8 @@ func each(n int, f func(i int)) {
 }
 
 func inspectTopic(ctx context.Context, log Log, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
-	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, ReadBy: target.ReadBy, close: target.Length == 0, replay: target.Replay}
+	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, ReadBy: target.ReadBy,
+		close: target.Length == 0, replay: target.Replay}
 	var commits []kafka.Commit
 	var group kafka.Group
 	n, err := log.Partitions(ctx, target.Topic)

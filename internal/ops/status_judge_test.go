@@ -120,28 +120,40 @@ func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 		p.Owner, p.Head = owner, &Head{}
 		return TopicStatus{Topic: name, Members: 1, close: name != "delay_5m", replay: name == "replay", Partitions: []PartitionStatus{p}}
 	}
-	const catches, stands, grows = "it is catching up, 100 records a second, and needs about", "does not move the record", "moves 100 records a second, and the backlog does not shrink"
+	const catches, stands, grows = "it is catching up, 100 records a second, and needs about", "does not move the record",
+		"moves 100 records a second, and the backlog does not shrink"
 	for what, c := range map[string]struct {
 		before, after TopicStatus
 		took          time.Duration
 		want          string
 		state         State
 	}{
-		"a closer drains":              {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", PartitionStatus{End: 5500, Waiting: 2500, Overdue: 65}), 10 * time.Second, catches + " 50 s", ActNow},
-		"a replay drains":              {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("replay", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 70}), 10 * time.Second, catches + " 20 s", LookToday},
-		"a replay stands":              {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 70}), 10 * time.Second, stands, ActNow},
-		"a relay drains":               {topic("delay_5m", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("delay_5m", PartitionStatus{End: 6200, Waiting: 3200, Overdue: 40}), 10 * time.Second, catches + " 20 s", ActNow},
-		"a relay is too slow":          {topic("delay_5m", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("delay_5m", PartitionStatus{End: 6000, Waiting: 3000, Overdue: 61}), 10 * time.Second, grows, ActNow},
-		"a closer is too slow":         {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", PartitionStatus{End: 6500, Waiting: 3500, Overdue: 50}), 10 * time.Second, grows, ActNow},
-		"nothing moves":                {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 65}), 10 * time.Second, stands, ActNow},
-		"the topic was recreated":      {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", PartitionStatus{End: 90, Waiting: 80, Overdue: 40}), 10 * time.Second, stands, ActNow},
-		"the last look is long ago":    {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 65}), time.Hour, stands, ActNow},
-		"another topic has that place": {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 65}), 10 * time.Second, stands, ActNow},
+		"a closer drains": {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("close", PartitionStatus{End: 5500, Waiting: 2500, Overdue: 65}), 10 * time.Second, catches + " 50 s", ActNow},
+		"a replay drains": {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("replay", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 70}), 10 * time.Second, catches + " 20 s", LookToday},
+		"a replay stands": {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 70}), 10 * time.Second, stands, ActNow},
+		"a relay drains": {topic("delay_5m", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("delay_5m", PartitionStatus{End: 6200, Waiting: 3200, Overdue: 40}), 10 * time.Second, catches + " 20 s", ActNow},
+		"a relay is too slow": {topic("delay_5m", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("delay_5m", PartitionStatus{End: 6000, Waiting: 3000, Overdue: 61}), 10 * time.Second, grows, ActNow},
+		"a closer is too slow": {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("close", PartitionStatus{End: 6500, Waiting: 3500, Overdue: 50}), 10 * time.Second, grows, ActNow},
+		"nothing moves": {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 65}), 10 * time.Second, stands, ActNow},
+		"the topic was recreated": {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("close", PartitionStatus{End: 90, Waiting: 80, Overdue: 40}), 10 * time.Second, stands, ActNow},
+		"the last look is long ago": {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("close", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 65}), time.Hour, stands, ActNow},
+		"another topic has that place": {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+			topic("close", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 65}), 10 * time.Second, stands, ActNow},
 	} {
 		r := Status{At: noon.Add(c.took), Topics: []TopicStatus{c.after}}
 		r.Follow(Status{At: noon, Topics: []TopicStatus{c.before}})
 		worst, _ := r.Worst(OverdueLimit)
-		if v := (told{AskStatus: knownAs(r)}).judge(r.At); !strings.Contains(worst.Next(), c.want) || !strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
+		if v := (told{AskStatus: knownAs(r)}).judge(r.At); !strings.Contains(worst.Next(), c.want) ||
+			!strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
 			t.Errorf("%s: %q, %+v, want %q, %s", what, worst.Next(), v, c.want, c.state)
 		}
 	}
@@ -169,14 +181,16 @@ func TestFollow_SaysWhichProcessesAreFrozen(t *testing.T) {
 		"another closer goes on":        {true, []PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(40)}, Frozen},
 		"no order is closed":            {true, []PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(50)}, Present},
 	} {
-		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{close: c.close, Partitions: c.after}}, Processes: []Process{{Process: wire.Process{Name: "a@h:1"}, State: Present}, {Process: wire.Process{Name: "b@h:2"}, State: Present}}}
+		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{close: c.close, Partitions: c.after}},
+			Processes: []Process{{Process: wire.Process{Name: "a@h:1"}, State: Present}, {Process: wire.Process{Name: "b@h:2"}, State: Present}}}
 		r.Follow(Status{At: noon, Topics: []TopicStatus{{close: c.close, Partitions: c.before}}})
 		expect.That(t, r.Processes[0].State == c.want && r.Processes[1].State == Present, "%s: %+v, want %s", what, r.Processes, c.want)
 	}
 }
 
 func TestWorst_PrefersWhatDoesNotCatchUp(t *testing.T) {
-	all := []PartitionStatus{{Partition: 0, Overdue: 90, CatchUp: 5}, {Partition: 1, Overdue: 40}, {Partition: 2, Overdue: 50}, {Partition: 3, Overdue: 99, CatchUp: 5}, {Partition: 4, Overdue: 45}}
+	all := []PartitionStatus{{Partition: 0, Overdue: 90, CatchUp: 5}, {Partition: 1, Overdue: 40}, {Partition: 2, Overdue: 50},
+		{Partition: 3, Overdue: 99, CatchUp: 5}, {Partition: 4, Overdue: 45}}
 	for n, want := range []int{0, 0, 1, 2, 2, 2} {
 		worst, found := Status{Topics: []TopicStatus{{Partitions: all[:n]}}}.Worst(OverdueLimit)
 		expect.That(t, found == (n > 0) && worst.Partition.Partition == want && worst.Count == n, "of %d: %+v", n, worst)

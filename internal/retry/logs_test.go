@@ -76,7 +76,8 @@ func TestLimitLogs_FloodIsSummarizedAndCounted(t *testing.T) {
 		}
 		expect.That(t, counted == sent && len(lines) == LogBurst+12,
 			"%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, LogBurst, LogPeriod)
-		want := regexp.MustCompile(`^level=ERROR msg="dead letter" stage=closer partition=\d+ offset=\d+ cause=\w+ left_out=\d+ causes="map\[bad_due:\d+ no_key:\d+\]"$`)
+		want := regexp.MustCompile(`^level=ERROR msg="dead letter" stage=closer partition=\d+ offset=\d+ cause=\w+ left_out=\d+ ` +
+			`causes="map\[bad_due:\d+ no_key:\d+\]"$`)
 		expect.That(t, want.MatchString(lines[LogBurst+1]), "a summary is\n%s, want\n%s", lines[LogBurst+1], want)
 		l.Error("dead letter", "cause", "bad_due")
 		if lines := o.take(); len(lines) != 1 || strings.Contains(lines[0], LeftOut) {
@@ -158,7 +159,8 @@ func TestLimitLogs_ShortTransientErrorIsNoWarning(t *testing.T) {
 		}
 		warnFor(12 * time.Second)
 		time.Sleep(time.Minute)
-		if lines := o.take(); len(lines) != 3 || !strings.HasPrefix(lines[0], "level=INFO") || !strings.HasPrefix(lines[1], "level=WARN") || !strings.HasPrefix(lines[2], "level=WARN") {
+		if lines := o.take(); len(lines) != 3 || !strings.HasPrefix(lines[0], "level=INFO") || !strings.HasPrefix(lines[1], "level=WARN") ||
+			!strings.HasPrefix(lines[2], "level=WARN") {
 			t.Errorf("a transient error that persists: %q", lines)
 		}
 		l.Warn("append failed", "err", answer("Not Enough Replicas"))
@@ -181,7 +183,8 @@ func TestLimitLogs_WithoutALogger(t *testing.T) {
 	l.Warn("waiting", "id", 17)
 	l.Error("dead letter")
 	lines := o.take()
-	if len(lines) != 2 || !strings.HasSuffix(lines[0], "level=WARN msg=waiting stage=closer order.id=17") || !strings.HasSuffix(lines[1], `level=ERROR msg="dead letter" stage=closer`) {
+	if len(lines) != 2 || !strings.HasSuffix(lines[0], "level=WARN msg=waiting stage=closer order.id=17") ||
+		!strings.HasSuffix(lines[1], `level=ERROR msg="dead letter" stage=closer`) {
 		t.Errorf("%q", lines)
 	}
 }

@@ -103,7 +103,8 @@ func TestFind_TakesTitlesAnchorsAlertsAndPartsOfThem(t *testing.T) {
 }
 
 func TestFirst_HasThreeCommandsOfLookAndAct(t *testing.T) {
-	text := strings.Replace(example, "**Look.** Here.", "**Look.** Here.\n\n```sh\norderclose status\norderclose dlq redrive --yes\norderclose sweeps\norderclose status\n```", 1)
+	text := strings.Replace(example, "**Look.** Here.", "**Look.** Here.\n\n```sh\norderclose status\norderclose dlq redrive --yes\norderclose sweeps\n"+
+		"orderclose status\n```", 1)
 	want := []string{"orderclose status", "orderclose sweeps", "orderclose run relay"}
 	if diff := cmp.Diff(want, Parse(text)[1].First()); diff != "" {
 		t.Error(diff)

@@ -180,7 +180,9 @@ func TestAppend_CountsRecordsThatMayBeWrittenTwice(t *testing.T) {
 	}{{time.Hour, 2}, {time.Second, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			repeated := 0
-			s := New(Options{Repeated: func(records int) { repeated += records }, Logger: slog.New(slog.DiscardHandler), Producers: fakeLog(func(ctx context.Context, _ string, _ int, _ []wire.RawRecord) error {
+			s := New(Options{Repeated: func(records int) {
+				repeated += records
+			}, Logger: slog.New(slog.DiscardHandler), Producers: fakeLog(func(ctx context.Context, _ string, _ int, _ []wire.RawRecord) error {
 				<-ctx.Done()
 				return errors.Join(wire.ErrUnanswered, ctx.Err())
 			})})

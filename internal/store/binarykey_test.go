@@ -54,7 +54,8 @@ func TestMySQL_BinaryUUIDs(t *testing.T) {
 				t.Errorf("%s: %s", kind, got)
 			}
 			var state string
-			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT SUM(status) FROM b_order), ' ', (SELECT free FROM b_stock), ' ', (SELECT COUNT(*) FROM b_hold), ' ',"+
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT SUM(status) FROM b_order), ' ', (SELECT free FROM b_stock), ' ', (SELECT "+
+				"COUNT(*) FROM b_hold), ' ',"+
 				" (SELECT GROUP_CONCAT(order_id, '/', sku_id ORDER BY order_id) FROM stock_ledger))").Scan(&state))
 			if want := "2 9 1 " + ids[2] + "/00000000-0000-4000-8000-00000000000a," + ids[0] + "/00000000-0000-4000-8000-00000000000a"; state != want {
 				t.Errorf("%s: %s, want %s", kind, state, want)
@@ -102,7 +103,8 @@ func TestMySQL_BinaryUUIDsNeedBinaryColumns(t *testing.T) {
 		s, _ := openBinary(t, mapping.UUIDBinary)
 		exec(t, s.DB(), "ALTER TABLE b_line MODIFY sku CHAR(36) NULL, MODIFY order_id BINARY(18) NOT NULL")
 		err := s.CheckMapping(t.Context())
-		for _, want := range []string{"orders.items.sku: column b_line.sku is char(36), and is mapped as uuid_binary", "orders.items.order: column b_line.order_id is binary(18)"} {
+		for _, want := range []string{"orders.items.sku: column b_line.sku is char(36), and is mapped as uuid_binary",
+			"orders.items.order: column b_line.order_id is binary(18)"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v; want %s", err, want)
 			}

@@ -20,8 +20,10 @@ import (
 func TestMySQL_RowsThatASweepByRuleReads(t *testing.T) { eachServer(t, rowsOfASweepByRule) }
 
 func rowsOfASweepByRule(t *testing.T) {
-	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
-	const numbers = "(SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS seq FROM " + digit + " AS a, " + digit + " AS b, " + digit + " AS c, " + digit + " AS e) AS q"
+	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL " +
+		"SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	const numbers = "(SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS seq FROM " + digit + " AS a, " + digit + " AS b, " + digit +
+		" AS c, " + digit + " AS e) AS q"
 	const kind = "ELT(1 + seq % 3, 'virtual', 'usual', 'presale')"
 	shop := shopsByRule(t)[0]
 	for _, c := range []struct {
@@ -30,13 +32,15 @@ func rowsOfASweepByRule(t *testing.T) {
 		most   int    // entries of the index, and rows of our tables, for each order found
 	}{
 		{orderclose.Delays{Default: 30 * time.Minute}, "1800", 1},
-		{orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "presale": 24 * time.Hour}}, "ELT(1 + seq % 3, 300, 1800, 86400)", 60},
+		{orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "presale": 24 * time.Hour}},
+			"ELT(1 + seq % 3, 300, 1800, 86400)", 60},
 	} {
 		s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1, Delays: c.delays})
 		exec(t, s.DB(), shop.DDL[0])
 		must.Do(t, s.Migrate(t.Context()))
 		must.Do(t, s.RecordDelays(t.Context()))
-		exec(t, s.DB(), "INSERT INTO t_order (id, kind, state, create_time) SELECT 10001 - seq, "+kind+", IF(seq * 10 < "+c.wait+" + 3600, 'WAIT_PAY', 'CLOSED'), UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL seq * 10 SECOND FROM "+numbers)
+		exec(t, s.DB(), "INSERT INTO t_order (id, kind, state, create_time) SELECT 10001 - seq, "+kind+", IF(seq * 10 < "+c.wait+
+			" + 3600, 'WAIT_PAY', 'CLOSED'), UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL seq * 10 SECOND FROM "+numbers)
 		found, read := sweepReads(t, s)
 		t.Logf("%d delays: %d orders found, %d rows read, %.1f for each", 1+len(c.delays.ByCategory), found, read, float64(read)/float64(found))
 		expect.That(t, found >= 350 && read <= c.most*found+50, "%v: %d orders found, %d rows read", c.delays, found, read)

@@ -36,11 +36,13 @@ func TestClose_AnOrderThatCannotBeClosedHasOneCause(t *testing.T) { eachDatabase
 
 func namedCauses(t *testing.T) {
 	s := plainShop(t)
-	trigger := "CREATE TRIGGER keep BEFORE UPDATE ON o FOR EACH ROW BEGIN IF NEW.no = '1' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not on Sundays'; END IF; END"
+	trigger := "CREATE TRIGGER keep BEFORE UPDATE ON o FOR EACH ROW BEGIN IF NEW.no = '1' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not " +
+		"on Sundays'; END IF; END"
 	drop := "DROP TRIGGER keep"
 	check := "ALTER TABLE g ADD CONSTRAINT few CHECK (sku <> 'pen' OR free < 8)"
 	if isPostgres(t) {
-		exec(t, s.DB(), "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.no = '1' THEN RAISE EXCEPTION 'not on Sundays'; END IF; RETURN NEW; END $$")
+		exec(t, s.DB(), "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.no = '1' THEN RAISE EXCEPTION 'not on Sundays'; "+
+			"END IF; RETURN NEW; END $$")
 		trigger, drop = "CREATE TRIGGER keep BEFORE UPDATE ON o FOR EACH ROW EXECUTE FUNCTION keep()", "DROP TRIGGER keep ON o"
 	}
 	for _, c := range []struct {
@@ -52,9 +54,11 @@ func namedCauses(t *testing.T) {
 		{"UPDATE g SET held = 1 WHERE sku = 'pen'", "UPDATE g SET held = 100", orderclose.ReservedTooLow, `held of SKU "pen" in table g is 1, and the order holds 2`},
 		{"UPDATE g SET held = NULL WHERE sku = 'pen'", "UPDATE g SET held = 100", orderclose.ValueNull, `held of SKU "pen" in table g is NULL`},
 		{"UPDATE g SET free = NULL WHERE sku = 'pen'", "UPDATE g SET free = 7", orderclose.ValueNull, `free of SKU "pen" in table g is NULL`},
-		{"UPDATE g SET free = 2147483646 WHERE sku = 'pen'", "UPDATE g SET free = 7", orderclose.NumberOutOfRange, `free of SKU "pen" in table g is 2147483646, and 2 more do not fit into the column`},
+		{"UPDATE g SET free = 2147483646 WHERE sku = 'pen'", "UPDATE g SET free = 7", orderclose.NumberOutOfRange,
+			`free of SKU "pen" in table g is 2147483646, and 2 more do not fit into the column`},
 		{"UPDATE l SET n = -2 WHERE sku = 'pen'", "UPDATE l SET n = 2 WHERE sku = 'pen'", orderclose.LinesWrong, `order "1" holds -2 of SKU "pen": fix its lines`},
-		{"UPDATE l SET n = NULL WHERE sku = 'pen'", "UPDATE l SET n = 2 WHERE sku = 'pen'", orderclose.LinesWrong, `order "1" has a line of SKU "pen" whose quantity is NULL: fix its lines`},
+		{"UPDATE l SET n = NULL WHERE sku = 'pen'", "UPDATE l SET n = 2 WHERE sku = 'pen'", orderclose.LinesWrong,
+			`order "1" has a line of SKU "pen" whose quantity is NULL: fix its lines`},
 		{"UPDATE o SET due = 0 WHERE no = '1'", "UPDATE o SET due = 1", orderclose.NoDueTime, "no due time in the database"},
 		{"UPDATE o SET no = '3' WHERE no = '1'", "UPDATE o SET no = '1' WHERE no = '3'", orderclose.RowNotFound, `the database has no order "1"`},
 		{trigger, drop, orderclose.RefusedByTrigger, "not on Sundays"},
@@ -98,7 +102,8 @@ func TestMySQL_ABinaryLogOfStatementsIsNamed(t *testing.T) { eachServer(t, state
 
 func statementLog(t *testing.T) {
 	s := plainShop(t)
-	exec(t, s.DB(), "CREATE TRIGGER logged BEFORE INSERT ON receipts FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1665, MESSAGE_TEXT = 'Cannot execute statement'")
+	exec(t, s.DB(), "CREATE TRIGGER logged BEFORE INSERT ON receipts FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1665, MESSAGE_TEXT = "+
+		"'Cannot execute statement'")
 	_, trial := s.TryClose(t.Context())
 	_, closed := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "1"}})
 	for what, err := range map[string]error{"a trial": trial, "a close": closed, "the check of doctor": s.Writable(t.Context())} {

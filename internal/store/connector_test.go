@@ -83,16 +83,21 @@ func TestConnect_SaysWhatToDoAboutTLS(t *testing.T) {
 		want string // the beginning of the error
 	}{
 		{&mysql.MySQLError{Number: 3159}, nil, "the database server requires TLS; set ORDERCLOSE_DB_TLS_CA_FILE, or tls=true in the DSN: "},
-		{&mysql.MySQLError{Number: 1045}, nil, "the database server refuses the user; check user and password; if the server or the user requires TLS, set ORDERCLOSE_DB_TLS_CA_FILE"},
+		{&mysql.MySQLError{Number: 1045}, nil, "the database server refuses the user; check user and password; if the server or the user requires TLS, set " +
+			"ORDERCLOSE_DB_TLS_CA_FILE"},
 		{&mysql.MySQLError{Number: 1045}, certified, "the database server refuses the user; check user and password, and the certificate"},
 		{mysql.ErrNoTLS, certified, "the database server does not use TLS; enable TLS on the server: "},
-		{mysql.ErrInvalidConn, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
+		{mysql.ErrInvalidConn, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have ` +
+			`the certificate signed`},
 		{driver.ErrBadConn, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
-		{errors.New("bad connection"), certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
-		{syscall.ECONNRESET, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
+		{errors.New("bad connection"), certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have ` +
+			`the certificate signed`},
+		{syscall.ECONNRESET, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have ` +
+			`the certificate signed`},
 		{mysql.ErrInvalidConn, &tls.Config{}, mysql.ErrInvalidConn.Error()},
 		{mysql.ErrInvalidConn, nil, mysql.ErrInvalidConn.Error()},
-		{x509.HostnameError{Certificate: &x509.Certificate{}, Host: "db"}, certified, "the database server's certificate is for another host name; use a host name of the certificate in ORDERCLOSE_DB_DSN: "},
+		{x509.HostnameError{Certificate: &x509.Certificate{}, Host: "db"}, certified,
+			"the database server's certificate is for another host name; use a host name of the certificate in ORDERCLOSE_DB_DSN: "},
 	} {
 		_, err := tlsConnector{refusing{err: row.err}, row.tls}.Connect(t.Context())
 		if !errors.Is(err, row.err) || !strings.HasPrefix(err.Error(), row.want) {

@@ -108,7 +108,8 @@ func TestClose_LeavesOutAnOrderWhoseLineChanges(t *testing.T) { eachDatabase(t, 
 func lineBeforeOrder(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
-	shop := begin(t, s.DB(), "DELETE FROM order_items WHERE order_id = 'a'", "UPDATE stock SET available = available + 1, reserved = reserved - 1 WHERE sku_id = 'ink'")
+	shop := begin(t, s.DB(), "DELETE FROM order_items WHERE order_id = 'a'",
+		"UPDATE stock SET available = available + 1, reserved = reserved - 1 WHERE sku_id = 'ink'")
 	err := <-closeA(t, s)
 	wantError(t, err, orderclose.ErrContended)
 	exec(t, shop, "UPDATE orders SET version = version + 1 WHERE id = 'a'")
@@ -238,12 +239,14 @@ func TestPostgres_APageReadsOnlyTheRowsItReturns(t *testing.T) { onPostgres(t, p
 
 func pageOfPostgres(t *testing.T) {
 	s := openMigrated(t, store.Options{})
-	exec(t, s.DB(), "INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT(i), '', i % 3, now(), now() - make_interval(secs => i / 3), 1 FROM generate_series(1, 30000) AS i")
+	exec(t, s.DB(), "INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT(i), '', i % 3, now(), now() - make_interval(secs "+
+		"=> i / 3), 1 FROM generate_series(1, 30000) AS i")
 	exec(t, s.DB(), "ANALYZE orders")
 	now := must.Get(s.Now(t.Context()))(t)
 	query, args := s.PageStatement(now, orderclose.Order{ID: "300", Due: now.Add(-time.Hour)}, 100)
 	plan := texts(t, s, "EXPLAIN (ANALYZE) "+query, args...)
-	if !strings.Contains(plan, "Index Scan using orders_overdue") || !strings.Contains(plan, "rows=100 ") || strings.Contains(plan, "Sort") || strings.Contains(plan, "Removed by Filter") {
+	if !strings.Contains(plan, "Index Scan using orders_overdue") || !strings.Contains(plan, "rows=100 ") || strings.Contains(plan, "Sort") ||
+		strings.Contains(plan, "Removed by Filter") {
 		t.Error(plan)
 	}
 }

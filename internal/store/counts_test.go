@@ -30,9 +30,11 @@ func hiddenShop(where ...mapping.ColumnValue) *mapping.Mapping {
 func openHidden(t *testing.T, dsn string) *store.Store {
 	t.Helper()
 	s := open(t, store.Options{DSN: dsn, Orders: hiddenShop()})
-	exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT AUTO_INCREMENT PRIMARY KEY, state INT NOT NULL, pay_deadline DATETIME NULL, tenant VARCHAR(9) COLLATE utf8mb4_bin NOT NULL DEFAULT 'Main', update_time DATETIME NULL, KEY k (state, pay_deadline)) ENGINE=InnoDB")
+	exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT AUTO_INCREMENT PRIMARY KEY, state INT NOT NULL, pay_deadline DATETIME NULL, tenant VARCHAR(9) COLLATE "+
+		"utf8mb4_bin NOT NULL DEFAULT 'Main', update_time DATETIME NULL, KEY k (state, pay_deadline)) ENGINE=InnoDB")
 	for _, row := range []string{"0, -10", "0, -20", "0, -2000", "0, 30", "0, 60", "0, NULL", "2, -90", "2, 5"} {
-		exec(t, s.DB(), "INSERT INTO t_order (state, pay_deadline) SELECT a, UTC_TIMESTAMP() + INTERVAL 8 HOUR + INTERVAL b MINUTE FROM (SELECT "+strings.Replace(row, ",", " AS a,", 1)+" AS b) AS r")
+		exec(t, s.DB(), "INSERT INTO t_order (state, pay_deadline) SELECT a, UTC_TIMESTAMP() + INTERVAL 8 HOUR + INTERVAL b MINUTE FROM (SELECT "+
+			strings.Replace(row, ",", " AS a,", 1)+" AS b) AS r")
 	}
 	must.Do(t, s.Migrate(t.Context()))
 	return s
@@ -86,7 +88,8 @@ func TestMySQL_OverdueNowReadsAThousandRows(t *testing.T) {
 			t.Errorf("%d rows were read, and found %+v, %v", rows, orders, more)
 		}
 		const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5)"
-		exec(t, admin.DB(), "INSERT INTO t_order (state, pay_deadline, tenant) SELECT 0, UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 100 + a.d + 6 * b.d + 36 * c.d + 216 * e.d MINUTE, 'x' FROM "+
+		exec(t, admin.DB(), "INSERT INTO t_order (state, pay_deadline, tenant) SELECT 0, UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 100 + a.d + 6 * b.d + 36 * "+
+			"c.d + 216 * e.d MINUTE, 'x' FROM "+
 			digit+" AS a, "+digit+" AS b, "+digit+" AS c, "+digit+" AS e")
 		exec(t, admin.DB(), "UPDATE t_order SET pay_deadline = '2020-01-01' WHERE tenant = 'x' AND id % 2")
 		orders, more, rows = reads()
@@ -139,7 +142,9 @@ func TestMySQL_HintsNameAnOptimisticLockThatNoCloseChanges(t *testing.T) {
 		openHidden(t, dsn)
 		updated := &mapping.TimeColumn{Column: "update_time", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds}
 		for name, change := range map[string]func(m *mapping.Mapping){
-			"neither": func(*mapping.Mapping) {}, "closed_at": func(m *mapping.Mapping) { m.ClosedAt = []*mapping.TimeColumn{updated} }, "lock": func(m *mapping.Mapping) { m.Lock = updated },
+			"neither": func(*mapping.Mapping) {}, "closed_at": func(m *mapping.Mapping) {
+				m.ClosedAt = []*mapping.TimeColumn{updated}
+			}, "lock": func(m *mapping.Mapping) { m.Lock = updated },
 		} {
 			m := hiddenShop()
 			change(m)

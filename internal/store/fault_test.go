@@ -62,7 +62,8 @@ func TestServerFault_NamesTheCauseOfASQLSTATE(t *testing.T) {
 		"40001": FaultRetry, "40P01": FaultRetry, "55P03": FaultRetry,
 		"40003": FaultUnavailable, "08006": FaultUnavailable, "25006": FaultUnavailable, "28P01": FaultUnavailable, "3D000": FaultUnavailable,
 		"42501": FaultUnavailable, "42P01": FaultUnavailable, "42703": FaultUnavailable, "42804": FaultUnavailable,
-		"53100": FaultUnavailable, "53300": FaultUnavailable, "57014": FaultUnavailable, "57P01": FaultUnavailable, "58030": FaultUnavailable, "XX001": FaultUnavailable,
+		"53100": FaultUnavailable, "53300": FaultUnavailable, "57014": FaultUnavailable, "57P01": FaultUnavailable, "58030": FaultUnavailable,
+		"XX001": FaultUnavailable,
 		"22001": FaultOrder, "22003": FaultOrder, "22P02": FaultOrder, "23502": FaultOrder, "23514": FaultOrder, "25P02": FaultOrder, "P0001": FaultOrder,
 	} {
 		if got := ServerFault(&pgconn.PgError{Code: code}); got != want {

@@ -14,11 +14,14 @@ import (
 func TestMapping_TheStatementsOfARefusalWork(t *testing.T) { eachDatabase(t, fixesWork) }
 
 func fixesWork(t *testing.T) {
-	const lines, stock = "CREATE TABLE l (no VARCHAR(20) NOT NULL, sku VARCHAR(20), n INT NOT NULL)", "CREATE TABLE g (sku VARCHAR(20) PRIMARY KEY, free INT NOT NULL, held INT NOT NULL)"
+	const lines, stock = "CREATE TABLE l (no VARCHAR(20) NOT NULL, sku VARCHAR(20), n INT NOT NULL)",
+		"CREATE TABLE g (sku VARCHAR(20) PRIMARY KEY, free INT NOT NULL, held INT NOT NULL)"
 	columns := "no VARCHAR(20) NOT NULL, shop INT NOT NULL, status INT NOT NULL, due INT NOT NULL"
-	partitioned := []string{"CREATE TABLE o (" + columns + ", PRIMARY KEY (no, due)) PARTITION BY RANGE (due) (PARTITION p1 VALUES LESS THAN (1000), PARTITION p2 VALUES LESS THAN MAXVALUE)"}
+	partitioned := []string{"CREATE TABLE o (" + columns + ", PRIMARY KEY (no, due)) PARTITION BY RANGE (due) (PARTITION p1 VALUES LESS THAN (1000), PARTITION " +
+		"p2 VALUES LESS THAN MAXVALUE)"}
 	if isPostgres(t) {
-		partitioned = []string{"CREATE TABLE o (" + columns + ", PRIMARY KEY (no, due)) PARTITION BY RANGE (due)", "CREATE TABLE p1 PARTITION OF o FOR VALUES FROM (0) TO (1000)"}
+		partitioned = []string{"CREATE TABLE o (" + columns + ", PRIMARY KEY (no, due)) PARTITION BY RANGE (due)",
+			"CREATE TABLE p1 PARTITION OF o FOR VALUES FROM (0) TO (1000)"}
 	}
 	for what, c := range map[string]struct {
 		ddl  []string
@@ -26,8 +29,9 @@ func fixesWork(t *testing.T) {
 	}{
 		"a table without indexes": {[]string{"CREATE TABLE o (" + columns + ")"}, ""},
 		"a composite key":         {[]string{"CREATE TABLE o (" + columns + ", PRIMARY KEY (shop, no))"}, ""},
-		"numbers that repeat":     {[]string{"CREATE TABLE o (" + columns + ", PRIMARY KEY (shop, no))", "INSERT INTO o VALUES ('1', 1, 0, 1), ('1', 2, 0, 1)"}, "if no repeats, since the index "},
-		"a partitioned table":     {partitioned, "a partitioned table takes no unique index without the columns of its partitions"},
+		"numbers that repeat": {[]string{"CREATE TABLE o (" + columns + ", PRIMARY KEY (shop, no))", "INSERT INTO o VALUES ('1', 1, 0, 1), ('1', 2, 0, 1)"},
+			"if no repeats, since the index "},
+		"a partitioned table": {partitioned, "a partitioned table takes no unique index without the columns of its partitions"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			m, dsn := *spelling, ownDatabase(t)

@@ -26,9 +26,12 @@ func harmIsRefused(t *testing.T) {
 			shut DATETIME AS (finish_time) STORED, late DATETIME AS (pay_deadline + INTERVAL 1 HOUR) VIRTUAL,
 			zoned DATETIME AS (placed_utc + INTERVAL 1 HOUR) VIRTUAL, placed_utc TIMESTAMP NULL DEFAULT NULL,
 			user_id INT NOT NULL, note VARCHAR(9) NULL, revision INT NOT NULL DEFAULT 0, no_in_shop INT NULL UNIQUE,
-			KEY idx_state_deadline (state, pay_deadline), KEY part (state(4), pay_deadline), KEY z (state, zoned), CONSTRAINT bought FOREIGN KEY (user_id) REFERENCES users (id)) ENGINE = InnoDB`,
-		"CREATE TABLE t_order_line (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id BIGINT UNSIGNED NOT NULL, goods_id INT NOT NULL, num INT NOT NULL, KEY idx_order (order_id)) ENGINE = InnoDB",
-		"CREATE TABLE t_goods_stock (goods_id INT NOT NULL PRIMARY KEY, id INT NOT NULL AUTO_INCREMENT UNIQUE, price DECIMAL(9,2) NOT NULL, total INT AS (free + held) STORED, free INT NOT NULL, held INT NOT NULL) ENGINE = InnoDB",
+			KEY idx_state_deadline (state, pay_deadline), KEY part (state(4), pay_deadline), KEY z (state, zoned),
+			CONSTRAINT bought FOREIGN KEY (user_id) REFERENCES users (id)) ENGINE = InnoDB`,
+		"CREATE TABLE t_order_line (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id BIGINT UNSIGNED NOT NULL, goods_id INT NOT NULL, num INT NOT NULL, KEY " +
+			"idx_order (order_id)) ENGINE = InnoDB",
+		"CREATE TABLE t_goods_stock (goods_id INT NOT NULL PRIMARY KEY, id INT NOT NULL AUTO_INCREMENT UNIQUE, price DECIMAL(9,2) NOT NULL, total INT AS (free + " +
+			"held) STORED, free INT NOT NULL, held INT NOT NULL) ENGINE = InnoDB",
 		"CREATE VIEW v_order AS SELECT * FROM t_order",
 		"CREATE TRIGGER t_order_touch BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.note = 'x'",
 	} {
@@ -60,7 +63,9 @@ func harmIsRefused(t *testing.T) {
 		{func(m *mapping.Mapping) { m.Lock = stamp }, ""},
 		{func(m *mapping.Mapping) { m.ClosedAt = append(closed(m.ClosedAt...), stamp) }, ""},
 		{func(m *mapping.Mapping) { m.Lock = moment("placed") }, "lock.column: t_order.placed has the present moment as its default"},
-		{func(m *mapping.Mapping) { m.ClosedAt = append(closed(m.ClosedAt...), moment("placed")) }, "closed_at[1].column: t_order.placed has the present moment as its default"},
+		{func(m *mapping.Mapping) {
+			m.ClosedAt = append(closed(m.ClosedAt...), moment("placed"))
+		}, "closed_at[1].column: t_order.placed has the present moment as its default"},
 		{func(m *mapping.Mapping) { m.Lock = moment("shut") }, "lock.column: t_order.shut is a generated column"},
 		{func(m *mapping.Mapping) { m.Lock = moment("touched") }, "lock.type: t_order.touched is timestamp"},
 		{func(m *mapping.Mapping) { m.Items.Where = []mapping.ColumnValue{{Column: "id"}} }, "items.where.id: t_order_line.id is bigint"},
@@ -68,7 +73,9 @@ func harmIsRefused(t *testing.T) {
 			m.Items.Location, m.Stock[0].Location = "id", mapping.Key{Column: "id", Type: mapping.Integer}
 		}, "stock.sku.index: no unique index PRIMARY on goods_id and id alone"},
 		{func(m *mapping.Mapping) { m.Stock[0].Version = "price" }, "stock.lock: t_goods_stock.price is decimal(9,2)"},
-		{func(m *mapping.Mapping) { m.Status.Closed = []mapping.Value{mapping.TextValue("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
+		{func(m *mapping.Mapping) {
+			m.Status.Closed = []mapping.Value{mapping.TextValue("Wait_Pay")}
+		}, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
 		{func(m *mapping.Mapping) { m.Status.To = mapping.TextValue("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
 		{func(m *mapping.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},
 		{func(m *mapping.Mapping) { m.Stock[0].Available = "id" }, "stock.available: t_goods_stock.id is numbered by the database"},

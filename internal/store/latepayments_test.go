@@ -96,7 +96,8 @@ func documentedStatements(t *testing.T) {
 			overdue(t, s, id)
 		}
 		exec(t, s.DB(), "UPDATE orders SET payment_id = 'p1' WHERE id = 'early'")
-		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"}, {OrderID: "early"}, {OrderID: "archived"}, {OrderID: "reopened"}})
+		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"},
+			{OrderID: "early"}, {OrderID: "archived"}, {OrderID: "reopened"}})
 		must.Do(t, err)
 		_, err = s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}})
 		must.Do(t, err)
@@ -104,10 +105,13 @@ func documentedStatements(t *testing.T) {
 		must.Do(t, err)
 		exec(t, s.DB(), "UPDATE late_payments SET resolved_at = found_at, resolution = 'refunded' WHERE order_id = 'resolved'")
 		exec(t, s.DB(), "DELETE FROM orders WHERE id = 'archived'")
-		exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at, resolved_at, resolution) SELECT order_id, 'p1', 'callback', closed_at, closed_at, 'reopened' FROM receipts WHERE order_id = 'reopened'")
-		exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at) SELECT order_id, 'p3', 'callback', closed_at FROM receipts WHERE order_id = 'reopened'")
+		exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at, resolved_at, resolution) SELECT order_id, 'p1', 'callback', closed_at, "+
+			"closed_at, 'reopened' FROM receipts WHERE order_id = 'reopened'")
+		exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at) SELECT order_id, 'p3', 'callback', closed_at FROM receipts "+
+			"WHERE order_id = 'reopened'")
 		exec(t, s.DB(), "UPDATE orders SET status = 1 WHERE id = 'reopened'")
-		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2", "unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1",
+		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2",
+			"unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1",
 			"early p1", "early p1", "early p2", "refunded p1", "refunded p1", "refunded p2",
 			"archived p1", "archived p1", "reopened p2", "reopened p3", "reopened p1", "reopened p1"} {
 			order, id, _ := strings.Cut(p, " ")
@@ -124,7 +128,8 @@ func documentedStatements(t *testing.T) {
 			states[i] = append(states[i], fmt.Sprintf("%s: %q %v", p, r, errors.Is(err, store.ErrNoOrder)))
 		}
 		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', id, status, version, paid_at IS NULL, payment_id) FROM orders ORDER BY id"))
-		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', order_id, payment_id, amount, currency, source, "+age+" < 3600) FROM late_payments ORDER BY id"))
+		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', order_id, payment_id, amount, currency, source, "+age+
+			" < 3600) FROM late_payments ORDER BY id"))
 		for payload := range strings.SplitSeq(texts(t, s, "SELECT CONCAT(payload, '\n') FROM outbox_events WHERE payload LIKE '%paid_late%'"), "\n, ") {
 			var e map[string]any
 			must.Do(t, json.Unmarshal([]byte(payload), &e))
@@ -230,7 +235,10 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 		return store.RecordedLate, nil
 	}
 	exec(7, p.OrderID, p.PaymentID, p.Amount, p.Currency, source)
-	exec(8, p.OrderID, fmt.Sprintf(`{"specversion":"1.0","id":"order.paid_late/%d:%s/%s","source":"/orderclose","type":"order.paid_late","subject":"%[2]s","time":"%[4]s","datacontenttype":"application/json","data":{"order_id":"%[2]s","payment_id":"%[3]s","amount":%[5]d,"currency":"%[6]s","source":"%[7]s","found_at":"%[4]s"}}`,
-		len(p.OrderID), p.OrderID, p.PaymentID, now, p.Amount, p.Currency, source))
+	exec(8, p.OrderID,
+		fmt.Sprintf(`{"specversion":"1.0","id":"order.paid_late/%d:%s/%s","source":"/orderclose","type":"order.paid_late","subject":"%[2]s","time":"%[4]s",`+
+			`"datacontenttype":"application/json","data":{"order_id":"%[2]s","payment_id":"%[3]s","amount":%[5]d,"currency":"%[6]s",`+
+			`"source":"%[7]s","found_at":"%[4]s"}}`,
+			len(p.OrderID), p.OrderID, p.PaymentID, now, p.Amount, p.Currency, source))
 	return store.RecordedLate, nil
 }

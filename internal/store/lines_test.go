@@ -92,7 +92,8 @@ func batchOfLockedOrders(t *testing.T) {
 // is played on real servers.
 func TestOpen_ACloseLocksTheLinesThatItReads(t *testing.T) {
 	for _, orders := range []*mapping.Mapping{nil, spelling} {
-		for dsn, lock := range map[string]string{"root@tcp(127.0.0.1:1)/shop": " LOCK IN SHARE MODE NOWAIT */", "postgres://u@127.0.0.1:1/shop": " FOR SHARE NOWAIT"} {
+		for dsn, lock := range map[string]string{"root@tcp(127.0.0.1:1)/shop": " LOCK IN SHARE MODE NOWAIT */",
+			"postgres://u@127.0.0.1:1/shop": " FOR SHARE NOWAIT"} {
 			s := open(t, store.Options{DSN: dsn, Orders: orders})
 			if got := s.LineStatement(); !strings.HasSuffix(got, lock) {
 				t.Errorf("a close reads lines without a lock: %s", got)
@@ -156,7 +157,8 @@ func nulls(t *testing.T) {
 		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
 		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
 	out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}}))(t)
-	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err), `SKU "ink" whose quantity is NULL`) {
+	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err),
+		`SKU "ink" whose quantity is NULL`) {
 		t.Errorf("%+v", out)
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', no, status, COALESCE(v, '-')) FROM o"); got != "fee 2 1, unclear 0 -" {
@@ -321,8 +323,10 @@ var spelling = &mapping.Mapping{
 func createTables(t *testing.T, s *store.Store, queries ...string) {
 	t.Helper()
 	for _, q := range append([]string{
-		"CREATE TABLE o (no VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY, status INT NOT NULL, due INT NOT NULL, KEY (status, due, no)) DEFAULT CHARSET utf8mb4",
-		"CREATE TABLE l (no VARCHAR(20) COLLATE utf8mb4_general_ci NOT NULL, sku VARCHAR(20) COLLATE utf8mb4_general_ci, n INT NOT NULL, KEY (no)) DEFAULT CHARSET utf8mb4",
+		"CREATE TABLE o (no VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY, status INT NOT NULL, due INT NOT NULL, KEY (status, due, no)) " +
+			"DEFAULT CHARSET utf8mb4",
+		"CREATE TABLE l (no VARCHAR(20) COLLATE utf8mb4_general_ci NOT NULL, sku VARCHAR(20) COLLATE utf8mb4_general_ci, n INT NOT NULL, KEY (no)) " +
+			"DEFAULT CHARSET utf8mb4",
 		"CREATE TABLE g (sku VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY, free INT NOT NULL, held INT NOT NULL) DEFAULT CHARSET utf8mb4",
 		"INSERT INTO g VALUES ('ink', 0, 100), ('nib', 0, 100)",
 	}, queries...) {

@@ -25,7 +25,8 @@ func prepay(t *testing.T, db *sql.DB, id int, meanwhile func()) bool {
 		return false
 	}
 	meanwhile()
-	res, err := db.ExecContext(t.Context(), "UPDATE litemall_order SET order_status = ?, end_time = NULL, update_time = UTC_TIMESTAMP() + INTERVAL 8 HOUR WHERE id = ? AND update_time = ?", status, id, updated)
+	res, err := db.ExecContext(t.Context(), "UPDATE litemall_order SET order_status = ?, end_time = NULL, update_time = UTC_TIMESTAMP() + INTERVAL 8 HOUR WHERE "+
+		"id = ? AND update_time = ?", status, id, updated)
 	must.Do(t, err)
 	n, err := res.RowsAffected()
 	must.Do(t, err)
@@ -56,7 +57,8 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 			const orders = 40
 			overwritten := 0
 			for id := 1; id <= orders; id++ {
-				exec(t, s.DB(), "INSERT INTO litemall_order (id, order_status, add_time, update_time) VALUES (?, 101, UTC_TIMESTAMP() + INTERVAL 7 HOUR, UTC_TIMESTAMP() + INTERVAL 8 HOUR)", id)
+				exec(t, s.DB(), "INSERT INTO litemall_order (id, order_status, add_time, update_time) VALUES (?, 101, UTC_TIMESTAMP() + INTERVAL 7 HOUR, "+
+					"UTC_TIMESTAMP() + INTERVAL 8 HOUR)", id)
 				exec(t, s.DB(), "INSERT INTO litemall_order_goods (order_id, product_id, number, deleted) VALUES (?, 10, 2, 0), (?, 10, 5, 1)", id, id)
 				exec(t, s.DB(), "INSERT INTO litemall_coupon_user (user_id, status, order_id) VALUES (1, 1, ?)", id)
 				if prepay(t, s.DB(), id, func() {
@@ -76,8 +78,10 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 			}
 			raceWithPrepay(t, s, orders)
 			var open, stock, coupons, stamped, ended int
-			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM litemall_order WHERE order_status <> 103), (SELECT number FROM litemall_goods_product),"+
-				" (SELECT COUNT(*) FROM litemall_coupon_user WHERE status = 0), (SELECT COUNT(*) FROM litemall_goods_product WHERE update_time > UTC_TIMESTAMP() + INTERVAL 7 HOUR),"+
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM litemall_order WHERE order_status <> 103), (SELECT number FROM "+
+				"litemall_goods_product),"+
+				" (SELECT COUNT(*) FROM litemall_coupon_user WHERE status = 0), (SELECT COUNT(*) FROM litemall_goods_product WHERE update_time > "+
+				"UTC_TIMESTAMP() + INTERVAL 7 HOUR),"+
 				" (SELECT COUNT(*) FROM litemall_order WHERE end_time IS NOT NULL)").Scan(&open, &stock, &coupons, &stamped, &ended))
 			if got, want := []int{open, stock, coupons, stamped, ended}, []int{0, 4 * orders, 2 * orders, 1, 2 * orders}; fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("open orders, stock, coupons, products with a time, orders with a time: %v; want %v", got, want)
@@ -93,7 +97,8 @@ func raceWithPrepay(t *testing.T, s *store.Store, orders int) {
 	for i := range ids {
 		id := orders + i + 1
 		ids[i] = strconv.Itoa(id)
-		exec(t, s.DB(), "INSERT INTO litemall_order (id, order_status, add_time, update_time) VALUES (?, 101, UTC_TIMESTAMP() + INTERVAL 7 HOUR, UTC_TIMESTAMP() + INTERVAL 8 HOUR)", id)
+		exec(t, s.DB(), "INSERT INTO litemall_order (id, order_status, add_time, update_time) VALUES (?, 101, UTC_TIMESTAMP() + INTERVAL 7 HOUR, "+
+			"UTC_TIMESTAMP() + INTERVAL 8 HOUR)", id)
 		exec(t, s.DB(), "INSERT INTO litemall_order_goods (order_id, product_id, number, deleted) VALUES (?, 10, 2, 0)", id)
 		exec(t, s.DB(), "INSERT INTO litemall_coupon_user (user_id, status, order_id) VALUES (1, 1, ?)", id)
 	}

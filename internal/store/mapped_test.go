@@ -65,12 +65,15 @@ func withConstants(shop storetest.Shop) storetest.Shop {
 		"INSERT INTO close_log (order_id, buyer) SELECT id, user_id FROM t_order WHERE id IN ({ids})",
 	}
 	m.EventColumns = []string{"user_id", "amount", "note", "create_time", "hidden"}
-	m.Attributes = []mapping.Attribute{{Name: "buyer", Column: "user_id"}, {Name: "amount", Column: "amount"}, {Name: "nothing", Column: "hidden"}, {Name: "note", Column: "note"}}
+	m.Attributes = []mapping.Attribute{{Name: "buyer", Column: "user_id"}, {Name: "amount", Column: "amount"}, {Name: "nothing", Column: "hidden"},
+		{Name: "note", Column: "note"}}
 	m.NotBefore = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
 	shop.Title = "A_shop_with_constants_and_without_available"
 	for i, ddl := range shop.DDL {
 		ddl = strings.Replace(ddl, "  free     INT NOT NULL,\n", "", 1)
-		shop.DDL[i] = strings.Replace(ddl, "  finish_time ", "  closed_by VARCHAR(10) NULL,\n  reason TINYINT NOT NULL DEFAULT 0,\n  deleted TINYINT NULL DEFAULT 0,\n  hidden TINYINT NULL,\n  amount DECIMAL(10,2) NOT NULL DEFAULT 12.30,\n  note VARCHAR(20) NULL DEFAULT '50 % off',\n  finish_time ", 1)
+		shop.DDL[i] = strings.Replace(ddl, "  finish_time ", "  closed_by VARCHAR(10) NULL,\n  reason TINYINT NOT NULL DEFAULT 0,\n"+
+			"  deleted TINYINT NULL DEFAULT 0,\n  hidden TINYINT NULL,\n  amount DECIMAL(10,2) NOT NULL DEFAULT 12.30,\n"+
+			"  note VARCHAR(20) NULL DEFAULT '50 % off',\n  finish_time ", 1)
 	}
 	shop.DDL = append(shop.DDL,
 		"CREATE TABLE coupons (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id BIGINT UNSIGNED NOT NULL, used TINYINT NOT NULL, KEY (order_id)) ENGINE = InnoDB",
@@ -123,14 +126,16 @@ func shopsByRule(t *testing.T) []storetest.Shop {
 	if isPostgres(t) {
 		return postgresShopsByRule(t)
 	}
-	datetime := storetest.ByRule(examples(t)[0], "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time DATETIME NULL")
+	datetime := storetest.ByRule(examples(t)[0], "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL",
+		"create_time DATETIME NULL")
 	stamp := examples(t)[0]
 	m := *stamp.Mapping
 	m.Created = &mapping.TimeColumn{Column: "create_time", Type: mapping.Timestamp, Precision: mapping.Micros}
 	stamp.Mapping, stamp.Title = &m, "A_timestamp"
 	return []storetest.Shop{datetime,
 		storetest.ByRule(stamp, "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time TIMESTAMP(6) NULL"),
-		storetest.ByRule(examples(t)[1], "(status, expire_ms, order_no)", "(status, created_ms, order_no)", "expire_ms  BIGINT      NOT NULL", "expire_ms BIGINT NULL"),
+		storetest.ByRule(examples(t)[1], "(status, expire_ms, order_no)", "(status, created_ms, order_no)", "expire_ms  BIGINT      NOT NULL",
+			"expire_ms BIGINT NULL"),
 	}
 }
 

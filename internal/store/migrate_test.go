@@ -20,7 +20,8 @@ var migrationsOf = map[string]fs.FS{"MySQL": migrations, "PostgreSQL": postgres.
 
 // column matches the definition of a column, the name of a table that follows CREATE or ALTER, and the steps that a step
 // stands for.
-var column = regexp.MustCompile(`(?m)^  ([a-z_]+) |^(?:CREATE|ALTER) TABLE (?:IF NOT EXISTS )?(\w+)(?: ADD COLUMN (?:IF NOT EXISTS )?(\w+))?|^(INSERT INTO .*)$`)
+var column = regexp.MustCompile(`(?m)^  ([a-z_]+) |^(?:CREATE|ALTER) TABLE (?:IF NOT EXISTS )?(\w+)(?: ADD COLUMN (?:IF NOT EXISTS ` +
+	`)?(\w+))?|^(INSERT INTO .*)$`)
 
 func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
 	definitions := func(of fs.FS) (all []string) {

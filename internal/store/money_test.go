@@ -68,9 +68,11 @@ func ordersOfAnyMonth(t *testing.T, on string) {
 	for _, months := range []int{-40, -4, 0, 2, 4, 30} {
 		month := time.Date(now.In(shanghai).Year(), now.In(shanghai).Month()+time.Month(months), 15, 0, 0, 0, 0, shanghai)
 		table := "orders_" + month.Format("200601")
-		exec(t, s.DB(), "CREATE TABLE "+table+" (order_no VARCHAR(32) NOT NULL, status INT NOT NULL, created_ms BIGINT NOT NULL, expire_ms BIGINT NULL, PRIMARY KEY (order_no))")
+		exec(t, s.DB(), "CREATE TABLE "+table+" (order_no VARCHAR(32) NOT NULL, status INT NOT NULL, created_ms BIGINT NOT NULL, expire_ms BIGINT NULL, "+
+			"PRIMARY KEY (order_no))")
 		exec(t, s.DB(), "CREATE INDEX due_"+table+" ON "+table+" (status, expire_ms, order_no)")
-		exec(t, s.DB(), fmt.Sprintf("INSERT INTO %s (order_no, status, created_ms, expire_ms) VALUES ('open%d', 10, %d, NULL), ('closed%[2]d', 90, %[3]d, %[3]d), ('asked%[2]d', 90, %[3]d, %[3]d)", table, months, month.UnixMilli()))
+		exec(t, s.DB(), fmt.Sprintf("INSERT INTO %s (order_no, status, created_ms, expire_ms) VALUES ('open%d', 10, %d, NULL), ('closed%[2]d', 90, %[3]d, %[3]d), "+
+			"('asked%[2]d', 90, %[3]d, %[3]d)", table, months, month.UnixMilli()))
 	}
 	must.Do(t, s.Migrate(t.Context()))
 	must.Do(t, s.CheckMapping(t.Context()))
@@ -133,7 +135,8 @@ func TestRecordPayment_IsCountedByItsResult(t *testing.T) {
 			defer orders.Close()
 			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
-			for _, p := range []sqlclose.Payment{{OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p2"}, {OrderID: "none", ID: "p3"}, {OrderID: "a"}} {
+			for _, p := range []sqlclose.Payment{{OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p2"},
+				{OrderID: "none", ID: "p3"}, {OrderID: "a"}} {
 				tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 				if _, err := orders.RecordPayment(t.Context(), tx, p); err != nil {
 					must.Do(t, tx.Rollback())
@@ -154,7 +157,8 @@ func TestRecordPayment_IsCountedByItsResult(t *testing.T) {
 func beforeUpdate(t *testing.T, s *store.Store, condition, then string) {
 	t.Helper()
 	if s.Dialect() == store.Postgres {
-		exec(t, s.DB(), "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF "+condition+" THEN "+strings.NewReplacer("SET ", "", " = OLD", " := OLD").Replace(then)+"; END IF; RETURN NEW; END $$")
+		exec(t, s.DB(), "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF "+condition+" THEN "+
+			strings.NewReplacer("SET ", "", " = OLD", " := OLD").Replace(then)+"; END IF; RETURN NEW; END $$")
 		exec(t, s.DB(), "CREATE TRIGGER keep BEFORE UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION keep()")
 		return
 	}
@@ -172,7 +176,8 @@ func TestCloseOrders_ATriggerThatKeepsTheStatusFailsTheOrder(t *testing.T) {
 			beforeUpdate(t, s, "NEW.id = 'a'", "SET NEW.status = OLD.status")
 			out, err := bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
 			must.Do(t, err)
-			if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger of table orders has set another one") || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Closed {
+			if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger of table orders has set another one") ||
+				out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Closed {
 				t.Errorf("%+v", out)
 			}
 			for _, c := range []struct{ query, want string }{
@@ -241,7 +246,8 @@ func TestPostgres_TransactionsRaiseSynchronousCommit(t *testing.T) {
 			dsn := migratedDatabase(t)
 			first := openMigrated(t, store.Options{DSN: dsn})
 			exec(t, first.DB(), "CREATE TABLE seen (value TEXT)")
-			exec(t, first.DB(), "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$")
+			exec(t, first.DB(), "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES "+
+				"(current_setting('synchronous_commit')); RETURN NEW; END $$")
 			exec(t, first.DB(), "CREATE TRIGGER see BEFORE UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION see()")
 			overdue(t, first, "a")
 			overdue(t, first, "b")

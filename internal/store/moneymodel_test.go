@@ -106,7 +106,8 @@ func (m *moneyWorld) play() {
 	due := must.Get(m.s.Now(m.Context()))(m.T).Add(-time.Minute).UnixMilli()
 	exec(m.T, m.s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES ('%s', 0, %d)", m.id, due))
 	for range 6 + m.IntN(24) {
-		one(m.Rand, m.pays, m.pays, m.calls, m.calls, m.calls, m.asked, m.close, m.close, m.recheck, m.cancels, m.cancels, m.ships, m.archives, m.givesBack, m.givesBack)()
+		one(m.Rand, m.pays, m.pays, m.calls, m.calls, m.calls, m.asked, m.close, m.close, m.recheck, m.cancels, m.cancels, m.ships, m.archives,
+			m.givesBack, m.givesBack)()
 	}
 	for _, id := range m.arrived() { // providers call until they are answered
 		m.call(id)

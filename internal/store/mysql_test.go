@@ -139,7 +139,8 @@ func TestMySQL_AMigrationThatStoppedInAStepGoesOn(t *testing.T) { eachServer(t, 
 func migrationStopped(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	for _, q := range []string{
-		"DROP TABLE orders", "DROP TABLE pauses", "ALTER TABLE orderclose_schema DROP COLUMN oldest", "ALTER TABLE receipts DROP INDEX receipts_closed_at", "DELETE FROM orderclose_schema WHERE version_id > 3",
+		"DROP TABLE orders", "DROP TABLE pauses", "ALTER TABLE orderclose_schema DROP COLUMN oldest", "ALTER TABLE receipts DROP INDEX receipts_closed_at",
+		"DELETE FROM orderclose_schema WHERE version_id > 3",
 	} {
 		exec(t, s.DB(), q)
 	}

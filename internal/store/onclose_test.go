@@ -38,7 +38,8 @@ func openMall(t *testing.T, dsn string, m *mapping.Mapping, orders ...[3]int) *s
 	exec("INSERT INTO pms_sku_stock (id, stock, lock_stock) VALUES (10, 100, 50)")
 	for _, o := range orders {
 		exec("INSERT IGNORE INTO ums_member (id, integration) VALUES (?, 100)", o[1])
-		exec("INSERT INTO oms_order (id, member_id, coupon_id, order_sn, create_time, status, use_integration) VALUES (?, ?, 7, CONCAT('SN', ?), UTC_TIMESTAMP() + INTERVAL 6 HOUR, 0, ?)", o[0], o[1], o[0], o[2])
+		exec("INSERT INTO oms_order (id, member_id, coupon_id, order_sn, create_time, status, use_integration) VALUES (?, ?, 7, CONCAT('SN', ?), UTC_TIMESTAMP() + "+
+			"INTERVAL 6 HOUR, 0, ?)", o[0], o[1], o[0], o[2])
 		exec("INSERT INTO oms_order_item (order_id, product_sku_id, product_quantity) VALUES (?, 10, 1)", o[0])
 		exec("INSERT INTO sms_coupon_history (coupon_id, member_id, use_status, use_time) VALUES (7, ?, 1, UTC_TIMESTAMP())", o[1])
 	}
@@ -151,13 +152,19 @@ func TestMySQL_StatementsOfACloseAreChecked(t *testing.T) {
 		dsn := ownDatabase(t)
 		exec(t, openMall(t, dsn, mall(t).Mapping).DB(), "CREATE TABLE passes (id INT PRIMARY KEY, order_id VARCHAR(32), used INT, KEY (order_id)) ENGINE = InnoDB")
 		for statement, want := range map[string]string{
-			"UPDATE no_such_table SET a = 1 WHERE order_id IN ({ids})":                                                  "the database refuses the statement: Error 1146",
-			"UPDATE ums_member SET no_such_column = 1 WHERE id IN ({ids})":                                              "the database refuses the statement: Error 1054",
-			"UPDATE ums_member SET integration = 1 WHERE id IN ({ids}) AND":                                             "the database refuses the statement: Error 1064",
-			"UPDATE ums_member SET integration = ? WHERE id IN ({ids})":                                                 "the database refuses the statement: Error 1064",
-			"UPDATE ums_member SET integration = 1 WHERE integration IN ({ids})":                                        "no index to find its rows of ums_member",
-			"DELETE FROM sms_coupon_history WHERE coupon_id IN ({ids})":                                                 "no index to find its rows of sms_coupon_history",
-			"UPDATE passes SET used = 0 WHERE order_id IN ({ids})":                                                      "no index to find its rows of passes", // ids are numbers, the column is text
+			"UPDATE no_such_table SET a = 1 WHERE order_id IN ({ids})": "the database refuses " +
+				"the statement: Error 1146",
+			"UPDATE ums_member SET no_such_column = 1 WHERE id IN ({ids})": "the database refuses " +
+				"the statement: Error 1054",
+			"UPDATE ums_member SET integration = 1 WHERE id IN ({ids}) AND": "the database refuses " +
+				"the statement: Error 1064",
+			"UPDATE ums_member SET integration = ? WHERE id IN ({ids})": "the database refuses " +
+				"the statement: Error 1064",
+			"UPDATE ums_member SET integration = 1 WHERE integration IN ({ids})": "no index to find its rows of ums_member",
+			"DELETE FROM sms_coupon_history WHERE coupon_id IN ({ids})": "no index to find its " +
+				"rows of sms_coupon_history",
+			// ids are numbers, the column is text
+			"UPDATE passes SET used = 0 WHERE order_id IN ({ids})":                                                      "no index to find its rows of passes",
 			"INSERT INTO ums_member (id) SELECT h.id + 1000000 FROM sms_coupon_history h WHERE h.use_status IN ({ids})": "no index to find its rows of h",
 			"INSERT INTO ums_member (id) SELECT id + 1000000 FROM oms_order WHERE id IN ({ids})":                        "",
 			"DELETE FROM ums_member WHERE id IN ({ids}) ORDER BY id":                                                    "",

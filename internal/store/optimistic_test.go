@@ -13,7 +13,8 @@ import (
 )
 
 // lockedShop is a table of orders whose column touched has a type; %s is the type.
-const lockedShop = "CREATE TABLE shop_order (id BIGINT PRIMARY KEY, status INT NOT NULL, pay_by BIGINT NULL, end_time BIGINT NULL, gone_at %[2]s NULL, touched %[1]s NULL, rev INT NOT NULL DEFAULT 1, payment VARCHAR(64) NULL)"
+const lockedShop = "CREATE TABLE shop_order (id BIGINT PRIMARY KEY, status INT NOT NULL, pay_by BIGINT NULL, end_time BIGINT NULL, gone_at %[2]s NULL, " +
+	"touched %[1]s NULL, rev INT NOT NULL DEFAULT 1, payment VARCHAR(64) NULL)"
 
 // The type of a column in MySQL and in PostgreSQL, and how it is mapped.
 var lockTypes = []struct {
@@ -47,7 +48,8 @@ func eachChangeChangesLocks(t *testing.T) {
 			lock.Column, gone.Column = "touched", "gone_at"
 			m := &mapping.Mapping{
 				Orders: "shop_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
-				Status:   mapping.Status{Column: "status", From: mapping.IntValue(101), To: mapping.IntValue(103), Paid: []mapping.Value{mapping.IntValue(201)}, Closed: []mapping.Value{mapping.IntValue(102)}},
+				Status: mapping.Status{Column: "status", From: mapping.IntValue(101), To: mapping.IntValue(103), Paid: []mapping.Value{mapping.IntValue(201)},
+					Closed: []mapping.Value{mapping.IntValue(102)}},
 				Due:      mapping.TimeColumn{Column: "pay_by", Type: mapping.UnixMillis},
 				ClosedAt: []*mapping.TimeColumn{{Column: "end_time", Type: mapping.UnixMillis}, &gone},
 				Lock:     &lock, Version: "rev", PaymentID: "payment",
@@ -88,7 +90,8 @@ func eachChangeChangesLocks(t *testing.T) {
 			stale := func(what string, rows int) {
 				t.Helper()
 				var n, same, closed int
-				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.touched = was.touched OR o.touched IS NULL").Scan(&n))
+				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.touched = was.touched OR "+
+					"o.touched IS NULL").Scan(&n))
 				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.rev <> was.rev + 1").Scan(&same))
 				if n != 0 || same != 0 {
 					t.Errorf("%s: %d stale writes of a time and %d of a number would succeed", what, n, same)

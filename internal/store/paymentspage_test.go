@@ -31,7 +31,8 @@ func TestMySQL_TheStatementsOfThePaymentsPage(t *testing.T) {
 		blocks := paymentsPage(t)
 		s := open(t, store.Options{DSN: migratedDatabase(t)})
 		check := checker(t, s, blocks)
-		exec(t, s.DB(), "INSERT INTO orders (id, category, status, version, created_at, expire_at) VALUES ('a', '', 0, 1, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + INTERVAL 1 HOUR)")
+		exec(t, s.DB(), "INSERT INTO orders (id, category, status, version, created_at, expire_at) VALUES ('a', '', 0, 1, UTC_TIMESTAMP(3), "+
+			"UTC_TIMESTAMP(3) + INTERVAL 1 HOUR)")
 		check("unpaid and not due", blocks[1], 1)
 		exec(t, s.DB(), "UPDATE orders SET status = 1")
 		check("paid", blocks[1], 0)

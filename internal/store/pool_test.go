@@ -36,7 +36,9 @@ func programPools(t *testing.T) map[string]func(t *testing.T, dsn string) *sql.D
 	if isPostgres(t) {
 		return pgxPools
 	}
-	return map[string]func(t *testing.T, dsn string) *sql.DB{"go-sql-driver": func(t *testing.T, dsn string) *sql.DB { return ownPool(t, dsn, func(*mysql.Config) {}) }}
+	return map[string]func(t *testing.T, dsn string) *sql.DB{"go-sql-driver": func(t *testing.T, dsn string) *sql.DB {
+		return ownPool(t, dsn, func(*mysql.Config) {})
+	}}
 }
 
 // sessionSettings is a query of settings that the store needs, what the store's transactions have, and the sessions of

@@ -70,7 +70,8 @@ func ownerWithOneRight(t *testing.T) {
 	owner, shop := role(t, s), role(t, s)
 	exec(t, s.DB(), `CREATE TABLE sales (id text, state int, due timestamptz, PRIMARY KEY (id, due)) PARTITION BY RANGE (due);
 		CREATE TABLE sales_now PARTITION OF sales FOR VALUES FROM ('2020-01-01') TO ('2100-01-01')`)
-	m := postgresMapping(t, " {table: sales, id: id, status: {column: state, from: 0, to: 2}, due: {column: due, type: timestamptz, precision: us}, items: none, stock: none}")
+	m := postgresMapping(t, " {table: sales, id: id, status: {column: state, from: 0, to: 2}, due: {column: due, type: timestamptz, precision: us}, "+
+		"items: none, stock: none}")
 	exec(t, s.DB(), printedTrigger(t, m, store.TriggerOptions{}))
 	exec(t, s.DB(), `GRANT INSERT ON outbox_schedules TO `+owner+`; GRANT CREATE ON SCHEMA public TO `+owner+`;
 		ALTER FUNCTION public.orderclose_schedule_sales() OWNER TO `+owner+`; REVOKE CREATE ON SCHEMA public FROM `+owner+`;

@@ -123,7 +123,8 @@ func shadowOnlyReads(t *testing.T) {
 		exec(t, admin.DB(), ddl)
 	}
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
-	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline, finish_time) VALUES (2, 'CLOSED', '2026-01-01', '2026-01-01', '2026-01-01 00:00:09')")
+	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline, finish_time) VALUES (2, 'CLOSED', '2026-01-01', "+
+		"'2026-01-01', '2026-01-01 00:00:09')")
 	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	cfg.User, cfg.Passwd = "oc_"+strings.ToLower(rand.Text()[:16]), ""
 	exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%'")
@@ -166,7 +167,8 @@ func stockIsNotAddedToNULL(t *testing.T) {
 	s := openShop(t, ownDatabase(t), shop, "ALTER TABLE t_goods_stock MODIFY free INT NULL",
 		"INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')",
 		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, NULL, 5)")
-	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}); err == nil || !strings.Contains(err.Error(), "NULL") {
+	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}); err == nil ||
+		!strings.Contains(err.Error(), "NULL") {
 		t.Errorf("the order was closed, or nothing says why not: %v", err)
 	}
 	exec(t, s.DB(), "UPDATE t_goods_stock SET free = 1")

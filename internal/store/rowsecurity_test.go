@@ -60,7 +60,8 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			exec(t, owner.DB(), "ALTER TABLE "+table+" ENABLE ROW LEVEL SECURITY")
 			exec(t, owner.DB(), "CREATE POLICY one ON "+table+" USING ("+map[bool]string{true: "tenant = 1", false: "true"}[table == "t_order"]+")")
 			err := closer.CheckMapping(t.Context())
-			if wrong, ok := errors.AsType[*store.MappingError](err); !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Accept != mapping.RowSecurity || !strings.Contains(err.Error(), "table "+table+" ") {
+			if wrong, ok := errors.AsType[*store.MappingError](err); !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Accept != mapping.RowSecurity ||
+				!strings.Contains(err.Error(), "table "+table+" ") {
 				t.Errorf("policies of %s: %v", table, err)
 			}
 			if got := sweep(closer); !strings.Contains(got, "0 ") || !strings.Contains(got, "row-level security of table "+table+" applies") {

@@ -74,7 +74,8 @@ var collations = map[string][]string{
 
 // textsOf has texts that a charset has, beside those of ASCII.
 var textsOf = map[string][]string{
-	"utf8mb4": {"单-1", "é", "🧾", "ı"}, "utf8mb3": {"单-1", "é", "ß"}, "gbk": {"单-1", "红色-L", "縗"}, "gb18030": {"单-1", "é", "🧾"}, "big5": {"紅色"}, "latin1": {"é", "ß"},
+	"utf8mb4": {"单-1", "é", "🧾", "ı"}, "utf8mb3": {"单-1", "é", "ß"}, "gbk": {"单-1", "红色-L", "縗"}, "gb18030": {"单-1", "é", "🧾"},
+	"big5": {"紅色"}, "latin1": {"é", "ß"},
 }
 
 func drawShop(r *rand.Rand, kind string) *drawnShop {
@@ -179,7 +180,8 @@ func (d *drawnShop) draw() {
 	d.ddl = []string{
 		fmt.Sprintf("CREATE TABLE %s (%s %s NOT NULL PRIMARY KEY, %s %s NOT NULL, %s %s%s)%s", o, k, id, s, status, at, dueIs, null, end),
 		index,
-		fmt.Sprintf("CREATE TABLE %s (line INT NOT NULL PRIMARY KEY, oid %s NOT NULL, %s %s, num %s)%s", l, id, sk, text, one(d.Rand, "INT NOT NULL", "SMALLINT", "BIGINT"), lineEnd),
+		fmt.Sprintf("CREATE TABLE %s (line INT NOT NULL PRIMARY KEY, oid %s NOT NULL, %s %s, num %s)%s", l, id, sk, text,
+			one(d.Rand, "INT NOT NULL", "SMALLINT", "BIGINT"), lineEnd),
 		byOrder,
 		fmt.Sprintf("CREATE TABLE %s (%s %s NOT NULL PRIMARY KEY, %s %s NOT NULL, %s BIGINT NOT NULL)%s", st, sk, text, f, number, h, end),
 	}
@@ -290,7 +292,8 @@ func (d *drawnShop) fill(t *testing.T, s *store.Store, m *mapping.Mapping, now t
 
 // compare reads the tables by statements of its own.
 func (d *drawnShop) compare(t *testing.T, s *store.Store, m *mapping.Mapping, closed []string) {
-	rows := must.Get(s.DB().QueryContext(t.Context(), d.sql(fmt.Sprintf("SELECT %s, %s FROM %s", mapping.Quote(m.ID.Column), mapping.Quote(m.Status.Column), mapping.Quote(m.Orders)))))(t)
+	rows := must.Get(s.DB().QueryContext(t.Context(), d.sql(fmt.Sprintf("SELECT %s, %s FROM %s", mapping.Quote(m.ID.Column), mapping.Quote(m.Status.Column),
+		mapping.Quote(m.Orders)))))(t)
 	defer func() { must.Do(t, rows.Close()) }()
 	for rows.Next() {
 		var id, status string
@@ -306,7 +309,8 @@ func (d *drawnShop) compare(t *testing.T, s *store.Store, m *mapping.Mapping, cl
 	stock := m.Stock[0]
 	for sku, want := range d.stock {
 		var free, held int64
-		query := fmt.Sprintf("SELECT %s, %s FROM %s WHERE %s = ?", mapping.Quote(stock.Available), mapping.Quote(stock.Reserved), mapping.Quote(stock.Table), mapping.Quote(stock.SKU.Column))
+		query := fmt.Sprintf("SELECT %s, %s FROM %s WHERE %s = ?", mapping.Quote(stock.Available), mapping.Quote(stock.Reserved), mapping.Quote(stock.Table),
+			mapping.Quote(stock.SKU.Column))
 		must.Do(t, s.DB().QueryRowContext(t.Context(), d.sql(query), sku).Scan(&free, &held))
 		must.That(t, free == want[0] && held == want[1], "SKU %q: %d available, %d reserved; want %d", sku, free, held, want)
 	}

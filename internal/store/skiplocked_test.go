@@ -99,7 +99,8 @@ func lockedInItsMonth(t *testing.T) {
 }
 
 // receiptOfA makes a close of the order "a" wait that has locked the order.
-const receiptOfA = "INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', UTC_TIMESTAMP(3), UTC_TIMESTAMP(3), 'touch', 0, 0)"
+const receiptOfA = "INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', UTC_TIMESTAMP(3), " +
+	"UTC_TIMESTAMP(3), 'touch', 0, 0)"
 
 // Two closers have one batch. The second waits for no row, and later learns that the first closed all.
 func TestMySQL_TwoClosersWithOneBatch(t *testing.T) { eachServer(t, twoClosers) }

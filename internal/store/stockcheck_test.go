@@ -40,7 +40,8 @@ func TestJudgeOrder_FindsWhatClosingNeverLeaves(t *testing.T) {
 		"twice":                {stockOrder{status: Closed, lines: lines, ledger: ledger(move{kindClose, 3}, move{kindCancel, 3}), receipts: 1}, "twice"},
 		"twice the same":       {stockOrder{status: Closed, lines: lines, ledger: ledger(move{kindClose, 3}, move{kindClose, 3}), receipts: 1}, "twice"},
 		"a SKU it never held":  {stockOrder{status: Closed, ledger: ledger(move{kindClose, 3}), receipts: 1}, "ledger"},
-		"several":              {stockOrder{status: Closed, lines: map[string]int64{"ink": 3, "nib": 1}, ledger: ledger(move{kindClose, 1})}, "receipt ledger ledger"},
+		"several": {stockOrder{status: Closed, lines: map[string]int64{"ink": 3, "nib": 1}, ledger: ledger(move{kindClose, 1})},
+			"receipt ledger ledger"},
 		"shipped and returned": {stockOrder{status: 5, lines: lines, ledger: ledger(move{"ship", 3}, move{kindCancel, 3})}, "twice"},
 	} {
 		var kinds []string

@@ -66,7 +66,8 @@ func trialRefused(t *testing.T) {
 	exec(t, s.DB(), "DROP TRIGGER watch")
 	exec(t, s.DB(), "UPDATE t_order_line SET num = -1")
 	trialSays(t, s, false, "orders.items: closing order \"1\" fails: lines_wrong: order \"1\" holds -1 of SKU \"10\"")
-	if got := texts(t, s, "SELECT state FROM t_order UNION ALL SELECT CONCAT(free, '') FROM t_goods_stock"); got != "WAIT_PAY, 5" && !slices.Contains([]string{"5, WAIT_PAY"}, got) {
+	if got := texts(t, s, "SELECT state FROM t_order UNION ALL SELECT CONCAT(free, '') FROM t_goods_stock"); got != "WAIT_PAY, 5" &&
+		!slices.Contains([]string{"5, WAIT_PAY"}, got) {
 		t.Errorf("trials left %s", got)
 	}
 	exec(t, s.DB(), "UPDATE t_order_line SET num = 2")

@@ -38,13 +38,15 @@ func TestExplain_SaysWhatFailedAndWhatToDo(t *testing.T) {
 		what, do string
 	}{
 		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, alone,
-			"the cache's certificate is signed by an unknown authority", "set CACHE_TLS_CA_FILE to the file with the authority's certificate (in Go: RootCAs of the tls.Config)"},
+			"the cache's certificate is signed by an unknown authority", "set CACHE_TLS_CA_FILE to the file with the authority's certificate (in Go: " +
+				"RootCAs of the tls.Config)"},
 		{&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}, Host: "a"}}, alone,
 			"the cache's certificate is for another host name", "use its name"},
 		{&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}, alone,
 			"the cache's certificate is not valid", "renew it on the cache, or fix the clock of this machine"},
 		{tls.RecordHeaderError{}, alone, "this port does not use TLS", "use the other port"},
-		{alert, alone, "the cache ended the TLS handshake; it may require a client certificate", "set CACHE_TLS_CERT_FILE and CACHE_TLS_KEY_FILE (in Go: Certificates of the tls.Config)"},
+		{alert, alone, "the cache ended the TLS handshake; it may require a client certificate",
+			"set CACHE_TLS_CERT_FILE and CACHE_TLS_KEY_FILE (in Go: Certificates of the tls.Config)"},
 		{alert, certified, `the cache rejects the client with certificate "CN=shop"`,
 			"have the certificate signed by an authority that the cache trusts, and check that it has not expired"},
 		{nil, nil, "", ""},

@@ -70,7 +70,8 @@ func TestChild_IsOfTheCallersProvider(t *testing.T) {
 	defer caller.End()
 	ctx, span := Child(parent, Schedule, "o")
 	defer span.End()
-	if got := trace.SpanContextFromContext(ctx); !span.IsRecording() || got.TraceID() != caller.SpanContext().TraceID() || got.SpanID() == caller.SpanContext().SpanID() {
+	if got := trace.SpanContextFromContext(ctx); !span.IsRecording() || got.TraceID() != caller.SpanContext().TraceID() ||
+		got.SpanID() == caller.SpanContext().SpanID() {
 		t.Errorf("the span is %v", got)
 	}
 	// A trace context without a span of this process goes on unchanged.

@@ -19,7 +19,8 @@ func anyMessage(t *rapid.T) Message {
 	bytes := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 300))
 	m.Key, m.Value = bytes.Draw(t, "key"), bytes.Draw(t, "value")
 	name := rapid.OneOf(rapid.SampledFrom([]string{HeaderDue, HeaderVersion, HeaderLane}), rapid.StringN(0, 10, 20))
-	value := rapid.OneOf(rapid.SampledFrom([][]byte{[]byte("1"), []byte("42"), []byte(LaneReplay), []byte("-7"), []byte("+7"), []byte("9999999999999999999"), nil}), bytes)
+	value := rapid.OneOf(rapid.SampledFrom([][]byte{[]byte("1"), []byte("42"), []byte(LaneReplay), []byte("-7"), []byte("+7"),
+		[]byte("9999999999999999999"), nil}), bytes)
 	for range rapid.IntRange(0, 5).Draw(t, "headers") {
 		m.Headers = append(m.Headers, Header{name.Draw(t, "name"), value.Draw(t, "header")})
 	}

@@ -39,8 +39,9 @@ func whole(t testing.TB) wire.Message {
 
 func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
 	want := wire.Message{
-		Key:   []byte("ORD-17"),
-		Value: []byte(`{"order_id":"ORD-17","category":"virtual","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:05:00.000Z","attributes":{"shop":"eu"}}`),
+		Key: []byte("ORD-17"),
+		Value: []byte(`{"order_id":"ORD-17","category":"virtual","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:05:00.000Z",` +
+			`"attributes":{"shop":"eu"}}`),
 		Headers: []wire.Header{
 			{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 			{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
@@ -175,7 +176,8 @@ func TestDecode_NamesWhatMakesARecordUnreadable(t *testing.T) {
 		{"due is a fraction", header("due", "1.5"), wire.ErrBadDue, `header due is "1.5", want unix milliseconds in decimal digits`},
 		{"due is too large", header("due", "9223372036854775808"), wire.ErrBadDue, `header due is "9223372036854775808", want unix milliseconds in decimal digits`},
 		{"due is missing", func(m *wire.Message) { m.Headers = m.Headers[1:] }, wire.ErrBadDue, `header due is missing, want unix milliseconds in decimal digits`},
-		{"due of eight bytes", header("due", "\x00\x00\x01\x9c\xaa\x1b\xc9\xe0"), wire.ErrBadDue, `header due is "\x00\x00\x01\x9c\xaa\x1b\xc9\xe0", want unix milliseconds in decimal digits`},
+		{"due of eight bytes", header("due", "\x00\x00\x01\x9c\xaa\x1b\xc9\xe0"), wire.ErrBadDue,
+			`header due is "\x00\x00\x01\x9c\xaa\x1b\xc9\xe0", want unix milliseconds in decimal digits`},
 		{"due in quotes", header("due", `"1772366700000"`), wire.ErrBadDue, `header due is "\"1772366700000\"", want unix milliseconds in decimal digits`},
 		{"no value", func(m *wire.Message) { m.Value = nil }, wire.ErrBadValue, "the value is empty, want a JSON object"},
 		{"no JSON", func(m *wire.Message) { m.Value = []byte("<order/>") }, wire.ErrBadValue, "the value is not JSON: invalid character '<'"},
@@ -186,14 +188,16 @@ func TestDecode_NamesWhatMakesARecordUnreadable(t *testing.T) {
 		{"null", func(m *wire.Message) { m.Value = []byte("null") }, wire.ErrBadValue, `created_at is missing, null or empty, want text in RFC 3339`},
 		{"id is a number", replace(`"ORD-17"`, `17`), wire.ErrBadValue, "order_id is a number, want text"},
 		{"category is an object", replace(`"virtual"`, `{}`), wire.ErrBadValue, "category is an object, want text"},
-		{"created_at is a number", replace(`"2026-03-01T12:00:00.000Z"`, `1772366400.123000000`), wire.ErrBadValue, `created_at is a number, want text in RFC 3339, such as 2`},
+		{"created_at is a number", replace(`"2026-03-01T12:00:00.000Z"`, `1772366400.123000000`), wire.ErrBadValue,
+			`created_at is a number, want text in RFC 3339, such as 2`},
 		{"created_at is null", replace(`"2026-03-01T12:00:00.000Z"`, `null`), wire.ErrBadValue, `created_at is missing, null or empty, want text in RFC 3339`},
 		{"due_at is an array", replace(`"2026-03-01T12:05:00.000Z"`, `[2026,3,1,12,5]`), wire.ErrBadValue, `due_at is an array, want text in RFC 3339`},
 		{"attributes are text", replace(`{"shop":"eu"}`, `"eu"`), wire.ErrBadValue, "attributes is text, want an object"},
 		{"attributes are a boolean", replace(`{"shop":"eu"}`, `true`), wire.ErrBadValue, "attributes is a boolean, want an object"},
 		{"created_at", replace(`2026-03-01T12:00:00.000Z`, `yesterday`), wire.ErrBadValue, `created_at is "yesterday", want text in RFC 3339`},
 		{"due_at without zone", replace(`12:05:00.000Z`, `12:05:00.000`), wire.ErrBadValue, `due_at is "2026-03-01T12:05:00.000", want text in RFC 3339`},
-		{"due_at with the name of a zone", replace(`12:05:00.000Z`, `12:05:00+08:00[Asia/Shanghai]`), wire.ErrBadValue, `due_at is "2026-03-01T12:05:00+08:00[Asia/Shanghai]", want text in RFC 3339`},
+		{"due_at with the name of a zone", replace(`12:05:00.000Z`, `12:05:00+08:00[Asia/Shanghai]`), wire.ErrBadValue,
+			`due_at is "2026-03-01T12:05:00+08:00[Asia/Shanghai]", want text in RFC 3339`},
 		{"another order's key", func(m *wire.Message) { m.Key = []byte("18") }, wire.ErrKeyMismatch, `order_id is "ORD-17", and the key is "18": want the same text`},
 		{"no order_id", replace(`order_id`, `orderId`), wire.ErrKeyMismatch, `order_id is missing, null or empty, and the key is "ORD-17"`},
 		{"attempt", header("attempt", "-1"), wire.ErrBadHeader, `header attempt is "-1", want a count`},
@@ -246,7 +250,8 @@ func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	m := whole(f)
 	for _, attributes := range []string{"null", "{}", `{"n": {"m": [1, 2.5e400]}}`, "[]", `"text"`, "1", "true"} {
-		f.Add([]byte("1"), []byte(`{"order_id":"1","created_at":"2026-01-01T00:00:00Z","due_at":"2026-01-01T00:05:00Z", "attributes": `+attributes+`}`), "1772366760000", "1", "attempt", "2")
+		f.Add([]byte("1"), []byte(`{"order_id":"1","created_at":"2026-01-01T00:00:00Z","due_at":"2026-01-01T00:05:00Z", "attributes": `+attributes+`}`),
+			"1772366760000", "1", "attempt", "2")
 	}
 	f.Add(m.Key, m.Value, "1772366760000", "1", "attempt", "2")
 	f.Add([]byte{}, []byte("null"), "-9223372036854775808", "", "notdue", "99999999999")

@@ -36,8 +36,9 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 // A sweep that failed with a long error, or that found an order with a nonsensical due time, is
 // recorded too.
 func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
-	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20), OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
-		Failures: slices.Repeat([]Failure{{Error: strings.Repeat("x", 1000)}}, 100)}.Encode()
+	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20),
+		OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+		Failures:  slices.Repeat([]Failure{{Error: strings.Repeat("x", 1000)}}, 100)}.Encode()
 	must.That(t, err == nil && len(m.Value) <= 2000+MaxFailures*600, "%d bytes, %v", len(m.Value), err)
 	if s, err := DecodeSweep(m.Value); err != nil || !strings.HasPrefix(s.Error, "ää") || strings.Contains(s.Error, "\ufffd") || !s.OldestDue.IsZero() {
 		t.Errorf("%+v, %v", s, err)
@@ -52,7 +53,8 @@ func TestDecodeSweep_RefusesOtherRecords(t *testing.T) {
 }
 
 func TestProcess_IsARecordOfTheControlTopic(t *testing.T) {
-	p := Process{Name: "compensator@host:17:9464", Version: "v1.2.0", Ended: true, EverySeconds: 60, Delays: map[string]int64{"": 1_800_000, "virtual": 1500}, File: "0123456789"}
+	p := Process{Name: "compensator@host:17:9464", Version: "v1.2.0", Ended: true, EverySeconds: 60,
+		Delays: map[string]int64{"": 1_800_000, "virtual": 1500}, File: "0123456789"}
 	m := must.Get(p.Encode())(t)
 	var got Process
 	if err := json.Unmarshal(m.Value, &got); err != nil || string(m.Key) != KeyProcess || !m.Recognized() {

@@ -438,13 +438,14 @@ func TestAPI_SaysWhetherAlipayOrThePaymentIsAtFault(t *testing.T) {
 		options alipay.Options
 		fails   apitest.Failure
 	}{
-		"rate limit":               {before: answer("40005", "isv.app-call-limited"), fails: apitest.Failure{Unavailable: true, Says: "Call Limited"}},
-		"rate limit of a proxy":    {before: status(429, "7"), fails: apitest.Failure{Unavailable: true, After: 7 * time.Second, Says: "HTTP 429"}},
-		"429 without a time":       {before: status(429, ""), fails: apitest.Failure{Unavailable: true, Says: "HTTP 429"}},
-		"gateway away":             {before: status(502, ""), fails: apitest.Failure{Unavailable: true, Says: "HTTP 502"}},
-		"system error":             {before: answer("40004", "ACQ.SYSTEM_ERROR"), fails: apitest.Failure{Unavailable: true, Says: "ACQ.SYSTEM_ERROR"}},
-		"service unavailable":      {before: answer("20000", "isp.unknow-error"), fails: apitest.Failure{Unavailable: true, Says: "isp.unknow-error"}},
-		"permission":               {before: answer("40006", "isv.insufficient-isv-permissions"), fails: apitest.Failure{Unavailable: true, Says: "may the app query and close"}},
+		"rate limit":            {before: answer("40005", "isv.app-call-limited"), fails: apitest.Failure{Unavailable: true, Says: "Call Limited"}},
+		"rate limit of a proxy": {before: status(429, "7"), fails: apitest.Failure{Unavailable: true, After: 7 * time.Second, Says: "HTTP 429"}},
+		"429 without a time":    {before: status(429, ""), fails: apitest.Failure{Unavailable: true, Says: "HTTP 429"}},
+		"gateway away":          {before: status(502, ""), fails: apitest.Failure{Unavailable: true, Says: "HTTP 502"}},
+		"system error":          {before: answer("40004", "ACQ.SYSTEM_ERROR"), fails: apitest.Failure{Unavailable: true, Says: "ACQ.SYSTEM_ERROR"}},
+		"service unavailable":   {before: answer("20000", "isp.unknow-error"), fails: apitest.Failure{Unavailable: true, Says: "isp.unknow-error"}},
+		"permission": {before: answer("40006", "isv.insufficient-isv-permissions"),
+			fails: apitest.Failure{Unavailable: true, Says: "may the app query and close"}},
 		"no access":                {before: answer("40004", "ACQ.ACCESS_FORBIDDEN"), fails: apitest.Failure{Unavailable: true, Says: "may the app query and close"}},
 		"no public key at Alipay":  {before: answer("40003", "isv.missing-signature-config"), fails: apitest.Failure{Unavailable: true, Says: "private key right"}},
 		"a code of tomorrow":       {before: answer("49999", "x"), fails: apitest.Failure{Unavailable: true, Says: "49999"}},
@@ -456,7 +457,8 @@ func TestAPI_SaysWhetherAlipayOrThePaymentIsAtFault(t *testing.T) {
 		}, fails: apitest.Failure{Unavailable: true, Says: "aop.unknow-error"}},
 		"app id":      {options: alipay.Options{AppID: "2021000000000001"}, fails: apitest.Failure{Unavailable: true, Says: "isv.invalid-app-id"}},
 		"private key": {options: alipay.Options{PrivateKey: privateText(otherKey)}, fails: apitest.Failure{Unavailable: true, Says: "isv.invalid-signature"}},
-		"public key":  {options: alipay.Options{AlipayPublicKey: publicText(otherKey)}, fails: apitest.Failure{Unavailable: true, Says: "is Alipay's public key that of this app"}},
+		"public key": {options: alipay.Options{AlipayPublicKey: publicText(otherKey)}, fails: apitest.Failure{Unavailable: true,
+			Says: "is Alipay's public key that of this app"}},
 		"no response": {before: func(*standIn, http.ResponseWriter, string) bool { panic(http.ErrAbortHandler) }, fails: apitest.Failure{Unavailable: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -528,7 +530,8 @@ func TestAPI_AnAppInCertificateMode(t *testing.T) {
 	if got, err := api.Cancel(t.Context(), open); got != payment.Cancelled || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); got != payment.Unknown || err == nil || !strings.Contains(err.Error(), "isv.invalid-cert-sn") {
+	if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); got != payment.Unknown || err == nil ||
+		!strings.Contains(err.Error(), "isv.invalid-cert-sn") {
 		t.Errorf("without certificates: %q, %v", got, err)
 	}
 	for says, o := range map[string]alipay.Options{
@@ -545,7 +548,8 @@ func TestAPI_AnAppInCertificateMode(t *testing.T) {
 }
 
 func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {
-	apitest.Owns(t, start(t).api(t, alipay.Options{}), map[string]bool{"alipay:7": true, "alipay:7:1767225600": true, "wechatpay:7": false, "ALIPAY7ALIPAY7": false, "cs_1": false, "": false})
+	apitest.Owns(t, start(t).api(t, alipay.Options{}), map[string]bool{"alipay:7": true, "alipay:7:1767225600": true, "wechatpay:7": false,
+		"ALIPAY7ALIPAY7": false, "cs_1": false, "": false})
 }
 
 func TestNew_SaysWhatIsWrong(t *testing.T) {

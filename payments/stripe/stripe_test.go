@@ -106,7 +106,8 @@ func (s *standIn) serveSession(w http.ResponseWriter, id string, expire bool) {
 	}
 	if expire {
 		if session["status"] != "open" {
-			refuse(w, http.StatusBadRequest, "invalid_request_error", "", fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. This Checkout Session has a status of `%s`.", session["status"]))
+			refuse(w, http.StatusBadRequest, "invalid_request_error", "",
+				fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. This Checkout Session has a status of `%s`.", session["status"]))
 			return
 		}
 		session["status"] = "expired"
@@ -129,7 +130,8 @@ func (s *standIn) serveIntent(w http.ResponseWriter, id string, cancel bool) {
 	status := intent["status"].(string)
 	switch {
 	case cancel && strings.HasPrefix(id, "pi_of_") && status != "requires_capture":
-		refuse(w, http.StatusBadRequest, "invalid_request_error", "", "You cannot cancel the PaymentIntent for a Checkout Session. Expire the Checkout Session instead.")
+		refuse(w, http.StatusBadRequest, "invalid_request_error", "", "You cannot cancel the PaymentIntent for a Checkout Session. Expire the "+
+			"Checkout Session instead.")
 		return
 	case cancel && !strings.HasPrefix(status, "requires_"):
 		refuse(w, http.StatusBadRequest, "invalid_request_error", "payment_intent_unexpected_state",

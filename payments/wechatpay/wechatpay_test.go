@@ -127,7 +127,8 @@ func (s *standIn) answer(w http.ResponseWriter, status int, content object) {
 	_, _ = io.WriteString(w, s.tamper(body))
 }
 
-var authorization = regexp.MustCompile(`^WECHATPAY2-SHA256-RSA2048 mchid="([^"]*)",nonce_str="([^"]{16,32})",signature="([^"]*)",timestamp="(\d+)",serial_no="([^"]*)"$`)
+var authorization = regexp.MustCompile(`^WECHATPAY2-SHA256-RSA2048 ` +
+	`mchid="([^"]*)",nonce_str="([^"]{16,32})",signature="([^"]*)",timestamp="(\d+)",serial_no="([^"]*)"$`)
 
 // check returns why WeChat Pay refuses a request, or "".
 func check(r *http.Request, body string) string {
@@ -231,7 +232,8 @@ func TestAPI_AnswersByTheStateOfTheOrder(t *testing.T) {
 			api := s.api(t, nil)
 			check := func(name string, got payment.Answer, err error, want string) {
 				t.Helper()
-				if string(got) != want || (err != nil) != (row.says != "") || err != nil && !strings.Contains(err.Error(), row.says) || errors.Is(err, orderclose.ErrUnavailable) {
+				if string(got) != want || (err != nil) != (row.says != "") || err != nil && !strings.Contains(err.Error(), row.says) ||
+					errors.Is(err, orderclose.ErrUnavailable) {
 					t.Errorf("%s: %q, %v, want %q", name, got, err, want)
 				}
 			}
@@ -394,7 +396,8 @@ func TestAPI_SaysWhetherWeChatPayOrThePaymentIsAtFault(t *testing.T) {
 		options func(o *wechatpay.Options)
 		fails   apitest.Failure
 	}{
-		"rate limit":           {prepare: answer(429, "FREQUENCY_LIMITED", "7", false), fails: apitest.Failure{Unavailable: true, After: 7 * time.Second, Says: "FREQUENCY_LIMITED the message"}},
+		"rate limit": {prepare: answer(429, "FREQUENCY_LIMITED", "7", false), fails: apitest.Failure{Unavailable: true, After: 7 * time.Second,
+			Says: "FREQUENCY_LIMITED the message"}},
 		"rate limit, no time":  {prepare: answer(429, "FREQUENCY_LIMITED", "", false), fails: apitest.Failure{Unavailable: true, Says: "FREQUENCY_LIMITED"}},
 		"rate limit, unsigned": {prepare: answer(429, "", "3", true), fails: apitest.Failure{Unavailable: true, After: 3 * time.Second, Says: "answered 429"}},
 		"rule limit":           {prepare: answer(403, "RULE_LIMIT", "", false), fails: apitest.Failure{Unavailable: true, Says: "RULE_LIMIT"}},
@@ -404,11 +407,20 @@ func TestAPI_SaysWhetherWeChatPayOrThePaymentIsAtFault(t *testing.T) {
 		"no merchant":          {prepare: answer(400, "MCH_NOT_EXISTS", "", false), fails: apitest.Failure{Unavailable: true, Says: "do merchant id"}},
 		"parameter":            {prepare: answer(400, "PARAM_ERROR", "", false), fails: apitest.Failure{Says: "PARAM_ERROR"}},
 		"no such path":         {prepare: answer(404, "NOT_FOUND", "", false), fails: apitest.Failure{Says: "NOT_FOUND"}},
-		"parameter, unsigned":  {prepare: answer(400, "PARAM_ERROR", "", true), fails: apitest.Failure{Unavailable: true, Says: "so it is not believed. It says: answered 400: PARAM_ERROR"}},
-		"private key":          {options: func(o *wechatpay.Options) { o.PrivateKey = privateText(otherKey) }, fails: apitest.Failure{Unavailable: true, Says: "the signature is wrong"}},
-		"serial":               {options: func(o *wechatpay.Options) { o.CertificateSerial = "1" }, fails: apitest.Failure{Unavailable: true, Says: "belong together"}},
-		"public key":           {options: func(o *wechatpay.Options) { o.PublicKey = publicText(otherKey) }, fails: apitest.Failure{Unavailable: true, Says: "does the public key belong"}},
-		"public key id":        {options: func(o *wechatpay.Options) { o.PublicKeyID = "PUB_KEY_ID_2" }, fails: apitest.Failure{Unavailable: true, Says: `not with "PUB_KEY_ID_2"`}},
+		"parameter, unsigned": {prepare: answer(400, "PARAM_ERROR", "", true), fails: apitest.Failure{Unavailable: true,
+			Says: "so it is not believed. It says: answered 400: PARAM_ERROR"}},
+		"private key": {options: func(o *wechatpay.Options) {
+			o.PrivateKey = privateText(otherKey)
+		}, fails: apitest.Failure{Unavailable: true, Says: "the signature is wrong"}},
+		"serial": {options: func(o *wechatpay.Options) {
+			o.CertificateSerial = "1"
+		}, fails: apitest.Failure{Unavailable: true, Says: "belong together"}},
+		"public key": {options: func(o *wechatpay.Options) {
+			o.PublicKey = publicText(otherKey)
+		}, fails: apitest.Failure{Unavailable: true, Says: "does the public key belong"}},
+		"public key id": {options: func(o *wechatpay.Options) {
+			o.PublicKeyID = "PUB_KEY_ID_2"
+		}, fails: apitest.Failure{Unavailable: true, Says: `not with "PUB_KEY_ID_2"`}},
 		"no response": {prepare: func(s *standIn) {
 			s.before = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
 		}, fails: apitest.Failure{Unavailable: true}},
@@ -448,7 +460,8 @@ func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
 }
 
 func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {
-	apitest.Owns(t, start(t).api(t, nil), map[string]bool{"wechatpay:7": true, "wechatpay:7:1767225600": true, "alipay:7": false, "5O190127TN364715T": false, "": false})
+	apitest.Owns(t, start(t).api(t, nil), map[string]bool{"wechatpay:7": true, "wechatpay:7:1767225600": true, "alipay:7": false,
+		"5O190127TN364715T": false, "": false})
 }
 
 func TestNew_SaysWhatIsWrong(t *testing.T) {

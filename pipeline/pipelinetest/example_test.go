@@ -19,7 +19,8 @@ func ExampleStart() {
 	defer servers.Close()
 	ctx := context.Background()
 	due := time.Now().Add(-time.Hour).UnixMilli()
-	_, err = servers.DB().ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('order-17', '', 0, ?, ?, 1)", due, due)
+	_, err = servers.DB().ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('order-17', '', 0, ?, ?, 1)", due,
+		due)
 	if err != nil {
 		fmt.Println(err)
 		return

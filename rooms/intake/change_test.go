@@ -62,9 +62,11 @@ func TestReadChange_EachFormat(t *testing.T) {
 	// 2026-11-23 20:30:00 and 20:00:00 of a clock in Shanghai, which Debezium writes as if it were UTC.
 	const row = `{"id": 17, "order_status": 101, "kind": "book", "add_time": 1795464000000, "pay_deadline": 1795465800000, "deleted": 0}`
 	const paid = `{"id": 17, "order_status": 201, "kind": "book", "add_time": 1795464000000, "pay_deadline": 1795465800000, "deleted": 0}`
-	const source = `"source": {"version": "3.0.8.Final", "connector": "mysql", "name": "shop", "ts_ms": 1795435200000, "snapshot": "false", "db": "litemall", "table": "litemall_order", "server_id": 1, "file": "binlog.000003", "pos": 484, "row": 0}`
+	const source = `"source": {"version": "3.0.8.Final", "connector": "mysql", "name": "shop", "ts_ms": 1795435200000, "snapshot": "false", "db": "litemall", ` +
+		`"table": "litemall_order", "server_id": 1, "file": "binlog.000003", "pos": 484, "row": 0}`
 	const book = "17 book 2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"
-	const canal = `"database": "litemall", "es": 1795435200000, "id": 3, "isDdl": false, "mysqlType": {"id": "int", "pay_deadline": "datetime"}, "pkNames": ["id"], "sql": "", "sqlType": {"id": 4}, "table": "litemall_order", "ts": 1795435200123`
+	const canal = `"database": "litemall", "es": 1795435200000, "id": 3, "isDdl": false, "mysqlType": {"id": "int", "pay_deadline": "datetime"}, "pkNames": ` +
+		`["id"], "sql": "", "sqlType": {"id": 4}, "table": "litemall_order", "ts": 1795435200123`
 	const data = `{"id": "17", "order_status": "101", "kind": "book", "add_time": "2026-11-23 20:00:00", "pay_deadline": "2026-11-23 20:30:00", "deleted": "0"}`
 	const maxwell = `"database": "litemall", "table": "litemall_order", "ts": 1795435200, "xid": 8231, "commit": true`
 	const maxwellRow = `{"id": 17, "order_status": 101, "kind": null, "add_time": "2026-11-23 20:00:00", "pay_deadline": "2026-11-23 20:30:00", "deleted": 0}`
@@ -76,7 +78,8 @@ func TestReadChange_EachFormat(t *testing.T) {
 	}{
 		{"insert", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "c", "ts_ms": 1795435200456, "transaction": null}`, book},
 		{"snapshot", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "r", "ts_ms": 1795435200456}`, book},
-		{"with schema", Debezium, `{"schema": {"type": "struct", "fields": [], "optional": false, "name": "shop.litemall.litemall_order.Envelope"}, "payload": {"before": null, "after": ` + row + `, ` + source + `, "op": "c"}}`, book},
+		{"with schema", Debezium, `{"schema": {"type": "struct", "fields": [], "optional": false, "name": "shop.litemall.litemall_order.Envelope"}, "payload": ` +
+			`{"before": null, "after": ` + row + `, ` + source + `, "op": "c"}}`, book},
 		{"flat", Debezium, row, book},
 		{"flat with metadata", Debezium, strings.Replace(row, "{", `{"__op": "u", "__deleted": "false", "source": "app", "op": 3, `, 1), book},
 		{"flat delete", Debezium, strings.Replace(row, "{", `{"__deleted": "true", `, 1), "no_row"},
@@ -86,12 +89,15 @@ func TestReadChange_EachFormat(t *testing.T) {
 		{"flat tombstone", Debezium, "null", "no_row"},
 		{"truncate", Debezium, `{` + source + `, "op": "t", "ts_ms": 1}`, "no_row"},
 		{"payment", Debezium, `{"before": ` + row + `, "after": ` + paid + `, ` + source + `, "op": "u"}`, "not_unpaid"},
-		{"update of nothing that matters", Debezium, `{"before": ` + strings.Replace(row, "book", "game", 1) + `, "after": ` + row + `, ` + source + `, "op": "u"}`, "unchanged"},
-		{"update of the due time", Debezium, `{"before": ` + strings.Replace(row, "1795465800000", "1795465700000", 1) + `, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
+		{"update of nothing that matters", Debezium, `{"before": ` + strings.Replace(row, "book", "game", 1) + `, "after": ` + row + `, ` + source +
+			`, "op": "u"}`, "unchanged"},
+		{"update of the due time", Debezium, `{"before": ` + strings.Replace(row, "1795465800000", "1795465700000", 1) + `, "after": ` + row + `, ` +
+			source + `, "op": "u"}`, book},
 		{"back to unpaid", Debezium, `{"before": ` + paid + `, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
 		{"update without the former row", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
 		{"key alone before", Debezium, `{"before": {"id": 17}, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
-		{"another table", Debezium, `{"before": null, "after": ` + row + `, ` + strings.Replace(source, "litemall_order", "litemall_cart", 1) + `, "op": "c"}`, "other_table"},
+		{"another table", Debezium, `{"before": null, "after": ` + row + `, ` + strings.Replace(source, "litemall_order", "litemall_cart", 1) +
+			`, "op": "c"}`, "other_table"},
 		{"excluded", Debezium, strings.Replace(row, `"deleted": 0`, `"deleted": true`, 1), "excluded"},
 		{"no due time", Debezium, strings.Replace(row, "1795465800000", "null", 1), "no_due"},
 		{"zero date", Debezium, strings.Replace(row, "1795465800000", "0", 1), "no_due"},
@@ -103,8 +109,11 @@ func TestReadChange_EachFormat(t *testing.T) {
 		{"in nine years", Debezium, strings.Replace(row, "1795465800000", `"2035-11-23 20:30:00"`, 1), "17 book 2026-11-23T12:00:00Z 2035-11-23T12:30:00Z"},
 		{"microseconds", Debezium, strings.Replace(row, "1795465800000", "1795465800000001", 1), "17 book 2026-11-23T12:00:00Z 2026-11-23T12:30:00.000001Z"},
 		{"ISO text", Debezium, strings.Replace(row, "1795465800000", `"2026-11-23T20:30:00Z"`, 1), book},
-		{"VIRTUAL column", Debezium, strings.Replace(row, "pay_deadline", "other", 1), "bad_value: the row cannot be scheduled: it has no column pay_deadline: a VIRTUAL generated column is not in the log of the database, and a connector may leave columns out"},
-		{"unreadable time", Debezium, strings.Replace(row, "1795465800000", `"soon"`, 1), `bad_value: the row cannot be scheduled: column pay_deadline has "soon", which is no time`},
+		{"VIRTUAL column", Debezium, strings.Replace(row, "pay_deadline", "other", 1),
+			"bad_value: the row cannot be scheduled: it has no column pay_deadline: a VIRTUAL generated column is not in the log of the database, and a " +
+				"connector may leave columns out"},
+		{"unreadable time", Debezium, strings.Replace(row, "1795465800000", `"soon"`, 1),
+			`bad_value: the row cannot be scheduled: column pay_deadline has "soon", which is no time`},
 		{"change of the schema", Debezium, `{` + source + `, "ts_ms": 1, "ddl": "ALTER TABLE litemall_order ADD c INT", "tableChanges": [{"type": "ALTER"}]}`,
 			"no_row"},
 		{"change of the schema with schema", Debezium, `{"schema": {}, "payload": {` + source + `, "databaseName": "litemall", "ddl": "ALTER TABLE"}}`, "no_row"},
@@ -118,15 +127,21 @@ func TestReadChange_EachFormat(t *testing.T) {
 			"bad_value: the row cannot be scheduled: it has no column id"},
 		{"envelope without a source", Debezium, `{"before": null, "after": ` + row + `, "op": "c"}`, "bad_value: the row cannot be scheduled: it has no column id"},
 		{"no id", Debezium, strings.Replace(row, "17", `"x-17"`, 1), `bad_value: the row cannot be scheduled: column id has "x-17", which is no id of type integer`},
-		{"Avro", Debezium, "\x00\x00\x00\x00\x01", "bad_value: the value is no change record of debezium: it is no object in JSON, and other encodings, such as Avro, are not read"},
+		{"Avro", Debezium, "\x00\x00\x00\x00\x01", "bad_value: the value is no change record of debezium: it is no object in JSON, and other encodings, " +
+			"such as Avro, are not read"},
 
-		{"insert of two rows", Canal, `{"data": [` + data + `, ` + strings.Replace(data, "17", "18", 1) + `], ` + canal + `, "old": null, "type": "INSERT"}`, book + "; 18" + book[2:]},
-		{"update", Canal, `{"data": [` + data + `, ` + data + `, ` + strings.Replace(data, "101", "201", 1) + `], ` + canal + `, "old": [{"kind": "game"}, {"pay_deadline": "2026-11-23 20:10:00"}, {"order_status": "101"}], "type": "UPDATE"}`, "unchanged; " + book + "; not_unpaid"},
+		{"insert of two rows", Canal, `{"data": [` + data + `, ` + strings.Replace(data, "17", "18", 1) + `], ` + canal + `, "old": null, "type": "INSERT"}`,
+			book + "; 18" + book[2:]},
+		{"update", Canal, `{"data": [` + data + `, ` + data + `, ` + strings.Replace(data, "101", "201", 1) + `], ` + canal +
+			`, "old": [{"kind": "game"}, {"pay_deadline": "2026-11-23 20:10:00"}, {"order_status": "101"}], "type": "UPDATE"}`, "unchanged; " + book + "; not_unpaid"},
 		{"MINIMAL: another column", Canal, `{"data": [{"id": "17", "note": "y"}], ` + canal + `, "old": [{"note": "x"}], "type": "UPDATE"}`, "unchanged"},
-		{"zero date", Canal, `{"data": [` + strings.Replace(data, "2026-11-23 20:30:00", "0000-00-00 00:00:00", 1) + `], ` + canal + `, "old": null, "type": "INSERT"}`, "no_due"},
+		{"zero date", Canal, `{"data": [` + strings.Replace(data, "2026-11-23 20:30:00", "0000-00-00 00:00:00", 1) + `], ` + canal +
+			`, "old": null, "type": "INSERT"}`, "no_due"},
 		{"delete", Canal, `{"data": [` + data + `], ` + canal + `, "old": null, "type": "DELETE"}`, "no_row"},
-		{"DDL", Canal, `{"data": null, "database": "litemall", "es": 1795435200000, "id": 4, "isDdl": true, "mysqlType": null, "old": null, "pkNames": null, "sql": "ALTER TABLE litemall_order ADD x INT", "sqlType": null, "table": "litemall_order", "ts": 1795435200123, "type": "ALTER"}`, "no_row"},
-		{"another table", Canal, `{"data": [{"id": "1"}], ` + strings.Replace(canal, "litemall_order", "litemall_cart", 1) + `, "old": null, "type": "INSERT"}`, "other_table"},
+		{"DDL", Canal, `{"data": null, "database": "litemall", "es": 1795435200000, "id": 4, "isDdl": true, "mysqlType": null, "old": null, "pkNames": null, ` +
+			`"sql": "ALTER TABLE litemall_order ADD x INT", "sqlType": null, "table": "litemall_order", "ts": 1795435200123, "type": "ALTER"}`, "no_row"},
+		{"another table", Canal, `{"data": [{"id": "1"}], ` + strings.Replace(canal, "litemall_order", "litemall_cart", 1) +
+			`, "old": null, "type": "INSERT"}`, "other_table"},
 		{"another format", Canal, `{"op": "c"}`, "bad_value: the value is no change record of canal: it has no type"},
 
 		{"insert", Maxwell, `{` + maxwell + `, "type": "insert", "data": ` + maxwellRow + `}`, "17  2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"},
@@ -144,9 +159,11 @@ func TestReadChange_EachFormat(t *testing.T) {
 			"17  2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"},
 		{"insert without the status", Maxwell, `{` + maxwell + `, "type": "insert", "data": {"id": 17, "note": "y"}}`,
 			"bad_value: the row cannot be scheduled: it has no column order_status"},
-		{"back to unpaid", Maxwell, `{` + maxwell + `, "type": "update", "data": ` + maxwellRow + `, "old": {"order_status": 102}}`, "17  2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"},
+		{"back to unpaid", Maxwell, `{` + maxwell + `, "type": "update", "data": ` + maxwellRow + `, "old": {"order_status": 102}}`,
+			"17  2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"},
 		{"delete", Maxwell, `{` + maxwell + `, "type": "delete", "data": ` + maxwellRow + `}`, "no_row"},
-		{"another format", Maxwell, `[]`, "bad_value: the value is no change record of maxwell: it is no object in JSON, and other encodings, such as Avro, are not read"},
+		{"another format", Maxwell, `[]`, "bad_value: the value is no change record of maxwell: it is no object in JSON, and other encodings, " +
+			"such as Avro, are not read"},
 	} {
 		expect.Equal(t, explain(t, c.format, litemall(), c.value), c.want, "%s, %s", c.format, c.name)
 	}

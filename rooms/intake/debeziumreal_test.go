@@ -132,12 +132,14 @@ func (db shopDatabase) exec(statements ...string) {
 // create creates the table with the rows of the snapshot.
 func (db shopDatabase) create() {
 	if db.postgres {
-		db.exec(`CREATE SCHEMA shop`, `CREATE TYPE shop.state AS ENUM ('unpaid', 'paid', 'closed')`, `CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, number UUID NOT NULL,
+		db.exec(`CREATE SCHEMA shop`, `CREATE TYPE shop.state AS ENUM ('unpaid', 'paid', `+
+			`'closed')`, `CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, number UUID NOT NULL,
 			state shop.state NOT NULL, kind VARCHAR(20), hidden BOOLEAN NOT NULL, total DECIMAL(12,2) NOT NULL, wall0 timestamp(0), wall3 timestamp(3), wall6 timestamp,
 			at0 timestamptz(0), at3 timestamptz(3), at6 timestamptz, secs BIGINT, ms BIGINT)`)
 	} else {
 		db.exec(`CREATE DATABASE shop`, `CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, number BINARY(16) NOT NULL,
-			state ENUM('unpaid', 'paid', 'closed') NOT NULL, kind VARCHAR(20), hidden BIT(1) NOT NULL, total DECIMAL(12,2) NOT NULL, wall0 DATETIME NOT NULL, wall3 DATETIME(3), wall6 DATETIME(6),
+			state ENUM('unpaid', 'paid', 'closed') NOT NULL, kind VARCHAR(20), hidden BIT(1) NOT NULL, total DECIMAL(12,2) NOT NULL, wall0 DATETIME NOT NULL,
+			wall3 DATETIME(3), wall6 DATETIME(6),
 			at0 TIMESTAMP NULL, at3 TIMESTAMP(3) NULL, at6 TIMESTAMP(6) NULL, secs BIGINT NOT NULL, ms BIGINT)`)
 	}
 	for _, r := range snapshotRows {
@@ -154,7 +156,8 @@ func (db shopDatabase) insert(r shopRow) {
 	if r.kind != "" {
 		kind = "'" + r.kind + "'"
 	}
-	db.exec(fmt.Sprintf("INSERT INTO shop.orders VALUES (%d, %s, '%s', %s, %s, 99.90, %s)", r.id, number, r.state, kind, db.boolean(r.hidden), strings.Join(db.times(r), ", ")))
+	db.exec(fmt.Sprintf("INSERT INTO shop.orders VALUES (%d, %s, '%s', %s, %s, 99.90, %s)", r.id, number, r.state, kind, db.boolean(r.hidden),
+		strings.Join(db.times(r), ", ")))
 }
 
 func (db shopDatabase) boolean(b bool) string {
@@ -208,12 +211,15 @@ func (c connector) properties(t *testing.T, number int, prefix, port string) str
 		"key.converter=org.apache.kafka.connect.json.JsonConverter", "value.converter=org.apache.kafka.connect.json.JsonConverter",
 	}, c.settings...)
 	if c.server == "postgresql" {
-		lines = append(lines, "connector.class=io.debezium.connector.postgresql.PostgresConnector", "plugin.name=pgoutput", "database.user=postgres", "database.dbname=postgres",
+		lines = append(lines, "connector.class=io.debezium.connector.postgresql.PostgresConnector", "plugin.name=pgoutput", "database.user=postgres",
+			"database.dbname=postgres",
 			fmt.Sprint("slot.name=slot", number), fmt.Sprint("publication.name=publication", number))
 	} else {
 		class := map[string]string{"mariadb": "mariadb.MariaDb", "mysql": "mysql.MySql"}[c.server]
-		lines = append(lines, "connector.class=io.debezium.connector."+class+"Connector", "database.user=root", fmt.Sprint("database.server.id=", 100+number), "database.ssl.mode="+map[string]string{"mariadb": "disable", "mysql": "disabled"}[c.server],
-			"schema.history.internal=io.debezium.storage.file.history.FileSchemaHistory", "schema.history.internal.file.filename="+filepath.Join(t.TempDir(), "history"), "include.schema.changes=false")
+		lines = append(lines, "connector.class=io.debezium.connector."+class+"Connector", "database.user=root", fmt.Sprint("database.server.id=", 100+number),
+			"database.ssl.mode="+map[string]string{"mariadb": "disable", "mysql": "disabled"}[c.server],
+			"schema.history.internal=io.debezium.storage.file.history.FileSchemaHistory", "schema.history.internal.file.filename="+filepath.Join(t.TempDir(), "history"),
+			"include.schema.changes=false")
 	}
 	path := filepath.Join(t.TempDir(), c.name+".properties")
 	must.Do(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))

@@ -14,9 +14,11 @@ import (
 func FuzzChange(f *testing.F) {
 	for n, value := range []string{
 		`{"op":"c","source":{"db":"shop","table":"orders"},"after":{"id":"1","status":0,"expire_at":1772366700000,"category":"x","created_at":1}}`,
-		`{"database":"shop","table":"orders","type":"INSERT","isDdl":false,"data":[{"id":"1","status":"0","expire_at":"2026-03-01 12:00:00.000"}],"old":[{"status":"1"}]}`,
+		`{"database":"shop","table":"orders","type":"INSERT","isDdl":false,"data":[{"id":"1","status":"0","expire_at":"2026-03-01 ` +
+			`12:00:00.000"}],"old":[{"status":"1"}]}`,
 		`{"database":"shop","table":"orders","type":"update","data":{"id":1,"status":0,"expire_at":"2026-03-01 12:00:00"},"old":{"status":1}}`,
-		`{"schema":{},"payload":{"op":"u","before":null,"after":{"id":"AAAAAAAAAAAAAAAAAAAAAA==","status":0,"expire_at":"infinity"},"source":{"schema":"public","table":"orders"}}}`,
+		`{"schema":{},"payload":{"op":"u","before":null,"after":{"id":"AAAAAAAAAAAAAAAAAAAAAA==","status":0,"expire_at":"infinity"},` +
+			`"source":{"schema":"public","table":"orders"}}}`,
 		`{"id":"-1","status":0,"expire_at":9223372036825200,"__deleted":"false"}`,
 	} {
 		f.Add(uint8(n), []byte(value))
@@ -26,7 +28,9 @@ func FuzzChange(f *testing.F) {
 		for _, format := range []Format{Debezium, Canal, Maxwell} {
 			m := *mapping.Reference()
 			m.ID.Type = key
-			readers = append(readers, must.Get(newRowReader(Options{Format: format, Orders: &m, LeaveOverdue: 1 << 62, Delays: func() orderclose.Delays { return orderclose.Delays{} }}))(f))
+			readers = append(readers, must.Get(newRowReader(Options{Format: format, Orders: &m, LeaveOverdue: 1 << 62, Delays: func() orderclose.Delays {
+				return orderclose.Delays{}
+			}}))(f))
 		}
 	}
 	now := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)

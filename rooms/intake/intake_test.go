@@ -67,7 +67,8 @@ func TestIntake_EachUnpaidRowBecomesARecordOfAProducer(t *testing.T) {
 		expect.That(t, err == nil && r.Order.Due.UnixMilli() == due && r.Release.UnixMilli() == due, "%+v %v", r, err)
 		dead := log.Appended()["dead"]
 		expect.That(t, len(dead) == 1 && string(dead[0].Value) == "soon", "%v", dead)
-		got := []float64{m.Value("intake_rows_total", "outcome", "scheduled"), m.Value("intake_rows_total", "outcome", "overdue"), m.Value("intake_rows_total", "outcome", "no_row"), m.Value("dead_letters_total", "stage", "intake", "cause", "bad_value")}
+		got := []float64{m.Value("intake_rows_total", "outcome", "scheduled"), m.Value("intake_rows_total", "outcome", "overdue"),
+			m.Value("intake_rows_total", "outcome", "no_row"), m.Value("dead_letters_total", "stage", "intake", "cause", "bad_value")}
 		expect.Same(t, got, []float64{4, 1, 1, 1}, "rows scheduled, overdue and ignored, and dead letters")
 	})
 }

@@ -93,7 +93,9 @@ func TestWorker_AnOutageUsesUpNoAttemptOfASingleEvent(t *testing.T) {
 // The breaker stays closed.
 func TestWorker_ACallThatIsCancelledByAStopDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := must.Get(New(Options{Log: &eventLog{}, Releaser: &hanging{on: func(string) bool { return true }}, Group: "g", EventsTopic: "e", DeadLetterTopic: "d"}))(t)
+		w := must.Get(New(Options{Log: &eventLog{}, Releaser: &hanging{on: func(string) bool {
+			return true
+		}}, Group: "g", EventsTopic: "e", DeadLetterTopic: "d"}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var states []string
@@ -153,7 +155,8 @@ func TestWorker_APanicOfTheReleaserIsTheFaultOfItsEvent(t *testing.T) {
 		}}
 		log.add(t, "a", "poison")
 		log.add(t, "b", "ink")
-		w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Logger: slog.New(slog.NewTextHandler(logs, nil))}))(t)
+		w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead",
+			Logger: slog.New(slog.NewTextHandler(logs, nil))}))(t)
 		defer testkit.Start(t, w.Run)()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()

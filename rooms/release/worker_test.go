@@ -61,7 +61,8 @@ func (l *eventLog) put(key, value string) {
 func TestWorker_ReadsTheConfiguredEventType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, s := &eventLog{}, &service{}
-		value := must.Get(orderclose.OrderClosed{Type: "order.expired", OrderID: "a", Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: "a/ink"}}}.Encode())(t)
+		value := must.Get(orderclose.OrderClosed{Type: "order.expired", OrderID: "a",
+			Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: "a/ink"}}}.Encode())(t)
 		log.put("a", string(value))
 		log.add(t, "b", "ink") // of another type
 		w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Event: "order.expired"}))(t)

@@ -96,8 +96,10 @@ func TestReport_ComparesAShadowRunWithTheOldJob(t *testing.T) {
 		got[d.Class] += d.Order
 	}
 	sum := report.Summary
-	if err != nil || findings != "5 of 6 orders differ" || got[Earlier] != "earlier" || got[OnlyWe] != "also forgotten" || got[OnlyThey] != "paid" || len(report.Differences) != 3 ||
-		sum.Classes[Same] != 1 || sum.OnlyWe["unpaid"] != 2 || sum.OnlyThey["already_paid"] != 1 || sum.OnlyThey["no_record"] != 1 || sum.Orders != 6 || sum.Verdicts != 5 {
+	if err != nil || findings != "5 of 6 orders differ" || got[Earlier] != "earlier" || got[OnlyWe] != "also forgotten" || got[OnlyThey] != "paid" ||
+		len(report.Differences) != 3 ||
+		sum.Classes[Same] != 1 || sum.OnlyWe["unpaid"] != 2 || sum.OnlyThey["already_paid"] != 1 || sum.OnlyThey["no_record"] != 1 ||
+		sum.Orders != 6 || sum.Verdicts != 5 {
 		t.Errorf("%q, %v: %+v", findings, err, report)
 	}
 	must.Get(json.Marshal(report))(t)

@@ -31,28 +31,43 @@ func TestCompare_SaysHowTheTwoSidesDiffer(t *testing.T) {
 		now     time.Duration // after the due time
 		want    string        // class, path, and what
 	}{
-		"both at once":                       {closed(61 * time.Second), store.AuditClosed, soon, time.Hour, "same pipeline we would have closed it at 2026-11-20T12:00:01.000Z, 1m0s before they did"},
-		"they are later":                     {closed(62 * time.Second), store.AuditClosed, soon, time.Hour, "earlier pipeline we would have closed it at 2026-11-20T12:00:01.000Z, 1m1s before they did"},
-		"they are later, a moment ago":       {closed(time.Hour), store.AuditClosed, soon, time.Hour, "earlier pipeline we would have closed it at 2026-11-20T12:00:01.000Z, 59m59s before they did"},
-		"they were first":                    {closed(time.Second), store.AuditClosed, verdict(orderclose.AlreadyClosed, 2*time.Second), time.Hour, "same pipeline we would have closed it at 2026-11-20T12:00:02.000Z, 1s after they did"},
-		"they closed it before it was due":   {closed(-8 * time.Hour), store.AuditClosed, verdict(orderclose.AlreadyClosed, -time.Second), time.Hour, "later pipeline we would have closed it at 2026-11-20T12:00:00.000Z, 8h0m0s after they did; they closed it before it was due"},
-		"we are far behind":                  {closed(time.Second), store.AuditClosed, verdict(orderclose.AlreadyClosed, time.Hour), 2 * time.Hour, "later pipeline we would have closed it at 2026-11-20T13:00:00.000Z, 59m59s after they did"},
-		"memory had no room":                 {closed(time.Second), store.AuditClosed, verdict(orderclose.NotDue, -time.Hour), time.Hour, "same pipeline we would have closed it at 2026-11-20T12:00:00.000Z, 1s before they did"},
+		"both at once": {closed(61 * time.Second), store.AuditClosed, soon, time.Hour,
+			"same pipeline we would have closed it at 2026-11-20T12:00:01.000Z, 1m0s before they did"},
+		"they are later": {closed(62 * time.Second), store.AuditClosed, soon, time.Hour,
+			"earlier pipeline we would have closed it at 2026-11-20T12:00:01.000Z, 1m1s before they did"},
+		"they are later, a moment ago": {closed(time.Hour), store.AuditClosed, soon, time.Hour,
+			"earlier pipeline we would have closed it at 2026-11-20T12:00:01.000Z, 59m59s before they did"},
+		"they were first": {closed(time.Second), store.AuditClosed, verdict(orderclose.AlreadyClosed, 2*time.Second), time.Hour,
+			"same pipeline we would have closed it at 2026-11-20T12:00:02.000Z, 1s after they did"},
+		"they closed it before it was due": {closed(-8 * time.Hour), store.AuditClosed, verdict(orderclose.AlreadyClosed, -time.Second), time.Hour,
+			"later pipeline we would have closed it at 2026-11-20T12:00:00.000Z, 8h0m0s after they did; they closed it before it was due"},
+		"we are far behind": {closed(time.Second), store.AuditClosed, verdict(orderclose.AlreadyClosed, time.Hour), 2 * time.Hour,
+			"later pipeline we would have closed it at 2026-11-20T13:00:00.000Z, 59m59s after they did"},
+		"memory had no room": {closed(time.Second), store.AuditClosed, verdict(orderclose.NotDue, -time.Hour), time.Hour,
+			"same pipeline we would have closed it at 2026-11-20T12:00:00.000Z, 1s before they did"},
 		"the time of the close is not known": {rowOf("o", due, time.Time{}), store.AuditClosed, soon, time.Hour, "same pipeline "},
-		"they forgot it":                     {open, store.AuditOpen, soon, time.Hour, "only_we pipeline we would have closed it at 2026-11-20T12:00:01.000Z; it is open"},
-		"it was paid after that":             {open, store.AuditPaid, soon, time.Hour, "only_we pipeline we would have closed it at 2026-11-20T12:00:01.000Z; it is paid"},
-		"it was cancelled after that":        {open, store.AuditOther, soon, time.Hour, "only_we pipeline we would have closed it at 2026-11-20T12:00:01.000Z; it is other"},
-		"it was never sent":                  {open, store.AuditOpen, decided{}, time.Hour, "only_we sweep only a sweep would have closed it: no record of it was read; it is open"},
-		"it was not found":                   {open, store.AuditOpen, verdict(orderclose.NotFound, 0), time.Hour, "only_we sweep only a sweep would have closed it: the verdict on its record is not_found; it is open"},
-		"they have a moment left":            {open, store.AuditOpen, soon, tolerance - 1, "recent pipeline "},
-		"its record has a moment left":       {closed(time.Second), store.AuditClosed, decided{}, tolerance - 1, "recent  "},
-		"they closed a paid order":           {closed(time.Hour), store.AuditClosed, verdict(orderclose.AlreadyPaid, time.Second), 2 * time.Hour, "only_they  they closed it at 2026-11-20T13:00:00.000Z; the verdict on its record is already_paid"},
-		"they closed one that we exclude":    {rowOf("o", due, time.Time{}), store.AuditClosed, verdict(orderclose.Excluded, 0), time.Hour, "only_they  they closed it; the verdict on its record is excluded"},
-		"they closed one that was not sent":  {closed(time.Second), store.AuditClosed, decided{}, time.Hour, "only_they  they closed it at 2026-11-20T12:00:01.000Z; no record of it was read"},
-		"paid in time":                       {open, store.AuditPaid, verdict(orderclose.AlreadyPaid, 0), time.Hour, "neither  "},
-		"cancelled in time":                  {open, store.AuditOther, verdict(orderclose.AlreadyClosed, 0), time.Hour, "neither  "},
-		"paid, and never sent":               {open, store.AuditPaid, decided{}, time.Hour, "neither  "},
-		"excluded":                           {open, store.AuditExcluded, verdict(orderclose.Excluded, 0), time.Hour, "neither  "},
+		"they forgot it": {open, store.AuditOpen, soon, time.Hour,
+			"only_we pipeline we would have closed it at 2026-11-20T12:00:01.000Z; it is open"},
+		"it was paid after that": {open, store.AuditPaid, soon, time.Hour,
+			"only_we pipeline we would have closed it at 2026-11-20T12:00:01.000Z; it is paid"},
+		"it was cancelled after that": {open, store.AuditOther, soon, time.Hour,
+			"only_we pipeline we would have closed it at 2026-11-20T12:00:01.000Z; it is other"},
+		"it was never sent": {open, store.AuditOpen, decided{}, time.Hour,
+			"only_we sweep only a sweep would have closed it: no record of it was read; it is open"},
+		"it was not found": {open, store.AuditOpen, verdict(orderclose.NotFound, 0), time.Hour,
+			"only_we sweep only a sweep would have closed it: the verdict on its record is not_found; it is open"},
+		"they have a moment left":      {open, store.AuditOpen, soon, tolerance - 1, "recent pipeline "},
+		"its record has a moment left": {closed(time.Second), store.AuditClosed, decided{}, tolerance - 1, "recent  "},
+		"they closed a paid order": {closed(time.Hour), store.AuditClosed, verdict(orderclose.AlreadyPaid, time.Second), 2 * time.Hour,
+			"only_they  they closed it at 2026-11-20T13:00:00.000Z; the verdict on its record is already_paid"},
+		"they closed one that we exclude": {rowOf("o", due, time.Time{}), store.AuditClosed, verdict(orderclose.Excluded, 0), time.Hour,
+			"only_they  they closed it; the verdict on its record is excluded"},
+		"they closed one that was not sent": {closed(time.Second), store.AuditClosed, decided{}, time.Hour,
+			"only_they  they closed it at 2026-11-20T12:00:01.000Z; no record of it was read"},
+		"paid in time":         {open, store.AuditPaid, verdict(orderclose.AlreadyPaid, 0), time.Hour, "neither  "},
+		"cancelled in time":    {open, store.AuditOther, verdict(orderclose.AlreadyClosed, 0), time.Hour, "neither  "},
+		"paid, and never sent": {open, store.AuditPaid, decided{}, time.Hour, "neither  "},
+		"excluded":             {open, store.AuditExcluded, verdict(orderclose.Excluded, 0), time.Hour, "neither  "},
 	} {
 		d := compare(c.row, store.AuditPart{Status: string(c.state), State: c.state}, c.verdict, facts{due.Add(c.now), tolerance})
 		got := fmt.Sprintf("%s %s %s", d.Class, d.Path, d.What)
@@ -106,7 +121,8 @@ func (s *shadowShop) AuditParts(context.Context) ([]store.AuditPart, error) {
 	return []store.AuditPart{{Status: "WAIT_PAY", State: store.AuditOpen}, {Status: "CLOSED", State: store.AuditClosed}}, nil
 }
 
-func (s *shadowShop) ClosedPage(_ context.Context, part store.AuditPart, _, _ time.Time, after orderclose.Order, limit int) (page []store.ClosedRow, err error) {
+func (s *shadowShop) ClosedPage(_ context.Context, part store.AuditPart, _, _ time.Time, after orderclose.Order,
+	limit int) (page []store.ClosedRow, err error) {
 	rows := s.open
 	if part.State == store.AuditClosed {
 		rows = s.closed

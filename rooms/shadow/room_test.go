@@ -34,7 +34,8 @@ func TestRoom_NamesWhatIsMissing(t *testing.T) {
 		{pipeline.Options{}, []pipeline.Role{Role}, "Servers.Brokers"},
 		{pipeline.Options{Servers: pipeline.Servers{Brokers: servers.Brokers}}, []pipeline.Role{Role}, "Servers.DSN"},
 		{pipeline.Options{Servers: servers, Store: ownStore{}}, []pipeline.Role{Role}, "without Options.Store"},
-		{pipeline.Options{Servers: servers}, []pipeline.Role{pipeline.Closer, Role}, "shadow runs beside another program that closes the orders: run it without closer and compensator"},
+		{pipeline.Options{Servers: servers}, []pipeline.Role{pipeline.Closer, Role},
+			"shadow runs beside another program that closes the orders: run it without closer and compensator"},
 	} {
 		c.o.Config, c.o.Rooms = config.Default(), []room.Room{Room()}
 		app := must.Get(pipeline.New(c.o))(t)

@@ -29,7 +29,8 @@ func TestVerdict_IsDecodedAsItWasEncoded(t *testing.T) {
 }
 
 func TestDecodeVerdict_RefusesOtherRecords(t *testing.T) {
-	for _, value := range []string{"", "[]", "{}", `{"order_id":"a","verdict":"closed"}`, `{"order_id":"a","at":"2026-11-20T12:00:00Z"}`, `{"order_id":"a","verdict":"closed","at":"noon"}`} {
+	for _, value := range []string{"", "[]", "{}", `{"order_id":"a","verdict":"closed"}`, `{"order_id":"a","at":"2026-11-20T12:00:00Z"}`,
+		`{"order_id":"a","verdict":"closed","at":"noon"}`} {
 		v, err := DecodeVerdict([]byte(value))
 		expect.That(t, err != nil, "%q is decoded as %+v", value, v)
 	}
@@ -40,5 +41,6 @@ func TestWire_TheVerdictOfAShadowRunEqualsTheCode(t *testing.T) {
 	v := Verdict{OrderID: "ORD-20260301-000017", Verdict: orderclose.Closed, Due: at, At: at.Add(3 * time.Millisecond), Path: orderclose.PathPipeline}
 	m := v.Encode()
 	doc := must.Get(os.ReadFile("../../docs/wire.md"))(t)
-	expect.That(t, strings.Contains(string(doc), "```json shadow\n"+string(m.Value)+"\n```") && string(m.Key) == v.OrderID, "key %s; wire.md does not have %s", m.Key, m.Value)
+	expect.That(t, strings.Contains(string(doc), "```json shadow\n"+string(m.Value)+"\n```") && string(m.Key) == v.OrderID,
+		"key %s; wire.md does not have %s", m.Key, m.Value)
 }

@@ -91,7 +91,9 @@ func (l *litemall) update(q shoptest.Session, o order) bool {
 func release(q shoptest.Session, id int) {
 	lines := map[int]int{}
 	var product, number int
-	q.Rows([]any{&product, &number}, func() { lines[product] += number }, "SELECT product_id, number FROM litemall_order_goods WHERE order_id = ? AND deleted = 0", id)
+	q.Rows([]any{&product, &number}, func() {
+		lines[product] += number
+	}, "SELECT product_id, number FROM litemall_order_goods WHERE order_id = ? AND deleted = 0", id)
 	for product := 1; product <= 3; product++ {
 		if lines[product] > 0 {
 			q.Exec("UPDATE litemall_goods_product SET number = number + ?, update_time = NOW() WHERE id = ?", lines[product], product)

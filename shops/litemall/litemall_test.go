@@ -173,7 +173,8 @@ func TestClose_InACrowd(t *testing.T) {
 			return l.Int("SELECT COUNT(*) FROM litemall_order WHERE order_status = ?", status)
 		}
 		t.Logf("%v, closed %d", done, closed)
-		if status(unpaid) != 0 || status(timedOut) != closed || status(paid) < done["paid"] || status(refunded) != done["refunded"] || status(cancelled) != done["cancelled"] {
+		if status(unpaid) != 0 || status(timedOut) != closed || status(paid) < done["paid"] || status(refunded) != done["refunded"] ||
+			status(cancelled) != done["cancelled"] {
 			t.Errorf("%v and %d closes are expected", done, closed)
 		}
 		for product := 1; product <= 3; product++ {
@@ -183,7 +184,8 @@ func TestClose_InACrowd(t *testing.T) {
 				t.Errorf("product "+strconv.Itoa(product)+": %d are free and %d sold, of %d", n, held, stock)
 			}
 		}
-		if n := l.Int("SELECT COUNT(*) FROM litemall_coupon_user c JOIN litemall_order o ON o.id = c.order_id WHERE (c.status = 1) <> (o.order_status = 201)"); n != 0 {
+		if n := l.Int("SELECT COUNT(*) FROM litemall_coupon_user c JOIN litemall_order o ON o.id = c.order_id WHERE (c.status = 1) <> " +
+			"(o.order_status = 201)"); n != 0 {
 			t.Errorf("%d coupons are wrong", n)
 		}
 	})

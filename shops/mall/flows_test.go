@@ -115,7 +115,9 @@ func (m mall) cancelTimeOutOrder(between func()) (done bool) {
 	return m.Tx(func(q shoptest.Session) {
 		var id, member int
 		overdue := map[int]int{}
-		q.Rows([]any{&id, &member}, func() { overdue[id] = member }, "SELECT id, member_id FROM oms_order WHERE status = 0 AND create_time < NOW() - INTERVAL 120 MINUTE")
+		q.Rows([]any{&id, &member}, func() {
+			overdue[id] = member
+		}, "SELECT id, member_id FROM oms_order WHERE status = 0 AND create_time < NOW() - INTERVAL 120 MINUTE")
 		between()
 		for id := range overdue {
 			q.Exec("UPDATE oms_order SET status = 4 WHERE id IN (?)", id)

@@ -67,7 +67,9 @@ func (m *mall4j) submit(n int) {
 func (m *mall4j) cancelOrder(between func()) (done bool) {
 	var order string
 	var orders []string
-	m.Rows([]any{&order}, func() { orders = append(orders, order) }, "SELECT order_number FROM tz_order WHERE status = 1 AND update_time < NOW() - INTERVAL 30 MINUTE")
+	m.Rows([]any{&order}, func() {
+		orders = append(orders, order)
+	}, "SELECT order_number FROM tz_order WHERE status = 1 AND update_time < NOW() - INTERVAL 30 MINUTE")
 	between()
 	return len(orders) > 0 && m.cancelOrders(orders)
 }

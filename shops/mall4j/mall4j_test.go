@@ -115,7 +115,8 @@ func TestClose_InACrowd(t *testing.T) {
 		if count(unpaid) != 0 || count(paid) != done["paid"] || count(closed) != done["cancelled"]+swept {
 			t.Errorf("%v and %d closes are expected", done, swept)
 		}
-		if n := m.Int("SELECT COUNT(*) FROM tz_order o JOIN tz_order_settlement s ON s.order_number = o.order_number WHERE (s.pay_status = 1) <> (o.status = 2)"); n != 0 {
+		if n := m.Int("SELECT COUNT(*) FROM tz_order o JOIN tz_order_settlement s ON s.order_number = o.order_number WHERE (s.pay_status = 1) <> " +
+			"(o.status = 2)"); n != 0 {
 			t.Errorf("%d orders differ from their settlement", n)
 		}
 		sold := 0

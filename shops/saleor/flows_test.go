@@ -17,7 +17,8 @@ const stock = 1000 // of each variant
 func each(t *testing.T, test func(s saleor)) {
 	shoptest.Each(t, shoptest.OnPostgres, func(s *shoptest.Shop) {
 		s.Exec("INSERT INTO channel_channel (slug, expire_orders_after) VALUES ('hour', 60), ('days', 3 * 24 * 60)")
-		s.Exec("INSERT INTO warehouse_stock (warehouse_id, product_variant_id, quantity, quantity_allocated) SELECT $1, n, $2, 0 FROM generate_series(1, 3) AS n", id(0), stock)
+		s.Exec("INSERT INTO warehouse_stock (warehouse_id, product_variant_id, quantity, quantity_allocated) SELECT $1, n, $2, 0 FROM generate_series(1, 3) AS n",
+			id(0), stock)
 		s.Exec("INSERT INTO discount_voucher (usage_limit) VALUES (1000)")
 		s.Exec("INSERT INTO discount_vouchercode (id, code, used, is_active, voucher_id, created_at) VALUES ($1, 'TEN', 0, true, 1, now())", id(0))
 		s.Exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''50ms''', current_database()); END $$") // a short test
@@ -80,7 +81,9 @@ func (s saleor) expireOrders(between func()) (done bool) {
 func deallocate(q shoptest.Session, order string) {
 	held := map[int]int{}
 	var stock, n int
-	q.Rows([]any{&stock, &n}, func() { held[stock] += n }, `SELECT a.stock_id, a.quantity_allocated FROM warehouse_allocation a JOIN warehouse_stock s ON s.id = a.stock_id
+	q.Rows([]any{&stock, &n}, func() {
+		held[stock] += n
+	}, `SELECT a.stock_id, a.quantity_allocated FROM warehouse_allocation a JOIN warehouse_stock s ON s.id = a.stock_id
 		WHERE a.quantity_allocated > 0 AND a.order_line_id IN (SELECT id FROM order_orderline WHERE order_id = $1) ORDER BY s.id FOR UPDATE OF a, s`, order)
 	q.Exec("UPDATE warehouse_allocation SET quantity_allocated = 0 WHERE order_line_id IN (SELECT id FROM order_orderline WHERE order_id = $1)", order)
 	for stock := 1; stock <= 3; stock++ {

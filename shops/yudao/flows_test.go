@@ -77,7 +77,9 @@ func (y yudao) updateOrderPaid(id int, between func()) (taken bool) {
 func (y yudao) cancelOrderBySystem(between func()) (done int) {
 	var id int
 	var orders []int
-	y.Rows([]any{&id}, func() { orders = append(orders, id) }, "SELECT id FROM trade_order WHERE status = 0 AND create_time < NOW() - INTERVAL 2 HOUR AND deleted = 0")
+	y.Rows([]any{&id}, func() {
+		orders = append(orders, id)
+	}, "SELECT id FROM trade_order WHERE status = 0 AND create_time < NOW() - INTERVAL 2 HOUR AND deleted = 0")
 	between()
 	for _, id := range orders {
 		if y.cancelOrder0(id, 10) {

@@ -22,9 +22,12 @@ func TestGate_AcceptsTheHostsOfTheSettingsOnly(t *testing.T) {
 		hosts, accepted, refused []string
 	}{
 		{"127.0.0.1:9465", nil,
-			[]string{"127.0.0.1:9465", "127.0.0.1", "localhost:9465", "localhost", "LocalHost:8080", "localhost.:1", "[::1]:9465", "[::1]", "[0:0::1]:2", "[::ffff:127.0.0.1]:9465"},
-			[]string{"evil.example", "evil.example:9465", "127.0.0.1.evil.example", "localhost.evil.example:9465", "127.0.0.2:9465", "0.0.0.0:9465", "10.0.0.5", "[::]:9465",
-				"[::2]:9465", "[fe80::1%25eth0]:9465", "localhost:9465:9465", "a@localhost", "localhost@evil.example", "localhost,evil.example", "evil.example:@localhost", "[localhost", ":9465", "[]", " "}},
+			[]string{"127.0.0.1:9465", "127.0.0.1", "localhost:9465", "localhost", "LocalHost:8080", "localhost.:1", "[::1]:9465", "[::1]", "[0:0::1]:2",
+				"[::ffff:127.0.0.1]:9465"},
+			[]string{"evil.example", "evil.example:9465", "127.0.0.1.evil.example", "localhost.evil.example:9465", "127.0.0.2:9465", "0.0.0.0:9465",
+				"10.0.0.5", "[::]:9465",
+				"[::2]:9465", "[fe80::1%25eth0]:9465", "localhost:9465:9465", "a@localhost", "localhost@evil.example", "localhost,evil.example", "evil.example:@localhost",
+				"[localhost", ":9465", "[]", " "}},
 		{"127.0.0.1:9465", []string{"console.example", "10.0.0.5", "fd00::5"},
 			[]string{"console.example", "CONSOLE.example:443", "console.example.", "10.0.0.5:80", "[fd00:0::5]", "localhost"},
 			[]string{"example", "a.console.example", "console.example.evil.example", "xconsole.example"}},
@@ -145,7 +148,8 @@ func TestGate_RefusesPathsThatARouterReadsDifferently(t *testing.T) {
 	r := newRig(t, withPasswords)
 	u := ann()
 	for _, path := range []string{
-		"//", "//static/", "/static/../", "/static/../dead-letters", "/static/%2e%2e/", "/x/%2e%2e/static/y", "/static%2f..%2f", "/static/%2F", "/./static/", "/static//x", "/%73tatic/x", "/a/..",
+		"//", "//static/", "/static/../", "/static/../dead-letters", "/static/%2e%2e/", "/x/%2e%2e/static/y", "/static%2f..%2f", "/static/%2F", "/./static/",
+		"/static//x", "/%73tatic/x", "/a/..",
 	} {
 		for _, q := range []request{{path: path}, u.request(request{path: path})} {
 			if resp := r.do(q); resp.StatusCode != 400 || r.reached != "" {
@@ -177,12 +181,14 @@ func TestGate_EveryResponseHasTheHeadersOfSafety(t *testing.T) {
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; " +
 			"form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 		"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
-		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Strict-Transport-Security": "", "Access-Control-Allow-Origin": "",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Strict-Transport-Security": "",
+		"Access-Control-Allow-Origin": "",
 	}
 	r := newRig(t, withPasswords)
 	u := ann()
 	for _, q := range []request{
-		u.request(request{}), u.request(request{path: "/api/v1/status"}), u.request(request{method: "POST", path: "/plans"}), {}, {path: "/login"}, {path: "/api/v1/status"},
+		u.request(request{}), u.request(request{path: "/api/v1/status"}), u.request(request{method: "POST", path: "/plans"}), {}, {path: "/login"},
+		{path: "/api/v1/status"},
 		{host: "evil.example"}, {method: "PUT"}, {path: "//"}, {method: "POST", path: "/login"}, {from: "10.0.0.1:1"}, {path: "/static/x"},
 	} {
 		resp := r.do(q)
@@ -241,7 +247,8 @@ func TestGate_OffTheLoopbackRequestsNeedTLS(t *testing.T) {
 		{"not an address", false, "", 403},
 		{"@", false, "", 403}, // a unix socket
 	} {
-		header := map[string]string{"Authorization": basic("vic", "secret of vic"), "X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1;proto=https", "X-Real-Ip": "127.0.0.1"}
+		header := map[string]string{"Authorization": basic("vic", "secret of vic"), "X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1;proto=https",
+			"X-Real-Ip": "127.0.0.1"}
 		if row.forwarded != "" {
 			header["X-Forwarded-Proto"] = row.forwarded
 		}
@@ -252,7 +259,8 @@ func TestGate_OffTheLoopbackRequestsNeedTLS(t *testing.T) {
 
 func TestGate_IdentityHasTheAddressOfTheConnection(t *testing.T) {
 	r := newRig(t, withPasswords)
-	r.do(request{from: "127.0.0.5:1", header: map[string]string{"Authorization": basic("ann", "secret of ann"), "X-Forwarded-For": "203.0.113.9", "X-Real-Ip": "203.0.113.9"}})
+	r.do(request{from: "127.0.0.5:1", header: map[string]string{"Authorization": basic("ann", "secret of ann"), "X-Forwarded-For": "203.0.113.9",
+		"X-Real-Ip": "203.0.113.9"}})
 	want := access.Identity{Name: "ann", Role: access.Operator, Address: netip.MustParseAddr("127.0.0.5"), MayAct: true}
 	expect.Equal(t, r.identity, want, "identity")
 }
@@ -270,7 +278,8 @@ func TestGate_WorksBelowABasePath(t *testing.T) {
 	}
 	r.do(ann().request(request{path: "/shop/orderclose/dead-letters"}))
 	expect.That(t, r.reached == "page", "the user does not open the page")
-	resp := r.do(vic().request(request{method: "POST", path: "/shop/orderclose/api/v1/actions", body: "{}", header: map[string]string{"Content-Type": "application/json"}}))
+	resp := r.do(vic().request(request{method: "POST", path: "/shop/orderclose/api/v1/actions", body: "{}",
+		header: map[string]string{"Content-Type": "application/json"}}))
 	text := body(t, resp)
 	expect.That(t, resp.StatusCode == 403 && text == "you are a viewer; actions need an operator\n", "an action of the API answers %s %s", resp.Status, text)
 }
@@ -316,7 +325,8 @@ func TestNew_RefusesUnsafeSettings(t *testing.T) {
 		{config.Console{Listen: "127.0.0.1:9465", WebConfigFile: secured, Operators: []string{"ann"}},
 			"ORDERCLOSE_CONSOLE_OPERATORS is set, but nobody is known by name; " + choose},
 		{config.Console{Listen: "127.0.0.1:9465", WebConfigFile: users, UserHeader: "X-User", Proxies: prefixes("10.0.0.7/32")},
-			"the file of ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE has basic_auth_users, and ORDERCLOSE_CONSOLE_USER_HEADER is set, but the console has one kind of identity; remove one"},
+			"the file of ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE has basic_auth_users, and ORDERCLOSE_CONSOLE_USER_HEADER is set, but the console has one kind " +
+				"of identity; remove one"},
 		{config.Console{Listen: "127.0.0.1:9465", WebConfigFile: r.dir + "/none"},
 			"ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE names a file that cannot be read: no such file or directory; mount the file there or unset the variable"},
 	} {

@@ -60,7 +60,8 @@ func TestPasswords_AcceptTheUsersOfTheFile(t *testing.T) {
 		name, password string
 		want           Reason
 	}{
-		{"ann", "pass:word", ""}, {"李", "密码", ""}, {"ann", "pass:word", ""}, {"ann", "pass", "wrong_login"}, {"ann", "", "wrong_login"}, {"", "", "wrong_login"}, {"Ann", "pass:word", "wrong_login"},
+		{"ann", "pass:word", ""}, {"李", "密码", ""}, {"ann", "pass:word", ""}, {"ann", "pass", "wrong_login"}, {"ann", "", "wrong_login"}, {"", "", "wrong_login"},
+		{"Ann", "pass:word", "wrong_login"},
 		{"ben", "pass:word", "wrong_login"}, {"李", "pass:word", "wrong_login"}, {"ann", "密码", "wrong_login"}, {"ann\x00pass", ":word", "wrong_login"},
 	} {
 		expect.Equal(t, ask(p, row.name, row.password), row.want, "%q with %q is refused with", row.name, row.password)
@@ -223,7 +224,8 @@ func TestPasswords_ASessionNeedsNoPasswordAndCannotBeForged(t *testing.T) {
 		value, signature, _ := strings.Cut(i.session.Value, ".")
 		bob, _, _ := strings.Cut(p.session("bob", false).Value, ".")
 		expect.Equal(t, with(i.session.Value), "ann", "with the session")
-		for what, forged := range map[string]string{"of another user": bob + "." + signature, "without a signature": value, "with an empty one": value + ".", "garbage": "x.y", "empty": ""} {
+		for what, forged := range map[string]string{"of another user": bob + "." + signature, "without a signature": value, "with an empty one": value + ".",
+			"garbage": "x.y", "empty": ""} {
 			expect.Equal(t, with(forged), "", "a session %s", what)
 		}
 		time.Sleep(sessionTime + time.Second)

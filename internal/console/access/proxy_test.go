@@ -20,7 +20,8 @@ func TestProxy_IsBelievedFromListedAddressesOnly(t *testing.T) {
 		"10.0.0.7:1": "", "[::ffff:10.0.0.7]:1": "", "127.0.0.9:1": "",
 		"10.0.0.8:1": "not_proxy", "127.0.0.1:1": "not_proxy", "[::1]:1": "not_proxy", "@": "no_tls",
 	} {
-		q := request{from: from, tls: from != "@", header: map[string]string{"X-Forwarded-User": "ann", "X-Forwarded-For": "10.0.0.7", "X-Real-Ip": "10.0.0.7", "Forwarded": "for=10.0.0.7"}}
+		q := request{from: from, tls: from != "@", header: map[string]string{"X-Forwarded-User": "ann", "X-Forwarded-For": "10.0.0.7", "X-Real-Ip": "10.0.0.7",
+			"Forwarded": "for=10.0.0.7"}}
 		resp := r.do(q)
 		if want == "" && (resp.StatusCode != 200 || r.identity.Name != "ann" || r.identity.Role != access.Operator) {
 			t.Errorf("from %s: answers %s to %+v", from, resp.Status, r.identity)
@@ -35,7 +36,8 @@ func TestProxy_IsBelievedFromListedAddressesOnly(t *testing.T) {
 }
 
 func TestProxy_NeedsOneValidUser(t *testing.T) {
-	for _, users := range [][]string{nil, {""}, {" "}, {"ann", "ben"}, {"ann", "ann"}, {"a\x00nn"}, {"an\x1b[31mn"}, {"\xff\xfe"}, {strings.Repeat("x", 201)}, {"a\u202en"}} {
+	for _, users := range [][]string{nil, {""}, {" "}, {"ann", "ben"}, {"ann", "ann"}, {"a\x00nn"}, {"an\x1b[31mn"}, {"\xff\xfe"},
+		{strings.Repeat("x", 201)}, {"a\u202en"}} {
 		r := newRig(t, withProxy)
 		h := httptest.NewRequest("GET", "/", nil)
 		h.Host, h.RemoteAddr = "127.0.0.1", "10.0.0.7:1"
@@ -53,7 +55,8 @@ func TestProxy_GivesTheRole(t *testing.T) {
 		roles []string
 		want  access.Role
 	}{
-		{nil, access.Viewer}, {[]string{"operator"}, access.Operator}, {[]string{"viewer"}, access.Viewer}, {[]string{"Operator"}, access.Viewer}, {[]string{"admin"}, access.Viewer},
+		{nil, access.Viewer}, {[]string{"operator"}, access.Operator}, {[]string{"viewer"}, access.Viewer}, {[]string{"Operator"}, access.Viewer},
+		{[]string{"admin"}, access.Viewer},
 		{[]string{"operator", "viewer"}, access.Viewer}, {[]string{"operator, viewer"}, access.Viewer}, {[]string{""}, access.Viewer},
 	} {
 		r := newRig(t, func(r *rig, s *config.Console) { withProxy(r, s); s.Operators, s.RoleHeader = nil, "X-Role" })
@@ -116,7 +119,8 @@ func TestOtherSites_TheAPIAcceptsJSONOnly(t *testing.T) {
 		r, u := as(t)
 		for kind, ok := range map[string]bool{
 			"application/json": true, "application/json; charset=utf-8": true, "Application/JSON": true,
-			"": false, "text/plain": false, "application/x-www-form-urlencoded": false, "multipart/form-data; boundary=x": false, "text/plain; application/json": false, "application/json, text/plain": false,
+			"": false, "text/plain": false, "application/x-www-form-urlencoded": false, "multipart/form-data; boundary=x": false, "text/plain; application/json": false,
+			"application/json, text/plain": false,
 		} {
 			q := request{method: "POST", path: "/api/v1/order", body: "{}", header: map[string]string{"Content-Type": kind}}
 			if resp := r.do(u.request(q)); (resp.StatusCode == 200) != ok || !ok && (resp.StatusCode != 415 || r.reached != "") {

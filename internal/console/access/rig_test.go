@@ -93,7 +93,8 @@ func withPasswords(r *rig, s *config.Console) {
 
 func withCertificates(r *rig, s *config.Console) {
 	r.pair("server", nil)
-	s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: VerifyClientCertIfGiven, client_ca_file: server.crt}\n")
+	s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: VerifyClientCertIfGiven, "+
+		"client_ca_file: server.crt}\n")
 	s.Operators = []string{"ann"}
 }
 

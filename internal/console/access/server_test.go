@@ -189,7 +189,8 @@ func TestSecrets_AreShownNowhere(t *testing.T) {
 			s.find(t, fmt.Sprintf("the response to %s %s", q.method, q.path), fmt.Sprint(resp.Header, body(t, resp)))
 		}
 		for _, auth := range []string{
-			basic("ann", s["a password"]), basic("ann", s["a wrong password"]), basic(s["a misplaced password"], ""), "Basic !" + s["a password"], "Bearer " + s["a misplaced password"],
+			basic("ann", s["a password"]), basic("ann", s["a wrong password"]), basic(s["a misplaced password"], ""), "Basic !" + s["a password"],
+			"Bearer " + s["a misplaced password"],
 		} {
 			for _, path := range []string{"/", "/api/v1/status"} {
 				see(request{path: path, header: map[string]string{"Authorization": auth}})
@@ -199,9 +200,12 @@ func TestSecrets_AreShownNowhere(t *testing.T) {
 		see(ann().request(request{method: "POST", path: "/plans", form: url.Values{"x": {s["a misplaced password"]}}}))
 		for _, text := range []string{
 			"MARK4-MARK4", "basic_auth_users: MARK4-MARK4", "basic_auth_users: {ann: MARK4-MARK4}", "basic_auth_users: {ann: [MARK4-MARK4]}", "MARK4-MARK4: x",
-			"basic_auth_users: {\"MARK5\\n\": " + bcryptMark + "}", "basic_auth_users: {ann: " + bcryptMark + ", ann: MARK4-MARK4}", "basic_auth_users:\n ann:" + bcryptMark, "*MARK4-MARK4", "\"MARK4-MARK4",
-			"tls_server_config: {cert: MARK4-MARK4, key: MARK4-MARK4}", "tls_server_config: {cert_file: MARK4-MARK4, key_file: MARK4-MARK4}", "tls_server_config: {min_version: MARK4-MARK4}",
-			"tls_server_config: {cipher_suites: [MARK4-MARK4]}", "tls_server_config: {client_auth_type: MARK4-MARK4}", "http_server_config: {headers: {MARK4-MARK4: MARK4-MARK4}}",
+			"basic_auth_users: {\"MARK5\\n\": " + bcryptMark + "}", "basic_auth_users: {ann: " + bcryptMark + ", ann: MARK4-MARK4}",
+			"basic_auth_users:\n ann:" + bcryptMark, "*MARK4-MARK4", "\"MARK4-MARK4",
+			"tls_server_config: {cert: MARK4-MARK4, key: MARK4-MARK4}", "tls_server_config: {cert_file: MARK4-MARK4, key_file: MARK4-MARK4}",
+			"tls_server_config: {min_version: MARK4-MARK4}",
+			"tls_server_config: {cipher_suites: [MARK4-MARK4]}", "tls_server_config: {client_auth_type: MARK4-MARK4}",
+			"http_server_config: {headers: {MARK4-MARK4: MARK4-MARK4}}",
 			"ann operator sha256:MARK4-MARK4", "ann:" + bcryptMark,
 		} {
 			path := r.write("web.yml", text)

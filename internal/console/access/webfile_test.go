@@ -34,33 +34,37 @@ func wrongFiles() map[string]string {
 		only   = "rate_limit and http_server_config.headers are not for the console, which has its own limits and headers; remove them"
 	)
 	return map[string]string{
-		"hunter2":                                                                                     "line 1" + noKey,
-		"basic_auth_users: hunter2":                                                                   "line 1" + noKey,
-		"basic_auth_users:\n ann: [hunter2]":                                                          "line 2" + noKey,
-		"basic_auth_users:\n ann:" + h:                                                                "line 2" + noKey,
-		"\nusers: {ann: x}\ntls: {}":                                                                  "line 2, line 3" + noKey,
-		"basic_auth_users: {ann: x, ann: y}":                                                          "line 1" + noKey,
-		"tls_server_config: {min_version: 1}":                                                         "the file" + noKey,
-		"basic_auth_users:\n ann: hunter2\n ben: " + h + "\n cem:\n":                                  "line 2" + noHash + "\nline 4" + noHash,
-		"basic_auth_users: {ann: " + h[:59] + "}":                                                     "line 1" + noHash,
-		"basic_auth_users: {ann: " + strings.Replace(h, "2y", "2x", 1) + "}":                          "line 1" + noHash,
-		"basic_auth_users: {ann: \"{SHA}hunter2=\"}":                                                  "line 1" + noHash,
-		"basic_auth_users: {ann: " + strings.Replace(h, "$05", "$15", 1) + "}":                        "line 1" + noCost,
-		"basic_auth_users: {ann: " + strings.Replace(h, "$05", "$99", 1) + "}":                        "line 1" + noCost,
-		"basic_auth_users: {ann: " + strings.Replace(h, "$05", "$03", 1) + "}":                        "line 1" + noCost,
-		"basic_auth_users: {\"\": " + h + "}":                                                         "line 1" + noName,
-		"basic_auth_users: {\"a\\tn\": " + h + "}":                                                    "line 1" + noName,
-		"basic_auth_users: {" + strings.Repeat("x", 201) + ": " + h + "}":                             "line 1" + noName,
-		"rate_limit: {burst: 1, interval: 1s}":                                                        only,
-		"http_server_config: {headers: {X-Frame-Options: deny}}":                                      only,
-		"tls_server_config: {cert_file: x}":                                                           "tls_server_config: missing one of key or key_file",
-		"tls_server_config: {cert_file: x, key_file: server.key}":                                     "tls_server_config: failed to read cert_file (…): open …: no such file or directory",
-		"tls_server_config: {cert_file: server.key, key_file: server.crt}":                            "tls_server_config: failed to load X509KeyPair: tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched",
+		"hunter2":                                                              "line 1" + noKey,
+		"basic_auth_users: hunter2":                                            "line 1" + noKey,
+		"basic_auth_users:\n ann: [hunter2]":                                   "line 2" + noKey,
+		"basic_auth_users:\n ann:" + h:                                         "line 2" + noKey,
+		"\nusers: {ann: x}\ntls: {}":                                           "line 2, line 3" + noKey,
+		"basic_auth_users: {ann: x, ann: y}":                                   "line 1" + noKey,
+		"tls_server_config: {min_version: 1}":                                  "the file" + noKey,
+		"basic_auth_users:\n ann: hunter2\n ben: " + h + "\n cem:\n":           "line 2" + noHash + "\nline 4" + noHash,
+		"basic_auth_users: {ann: " + h[:59] + "}":                              "line 1" + noHash,
+		"basic_auth_users: {ann: " + strings.Replace(h, "2y", "2x", 1) + "}":   "line 1" + noHash,
+		"basic_auth_users: {ann: \"{SHA}hunter2=\"}":                           "line 1" + noHash,
+		"basic_auth_users: {ann: " + strings.Replace(h, "$05", "$15", 1) + "}": "line 1" + noCost,
+		"basic_auth_users: {ann: " + strings.Replace(h, "$05", "$99", 1) + "}": "line 1" + noCost,
+		"basic_auth_users: {ann: " + strings.Replace(h, "$05", "$03", 1) + "}": "line 1" + noCost,
+		"basic_auth_users: {\"\": " + h + "}":                                  "line 1" + noName,
+		"basic_auth_users: {\"a\\tn\": " + h + "}":                             "line 1" + noName,
+		"basic_auth_users: {" + strings.Repeat("x", 201) + ": " + h + "}":      "line 1" + noName,
+		"rate_limit: {burst: 1, interval: 1s}":                                 only,
+		"http_server_config: {headers: {X-Frame-Options: deny}}":               only,
+		"tls_server_config: {cert_file: x}":                                    "tls_server_config: missing one of key or key_file",
+		"tls_server_config: {cert_file: x, key_file: server.key}": "tls_server_config: failed to read cert_file (…): open …: " +
+			"no such file or directory",
+		"tls_server_config: {cert_file: server.key, key_file: server.crt}": "tls_server_config: failed to load X509KeyPair: tls: failed " +
+			"to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched",
 		"tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: hunter2}": "tls_server_config: invalid ClientAuth: …",
-		"tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: RequireAndVerifyClientCert}": "client certificates are verified, but there is neither client_ca_file nor client_ca; name the CA that signs them",
-		"tls_server_config: {cert_file: server.crt, key_file: server.key, client_allowed_sans: [ann]}":                   "client_allowed_sans needs client_auth_type: RequireAndVerifyClientCert",
-		"# tokens\nann operator sha256:9f86d0\n\nben viewer sha256:00\n 李  operator\tsha256:00":                          "line 2" + noKey,
-		"# of htpasswd\nann:" + h + "\nben b:" + h + "\n":                                                                "line 2" + noKey,
+		"tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: RequireAndVerifyClientCert}": "client certificates are verified, but " +
+			"there is neither client_ca_file nor client_ca; name the CA that signs them",
+		"tls_server_config: {cert_file: server.crt, key_file: server.key, client_allowed_sans: [ann]}": "client_allowed_sans needs " +
+			"client_auth_type: RequireAndVerifyClientCert",
+		"# tokens\nann operator sha256:9f86d0\n\nben viewer sha256:00\n 李  operator\tsha256:00": "line 2" + noKey,
+		"# of htpasswd\nann:" + h + "\nben b:" + h + "\n":                                       "line 2" + noKey,
 	}
 }
 
@@ -266,7 +270,8 @@ func TestCertificates_NameTheUser(t *testing.T) {
 	r := newRig(t, func(r *rig, s *config.Console) {
 		ca = r.pair("ca", nil)
 		server = r.pair("server", ca)
-		s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: VerifyClientCertIfGiven, client_ca_file: ca.crt}\n")
+		s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: VerifyClientCertIfGiven, "+
+			"client_ca_file: ca.crt}\n")
 		s.Operators, s.Hosts, s.Listen = []string{"ann"}, []string{"example.com"}, "0.0.0.0:9465"
 	})
 	_ = server
@@ -299,7 +304,8 @@ func TestCertificates_MustBeVerified(t *testing.T) {
 	resp := r.do(request{tls: true})
 	expect.That(t, resp.StatusCode == 403 && r.reached == "", "answers %s to %+v", resp.Status, r.identity)
 	for _, kind := range []string{"RequestClientCert", "RequireAnyClientCert"} { // these do not verify
-		s := config.Console{Listen: "0.0.0.0:9465", WebConfigFile: r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_ca_file: server.crt, client_auth_type: "+kind+"}\n")}
+		s := config.Console{Listen: "0.0.0.0:9465", WebConfigFile: r.write("web.yml",
+			"tls_server_config: {cert_file: server.crt, key_file: server.key, client_ca_file: server.crt, client_auth_type: "+kind+"}\n")}
 		_, err := access.New(access.Options{Settings: s})
 		expect.That(t, err != nil && strings.Contains(err.Error(), "everybody could open the console"), "%s is an identity: %v", kind, err)
 	}

@@ -116,7 +116,8 @@ func TestOAuthBearer_SendsTheMessageOfTheStandard(t *testing.T) {
 		want       string
 	}{
 		{nil, "n,,\x01auth=Bearer a.b-c_~+/==\x01\x01"},
-		{map[string]string{"logicalCluster": "lkc-1", "identityPoolId": "pool 1"}, "n,,\x01auth=Bearer a.b-c_~+/==\x01identityPoolId=pool 1\x01logicalCluster=lkc-1\x01\x01"},
+		{map[string]string{"logicalCluster": "lkc-1", "identityPoolId": "pool 1"},
+			"n,,\x01auth=Bearer a.b-c_~+/==\x01identityPoolId=pool 1\x01logicalCluster=lkc-1\x01\x01"},
 	} {
 		m := OAuthBearer(fixed("a.b-c_~+/=="), row.extensions, slog.New(slog.DiscardHandler))
 		steps, message, err := m.Start(t.Context())
@@ -195,7 +196,8 @@ func TestTokenFromCommand(t *testing.T) {
 		}
 	}
 	for _, command := range [][]string{{"sh", "-c", "echo hunter2; echo hunter2 >&2; exit 3"}, {"hunter2"}, {"/no/hunter2"}} {
-		if _, _, err := TokenFromCommand(command)(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "run it by hand") {
+		if _, _, err := TokenFromCommand(command)(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") ||
+			!strings.Contains(err.Error(), "run it by hand") {
 			t.Errorf("%q: %v", command, err)
 		}
 	}

@@ -94,7 +94,8 @@ func TestMSK_SignsTheHostOfTheBroker(t *testing.T) {
 // The answers are those of the documents of AWS.
 func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 	ends := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	const fromJSON = `{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"key","SecretAccessKey":"hunter2","Token":"session","Expiration":"2030-01-02T03:04:05Z","RoleArn":"x"}`
+	const fromJSON = `{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"key","SecretAccessKey":"hunter2","Token":"session",` +
+		`"Expiration":"2030-01-02T03:04:05Z","RoleArn":"x"}`
 	stand := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse := func(ok bool) bool {
 			if !ok {
@@ -106,7 +107,8 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 		switch r.Method + " " + r.URL.Path {
 		case "POST /":
 			r.ParseForm()
-			if refuse(r.PostForm.Get("WebIdentityToken") == "pod" && r.PostForm.Get("RoleArn") == "arn:aws:iam::1:role/relay" && r.PostForm.Get("RoleSessionName") == "orderclose" &&
+			if refuse(r.PostForm.Get("WebIdentityToken") == "pod" && r.PostForm.Get("RoleArn") == "arn:aws:iam::1:role/relay" &&
+				r.PostForm.Get("RoleSessionName") == "orderclose" &&
 				r.PostForm.Get("Action") == "AssumeRoleWithWebIdentity" && r.PostForm.Get("Version") == "2011-06-15") {
 				return
 			}

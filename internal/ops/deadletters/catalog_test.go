@@ -109,7 +109,8 @@ func TestCatalog_PagesSelectWhatTheTopicLists(t *testing.T) {
 		stage, source := rapid.SampledFrom([]string{"relay", "closer"}), rapid.SampledFrom([]string{"order-close", "delay_1m"})
 		rt.Repeat(map[string]func(*rapid.T){
 			"add": func(rt *rapid.T) {
-				log.addLetter(rapid.IntRange(0, 1).Draw(rt, "partition"), key.Draw(rt, "key"), cause.Draw(rt, "cause"), stage.Draw(rt, "stage"), source.Draw(rt, "source"), moment.Draw(rt, "at"))
+				log.addLetter(rapid.IntRange(0, 1).Draw(rt, "partition"), key.Draw(rt, "key"), cause.Draw(rt, "cause"), stage.Draw(rt, "stage"),
+					source.Draw(rt, "source"), moment.Draw(rt, "at"))
 			},
 			"resolve": func(rt *rapid.T) {
 				log.resolve(position.Draw(rt, "position"), rapid.SampledFrom([]wire.ResolutionKind{wire.Redriven, wire.Discarded, "other"}).Draw(rt, "how"))
@@ -257,7 +258,8 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 	}
 	log.little = 0
 	far := []Position{{1, 40_000}, {0, 20}, {0, 40_000}, {0, 22}, {0, 21}}
-	if l := must.Get(c.Letters(t.Context(), far))(t); len(l.Letters) != 5 || l.Letters[0].Key != "order-80001" || l.Letters[4].Key != "order-42" || log.little != 9 {
+	if l := must.Get(c.Letters(t.Context(), far))(t); len(l.Letters) != 5 || l.Letters[0].Key != "order-80001" ||
+		l.Letters[4].Key != "order-42" || log.little != 9 {
 		t.Errorf("far from one another: %d letters; %d records were read in fetches of 3", len(l.Letters), log.little)
 	}
 	if got := c.all(Query{Cause: "failed", All: true, Limit: maxPage}); len(got) != n/4 {
@@ -362,7 +364,8 @@ func TestCatalog_TheOldestLeaveBeyondTheBound(t *testing.T) {
 	log.resolve(first, wire.Redriven) // it has left
 	c := log.catalog(100).fed(t)
 	s, positions := c.State(), c.all(Query{All: true})
-	if s.Letters != 100 || s.Left != 50 || s.Pending["failed"] != 100 || len(positions) != 100 || positions[99] != (Position{0, 25}) || !s.Oldest.Equal(now.Add(50*time.Second)) {
+	if s.Letters != 100 || s.Left != 50 || s.Pending["failed"] != 100 || len(positions) != 100 || positions[99] != (Position{0, 25}) ||
+		!s.Oldest.Equal(now.Add(50*time.Second)) {
 		t.Errorf("%d pages, the last is %v: %s", len(positions), positions[99], brief(s))
 	}
 	expect.Equal(t, fmt.Sprint(watched(s).Pending, s.Pending), "map[failed:100 other:50] map[failed:100]", "a watch reports")
@@ -474,7 +477,8 @@ func TestCatalog_SaysSinceWhenKafkaDoesNotAnswer(t *testing.T) {
 		failed := time.Now()
 		s := after(func(int) error { return errors.New("no broker answers") })
 		since := s.FailingSince
-		if s.Problem != "no broker answers" || since.Before(failed.Add(-catalogInterval)) || since.After(failed.Add(catalogInterval)) || s.At.Before(read) || s.At.After(failed) || !s.Complete || s.Letters != 1 {
+		if s.Problem != "no broker answers" || since.Before(failed.Add(-catalogInterval)) || since.After(failed.Add(catalogInterval)) || s.At.Before(read) ||
+			s.At.After(failed) || !s.Complete || s.Letters != 1 {
 			t.Errorf("%s", brief(s))
 		}
 		log.addDeadLetter(t, 1, "b", "failed", now)

@@ -92,7 +92,8 @@ func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 func TestDecide_AnEventThatHasNotHappenedIsRefused(t *testing.T) {
 	r := rules
 	r.Happened = func(context.Context, wire.Message) string { return "it has not" }
-	topic, _, refusal := r.decide(t.Context(), letterOf(wire.DeadLetter(wire.Message{Topic: "events", Key: []byte("a"), Value: []byte("{}")}, "release", "failed", "no")), now)
+	topic, _, refusal := r.decide(t.Context(), letterOf(wire.DeadLetter(wire.Message{Topic: "events", Key: []byte("a"), Value: []byte("{}")},
+		"release", "failed", "no")), now)
 	expect.That(t, topic == "" && refusal == "it has not", "to %q, %q", topic, refusal)
 }
 
@@ -101,7 +102,8 @@ func TestDecide_ARecordMayBecomeADeadLetterTwice(t *testing.T) {
 	_, m, _ := rules.decide(t.Context(), letterOf(dead(t, "a", "first", now)), now)
 	m.Topic = replayTopic
 	l := letterOf(wire.DeadLetter(m, "closer", "second", "again"))
-	if topic, again, refusal := rules.decide(t.Context(), l, now); topic != replayTopic || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" || l.Source.Topic != replayTopic {
+	if topic, again, refusal := rules.decide(t.Context(), l, now); topic != replayTopic || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" ||
+		l.Source.Topic != replayTopic {
 		t.Errorf("to %q, %q; %+v", topic, refusal, l)
 	}
 }

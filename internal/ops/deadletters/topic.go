@@ -57,7 +57,8 @@ func (f Filter) last(partition int) (offset int64, ok bool) {
 
 func (f Filter) match(l Letter) bool {
 	last, ok := f.last(l.At.Partition)
-	return ok && l.At.Offset <= last && (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
+	return ok && l.At.Offset <= last && (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) &&
+		(f.Stage == "" || f.Stage == l.Stage) &&
 		(f.Source == "" || f.Source == l.Source.Topic) && (f.Order == "" || f.Order == l.Key) &&
 		!l.AppendedAt.Before(f.Since)
 }

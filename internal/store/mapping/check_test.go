@@ -207,12 +207,18 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{change(orders, func(t *Table) { t.Indexes = t.Indexes[:1] }), "due.index: no index on state, pay_deadline and id"},
 		{func(m *Mapping, _ Schema) { m.DueIndex = "gone" }, "due.index: no index gone"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
-		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which can hold values that are not whole numbers"},
+		{change("shop_lines_202611", func(t *Table) {
+			t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"}
+		}), "items.quantity: decimal(10,2), which can hold values that are not whole numbers"},
 		{column("id", Column{Type: "binary", Definition: "binary(16)"}), "id.column: binary(16), and an id or SKU has to be text"},
-		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "varbinary", Definition: "varbinary(16)"} }), "items.order: varbinary(16), and an id"},
+		{change("shop_lines_202611", func(t *Table) {
+			t.Columns["order_id"] = Column{Type: "varbinary", Definition: "varbinary(16)"}
+		}), "items.order: varbinary(16), and an id"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "blob", Definition: "blob"} }), "items.sku: blob, and an id or SKU"},
 		{change("shop_lines_202611", func(t *Table) { delete(t.Columns, "sku") }), "items.sku: there is no column"},
-		{change("shop_stock", func(t *Table) { t.Columns["sku"] = Column{Type: "binary", Definition: "binary(4)"} }), "stock.sku.column: binary(4), and an id or SKU"},
+		{change("shop_stock", func(t *Table) {
+			t.Columns["sku"] = Column{Type: "binary", Definition: "binary(4)"}
+		}), "stock.sku.column: binary(4), and an id or SKU"},
 		{change("shop_stock", func(t *Table) { t.Indexes = nil }), "stock.sku.index: no unique index PRIMARY on sku"},
 		{change("shop_stock", func(t *Table) { delete(t.Columns, "held") }), "stock.reserved: there is no column shop_stock.held"},
 
@@ -220,16 +226,21 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{column("state", Column{Type: "varchar", Definition: "varchar(7)", Length: 7}), "status.from: varchar(7), which has no"},
 		{column("state", Column{Type: "varchar", Definition: "varchar(9)", Length: 9, Generated: true}), "status.column: generated column"},
 		{column("id", Column{Type: "decimal", Definition: "decimal(20,0)"}), "id.column: has to be text or a whole number"},
-		{mapped(func(m *Mapping) { m.Status.Closed = []Value{TextValue("wait_pay")} }, "state", Column{Type: "varchar", Length: 20, Collation: "utf8mb4_general_ci"}), "status.closed[0]: are the same"},
+		{mapped(func(m *Mapping) {
+			m.Status.Closed = []Value{TextValue("wait_pay")}
+		}, "state", Column{Type: "varchar", Length: 20, Collation: "utf8mb4_general_ci"}), "status.closed[0]: are the same"},
 		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", OnUpdate: true}), "due.column: with each UPDATE"},
 		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", DefaultNow: true, Default: true}), "due.column: the present moment as its default"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime"}), "closed_at.column: has a value from when the row is inserted"},
-		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Default: true, DefaultNow: true}), "closed_at.column: has a value from when"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Default: true, DefaultNow: true}),
+			"closed_at.column: has a value from when"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Generated: true}), "closed_at.column: generated column"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, OnUpdate: true}), "closed_at.column: with each UPDATE"},
 		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "lock: is varchar(9)"},
 		{mapped(version, "rev", Column{Type: "tinyint", Definition: "tinyint(1)"}), "lock: is tinyint(1), which is a flag"},
-		{mapped(func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixSeconds} }, "made", Column{Type: "tinyint", Definition: "tinyint"}), "created.type: tinyint, and is mapped as unix_s"},
+		{mapped(func(m *Mapping) {
+			m.Created = &TimeColumn{Column: "made", Type: UnixSeconds}
+		}, "made", Column{Type: "tinyint", Definition: "tinyint"}), "created.type: tinyint, and is mapped as unix_s"},
 		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "lock: refers to table users"},
 		{mapped(func(m *Mapping) { m.PaymentID = "pay_no" }, "pay_no", Column{Type: "bigint", Definition: "bigint"}), "payment_id: is bigint"},
 		{func(m *Mapping, f Schema) {
@@ -271,7 +282,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 			t.Indexes = append(t.Indexes, Index{Name: "uk", Unique: true, Columns: []string{"free", "x"}})
 		}), "stock.available: a part of the unique index uk"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "int", Generated: true} }), "stock.available: generated column"},
-		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: values that are not whole numbers"},
+		{change("shop_stock", func(t *Table) {
+			t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"}
+		}), "stock.available: values that are not whole numbers"},
 		{change("shop_stock", func(t *Table) { t.Columns["held"] = Column{Type: "int", Numbered: true} }), "stock.reserved: AUTO_INCREMENT"},
 		{change("shop_stock", func(t *Table) { t.Schema, t.Name, t.Home = "shop", "stock_ledger", true }), "stock.table: of orderclose's own tables"},
 		{func(m *Mapping, f Schema) {
@@ -299,11 +312,15 @@ func TestCheckDatabase_RefusesOtherCollations(t *testing.T) {
 		lines, stock Column
 		fix          string // empty: accepted
 	}{
-		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_general_ci"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_general_ci NOT NULL -- with"},
-		{Column{Collation: "utf8mb4_0900_ai_ci", Nullable: true}, Column{Collation: "utf8mb4_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin -- with"},
+		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_general_ci"},
+			"ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_general_ci NOT NULL -- with"},
+		{Column{Collation: "utf8mb4_0900_ai_ci", Nullable: true}, Column{Collation: "utf8mb4_bin"},
+			"ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin -- with"},
 		{Column{Collation: "utf8mb4_general_ci", Generated: true}, Column{Collation: "ascii_bin"}, "generate the column with COLLATE ascii_bin"},
 		{Column{Collation: "utf8mb4_general_ci"}, Column{Collation: "utf8mb4_general_ci"}, ""},
-		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_0900_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_0900_bin NOT NULL"}, // counts trailing spaces
+		// counts trailing spaces
+		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_0900_bin"},
+			"ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_0900_bin NOT NULL"},
 		{Column{Collation: "ascii_bin"}, Column{Collation: "utf8mb4_bin"}, ""},
 		{Column{Collation: "utf8mb4_general_ci"}, Column{}, ""}, // a UUID of MariaDB
 	} {
@@ -349,7 +366,8 @@ func TestColumn_TakesConstantsOfItsType(t *testing.T) {
 		{Column{Type: "datetime"}, TextValue("2026-11-20 10:00:00")}, {Column{Type: "datetime"}, TextValue("2026-11-20 10:00:00.123")},
 		{Column{Type: "timestamp"}, TextValue("2026-11-20")}, {Column{Type: "date"}, TextValue("2026-11-20")}, {Column{Type: "time"}, TextValue("10:00:00")},
 		{Column{Type: "decimal"}, TextValue("0.50")}, {Column{Type: "double"}, IntValue(1)}, {Column{Type: "year"}, IntValue(2026)},
-		{Column{Type: "int"}, TextValue("5")}, {Column{Type: "varchar", Length: 5}, IntValue(12345)}, {Column{Type: "enum", Definition: "enum('a','b')"}, TextValue("b")},
+		{Column{Type: "int"}, TextValue("5")}, {Column{Type: "varchar", Length: 5}, IntValue(12345)},
+		{Column{Type: "enum", Definition: "enum('a','b')"}, TextValue("b")},
 	} {
 		if !c.column.takes(c.value) {
 			t.Errorf("%s refuses %v", c.column.Type, c.value)
@@ -397,7 +415,8 @@ func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
 }
 
 func TestErr_HasALineForEachProblem(t *testing.T) {
-	problems := []Problem{{Path: "due.zone", What: "none is given", Fix: "write one"}, {Path: "table", What: "it is gone", Why: "no order is found", Fix: "look for it"}}
+	problems := []Problem{{Path: "due.zone", What: "none is given", Fix: "write one"},
+		{Path: "table", What: "it is gone", Why: "no order is found", Fix: "look for it"}}
 	lines := strings.Split(fmt.Sprint(Err(problems)), "\n")
 	if !slices.Equal(lines, []string{"orders.due.zone: none is given; write one", "orders.table: it is gone: no order is found; look for it"}) || Err(nil) != nil {
 		t.Errorf("%q", lines)
@@ -411,8 +430,9 @@ func TestUnchangedLocks_NamesWhatACloseMayLeaveAsItIs(t *testing.T) {
 	m.ClosedAt = append(m.ClosedAt, []*TimeColumn{{Column: "gmt_modified"}, {Column: "updated_at"}}...)
 	m.Stock[0].Version = "lock_version"
 	got := m.UnchangedLocks(Table{Columns: map[string]Column{
-		"rev": {}, "modified": {}, "gmt_modified": {Type: "datetime"}, "updated_at": {Type: "datetime", Digits: 3}, "lock_version": {}, "last_update_time": {OnUpdate: true},
-		"update_date": {OnUpdate: true, Digits: 6}, "opt_lock": {Generated: true}, "updater": {}, "write_date": {},
+		"rev": {}, "modified": {}, "gmt_modified": {Type: "datetime"}, "updated_at": {Type: "datetime", Digits: 3}, "lock_version": {},
+		"last_update_time": {OnUpdate: true},
+		"update_date":      {OnUpdate: true, Digits: 6}, "opt_lock": {Generated: true}, "updater": {}, "write_date": {},
 	}})
 	want := []string{"gmt_modified", "last_update_time (which the database sets with each UPDATE, in whole seconds)", "lock_version", "write_date"}
 	if !slices.Equal(got, want) {
@@ -457,7 +477,8 @@ func TestColumn_HoldsDecimals(t *testing.T) {
 		value      Value
 		want       bool
 	}{
-		{"decimal(10,2)", IntValue(0), true}, {"decimal(10,2)", number("-0.10"), true}, {"decimal(10,2)", number("0.500"), true}, {"decimal(10,2)", TextValue("99999999.99"), true},
+		{"decimal(10,2)", IntValue(0), true}, {"decimal(10,2)", number("-0.10"), true}, {"decimal(10,2)", number("0.500"), true},
+		{"decimal(10,2)", TextValue("99999999.99"), true},
 		{"decimal(10,2)", number("0.001"), false}, {"decimal(10,2)", IntValue(123456789), false}, {"decimal(10,2)", TextValue("free"), false},
 		{"decimal(38,0)", number("12345678901234567890.0"), true}, {"decimal(38,0)", TextValue("12345678901234567890"), false}, {"numeric", number("0.001"), true},
 	} {

@@ -42,8 +42,9 @@ func TestCheckOnClose_RefusesOtherIDs(t *testing.T) {
 
 func TestNames_OfCreationsAndPayments(t *testing.T) {
 	for name, want := range map[string]string{
-		"add_time": "creation", "created_at": "creation", "createdat": "creation", "gmt_create": "creation", "date_added": "creation", "order_time": "creation", "order_date": "creation",
-		"pay_time": "payment", "paid_at": "payment", "pay_id": "payment", "payment_date": "payment", "payid": "payment",
+		"add_time": "creation", "created_at": "creation", "createdat": "creation", "gmt_create": "creation", "date_added": "creation", "order_time": "creation",
+		"order_date": "creation",
+		"pay_time":   "payment", "paid_at": "payment", "pay_id": "payment", "payment_date": "payment", "payid": "payment",
 		"pay_deadline": "payment", "expire_time": "", "end_time": "", "finish_time": "", "closed_at": "", "order_expire": "", "payload": "", "address": "",
 	} {
 		got := ""

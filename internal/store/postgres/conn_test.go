@@ -68,7 +68,8 @@ func TestConn_ATransactionHasItsOwnSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 		var isolation, wait, readOnly, zone string
-		err = tx.QueryRowContext(t.Context(), "SELECT current_setting('transaction_isolation'), current_setting(?), current_setting('transaction_read_only'), current_setting('TimeZone')", "lock_timeout").
+		err = tx.QueryRowContext(t.Context(), "SELECT current_setting('transaction_isolation'), current_setting(?), current_setting('transaction_read_only'), "+
+			"current_setting('TimeZone')", "lock_timeout").
 			Scan(&isolation, &wait, &readOnly, &zone)
 		if got := strings.Join([]string{isolation, wait, readOnly, zone}, " "); err != nil || got != row.want {
 			t.Errorf("a transaction has %s, %v; want %s", got, err, row.want)
@@ -191,7 +192,8 @@ func TestExplain_SaysWhatToDo(t *testing.T) {
 		want string
 	}{
 		{errors.New("server refused TLS connection"), &tls.Config{}, "the database server does not use TLS; enable TLS on the server (ssl = on): "},
-		{pg("28000", "no pg_hba.conf entry for host"), nil, "refuses the user from this address without TLS; set ORDERCLOSE_DB_TLS_CA_FILE, or sslmode=verify-full in the DSN, or let pg_hba.conf"},
+		{pg("28000", "no pg_hba.conf entry for host"), nil, "refuses the user from this address without TLS; set ORDERCLOSE_DB_TLS_CA_FILE, or sslmode=verify-full " +
+			"in the DSN, or let pg_hba.conf"},
 		{pg("28000", "no pg_hba.conf entry for host"), &tls.Config{}, "refuses the user; check user and password, and the certificate"},
 		{pg("28P01", "password authentication failed"), nil, "refuses the user; check user and password"},
 		{pg("08P01", "unsupported startup parameter: search_path"), nil, "the pooler (PgBouncer) refuses a parameter of the DSN; remove it"},

@@ -10,7 +10,8 @@ import (
 
 func TestIsDSN_KnowsBothForms(t *testing.T) {
 	for dsn, want := range map[string]bool{
-		"postgres://shop:pw@db/shop": true, "postgresql://db/shop": true, " host=db dbname=shop": true, "user = shop password = 'a b' host = db": true, "dbname=shop": true,
+		"postgres://shop:pw@db/shop": true, "postgresql://db/shop": true, " host=db dbname=shop": true,
+		"user = shop password = 'a b' host = db": true, "dbname=shop": true,
 		"shop:pw@tcp(db:3306)/shop": false, "/shop": false, "": false, "root@tcp(db)/shop?user=x": false, "host:a=b@tcp(db)/shop": false,
 	} {
 		if IsDSN(dsn) != want {
@@ -99,10 +100,12 @@ func TestParseDSN_ForcesSettings(t *testing.T) {
 	t.Setenv("PGTZ", "Asia/Shanghai")
 	c := must.Get(ParseDSN("postgres://u:p@localhost:6432/shop?search_path=shop", nil))(t)
 	got := c.conn.RuntimeParams
-	if len(got) != 6 || got["datestyle"] != "ISO" || got["timezone"] != "UTC" || got["search_path"] != "shop" || got["standard_conforming_strings"] != "on" || got["client_encoding"] != "UTF8" || got["application_name"] != "orderclose" {
+	if len(got) != 6 || got["datestyle"] != "ISO" || got["timezone"] != "UTC" || got["search_path"] != "shop" || got["standard_conforming_strings"] != "on" ||
+		got["client_encoding"] != "UTF8" || got["application_name"] != "orderclose" {
 		t.Errorf("the session begins with %v", got)
 	}
-	if c.Name() != "localhost:6432/shop" || c.conn.ConnectTimeout != dialTimeout || c.Limit != answerLimit || c.Unbounded().Limit != 0 || c.Unbounded().lockWait != migrateLockWait {
+	if c.Name() != "localhost:6432/shop" || c.conn.ConnectTimeout != dialTimeout || c.Limit != answerLimit || c.Unbounded().Limit != 0 ||
+		c.Unbounded().lockWait != migrateLockWait {
 		t.Errorf("%s: %v, %v", c.Name(), c.conn.ConnectTimeout, c.Limit)
 	}
 }

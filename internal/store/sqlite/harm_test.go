@@ -33,7 +33,8 @@ var harmAt = time.Unix(1_800_000_000, 0)
 // column hits rows of others. Orders 1 and 2 may be closed; 6 too, unless the mapping excludes it. The order 3
 // is not due, 4 is paid, and 5 was closed before.
 var harmDDL = []string{
-	"CREATE TABLE o (id INTEGER PRIMARY KEY, user_id INTEGER NOT NULL, state INTEGER NOT NULL, made_at INTEGER, due_at INTEGER GENERATED ALWAYS AS (made_at + 1800) VIRTUAL," +
+	"CREATE TABLE o (id INTEGER PRIMARY KEY, user_id INTEGER NOT NULL, state INTEGER NOT NULL, made_at INTEGER, due_at INTEGER GENERATED ALWAYS AS " +
+		"(made_at + 1800) VIRTUAL," +
 		" ended_at INTEGER, revision INTEGER NOT NULL DEFAULT 1, reason INTEGER NOT NULL DEFAULT 0, deleted INTEGER NOT NULL DEFAULT 0)",
 	"INSERT INTO o (id, user_id, state, made_at, deleted) VALUES (1, 2, 0, 1799990000, 0), (2, 1, 0, 1799990001, 0), (3, 2, 0, 1799999000, 0)," +
 		" (4, 1, 1, 1799990002, 0), (5, 2, 2, 1799990003, 0), (6, 1, 0, 1799990004, 1)",
@@ -53,9 +54,11 @@ var harmSchema = mapping.Schema{
 		"due_at":   {Type: "int", Definition: "int", Nullable: true, Default: true, Generated: true, Expression: "(`made_at` + 1800)"},
 		"ended_at": {Type: "int", Definition: "int", Nullable: true, Default: true}, "revision": {Type: "int", Definition: "int", Default: true},
 		"reason": {Type: "int", Definition: "int", Default: true}, "deleted": {Type: "tinyint", Definition: "tinyint", Default: true},
-	}, Indexes: []mapping.Index{{Name: "PRIMARY", Unique: true, Columns: []string{"id"}}, {Name: "due", Columns: []string{"state", "due_at", "id"}}, {Name: "by_user", Columns: []string{"user_id"}}}},
+	}, Indexes: []mapping.Index{{Name: "PRIMARY", Unique: true, Columns: []string{"id"}}, {Name: "due", Columns: []string{"state", "due_at", "id"}},
+		{Name: "by_user", Columns: []string{"user_id"}}}},
 	"l": {Name: "l", Engine: "InnoDB", Columns: map[string]mapping.Column{
-		"id": {Type: "bigint", Definition: "bigint", Numbered: true}, "o_id": {Type: "bigint", Definition: "bigint"}, "sku": {Type: "varchar", Definition: "varchar(9)", Length: 9},
+		"id": {Type: "bigint", Definition: "bigint", Numbered: true}, "o_id": {Type: "bigint", Definition: "bigint"},
+		"sku": {Type: "varchar", Definition: "varchar(9)", Length: 9},
 		"num": {Type: "int", Definition: "int"}, "price": {Type: "decimal", Definition: "decimal(9,2)"},
 	}, Indexes: []mapping.Index{{Name: "PRIMARY", Unique: true, Columns: []string{"id"}}, {Name: "by_order", Columns: []string{"o_id"}}}},
 	"s": {Name: "s", Engine: "InnoDB", Columns: map[string]mapping.Column{

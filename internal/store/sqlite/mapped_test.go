@@ -35,7 +35,8 @@ var shops = []storetest.Shop{
 			Stock:        []*mapping.Stock{{Table: "t_goods_stock", SKU: mapping.Key{Column: "goods_id", Type: mapping.Integer}, Available: "free", Reserved: "held"}},
 		},
 		DDL: []string{
-			"CREATE TABLE t_order (id INTEGER PRIMARY KEY, state TEXT NOT NULL, kind TEXT, create_time INTEGER, pay_deadline INTEGER, finish_time INTEGER, deleted INTEGER NOT NULL DEFAULT 0, hidden INTEGER)",
+			"CREATE TABLE t_order (id INTEGER PRIMARY KEY, state TEXT NOT NULL, kind TEXT, create_time INTEGER, pay_deadline INTEGER, finish_time INTEGER, deleted " +
+				"INTEGER NOT NULL DEFAULT 0, hidden INTEGER)",
 			"CREATE TABLE close_log (order_id INTEGER PRIMARY KEY)",
 			"CREATE INDEX state_deadline ON t_order (state, pay_deadline, id)",
 			"CREATE TABLE t_order_line (order_id INTEGER, goods_id INTEGER, num INTEGER)",

@@ -36,7 +36,8 @@ func aRound() *round {
 }
 
 func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
-	sum := summarize(settings{seed: 4, minutes: 2, database: postgreSQL, variant: variant{secured: true, mapped: true}}, []*round{aRound(), aRound()}, []string{"full-disk-broker"})
+	sum := summarize(settings{seed: 4, minutes: 2, database: postgreSQL, variant: variant{secured: true, mapped: true}}, []*round{aRound(), aRound()},
+		[]string{"full-disk-broker"})
 	expect.That(t, sum.Orders == 1200 && sum.TotalFaults == 4 && sum.Faults["kill-relay"] == 2 && sum.Exits == 2 && sum.PerSecond == 110, "%+v", sum)
 	expect.Equal(t, sum.Variant, "TLS and SASL, mapped tables", "variant")
 	expect.Equal(t, sum.RecoverySeconds["kill-relay"], (spread{4, 4}), "recovery")
@@ -89,7 +90,8 @@ func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
 	rounds[0].verdict.Violations = []string{"<script>alert(1)</script>"}
 	must.Do(t, writeReport(path, summarize(settings{seed: 4, database: mariadb}, rounds, []string{"full-disk-broker"}), rounds))
 	text := must.Get(os.ReadFile(path))(t)
-	for _, want := range []string{"kill-relay", "one process by SIGKILL", "&lt;b&gt;&#34;kind&#34;", "&lt;script&gt;", "full-disk-broker", `class="p50" points="`, "<title>kill-relay, 22 s to 25 s</title>"} {
+	for _, want := range []string{"kill-relay", "one process by SIGKILL", "&lt;b&gt;&#34;kind&#34;", "&lt;script&gt;", "full-disk-broker", `class="p50" points="`,
+		"<title>kill-relay, 22 s to 25 s</title>"} {
 		expect.That(t, strings.Contains(string(text), want), "the report does not have %s", want)
 	}
 	expect.Equal(t, regexp.MustCompile(`(?i)https?://|src=|href=|@import|url\(|<script|<b>`).FindString(string(text)), "", "the report")
@@ -104,8 +106,10 @@ func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
 	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb || s.variant != (variant{}) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay", "DATABASE": "mysql", "MAPPED": "1", "SECURED": "1"})
-	if err != nil || s.variant != (variant{mapped: true, secured: true}) || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses || len(s.only) != 2 || s.database != mySQL {
+	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay", "DATABASE": "mysql",
+		"MAPPED": "1", "SECURED": "1"})
+	if err != nil || s.variant != (variant{mapped: true, secured: true}) || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses ||
+		len(s.only) != 2 || s.database != mySQL {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"DATABASE": "oracle"}, {"FAULTS": "0"}} {

@@ -52,7 +52,8 @@ func evidence() (*tables, *logs, Expect) {
 			"delay": {{offset: 0, key: "piped", appended: epoch, due: due, hasDue: true}, {offset: 1, key: "paid", appended: epoch, due: due, hasDue: true}},
 			"events": {{key: "piped", value: []byte(event("piped", due, due, "pipeline")), mediaType: cloudEventType},
 				{offset: 1, key: "piped", value: []byte(event("piped", due, due, "pipeline")), mediaType: cloudEventType}},
-			"close": {{offset: 0, key: "piped", appended: due, brokerTime: true, due: due, hasDue: true}, {offset: 1, key: "paid", appended: due, brokerTime: true, due: due, hasDue: true}},
+			"close": {{offset: 0, key: "piped", appended: due, brokerTime: true, due: due, hasDue: true},
+				{offset: 1, key: "paid", appended: due, brokerTime: true, due: due, hasDue: true}},
 		},
 		arrived: map[string]bool{"piped": true, "paid": true},
 		dead:    map[string]bool{},
@@ -108,7 +109,9 @@ func TestEvaluate_EventsOfADeletedTopicMayBeMissing(t *testing.T) {
 }
 
 // latePayment is the event of a payment of the order piped.
-var latePayment = record{key: "piped", mediaType: cloudEventType, value: []byte(`{"specversion":"1.0","id":"order.paid_late/5:piped/p","source":"/","type":"order.paid_late","subject":"piped","data":{"order_id":"piped","payment_id":"p"}}`)}
+var latePayment = record{key: "piped", mediaType: cloudEventType,
+	value: []byte(`{"specversion":"1.0","id":"order.paid_late/5:piped/p","source":"/","type":"order.paid_late","subject":"piped",` +
+		`"data":{"order_id":"piped","payment_id":"p"}}`)}
 
 func TestEvaluate_AcceptsALatePaymentWithItsEvent(t *testing.T) {
 	for _, inOutbox := range []bool{false, true} {
@@ -218,10 +221,12 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 			db.orders["paid"] = order{status: paid, due: epoch, paidAt: epoch}
 		}, "1 orders were marked as paid without a payment and without an event, such as [paid]"},
 		"an event of an order that nobody paid": {func(_ *tables, l *logs) { markPaid(l, "cancelled", epoch) }, "says that order cancelled was marked as paid"},
-		"an event of a payment at another time": {func(_ *tables, l *logs) { markPaid(l, "paid", epoch.Add(time.Second)) }, "says that order paid was marked as paid"},
-		"a reminder of a paid order":            {func(_ *tables, l *logs) { remind(l, "paid", time.Second, 2) }, "written after a payment"},
-		"a reminder after the deadline":         {func(_ *tables, l *logs) { remind(l, "paid", 31*time.Second, 1) }, "the deadline is"},
-		"a reminder of nobody's order":          {func(_ *tables, l *logs) { remind(l, "unknown", time.Second, 1) }, "of order unknown"},
+		"an event of a payment at another time": {func(_ *tables, l *logs) {
+			markPaid(l, "paid", epoch.Add(time.Second))
+		}, "says that order paid was marked as paid"},
+		"a reminder of a paid order":    {func(_ *tables, l *logs) { remind(l, "paid", time.Second, 2) }, "written after a payment"},
+		"a reminder after the deadline": {func(_ *tables, l *logs) { remind(l, "paid", 31*time.Second, 1) }, "the deadline is"},
+		"a reminder of nobody's order":  {func(_ *tables, l *logs) { remind(l, "unknown", time.Second, 1) }, "of order unknown"},
 		"a reminder that was written twice": {func(_ *tables, l *logs) {
 			remind(l, "paid", time.Second, 1)
 			remind(l, "paid", 2*time.Second, 1)
@@ -240,7 +245,9 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 func markPaid(l *logs, id string, at time.Time) {
 	again := l.records["events"][0]
 	again.key = id
-	again.value = fmt.Appendf(nil, `{"specversion":"1.0","id":"order.paid/%s","source":"/","type":"order.paid","subject":%[1]q,"time":%[2]q,"data":{"order_id":%[1]q,"paid_at":%[2]q,"version":2}}`,
+	again.value = fmt.Appendf(nil,
+		`{"specversion":"1.0","id":"order.paid/%s","source":"/","type":"order.paid","subject":%[1]q,"time":%[2]q,"data":{"order_id":%[1]q,`+
+			`"paid_at":%[2]q,"version":2}}`,
 		id, at.Format(time.RFC3339Nano))
 	l.records["events"] = append(l.records["events"], again)
 }
@@ -265,7 +272,9 @@ func TestEvaluate_AcceptsAnOrderThatWasMarkedAsPaidAndItsEvents(t *testing.T) {
 func remind(l *logs, id string, at time.Duration, version int) {
 	again := l.records["events"][0]
 	again.key = id
-	again.value = fmt.Appendf(nil, `{"specversion":"1.0","id":"order.reminder/%s","source":"/","type":"order.reminder","subject":%[1]q,"time":%[2]q,"data":{"order_id":%[1]q,"due_at":%[3]q,"deadline_at":%[4]q,"version":%[5]d}}`,
+	again.value = fmt.Appendf(nil,
+		`{"specversion":"1.0","id":"order.reminder/%s","source":"/","type":"order.reminder","subject":%[1]q,"time":%[2]q,"data":{"order_id":%[1]q,"due_at":%[3]q,`+
+			`"deadline_at":%[4]q,"version":%[5]d}}`,
 		id, epoch.Add(at).Format(time.RFC3339), epoch.Add(time.Minute).Format(time.RFC3339), epoch.Add(30*time.Second).Format(time.RFC3339), version)
 	l.records["events"] = append(l.records["events"], again)
 }

@@ -49,7 +49,8 @@ func goodRun(t *testing.T) *run {
 	r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('a', 1, 'x', 2), ('b', 1, 'x', 3)")
 	r.exec("INSERT INTO stock (sku_id, available, reserved) VALUES ('x', 7, 3)")
 	r.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES ('a', 'x', 'close', 2, ?)", closed)
-	r.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', ?, ?, 'pipeline', 0, 40)", due.UnixMilli(), closed)
+	r.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', ?, ?, 'pipeline', 0, 40)",
+		due.UnixMilli(), closed)
 	return r
 }
 
@@ -146,7 +147,8 @@ func TestWitness_SeesAnEarlyCloseUnlessItIsBlind(t *testing.T) {
 // were closed meanwhile.
 func TestWitness_ComparesWithTheTimeAfterItsQuery(t *testing.T) {
 	r := goodRun(t)
-	w := &checker.Witness{DB: r.servers.DB(), Clock: "SELECT unixepoch() * 1000", Query: "SELECT expire_at FROM orders WHERE status = 2"} // as if it had begun long ago
+	// as if it had begun long ago
+	w := &checker.Witness{DB: r.servers.DB(), Clock: "SELECT unixepoch() * 1000", Query: "SELECT expire_at FROM orders WHERE status = 2"}
 	w.Look(t.Context())
 	v := &checker.Verdict{}
 	looks := w.AddTo(v)

@@ -43,7 +43,8 @@ func TestPrint_WritesOneObjectAndItsTables(t *testing.T) {
 		Rows  []row             `json:"rows"`
 		Early int               `json:"early"`
 		Of    map[string]Number `json:"of"`
-	}{[]row{{"relay", 2000.44444, SpreadOf([]time.Duration{2 * time.Millisecond, 1500 * time.Microsecond})}, {"copy", 7, Spread{}}}, 3, map[string]Number{"b": 2, "a": 1}}
+	}{[]row{{"relay", 2000.44444, SpreadOf([]time.Duration{2 * time.Millisecond, 1500 * time.Microsecond})}, {"copy", 7, Spread{}}}, 3,
+		map[string]Number{"b": 2, "a": 1}}
 	var out, tables strings.Builder
 	must.Do(t, Print(&out, &tables, result))
 	const want = `{"rows":[{"side":"relay","rps":2000.444,"stage":{"p50_ms":1.5,"p99_ms":2,"max_ms":2}},` +
@@ -55,7 +56,8 @@ func TestPrint_WritesOneObjectAndItsTables(t *testing.T) {
 	for i, line := range lines {
 		lines[i] = strings.Join(strings.Fields(line), " ")
 	}
-	if text := strings.Join(lines, "\n"); !strings.Contains(text, "rows side rps stage p50_ms stage p99_ms stage max_ms\nrelay 2000.444 1.5 2 2\ncopy 7 0 0 0\nearly 3\n\nof a b\n1 2\n") {
+	if text := strings.Join(lines, "\n"); !strings.Contains(text, "rows side rps stage p50_ms stage p99_ms stage max_ms\nrelay 2000.444 1.5 2 2\ncopy 7 0 0 0\n"+
+		"early 3\n\nof a b\n1 2\n") {
 		t.Errorf("the tables:\n%s", text)
 	}
 }

@@ -72,7 +72,8 @@ func TestRecord_IsReadBack(t *testing.T) {
 	r := record{"0123456789ab", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 30 * time.Minute, []step{{"lint", 61 * time.Second}}}
 	must.Do(t, r.write())
 	after := must.Get(os.ReadFile(recordFile))(t)
-	if !strings.Contains(string(after), "2026-01-02, 30.0 minutes") || !strings.Contains(string(after), "| lint | 61 |") || !strings.HasSuffix(string(after), "More.\n") {
+	if !strings.Contains(string(after), "2026-01-02, 30.0 minutes") || !strings.Contains(string(after), "| lint | 61 |") ||
+		!strings.HasSuffix(string(after), "More.\n") {
 		t.Errorf("%s", after)
 	}
 	if commit, err := lastCommit(); err != nil || commit != r.commit {

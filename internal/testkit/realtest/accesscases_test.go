@@ -111,7 +111,8 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	play := map[string]func(context.Context, *broker, *kafka.Cluster, *accessCase) error{
-		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease, "intake": playIntake, "shadow": playShadow, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
+		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease,
+		"intake": playIntake, "shadow": playShadow, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
 	var all []rowCase
 	for _, c := range cases {
@@ -300,7 +301,8 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 		return err
 	}
 	return c.run(ctx, b, "release", func() error {
-		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.Group("release", c.cfg.Topics.Events), c.cfg.Topics.Events))
+		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
+			committed(ctx, admin, c.cfg.Group("release", c.cfg.Topics.Events), c.cfg.Topics.Events))
 	})
 }
 
@@ -559,6 +561,7 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 		}
 	}
 	return c.cli(ctx, b, []string{"topics", "apply"}, []string{"topics", "check"},
-		[]string{"replay", "--from", time.Now().Add(-time.Minute).UTC().Format(time.RFC3339Nano), "--to", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "--yes"},
+		[]string{"replay", "--from", time.Now().Add(-time.Minute).UTC().Format(time.RFC3339Nano), "--to",
+			time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "--yes"},
 		[]string{"dlq", "redrive", "--yes"})
 }

@@ -61,7 +61,8 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 	want := map[ops.FindingKind][]string{ops.NoEvent: {"replayed-9"}}
 	found, sum := run(3)
 	// A busy broker's answer may come too late, and records are then in the topic twice.
-	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead < int64(orders)-1 || sum.NoRecord != 0 || len(sum.NotRead) != 0 {
+	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead < int64(orders)-1 ||
+		sum.NoRecord != 0 || len(sum.NotRead) != 0 {
 		t.Errorf("%+v (-want +got):\n%s", sum, diff)
 	}
 	payload := must.Get(orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode())(t)
@@ -73,7 +74,8 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 		"replayed-1": "DELETE FROM receipts WHERE order_id = ?",
 		"replayed-2": "DELETE FROM stock_ledger WHERE order_id = ?",
 		"replayed-3": "UPDATE stock_ledger SET quantity = 5 WHERE order_id = ?",
-		"replayed-4": "INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = ?",
+		"replayed-4": "INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at FROM " +
+			"stock_ledger WHERE order_id = ?",
 		"replayed-5": "UPDATE orders SET status = 1 WHERE id = ?",
 		"replayed-6": "UPDATE orders SET status = 3 WHERE id = ?",
 		"replayed-7": "UPDATE receipts SET closed_at = due - INTERVAL 1 MINUTE WHERE order_id = ?",

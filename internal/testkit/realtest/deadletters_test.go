@@ -81,7 +81,8 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 		what = append(what, e.What.String())
 	}
 	all := strings.Join(what, "\n")
-	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again; lane replay", "was redriven", "closed by pipeline", "2 of"} {
+	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again; lane replay",
+		"was redriven", "closed by pipeline", "2 of"} {
 		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
 	r.must("doctor", "--stock")

@@ -56,7 +56,8 @@ var serviceIncidents = []incident{
 		name:   "the service that closes is down",
 		alerts: []string{"OrdercloseServiceDoesNotAnswer"},
 		play: func(g *game) {
-			closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+			closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path,
+				requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 				return g.store.CloseOrders(ctx, path, requests)
 			})
 			if err != nil {
@@ -81,7 +82,8 @@ var serviceIncidents = []incident{
 		play: func(g *game) {
 			var lies atomic.Bool
 			lies.Store(true)
-			closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+			closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path,
+				requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 				if !lies.Load() {
 					return g.store.CloseOrders(ctx, path, requests)
 				}
@@ -170,11 +172,13 @@ var serviceIncidents = []incident{
 			dir := filepath.Dir(g.file)
 			write := func(name, text string) { must.Do(g.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
 			write("token", "old")
-			write("notify.yaml", fmt.Sprintf("receivers: {sms: {http: {url: %q, secret_file: token, headers: {Authorization: '{{ .Secret }}'}, body: '{{ .Text }}'}}}", provider.URL))
+			write("notify.yaml", fmt.Sprintf("receivers: {sms: {http: {url: %q, secret_file: token, headers: {Authorization: '{{ .Secret }}'}, body: '{{ .Text }}'}}}",
+				provider.URL))
 			g.launch("notify", must.Get(notifyBinary())(g.t)+" --notify-config notify.yaml")
 			g.begin()
 			post := func() {
-				_, err := http.Post("http://"+g.addresses["notify"]+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
+				_, err := http.Post("http://"+g.addresses["notify"]+"/alert/sms", "application/json",
+					strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
 				if err != nil {
 					g.t.Error(err)
 				}

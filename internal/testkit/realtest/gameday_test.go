@@ -513,7 +513,8 @@ func (g *game) allClosed() {
 	g.t.Helper()
 	for began := time.Now(); ; <-time.After(100 * time.Millisecond) {
 		var open int
-		err := g.store.DB().QueryRowContext(g.t.Context(), "SELECT COUNT(*) FROM orders WHERE status = 0 AND expire_at < UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE").Scan(&open)
+		err := g.store.DB().QueryRowContext(g.t.Context(), "SELECT COUNT(*) FROM orders WHERE status = 0 AND expire_at < UTC_TIMESTAMP(3) + "+
+			"INTERVAL 1 MINUTE").Scan(&open)
 		if err == nil && open == 0 {
 			return
 		}

@@ -136,9 +136,10 @@ func shopsOwnTables(o *ownTables) {
 	o.start("compensator")
 	o.until("no order is open", func() bool { return o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'") == 0 })
 	for what, query := range map[string]string{
-		"orders paid that stayed paid":            "SELECT COUNT(*) - 10 FROM t_order WHERE state = 'PAID' AND id <= 10",
-		"orders closed":                           "SELECT COUNT(*) - 30 FROM t_order WHERE state = 'CLOSED' AND id > 10",
-		"closed early or hours late, by the shop": "SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND (finish_time < pay_deadline OR finish_time > pay_deadline + INTERVAL 10 MINUTE)",
+		"orders paid that stayed paid": "SELECT COUNT(*) - 10 FROM t_order WHERE state = 'PAID' AND id <= 10",
+		"orders closed":                "SELECT COUNT(*) - 30 FROM t_order WHERE state = 'CLOSED' AND id > 10",
+		"closed early or hours late, by the shop": "SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND (finish_time < pay_deadline OR finish_time > " +
+			"pay_deadline + INTERVAL 10 MINUTE)",
 		"closed early, by the receipt":            "SELECT COUNT(*) FROM receipts WHERE closed_at < due OR lateness_ms < 0",
 		"receipts of the pipeline":                "SELECT COUNT(*) - 20 FROM receipts WHERE path = 'pipeline' AND CAST(order_id AS UNSIGNED) BETWEEN 11 AND 30",
 		"a pipeline that closed what nobody sent": "SELECT COUNT(*) FROM receipts WHERE path = 'pipeline' AND CAST(order_id AS UNSIGNED) NOT BETWEEN 11 AND 30",

@@ -50,7 +50,8 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 // closeByService makes a service close the orders, without faults.
 func (r *rig) closeByService() {
 	r.t.Helper()
-	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path,
+		requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		return r.store.CloseOrders(ctx, path, requests)
 	})
 	must.Do(r.t, err)

@@ -85,7 +85,8 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 			"without TLS; set ORDERCLOSE_DB_TLS_CA_FILE, or sslmode=verify-full in the DSN"},
 		"TLS, and the server has none": {files.with(tlsEnviron{config.EnvDSN: "postgres://postgres@localhost:" + plain.Port + "/postgres"}),
 			"the database server does not use TLS; enable TLS on the server"},
-		"a client certificate": {environ("certified", "localhost", "", files.with(tlsEnviron{config.EnvDatabaseTLSCert: clientCrt, config.EnvDatabaseTLSKey: clientKey})), ""},
+		"a client certificate": {environ("certified", "localhost", "",
+			files.with(tlsEnviron{config.EnvDatabaseTLSCert: clientCrt, config.EnvDatabaseTLSKey: clientKey})), ""},
 		"no client certificate": {environ("certified", "localhost", "", files),
 			"the database server refuses the user; check user and password, and the certificate"},
 		"the right password": {environ("guarded:right", "localhost", "", files), ""},
@@ -129,7 +130,8 @@ func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 	s.start()
 	_ = db.Ping(t.Context()) // it may meet a connection of before
 	for _, err := range []error{db.Ping(t.Context()), db.Writable(t.Context())} {
-		if !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "the database server is a standby, which takes no writes") || !store.Passes(err) {
+		if !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "the database server is a standby, which takes no writes") ||
+			!store.Passes(err) {
 			t.Errorf("a standby: %v", err)
 		}
 	}

@@ -31,7 +31,8 @@ func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
 		r.decode(r.must("postpone", "--plan", plan, "--yes", "-o", "json"), &again)
 		r.start("closer")
 	})
-	if sum.Orders == 0 || sum.OtherCategories == 0 || outcome.Postponed == 0 || outcome.Postponed+outcome.NotOpen != sum.Orders || again.Postponed != 0 || again.Moved != 0 {
+	if sum.Orders == 0 || sum.OtherCategories == 0 || outcome.Postponed == 0 || outcome.Postponed+outcome.NotOpen != sum.Orders ||
+		again.Postponed != 0 || again.Moved != 0 {
 		t.Errorf("planned %+v, postponed %+v, then %+v", sum, outcome, again)
 	}
 	r.settle()

@@ -94,7 +94,8 @@ func (p privilege) refusal() *regexp.Regexp {
 	if name == "UPDATE" || name == "DELETE" {
 		name = "(" + name + "|SELECT with locking clause)"
 	}
-	return regexp.MustCompile(fmt.Sprintf("permission denied for (table|schema) (%[2]s|public) |%[1]s command denied to user [^;]*(%s)[^;]*|table (%[2]s) does not exist, or this database user may not see it|grant SELECT on the table (%[2]s)|grant %[1]s", name, table))
+	return regexp.MustCompile(fmt.Sprintf("permission denied for (table|schema) (%[2]s|public) |%[1]s command denied to user [^;]*(%s)[^;]*|table (%[2]s) does "+
+		"not exist, or this database user may not see it|grant SELECT on the table (%[2]s)|grant %[1]s", name, table))
 }
 
 // privilegeCase is a part whose database user has all rows of its table, or all but one.
@@ -122,7 +123,8 @@ const parallelPrivileges = 16
 // of them fails with an error that names it.
 func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 	play := map[string]func(context.Context, *testing.T, *privilegeCase) error{
-		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds, "viewer": viewerNeeds, "operator": operatorNeeds, "rule": ruleNeeds, "migrate": migrateNeeds,
+		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds,
+		"viewer": viewerNeeds, "operator": operatorNeeds, "rule": ruleNeeds, "migrate": migrateNeeds,
 	}
 	parts, rows := privilegeTable(t)
 	if placementOf(t); !ring.All() { // few cases do not keep a disk busy
@@ -253,8 +255,10 @@ var intervals = regexp.MustCompile(`INTERVAL (\d+ [A-Z]+)`)
 // order "bad", so that it cannot be closed.
 var orders = []string{
 	"INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 3, 2)",
-	"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('good', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE, 1)",
-	"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('bad', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE, 1)",
+	"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('good', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) " +
+		"- INTERVAL 1 MINUTE, 1)",
+	"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('bad', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) " +
+		"- INTERVAL 1 MINUTE, 1)",
 	"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('good', 1, 'ink', 2), ('bad', 1, 'unknown', 1)",
 }
 
@@ -269,7 +273,8 @@ func (c *privilegeCase) has(ctx context.Context, query string) error {
 
 // run runs a role on an embedded Kafka until done succeeds or the log names the missing row. before is called
 // when the topics exist. It returns the error of done with the log.
-func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func(*kafka.Cluster, *config.Config) error, done func(k *kafka.Cluster, cfg *config.Config, log string) error) error {
+func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func(*kafka.Cluster, *config.Config) error,
+	done func(k *kafka.Cluster, cfg *config.Config, log string) error) error {
 	logs := &testkit.LogBuffer{}
 	logger := slog.New(slog.NewTextHandler(logs, nil))
 	servers, err := pipelinetest.Start(pipelinetest.Options{})
@@ -288,7 +293,8 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	defer db.Close()
-	cfg, err := config.Parse("topics.yaml", []byte("partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n"))
+	cfg, err := config.Parse("topics.yaml", []byte("partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\n"+
+		"delays: {rules: [{match: {}, remind: [1m]}]}\n"))
 	if err != nil {
 		return err
 	}
@@ -315,7 +321,8 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 func callbackNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	for _, statement := range []string{
 		"UPDATE orders SET status = 2, payment_id = 'p1' WHERE id = 'bad'",
-		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) SELECT id, 'closed', expire_at, expire_at, 'sweep', 0, 0 FROM orders WHERE id = 'bad'",
+		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) SELECT id, 'closed', expire_at, expire_at, 'sweep', 0, 0 FROM " +
+			"orders WHERE id = 'bad'",
 		"INSERT INTO late_payments (order_id, source, found_at) VALUES ('bad', 'recheck', UTC_TIMESTAMP(3))",
 	} {
 		if err := c.exec(ctx, statement); err != nil {
@@ -327,7 +334,8 @@ func callbackNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		return err
 	}
 	defer db.Close()
-	for _, p := range []store.LatePayment{{OrderID: "good", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1", Amount: 1250, Currency: "EUR"}} {
+	for _, p := range []store.LatePayment{{OrderID: "good", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1"},
+		{OrderID: "bad", PaymentID: "p1", Amount: 1250, Currency: "EUR"}} {
 		tx, err := db.DB().BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -414,7 +422,8 @@ func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error
 		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('late', '', 2, '2026-02-01', '2026-02-01', 2)",
 		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('late', 'closed', '2026-02-01', '2026-02-01', 'sweep', 0, 0)",
 		"INSERT INTO order_reminders (due_at, order_id, before_ms, created_at) VALUES ('2026-01-01', 'old', 1000, '2026-01-01')",
-		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('soon', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) + INTERVAL 50 SECOND, 1)",
+		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('soon', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) " +
+			"+ INTERVAL 50 SECOND, 1)",
 	} {
 		if err := c.exec(ctx, statement); err != nil {
 			return err
@@ -432,7 +441,8 @@ func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error
 func byKey(c *privilegeCase) (*store.Store, error) {
 	due := mapping.TimeColumn{Column: "created", Type: mapping.UnixSeconds}
 	return store.Open(store.Options{DSN: c.dsn, Delays: orderclose.Delays{Default: 30 * time.Minute}, Orders: &mapping.Mapping{
-		Orders: "by_key", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2)},
+		Orders: "by_key", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Status: mapping.Status{Column: "status", From: mapping.IntValue(0),
+			To: mapping.IntValue(2)},
 		Due: due, Created: &due, ByRule: true,
 	}})
 }
@@ -545,17 +555,20 @@ func viewerNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
 	if err := c.exec(ctx, "DELETE FROM order_items WHERE order_id = 'bad'"); err != nil { // doctor would find its SKU
 		return err
 	}
-	return c.cli(ctx, t, []string{"order", "good"}, []string{"doctor", "--stock"}, []string{"audit", "--from", "3h"}, []string{"status"}, []string{"payments", "late"})
+	return c.cli(ctx, t, []string{"order", "good"}, []string{"doctor", "--stock"}, []string{"audit", "--from", "3h"}, []string{"status"},
+		[]string{"payments", "late"})
 }
 
 // operatorNeeds pauses closing, resumes it, moves due times, and resolves a late payment.
 func operatorNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
-	if err := c.exec(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (17, 'good', 'p', 'callback', UTC_TIMESTAMP(3))"); err != nil {
+	if err := c.exec(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (17, 'good', 'p', 'callback', "+
+		"UTC_TIMESTAMP(3))"); err != nil {
 		return err
 	}
 	plan := filepath.Join(t.TempDir(), "plan.jsonl")
 	return c.cli(ctx, t, []string{"pause", "--for", "1m", "--reason", "one"}, []string{"pause", "--for", "1m", "--reason", "two"}, []string{"resume"},
-		[]string{"postpone", "--due-before", "now", "--by", "1h", "--plan", plan}, []string{"postpone", "--plan", plan, "--yes"}, []string{"payments", "resolve", "17", "--refunded", "--yes"})
+		[]string{"postpone", "--due-before", "now", "--by", "1h", "--plan", plan}, []string{"postpone", "--plan", plan, "--yes"},
+		[]string{"payments", "resolve", "17", "--refunded", "--yes"})
 }
 
 // migrateNeeds creates the schema.
@@ -587,7 +600,8 @@ func (c *privilegeCase) cli(ctx context.Context, t *testing.T, commands ...[]str
 		if args[0] == "status" { // which needs Kafka, whether it answers or not
 			cmd.Env = append(cmd.Env, config.EnvBrokers+"=127.0.0.1:1")
 		}
-		if out, err := cmd.CombinedOutput(); err != nil && (cmd.ProcessState.ExitCode() != 6 || bytes.Contains(out, []byte("denied"))) { // 6: without Kafka, some parts cannot be checked
+		// 6: without Kafka, some parts cannot be checked
+		if out, err := cmd.CombinedOutput(); err != nil && (cmd.ProcessState.ExitCode() != 6 || bytes.Contains(out, []byte("denied"))) {
 			return fmt.Errorf("orderclose %v: %w\n%s", args, err, out)
 		}
 	}

@@ -57,7 +57,8 @@ func (s *openings) rows(ctx context.Context, orders []string) (map[string][]stri
 	for i, id := range orders {
 		args[i] = id
 	}
-	rows, err := s.store.DB().QueryContext(ctx, "SELECT order_id, reference FROM order_payments WHERE order_id IN (?"+strings.Repeat(", ?", len(orders)-1)+")", args...)
+	rows, err := s.store.DB().QueryContext(ctx, "SELECT order_id, reference FROM order_payments WHERE order_id IN (?"+
+		strings.Repeat(", ?", len(orders)-1)+")", args...)
 	if err != nil {
 		return nil, err
 	}

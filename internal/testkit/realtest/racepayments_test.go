@@ -55,14 +55,16 @@ func racePayments(t *testing.T, servers config.Servers) {
 	rounds := &remindRounds{}
 	stop := r.raceCompensator(rounds)
 	seed := raceSeed(t)
-	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(seed, seed)), exists: map[string]time.Time{}, paid: map[string]time.Time{}}
+	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(seed, seed)), exists: map[string]time.Time{},
+		paid: map[string]time.Time{}}
 	shop.db = must.Get(shoplocks.Open(r.servers.DSN))(t)
 	t.Cleanup(func() { shop.db.Close() })
 	r.shop.OnOrder = shop.created
 	reading, read := context.WithCancel(t.Context())
 	readers := shop.read(reading, service.URL)
 
-	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: max(5*time.Second, time.Duration(orders)*15*time.Millisecond), SKUs: skus, Categories: categories})
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: max(5*time.Second, time.Duration(orders)*15*time.Millisecond), SKUs: skus,
+		Categories: categories})
 	for i := range steps {
 		if steps[i].Fate != scenario.Unpublished { // a sweep finds these
 			steps[i].Fate = scenario.Unpaid
@@ -331,7 +333,8 @@ func (s *racingShop) judge(orders int) {
 		n["closed by "+string(path)] = s.count("SELECT COUNT(*) FROM receipts WHERE path = ?", path)
 	}
 	maps.Copy(n, s.openings.counts())
-	if found := n["late payments found by a callback"] + n["late payments found by a recheck"]; found == 0 || p.answers[payment.Paid] == 0 || p.answers[payment.Unknown]+n[refusedAgain] == 0 {
+	if found := n["late payments found by a callback"] + n["late payments found by a recheck"]; found == 0 || p.answers[payment.Paid] == 0 ||
+		p.answers[payment.Unknown]+n[refusedAgain] == 0 {
 		s.t.Errorf("nothing was at stake: %d late payments found, %d pages refused by the second check, answers %v", found, n[refusedAgain], p.answers)
 	}
 	var out strings.Builder

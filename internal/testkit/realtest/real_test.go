@@ -128,7 +128,8 @@ func aKilledReplayContinues(t *testing.T, s config.Servers) {
 		m := must.Get(wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: begin, Due: begin}, Release: begin}.Encode())(t)
 		r.append(r.cfg.Topics.Close, i%r.cfg.Partitions, m)
 	}
-	replay := []string{"replay", "--from", begin.Add(-time.Minute).UTC().Format(time.RFC3339), "--to", time.Now().UTC().Format(time.RFC3339Nano), "--rate", fmt.Sprint(rate), "-o", "json", "--yes"}
+	replay := []string{"replay", "--from", begin.Add(-time.Minute).UTC().Format(time.RFC3339), "--to", time.Now().UTC().Format(time.RFC3339Nano), "--rate",
+		fmt.Sprint(rate), "-o", "json", "--yes"}
 	sent := func() int64 { return r.sent(r.cfg.Topics.Replay) }
 	cmd := r.command(replay...)
 	must.Do(t, cmd.Start())

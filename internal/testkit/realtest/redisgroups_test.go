@@ -50,7 +50,8 @@ func newRedisGroup(t *testing.T) *redisGroup {
 func (g *redisGroup) newServer(kind string, args ...string) *ownServer {
 	g.t.Helper()
 	s := newServer(g.t, kind)
-	s.Args = append([]string{"--port", "0", "--tls-port", s.Port, "--tls-cert-file", g.crt, "--tls-key-file", g.key, "--tls-ca-cert-file", g.ca.file, "--tls-auth-clients", "no", "--tls-replication", "yes"}, args...)
+	s.Args = append([]string{"--port", "0", "--tls-port", s.Port, "--tls-cert-file", g.crt, "--tls-key-file", g.key, "--tls-ca-cert-file", g.ca.file,
+		"--tls-auth-clients", "no", "--tls-replication", "yes"}, args...)
 	return s
 }
 
@@ -130,7 +131,8 @@ func TestReal_RedisFailsOverInTheMiddleOfASweep(t *testing.T) {
 	g := newRedisGroup(t)
 	master := g.newServer("redis", "--requirepass", redisPassword, "--masterauth", redisPassword)
 	master.startNative()
-	replica := g.newServer("redis", "--requirepass", redisPassword, "--masterauth", redisPassword, "--replica-announce-ip", "localhost", "--replicaof", "localhost "+master.Port)
+	replica := g.newServer("redis", "--requirepass", redisPassword, "--masterauth", redisPassword, "--replica-announce-ip", "localhost", "--replicaof",
+		"localhost "+master.Port)
 	replica.startNative()
 	var hosts []string
 	for range 3 {

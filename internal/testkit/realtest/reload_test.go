@@ -90,7 +90,8 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	// A file with a mistake.
 	r.rewrite("physical: 4s", "physical: 4", "fresh: 3s", "fresh: 9s")
 	r.until("the mistake is told", func() bool { return metric("config_last_reload_successful") == "0" })
-	if code, body := reload(); code != http.StatusBadRequest || !strings.Contains(body, "topics.yaml:8:55: delays.categories.physical") || !strings.Contains(body, "has no unit") {
+	if code, body := reload(); code != http.StatusBadRequest || !strings.Contains(body, "topics.yaml:8:55: delays.categories.physical") ||
+		!strings.Contains(body, "has no unit") {
 		t.Errorf("POST: %d %s", code, body)
 	}
 	expect.Equal(t, delay("fresh"), 3*time.Second, "half of a file with a mistake was taken")

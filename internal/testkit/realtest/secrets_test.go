@@ -110,7 +110,8 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	root, dsn := r.database(servers.DSN, name)
 	r.env = map[string]string{
 		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: freeAddress(t),
-		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," + r.secret(config.EnvPaymentSecret) + "\n",
+		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," +
+			r.secret(config.EnvPaymentSecret) + "\n",
 		config.EnvReleaseToken:  r.secret(config.EnvReleaseToken),
 		config.EnvConsoleListen: freeAddress(t),
 	}
@@ -120,9 +121,11 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	r.kafkaEnviron(b)
 	service := r.service()
 	host := strings.TrimPrefix(service.URL, "http://")
-	r.env[config.EnvReleaseURL] = "http://shop:" + url.QueryEscape(r.secret(config.EnvReleaseURL)) + "@" + host + "/release/" + r.mark(config.EnvReleaseURL) + "?token=" + r.mark(config.EnvReleaseURL)
+	r.env[config.EnvReleaseURL] = "http://shop:" + url.QueryEscape(r.secret(config.EnvReleaseURL)) + "@" + host + "/release/" + r.mark(config.EnvReleaseURL) +
+		"?token=" + r.mark(config.EnvReleaseURL)
 	prefix := newPrefix()
-	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s}\ncloser: {payment: {url: \"%s/pay\"}}\n", prefix, service.URL))
+	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s}\n"+
+		"closer: {payment: {url: \"%s/pay\"}}\n", prefix, service.URL))
 	cfg := must.Get(config.Load(filepath.Join(r.dir, "topics.yaml")))(t)
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
@@ -303,7 +306,8 @@ func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.C
 // answers searches everything that a process tells over HTTP.
 func (r *secretsRig) answers(process, listen string, running bool) {
 	r.t.Helper()
-	for _, path := range []string{"/metrics", "/-/ready", "/-/healthy", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap?debug=1"} {
+	for _, path := range []string{"/metrics", "/-/ready", "/-/healthy", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
+		"/debug/pprof/heap?debug=1"} {
 		code, body := request(r.t, "GET", "http://"+listen+path)
 		if running && code != 200 {
 			r.t.Errorf("GET %s answers %d %s", path, code, body)
@@ -352,8 +356,10 @@ func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 func (r *secretsRig) commands(t *testing.T) {
 	hour := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	for _, args := range [][]string{
-		{"topics", "plan"}, {"topics", "check"}, {"status", "--partitions"}, {"forecast"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"}, {"doctor"}, {"doctor", "--stock"},
-		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "--once", "-o", "json"}, {"migrate"}, {"migrate", "--print"}, {"version"}, {"healthcheck"},
+		{"topics", "plan"}, {"topics", "check"}, {"status", "--partitions"}, {"forecast"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"},
+		{"doctor"}, {"doctor", "--stock"},
+		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "--once", "-o", "json"}, {"migrate"}, {"migrate", "--print"},
+		{"version"}, {"healthcheck"},
 		{"send", "-"}, {"no-such-command"}, {"run", "no-such-role"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -419,7 +425,8 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a URL of Redis with a wrong scheme": {redisURL: "http://shop:" + r.mark(redisURL) + "@" + closed},
 		"a URL of Redis with a wrong number": {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/" + r.mark(redisURL)},
 		"a URL of Redis with a parameter":    {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0?password=" + r.mark(redisURL)},
-		"a URL of sentinels that are down":   {redisURL: "redis+sentinel://shop:" + r.mark(redisURL) + "@" + closed + "/0?master_name=m&sentinel_password=" + r.mark(redisURL)},
+		"a URL of sentinels that are down": {redisURL: "redis+sentinel://shop:" + r.mark(redisURL) + "@" + closed +
+			"/0?master_name=m&sentinel_password=" + r.mark(redisURL)},
 		"a URL of sentinels with a mistake":  {redisURL: "redis+sentinel://shop:" + r.mark(redisURL) + "@" + closed + "/0?master_name=m&" + r.mark(redisURL) + "=1"},
 		"a URL of a cluster that is down":    {redisURL: "redis+cluster://shop:" + r.mark(redisURL) + "@" + closed},
 		"a URL of Redis as a file":           {redisURL: "", redisURL + "_FILE": "redis://:" + password(redisURL) + "@" + closed},
@@ -433,24 +440,26 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"what is no token":                   token("command:cat " + r.write("given-answer", `{"access_token":"`+r.secret(config.EnvSASLToken)+`"}`)),
 		"a token as the name of its file":    token("file:" + r.mark(config.EnvSASLToken)),
 		"a token as its command":             token("command:" + r.mark(config.EnvSASLToken)),
-		"a token endpoint that refuses":      {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLPassword: password(config.EnvSASLPassword), config.EnvSASLToken: service + "/token"},
-		"a password in the token endpoint":   {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLToken: "https://shop:" + r.mark(config.EnvSASLToken) + "@" + closed},
-		"a password in the brokers":          {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
-		"a password as a CA":                 {config.EnvTLSCA: password(config.EnvTLSCA)},
-		"a Kafka that is down":               {config.EnvBrokers: closed},
-		"certificate and key swapped":        {config.EnvTLSCert: r.env[config.EnvTLSKey], config.EnvTLSKey: r.env[config.EnvTLSCert]},
-		"a key as the CA":                    {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},
-		"the content of the key":             {config.EnvTLSKey: key},
-		"half of a key":                      {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
-		"a secret that is too short":         {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
-		"a secret as a file":                 {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
-		"a stock service of another scheme":  {config.EnvReleaseURL: "ftp://shop:" + r.mark(config.EnvReleaseURL) + "@stock"},
-		"a stock service that is no URL":     {config.EnvReleaseURL: "http://shop:" + password(config.EnvReleaseURL) + "@stock"},
-		"a token as a file":                  {config.EnvReleaseToken: "", config.EnvReleaseToken + "_FILE": password(config.EnvReleaseToken)},
-		"a listener that is none":            {config.EnvListen: password(config.EnvListen)},
-		"a password in topics.yaml":          {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
-		"closing over HTTP":                  {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {kind: http, http: {url: \""+service+"/close\"}}\n")},
-		"no URL in topics.yaml":              {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
+		"a token endpoint that refuses": {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLPassword: password(config.EnvSASLPassword),
+			config.EnvSASLToken: service + "/token"},
+		"a password in the token endpoint": {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLToken: "https://shop:" +
+			r.mark(config.EnvSASLToken) + "@" + closed},
+		"a password in the brokers":         {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
+		"a password as a CA":                {config.EnvTLSCA: password(config.EnvTLSCA)},
+		"a Kafka that is down":              {config.EnvBrokers: closed},
+		"certificate and key swapped":       {config.EnvTLSCert: r.env[config.EnvTLSKey], config.EnvTLSKey: r.env[config.EnvTLSCert]},
+		"a key as the CA":                   {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},
+		"the content of the key":            {config.EnvTLSKey: key},
+		"half of a key":                     {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
+		"a secret that is too short":        {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
+		"a secret as a file":                {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
+		"a stock service of another scheme": {config.EnvReleaseURL: "ftp://shop:" + r.mark(config.EnvReleaseURL) + "@stock"},
+		"a stock service that is no URL":    {config.EnvReleaseURL: "http://shop:" + password(config.EnvReleaseURL) + "@stock"},
+		"a token as a file":                 {config.EnvReleaseToken: "", config.EnvReleaseToken + "_FILE": password(config.EnvReleaseToken)},
+		"a listener that is none":           {config.EnvListen: password(config.EnvListen)},
+		"a password in topics.yaml":         {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
+		"closing over HTTP":                 {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {kind: http, http: {url: \""+service+"/close\"}}\n")},
+		"no URL in topics.yaml":             {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

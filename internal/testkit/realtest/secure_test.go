@@ -37,7 +37,8 @@ func TestSecure(t *testing.T) {
 	var users []string
 	var acls []kafkago.ACLEntry
 	rigs := map[string]string{} // their prefixes
-	for way, user := range map[string]string{"PLAIN": "plain-", "SCRAM-SHA-256": "scram256-", "SCRAM-SHA-512": "scram512-", "OAUTHBEARER": "bearer-", "mutual TLS": "mutual-"} {
+	for way, user := range map[string]string{"PLAIN": "plain-", "SCRAM-SHA-256": "scram256-", "SCRAM-SHA-512": "scram512-", "OAUTHBEARER": "bearer-",
+		"mutual TLS": "mutual-"} {
 		rigs[way] = newPrefix()
 		for _, part := range parts {
 			users = append(users, user+part)
@@ -108,7 +109,8 @@ func (r *rig) count(query string, args ...any) int {
 func refusals(t *testing.T, b *broker) {
 	ca := config.EnvTLSCA + "=" + b.file("ca.crt")
 	sasl := func(mechanism, user, password string) []string {
-		return []string{config.EnvBrokers + "=" + b.sasl, config.EnvSASLMechanism + "=" + mechanism, config.EnvSASLUser + "=" + user, config.EnvSASLPassword + "=" + password}
+		return []string{config.EnvBrokers + "=" + b.sasl, config.EnvSASLMechanism + "=" + mechanism, config.EnvSASLUser + "=" + user,
+			config.EnvSASLPassword + "=" + password}
 	}
 	renamed := b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), ca)...)
 	renamed.security.TLS.ServerName = "kafka-1"
@@ -132,13 +134,15 @@ func refusals(t *testing.T, b *broker) {
 			"this listener of the broker does not accept SASL", kafkago.IllegalSASLState},
 		"no SASL on a listener with": {b.with(config.EnvBrokers+"="+b.sasl, ca), "the broker closed a connection with TLS and without SASL", nil},
 		"plain text": {b.with(sasl(kafka.Plain, "plain-relay", password("plain-relay"))...),
-			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE", nil},
+			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE",
+			nil},
 		"no client certificate": {b.with(config.EnvBrokers+"="+b.mtls, ca),
 			"ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE", nil},
 		"a certificate of another authority": {foreign, `certificate "CN=admin"`, nil},
 		"a broker that nobody vouches for": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLSCA+"=system")...),
 			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate", nil},
-		"a broker of another authority": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLSCA+"="+newAuthority(t, "another").file)...),
+		"a broker of another authority": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")),
+			config.EnvTLSCA+"="+newAuthority(t, "another").file)...),
 			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE", nil},
 		"a broker of another name": {renamed, "the broker's certificate is for another host name; use the broker host names of the certificates", nil},
 	} {

@@ -110,7 +110,8 @@ func (b *broker) bearer(user string, ends time.Time) access {
 	token := part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"sub":%q,"exp":%d,"of":%q}`, user, ends.Unix(), password(user))) + "."
 	file := filepath.Join(b.t.TempDir(), "token")
 	must.Do(b.t, os.WriteFile(file, []byte(token+"\n"), 0o600))
-	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer, config.EnvSASLToken+"=file:"+file)
+	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer,
+		config.EnvSASLToken+"=file:"+file)
 }
 
 // mutual returns access by an existing client certificate.
@@ -229,7 +230,8 @@ func insist(ctx context.Context, do func() error) (err error) {
 func stranger(t *testing.T, b *broker) *tls.Config {
 	t.Helper()
 	dir := t.TempDir()
-	script := fmt.Sprintf(`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=admin -keyout %[1]s/key -out %[1]s/crt`, dir)
+	script := fmt.Sprintf(`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=admin -keyout %[1]s/key -out %[1]s/crt`,
+		dir)
 	out, err := exec.Command("sh", "-c", script).CombinedOutput()
 	must.That(t, err == nil, "%v\n%s", err, out)
 	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvTLSCert+"="+dir+"/crt", config.EnvTLSKey+"="+dir+"/key")

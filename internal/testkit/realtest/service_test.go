@@ -36,7 +36,8 @@ func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 	r.t.Helper()
 	var calls atomic.Int64
 	faults := &faultCounts{of: map[string]int{}}
-	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path,
+		requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		n := calls.Add(1)
 		if n%11 != 0 && n%13 != 0 && n%17 != 0 || !faults.add(requests) {
 			return r.store.CloseOrders(ctx, path, requests)

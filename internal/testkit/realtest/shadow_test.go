@@ -73,11 +73,13 @@ func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 	}) || status.Verdict.State == ops.ActNow {
 		t.Errorf("status does not know that a shadow run reads the close topic: %s", out)
 	}
-	if diff := cmp.Diff(map[string]int{"same": 1, "earlier": 1, "later": 1, "only_we": 2, "only_they": 2, "neither": 2}, sum.Classes); diff != "" || code != 3 || sum.Orders != 9 {
+	if diff := cmp.Diff(map[string]int{"same": 1, "earlier": 1, "later": 1, "only_we": 2, "only_they": 2, "neither": 2}, sum.Classes); diff != "" ||
+		code != 3 || sum.Orders != 9 {
 		out, _ := o.cli("shadow", "report", "--from", "10m", "--tolerance", "30s")
 		t.Errorf("exit %d (-want +got):\n%s\n%s", code, diff, out)
 	}
-	if diff := cmp.Diff([]map[string]int{{"WAIT_PAY": 1, "PAID": 1}, {"already_paid": 1, "no_record": 1}}, []map[string]int{sum.OnlyWe, sum.OnlyThey}); diff != "" {
+	if diff := cmp.Diff([]map[string]int{{"WAIT_PAY": 1, "PAID": 1}, {"already_paid": 1, "no_record": 1}},
+		[]map[string]int{sum.OnlyWe, sum.OnlyThey}); diff != "" {
 		t.Errorf("only we, only they (-want +got):\n%s", diff)
 	}
 	o.nothingOfOurs()
@@ -127,10 +129,12 @@ func (o *ownTables) oldJob() (stop func()) {
 func (o *ownTables) nothingOfOurs() {
 	o.t.Helper()
 	for what, query := range map[string]string{
-		"tables besides the shop's":      "SELECT COUNT(*) - 3 FROM information_schema.tables WHERE table_schema = DATABASE()",
-		"stock that moved":               "SELECT ABS(free - 982) + ABS(held - 18) FROM t_goods_stock",
-		"orders in another state":        "SELECT COUNT(*) FROM t_order WHERE state <> ELT(id, 'CLOSED', 'CLOSED', 'WAIT_PAY', 'PAID', 'CLOSED', 'CLOSED', 'CANCELLED', 'PAID', 'CLOSED')",
-		"orders that the old job has no": "SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND id <> 5 AND finish_time <> pay_deadline + INTERVAL ELT(id, 2, 120, 0, 0, 0, -120, 0, 0, 2) SECOND",
+		"tables besides the shop's": "SELECT COUNT(*) - 3 FROM information_schema.tables WHERE table_schema = DATABASE()",
+		"stock that moved":          "SELECT ABS(free - 982) + ABS(held - 18) FROM t_goods_stock",
+		"orders in another state": "SELECT COUNT(*) FROM t_order WHERE state <> ELT(id, 'CLOSED', 'CLOSED', 'WAIT_PAY', 'PAID', 'CLOSED', 'CLOSED', " +
+			"'CANCELLED', 'PAID', 'CLOSED')",
+		"orders that the old job has no": "SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND id <> 5 AND finish_time <> pay_deadline + INTERVAL ELT(id, 2, " +
+			"120, 0, 0, 0, -120, 0, 0, 2) SECOND",
 	} {
 		expect.Equal(o.t, o.count(query), 0, "%s", what)
 	}

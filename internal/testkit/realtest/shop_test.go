@@ -252,7 +252,8 @@ func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 	var stock, order checkout.Order
 	s.ask("PUT", "/stock/ink", `{"available":10}`, "stock", &stock)
 	for id, want := range map[string]checkout.State{"paid": checkout.Paid, "unpaid": checkout.Closed, "unknown": checkout.Closing} {
-		if code := s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"flash-sale","items":[{"sku":"ink","quantity":1}]}`, id), "make "+id, &order); code != 201 {
+		if code := s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"flash-sale","items":[{"sku":"ink","quantity":1}]}`, id),
+			"make "+id, &order); code != 201 {
 			t.Fatalf("%s: %d", id, code)
 		}
 		s.eventually(func() error {

@@ -191,7 +191,8 @@ func closedOnce(one, two *shopProcess) {
 			return is("repeated events of "+reader, repeated >= orders, true)
 		})
 	}
-	if err := is("notices after repeated events", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders); err != nil {
+	if err := is("notices after repeated events", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")),
+		len(readers)*orders); err != nil {
 		t.Error(err)
 	}
 	expect.NoError(t, is("SMS", len(one.texts("SELECT DISTINCT order_id FROM checkout_notifications WHERE order_id LIKE 'closed-%'")), orders))

@@ -67,7 +67,8 @@ func (r *rig) deletedProduct() {
 		}
 	}
 	r.must("close", "stuck", "--without-stock", "deleted", "--reason", "product deleted", "--yes")
-	for want, args := range map[string][]string{"closed without the stock of a SKU": {"audit", "--from", "2025-12-31T00:00:00Z"}, "deleted did not come back (close): product deleted": {"order", "stuck"}} {
+	for want, args := range map[string][]string{"closed without the stock of a SKU": {"audit", "--from", "2025-12-31T00:00:00Z"},
+		"deleted did not come back (close): product deleted": {"order", "stuck"}} {
 		if out, _ := r.cli(args...); !strings.Contains(out, want) {
 			r.t.Errorf("orderclose %v prints\n%s\nwant %q", args, out, want)
 		}

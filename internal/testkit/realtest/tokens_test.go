@@ -102,7 +102,8 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 		t.Errorf("a token for another audience: %v", err)
 	}
 	wrong := b.connect(t, by("wrong", "kafka"))
-	if err := wrong.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), `the token endpoint answered 401 "invalid_client": check the client's id, secret and scope`) {
+	if err := wrong.Ping(t.Context()); err == nil || !strings.Contains(err.Error(),
+		`the token endpoint answered 401 "invalid_client": check the client's id, secret and scope`) {
 		t.Errorf("a wrong secret: %v", err)
 	}
 

@@ -107,7 +107,8 @@ func forgeControl(ctx context.Context, r *rig, random *rand.Rand, _ []orderclose
 	var m wire.Message
 	switch random.IntN(5) {
 	case 0:
-		m = must.Get(wire.Pause{Path: []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep}[random.IntN(2)], Until: now.AddDate(99, 0, 0), Reason: "forged", CreatedAt: now}.Encode())(r.t)
+		m = must.Get(wire.Pause{Path: []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep}[random.IntN(2)], Until: now.AddDate(99, 0, 0),
+			Reason: "forged", CreatedAt: now}.Encode())(r.t)
 	case 1:
 		m.Value = fmt.Appendf(nil, `{"probe":%d,"database":%d}`, now.UnixMilli(), now.Add(time.Duration(random.IntN(7)-3)*time.Hour).UnixMilli())
 	case 2:

@@ -43,7 +43,8 @@ func init() {
 	kinds["delete-records"] = kind{weight: 2, loses: true, draw: during(time.Second, closing...), play: func(w *chaosWorld, e event) {
 		_ = w.servers.Broker.DeleteRecords(e.What, int32(e.N), -1) // fails if the topic is deleted at the moment
 	}}
-	kinds["recreate"] = kind{weight: 3, loses: true, draw: during(15*time.Second, append(closing, cfg.Topics.Replay, cfg.Topics.DeadLetter, cfg.Topics.Control, cfg.Topics.Events)...), play: (*chaosWorld).recreate}
+	kinds["recreate"] = kind{weight: 3, loses: true, draw: during(15*time.Second, append(closing, cfg.Topics.Replay, cfg.Topics.DeadLetter, cfg.Topics.Control,
+		cfg.Topics.Events)...), play: (*chaosWorld).recreate}
 	kinds["partitions"] = kind{weight: 2, draw: during(time.Second), play: (*chaosWorld).addPartitions}
 	kinds["offsets"] = kind{weight: 2, loses: true, draw: func(d *drawing, e *event) {
 		during(5*time.Second, closing...)(d, e)

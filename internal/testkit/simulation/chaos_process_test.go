@@ -45,7 +45,8 @@ type process struct {
 func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p := &process{name: name, roles: roles, world: w, network: w.newNetwork(), ahead: w.clockOf(name), done: make(chan struct{})}
 	var err error
-	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.network.Dial, SessionTimeout: w.plan.session(), PoisonFreedMemory: true, Logger: w.logger})
+	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.network.Dial, SessionTimeout: w.plan.session(),
+		PoisonFreedMemory: true, Logger: w.logger})
 	if err != nil {
 		w.violation("harness", "%s: %v", name, err)
 		return p

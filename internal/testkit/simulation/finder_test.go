@@ -22,7 +22,8 @@ var plantedFaults = []struct {
 	{
 		"the relay commits before the ack", "delayrelay/forward.go",
 		"		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
-		"		for _, r := range toClose {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
+		"		for _, r := range toClose {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n" +
+			"		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
 		"committed before they were done",
 	},
 	{
@@ -32,7 +33,8 @@ var plantedFaults = []struct {
 	},
 	{
 		"a close writes no ledger", "internal/store/stock.go",
-		"		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
+		"		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
+		"		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
 		"gave back 0",
 	},
 	{
@@ -42,7 +44,8 @@ var plantedFaults = []struct {
 	},
 	{
 		"the dispatcher deletes rows that Kafka did not accept", "outbox/publish.go",
-		"			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n", "			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n		b.ack(sent.Left)\n",
+		"			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n", "			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n" +
+			"		}\n		b.ack(sent.Left)\n",
 		"added to the outbox and are neither there nor in any topic",
 	},
 }

@@ -43,7 +43,8 @@ func recordCommits(w *pipelinetest.Servers) *commitLog {
 				if p.Metadata != nil {
 					metadata = *p.Metadata
 				}
-				log.commits = append(log.commits, checker.Commit{At: time.Now(), Group: c.Group, Topic: t.Topic, Partition: p.Partition, Offset: p.Offset, Metadata: metadata})
+				log.commits = append(log.commits, checker.Commit{At: time.Now(), Group: c.Group, Topic: t.Topic, Partition: p.Partition,
+					Offset: p.Offset, Metadata: metadata})
 			}
 		}
 		return nil, nil, false
@@ -106,7 +107,8 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
 	r.t.Helper()
 	c := r.connect(name)
-	a := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger, Missed: r.misses.add}))(r.t)
+	a := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger,
+		Missed: r.misses.add}))(r.t)
 	comp := must.Get(a.Compensator(nil))(r.t)
 	return func(ctx context.Context) (int, int) {
 		report, err := comp.Sweep(ctx, false)

@@ -44,6 +44,7 @@ func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
 		expect.That(t, counted >= 1, "%v records of %s are counted as lost, want one at least", counted, topic)
 		time.Sleep(20 * time.Minute)
 		v := r.check(time.Now())
-		expect.That(t, v.ByPath["pipeline"] >= 8 && v.Closed() == 11 && v.Latest() <= lostBound, "closed %v, %v late; want the new ones by the pipeline, and all in time", v.ByPath, v.Latest())
+		expect.That(t, v.ByPath["pipeline"] >= 8 && v.Closed() == 11 && v.Latest() <= lostBound,
+			"closed %v, %v late; want the new ones by the pipeline, and all in time", v.ByPath, v.Latest())
 	})
 }

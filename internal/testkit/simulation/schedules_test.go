@@ -108,7 +108,8 @@ func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 		down.Remove()
 		time.Sleep(30 * time.Second)
 		if diff := cmp.Diff(map[string]int64{"delay_30m": 0, "delay_5m": 2, "close": 2},
-			map[string]int64{"delay_30m": r.inTopic("delay_30m"), "delay_5m": r.inTopic("delay_5m"), "close": r.inTopic(r.cfg.Topics.Close)}); diff != "" || r.appends()-before < 4 {
+			map[string]int64{"delay_30m": r.inTopic("delay_30m"), "delay_5m": r.inTopic("delay_5m"), "close": r.inTopic(r.cfg.Topics.Close)}); diff != "" ||
+			r.appends()-before < 4 {
 			t.Errorf("records (-want +got):\n%s", diff)
 		}
 		expect.Equal(t, r.unscheduled(), 0, "rows that are left")

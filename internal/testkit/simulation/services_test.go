@@ -97,7 +97,8 @@ func TestSimulation_AServiceThatIsDownCostsNoAttempt(t *testing.T) {
 				r.disturbed = true
 				var mu sync.Mutex
 				attempts := 0
-				s, stop := r.serve(httpclose.Handler(serviceSecrets, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+				s, stop := r.serve(httpclose.Handler(serviceSecrets, func(ctx context.Context, path orderclose.Path,
+					requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 					mu.Lock()
 					for _, q := range requests {
 						attempts += q.Attempt

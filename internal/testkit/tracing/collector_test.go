@@ -44,7 +44,9 @@ func startCollector(t *testing.T) *collector {
 			return otelcol.Factories{
 				Receivers: map[component.Type]receiver.Factory{otlp.Type(): otlp},
 				Exporters: map[component.Type]exporter.Factory{kind: exporter.NewFactory(kind, func() component.Config { return &struct{}{} },
-					exporter.WithTraces(func(context.Context, exporter.Settings, component.Config) (exporter.Traces, error) { return c, nil }, component.StabilityLevelStable))},
+					exporter.WithTraces(func(context.Context, exporter.Settings, component.Config) (exporter.Traces, error) {
+						return c, nil
+					}, component.StabilityLevelStable))},
 				Telemetry: otelconftelemetry.NewFactory(),
 			}, nil
 		},

@@ -31,7 +31,8 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 	sms, call := newProvider(t), newProvider(t)
 	d.say(`{"errcode":-1,"errmsg":"busy"}`)
 
-	secrets := map[string]string{"dingtalk_url": d.address(), "dingtalk_secret": robotSecret, "sms_token": "sms-token", "voice_token": "voice-token", "smtp_password": "x"}
+	secrets := map[string]string{"dingtalk_url": d.address(), "dingtalk_secret": robotSecret, "sms_token": "sms-token",
+		"voice_token": "voice-token", "smtp_password": "x"}
 	dir := t.TempDir()
 	for name, value := range secrets {
 		write(t, filepath.Join(dir, name), value)

@@ -14,10 +14,12 @@ func TestLoadConfig_ReadsTheExamples(t *testing.T) {
 	must.Get(LoadConfig("../../../deploy/k8s/components/notify/notify.yaml"))(t)
 	c := must.Get(LoadConfig("../../../deploy/alerts/notify.yaml"))(t)
 	team, sms, call := c.Receivers["team"], c.Receivers["sms"], c.Receivers["call"]
-	if team.DingTalk == nil || team.HTTP != nil || team.DingTalk.URLFile != "/run/secrets/dingtalk_url" || team.DingTalk.SecretFile == "" || team.DingTalk.Limit != 4000 {
+	if team.DingTalk == nil || team.HTTP != nil || team.DingTalk.URLFile != "/run/secrets/dingtalk_url" || team.DingTalk.SecretFile == "" ||
+		team.DingTalk.Limit != 4000 {
 		t.Errorf("team: %+v", team)
 	}
-	if sms.DingTalk != nil || sms.HTTP == nil || sms.HTTP.URL == "" || sms.HTTP.Limit != 300 || sms.HTTP.Method != "POST" || sms.HTTP.accepted == nil || len(sms.HTTP.Headers) != 2 {
+	if sms.DingTalk != nil || sms.HTTP == nil || sms.HTTP.URL == "" || sms.HTTP.Limit != 300 || sms.HTTP.Method != "POST" || sms.HTTP.accepted == nil ||
+		len(sms.HTTP.Headers) != 2 {
 		t.Errorf("sms: %+v", sms)
 	}
 	if call.HTTP.Limit != 500 || !strings.HasPrefix(call.HTTP.Body.Text, "key={{") || !strings.HasSuffix(call.HTTP.Body.At, ": receivers.call.http.body") {

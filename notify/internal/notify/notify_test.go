@@ -66,10 +66,12 @@ func alerts(status string, n int) string {
 	var list []map[string]any
 	for i := range n {
 		list = append(list, map[string]any{"status": status, "labels": map[string]string{"alertname": "OrdercloseRoleMissing"},
-			"annotations": map[string]string{"summary": fmt.Sprintf("Alert number %d", i), "description": "Start a relay.", "runbook_url": "https://wiki.example/runbook#relay"},
-			"startsAt":    time.Now()})
+			"annotations": map[string]string{"summary": fmt.Sprintf("Alert number %d", i), "description": "Start a relay.",
+				"runbook_url": "https://wiki.example/runbook#relay"},
+			"startsAt": time.Now()})
 	}
-	body, _ := json.Marshal(map[string]any{"version": "4", "status": status, "groupLabels": map[string]string{"alertname": "OrdercloseRoleMissing"}, "alerts": list})
+	body, _ := json.Marshal(map[string]any{"version": "4", "status": status, "groupLabels": map[string]string{"alertname": "OrdercloseRoleMissing"},
+		"alerts": list})
 	return string(body)
 }
 
@@ -88,7 +90,8 @@ func TestNotify_SendsSignedMessagesToDingTalk(t *testing.T) {
 	if status, _ := r.post("team", alerts("resolved", 1)); status != 200 {
 		t.Error("a resolved alert is not sent")
 	}
-	if m, _ := d.last(); m.Markdown.Title != "[RESOLVED:1] OrdercloseRoleMissing" || !strings.Contains(m.Markdown.Text, "**Resolved: Alert number 0**") || len(m.At.AtMobiles) != 0 {
+	if m, _ := d.last(); m.Markdown.Title != "[RESOLVED:1] OrdercloseRoleMissing" || !strings.Contains(m.Markdown.Text, "**Resolved: Alert number 0**") ||
+		len(m.At.AtMobiles) != 0 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -279,7 +282,8 @@ func TestNew_NamesTheLineOfAWrongTemplate(t *testing.T) {
 	for _, c := range []struct{ yaml, want string }{
 		{"receivers:\n  sms:\n    http:\n      url: http://x\n      body: '{{ .Txt }}'\n", "notify.yaml:5:13: receivers.sms.http.body: template"},
 		{"receivers:\n  sms:\n    http:\n      url: http://x\n      alert: '{{ if }}'\n      body: x\n", "notify.yaml:5:14: receivers.sms.http.alert: template"},
-		{"receivers:\n  sms:\n    http:\n      url: http://x\n      headers: {A: '{{ nothing }}'}\n      body: x\n", `notify.yaml:5:20: receivers.sms.http.headers.A: template`},
+		{"receivers:\n  sms:\n    http:\n      url: http://x\n      headers: {A: '{{ nothing }}'}\n      body: x\n",
+			`notify.yaml:5:20: receivers.sms.http.headers.A: template`},
 		{"receivers: {sms: {http: {url: http://x, secret_file: /nowhere, body: x}}}", "receiver sms: secret_file: open /nowhere"},
 		{"receivers: {sms: {http: {url_file: " + secretFile(t, "ftp://x") + ", body: x}}}", "receiver sms: the URL: it is not http://host/path"},
 	} {

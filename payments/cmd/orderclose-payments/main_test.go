@@ -181,12 +181,14 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 	defer closer.Close()
 	ids := []string{"open", "paid", "starting", "idle", "at paypal", "at alipay", "at wechat pay"}
 	got, err := closer.Ask(t.Context(), ids)
-	if diff := cmp.Diff([]payment.Answer{payment.Unpaid, payment.Paid, payment.Unknown, payment.Unpaid, payment.Unpaid, payment.Unpaid, payment.Unpaid}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]payment.Answer{payment.Unpaid, payment.Paid, payment.Unknown, payment.Unpaid, payment.Unpaid, payment.Unpaid, payment.Unpaid},
+		got); diff != "" || err != nil {
 		t.Errorf("Ask: %v (-want +got):\n%s", err, diff)
 	}
 	for range 2 {
 		got, err = closer.Canceler().Cancel(t.Context(), ids)
-		if diff := cmp.Diff([]payment.Answer{payment.Cancelled, payment.Paid, payment.Unknown, payment.Cancelled, payment.Cancelled, payment.Cancelled, payment.Cancelled}, got); diff != "" || err != nil {
+		if diff := cmp.Diff([]payment.Answer{payment.Cancelled, payment.Paid, payment.Unknown, payment.Cancelled, payment.Cancelled, payment.Cancelled,
+			payment.Cancelled}, got); diff != "" || err != nil {
 			t.Errorf("Cancel: %v (-want +got):\n%s", err, diff)
 		}
 	}
@@ -269,7 +271,8 @@ func TestAsk_PrintsTheAnswer(t *testing.T) {
 		err := s.printAnswer(t.Context(), order, &out)
 		expect.That(t, err == nil && out.String() == want, "%v, %q, want %q", err, out.String(), want)
 	}
-	if got, want := describe([]string{"cs_1", "", "cs_2", ""}), `2 payments ["cs_1" "cs_2"] and 2 payments without a reference (being opened, or the shop crashed)`; got != want {
+	if got, want := describe([]string{"cs_1", "", "cs_2", ""}), `2 payments ["cs_1" "cs_2"] and 2 payments without a reference (being opened, or the `+
+		`shop crashed)`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -285,7 +288,8 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 	at := func(key, url string) string {
 		return "query: x\nstripe: {authorized: release, key_file: " + key + ", url: \"" + url + "\"}\n"
 	}
-	for _, text := range []string{at(key, "http://127.0.0.1:12111"), at(key, "https://mock.example.com/"), at(live, ""), at(live, stripeURL), at(restricted, stripeURL+"/")} {
+	for _, text := range []string{at(key, "http://127.0.0.1:12111"), at(key, "https://mock.example.com/"), at(live, ""), at(live, stripeURL),
+		at(restricted, stripeURL+"/")} {
 		if _, err := readConfig(write(t, "payments.yaml", text)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -310,9 +314,12 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 		"no secret file":      {"query: x\npaypal: {client_id: x}\n", "paypal.secret_file: it is missing"},
 		"no app id":           {"query: x\nalipay: {private_key_file: " + private + ", alipay_public_key_file: " + public + "}\n", "alipay.app_id: it is missing"},
 		"no key of the app":   {"query: x\nalipay: {app_id: x, alipay_public_key_file: " + public + "}\n", "alipay.private_key_file: it is missing; name the file"},
-		"not a key":           {"query: x\nalipay: {app_id: x, private_key_file: " + key + ", alipay_public_key_file: " + public + "}\n", "alipay.private_key_file: the file " + key + ": it is neither PEM"},
-		"public for private":  {"query: x\nalipay: {app_id: x, private_key_file: " + public + ", alipay_public_key_file: " + public + "}\n", "alipay.private_key_file: the file " + public + ": it is a public key; write the private key"},
-		"private for public":  {"query: x\nalipay: {app_id: x, private_key_file: " + private + ", alipay_public_key_file: " + private + "}\n", "alipay.alipay_public_key_file: the file " + private + ": it is a private key"},
+		"not a key": {"query: x\nalipay: {app_id: x, private_key_file: " + key + ", alipay_public_key_file: " + public + "}\n",
+			"alipay.private_key_file: the file " + key + ": it is neither PEM"},
+		"public for private": {"query: x\nalipay: {app_id: x, private_key_file: " + public + ", alipay_public_key_file: " + public + "}\n",
+			"alipay.private_key_file: the file " + public + ": it is a public key; write the private key"},
+		"private for public": {"query: x\nalipay: {app_id: x, private_key_file: " + private + ", alipay_public_key_file: " + private + "}\n",
+			"alipay.alipay_public_key_file: the file " + private + ": it is a private key"},
 		"no app certificate":  {"query: x\nalipay: {root_certificate_file: " + public + "}\n", "alipay.app_certificate_file: it is missing"},
 		"no root certificate": {"query: x\nalipay: {app_certificate_file: " + public + "}\n", "alipay.root_certificate_file: it is missing"},
 		"no merchant":         {"query: x\nwechatpay: {certificate_serial: x}\n", "wechatpay.merchant_id: it is missing"},
@@ -338,7 +345,8 @@ func TestNewService_AsksTheServerOfTheURL(t *testing.T) {
 		fmt.Fprint(w, `{"id":"cs_1","status":"open","mode":"payment","payment_status":"unpaid"}`)
 	}))
 	defer server.Close()
-	c, err := readConfig(write(t, "payments.yaml", "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: "+write(t, "key", "sk_test_x")+", url: "+server.URL+"/}\n"))
+	c, err := readConfig(write(t, "payments.yaml", "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: "+
+		write(t, "key", "sk_test_x")+", url: "+server.URL+"/}\n"))
 	must.Do(t, err)
 	db := must.Get(sql.Open("sqlite", "file:url?mode=memory"))(t)
 	defer db.Close()

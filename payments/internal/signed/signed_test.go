@@ -48,7 +48,8 @@ func keyForms(t *testing.T, key *rsa.PrivateKey) (f forms) {
 	pkcs1 := x509.MarshalPKCS1PrivateKey(key)
 	return forms{
 		text("RSA PRIVATE KEY", pkcs1), text("PRIVATE KEY", pkcs8), base64.StdEncoding.EncodeToString(pkcs1), base64.StdEncoding.EncodeToString(pkcs8),
-		text("PUBLIC KEY", public), text("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&key.PublicKey)), text("CERTIFICATE", certificate), base64.StdEncoding.EncodeToString(public),
+		text("PUBLIC KEY", public), text("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&key.PublicKey)), text("CERTIFICATE", certificate),
+		base64.StdEncoding.EncodeToString(public),
 	}
 }
 
