@@ -21,7 +21,7 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	var text strings.Builder
 	table(&text)
 	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
-	if _, err := io.WriteString(w, withConfig(text.String(), c.config)); err != nil { //mutant:other-config-printed
+	if _, err := io.WriteString(w, c.withConfig(text.String())); err != nil { //mutant:other-config-printed
 		return err
 	}
 	return w.Flush()
@@ -33,7 +33,7 @@ func (c *common) encode(v any) error {
 	if file == defaultConfig {
 		file = ""
 	}
-	return ops.WriteJSON(c.env.Stdout, v, file)
+	return c.reads.WriteJSON(c.env.Stdout, v, file)
 }
 
 // answer prints a result, or returns the err with which there is none. found are errors that follow from the result: answer returns

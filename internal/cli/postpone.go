@@ -139,7 +139,7 @@ func (c *common) planPostpone(ctx context.Context, s *session, p ops.PostponePla
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return Exit(Refused, fmt.Errorf("%s exists: if its plan was carried out in part, a new plan would move orders twice; finish it with %s, or name another file",
-			path, withConfig(postponeCommand(path), c.config)))
+			path, c.withConfig(postponeCommand(path))))
 	}
 	if err != nil {
 		return Exit(Usage, fmt.Errorf("--plan: %w", err))
@@ -172,7 +172,7 @@ func (c *common) applyPostpone(ctx context.Context, s *session, p ops.PostponePl
 		return postponeError(fmt.Errorf("%s: %w", path, err))
 	}
 	if err := cmp.Or(err, c.print(r, func(w io.Writer) { printPostponed(w, r) })); err != nil {
-		return Exit(Partly, fmt.Errorf("%w; to continue: %s", err, withConfig(postponeCommand(path), c.config)))
+		return Exit(Partly, fmt.Errorf("%w; to continue: %s", err, c.withConfig(postponeCommand(path))))
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f r
 	if s.Store != nil {
 		database = s.Store
 	}
-	command := withConfig(f.command(w), c.config)
+	command := c.withConfig(f.command(w))
 	if !f.yes {
 		return c.previewReplay(ctx, s, plan, database, command, f)
 	}

@@ -98,7 +98,7 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 		if f := root.PersistentFlags().Lookup("config"); f != nil {
 			given = f.Value.String()
 		}
-		fmt.Fprintln(env.Stderr, "orderclose:", withConfig(err.Error(), given))
+		fmt.Fprintln(env.Stderr, "orderclose:", withConfig(ops.CommandsWith(room.CommandNames(env.Rooms)), err.Error(), given))
 	}
 	return codeOf(err)
 }
@@ -106,6 +106,7 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 // common holds the flags that all commands have.
 type common struct {
 	env    Env
+	reads  ops.Commands // those that read topics.yaml
 	config string
 	output string
 	quiet  bool
@@ -119,7 +120,7 @@ type common struct {
 func Root(rooms []room.Room) *cobra.Command { return newRoot(OSEnv(rooms)) }
 
 func newRoot(env Env) *cobra.Command {
-	c := &common{env: env}
+	c := &common{env: env, reads: ops.CommandsWith(room.CommandNames(env.Rooms))}
 	root := &cobra.Command{
 		Use:   "orderclose",
 		Short: "Unpaid orders close on time, their stock comes back exactly once, and none is missed",
@@ -180,7 +181,7 @@ func (c *common) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		_, isErr := a.Value.Any().(error)
 		if isErr || a.Value.Kind() == slog.KindString {
-			a.Value = slog.StringValue(withConfig(a.Value.String(), c.config))
+			a.Value = slog.StringValue(c.withConfig(a.Value.String()))
 		}
 		return a
 	}}))
@@ -188,13 +189,16 @@ func (c *common) logger() *slog.Logger {
 
 const defaultConfig = "topics.yaml"
 
-// withConfig is ops.WithConfig. It adds nothing if the file is the default.
-func withConfig(text, file string) string {
+// withConfig is Commands.WithConfig. It adds nothing if the file is the default.
+func withConfig(reads ops.Commands, text, file string) string {
 	if file == defaultConfig {
 		return text
 	}
-	return ops.WithConfig(text, file)
+	return reads.WithConfig(text, file)
 }
+
+// withConfig adds the flag --config to the commands of a text.
+func (c *common) withConfig(text string) string { return withConfig(c.reads, text, c.config) }
 
 // session holds the configuration and the clients of a command.
 type session struct {

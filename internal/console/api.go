@@ -67,7 +67,8 @@ func (c *Console) handler(e endpoint) http.Handler {
 		if begun, ok := body.(plan); ok && status == http.StatusAccepted {
 			w.Header().Set("Location", c.o.Settings.BasePath+apiPrefix+"plans/"+begun.ID)
 		}
-		writeJSON(w, status, body, c.o.TopicsFile)
+		beginJSON(w, status)
+		_ = c.o.Reads.WriteJSON(w, body, c.o.TopicsFile) // the client is gone
 	})
 	if e.action {
 		return c.gate.Action(serve)
@@ -206,11 +207,12 @@ func (c *Console) serveOrderJSON(r *http.Request, asked orderQuestion) (int, any
 }
 
 func writeError(w http.ResponseWriter, status int, what string) {
-	writeJSON(w, status, errorAnswer{what}, "")
+	beginJSON(w, status)
+	_ = ops.Commands{}.WriteJSON(w, errorAnswer{what}, "") // the client is gone
 }
 
-func writeJSON(w http.ResponseWriter, status int, body any, file string) {
+// beginJSON writes the header of an answer in JSON.
+func beginJSON(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = ops.WriteJSON(w, body, file) // the client is gone
 }

@@ -63,6 +63,8 @@ type Options struct {
 
 	// TopicsFile is the path of topics.yaml, for commands that a page shows; "": they name no file.
 	TopicsFile string
+	// Reads finds the commands that read it.
+	Reads ops.Commands
 }
 
 // Console serves the console. Make it with New.

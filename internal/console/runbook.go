@@ -13,7 +13,6 @@ import (
 	markdowntext "github.com/yuin/goldmark/text"
 
 	"github.com/orderclose/orderclose/docs"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 )
 
@@ -42,7 +41,7 @@ func (p page) Commands(section string) string {
 }
 
 // WithConfig adds the flag --config to the commands of a text.
-func (p page) WithConfig(text string) string { return ops.WithConfig(text, p.c.o.TopicsFile) }
+func (p page) WithConfig(text string) string { return p.c.o.Reads.WithConfig(text, p.c.o.TopicsFile) }
 
 // runbookHTML returns the runbook without its title.
 var runbookHTML = sync.OnceValue(func() template.HTML {

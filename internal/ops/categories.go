@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // maxCategoryPages is how many pages of unpaid orders are searched for a category that topics.yaml does

@@ -351,9 +351,9 @@ func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 		"columns that orderclose did not create":      "columns that orderclose did not create",
 		"orderclose notify, orderclose version, stop": "orderclose notify, orderclose version, stop",
 	} {
-		expect.Equal(t, WithConfig(in, file), want, "%q", in)
+		expect.Equal(t, Commands{}.WithConfig(in, file), want, "%q", in)
 	}
-	expect.Equal(t, WithConfig("orderclose status", ""), "orderclose status", "with config")
+	expect.Equal(t, Commands{}.WithConfig("orderclose status", ""), "orderclose status", "with config")
 }
 
 func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
@@ -365,8 +365,8 @@ func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
 	for _, file := range []string{"", `it's "our" \ topics.yaml`} {
 		var b bytes.Buffer
 		var got row
-		must.Do(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
-		want := (row{WithConfig(in.Fix, file), in.Reason})
+		must.Do(t, errors.Join(Commands{}.WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
+		want := (row{Commands{}.WithConfig(in.Fix, file), in.Reason})
 		expect.That(t, got == want, "%+v, want %+v", got, want)
 	}
 }

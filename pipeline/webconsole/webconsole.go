@@ -61,6 +61,7 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms), Topics: func(c *config.Config) []room.TopicSpec { return room.Topics(host.Rooms, c) },
 			},
 			Config: host.Config, Sweep: host.Sweep, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
+			Reads: ops.CommandsWith(room.CommandNames(host.Rooms)),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("webconsole.Settings, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)

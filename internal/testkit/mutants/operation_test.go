@@ -22,7 +22,7 @@ var operationMutants = []mutant{
 		"internal/ops", "TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue", "overdue by 0 s"},
 	{"first-gap-only", "status looks at the first gap of a partition only", changes{{"last", "gaps[0]"}},
 		"internal/ops", "TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue", "overdue by 0 s"},
-	{"other-config-printed", "a printed command uses another topics.yaml", changes{{"withConfig(text.String(), c.config)", "text.String()"}},
+	{"other-config-printed", "a printed command uses another topics.yaml", changes{{"c.withConfig(text.String())", "text.String()"}},
 		"internal/cli", "TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded", "the plan does not print the command"},
 	{"no-plan", "the console shows a command that acts without a plan", changes{{` && !strings.Contains(line, " --yes")`, ""}},
 		"internal/runbook", "TestFirst_HasThreeCommandsOfLookAndAct", "redrive --yes"},
