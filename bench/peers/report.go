@@ -112,7 +112,9 @@ func (p page) markdown() string {
 	for _, s := range specs() {
 		fmt.Fprintf(&b, "| %s | %s |\n", s.name, s.title)
 	}
-	fmt.Fprintf(&b, "\n[%s](%s) has versions, and what was set.\n\n%s", settingsData, settingsData, p.results())
+	fmt.Fprintf(&b, "\n[%s](%s) has versions, and what was set. [%s](%s) has the most important numbers of each way; *early*, *lost* and\n"+
+		"*duplicates* are sums of all rounds. In the data, *other CPU* is what other programs of the machine used.\n\n",
+		settingsData, settingsData, resultsData, resultsData)
 	for _, s := range sections {
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", s.title, s.text)
 		if len(p.of(s.workload)) == 0 {
@@ -173,23 +175,19 @@ var headlines = []struct {
 	{"W6: queries a minute", "w6", "", queries},
 }
 
-// results prints the most important number of each way in each workload, and what it lost in all of them.
-func (p page) results() string {
-	b := "## Results\n\n*Early*, *lost* and *duplicates* are sums of all rounds. In the data, *other CPU* is what other programs of the machine used.\n\n| way |"
+// results has the most important number of each way in each workload, and what it lost in all of them.
+func (p page) results() [][]string {
+	head := []string{"way"}
 	for _, h := range headlines {
-		b += " " + h.title + " |"
+		head = append(head, h.title)
 	}
-	b += " early | lost | duplicates |\n| --- |" + strings.Repeat(" ---: |", len(headlines)+3) + "\n"
+	rows := [][]string{append(head, "early", "lost", "duplicates")}
 	for _, s := range specs() {
-		name := s.name
-		var cells []string
+		cells := []string{s.name}
 		for _, h := range headlines {
 			cell := ""
 			if g := p.find(h.workload, s.name, h.victim); g != nil {
 				cell = number(g.median(h.of))
-				if g.first().own() {
-					name = "**" + s.name + "**"
-				}
 			}
 			cells = append(cells, cell)
 		}
@@ -202,14 +200,14 @@ func (p page) results() string {
 			}
 			cells = append(cells, number(float64(sum)))
 		}
-		b += "| " + name + " | " + strings.Join(cells, " | ") + " |\n"
+		rows = append(rows, cells)
 	}
-	return b + "\n"
+	return rows
 }
 
 // data returns the files of numbers and settings, by their names in docs.
 func (p page) data() map[string]string {
-	files := map[string]string{settingsData: csvText(p.settings())}
+	files := map[string]string{settingsData: csvText(p.settings()), resultsData: csvText(p.results())}
 	for _, s := range sections {
 		var head []string
 		for _, c := range s.columns {
@@ -267,8 +265,11 @@ func (p page) leftOut() string {
 	return b + "\n"
 }
 
-// settingsData is the name in docs of the file of settings.
-const settingsData = "data/comparison-settings.csv"
+// The names in docs of the files of settings and of the results of all workloads.
+const (
+	settingsData = "data/comparison-settings.csv"
+	resultsData  = "data/comparison-results.csv"
+)
 
 // settings returns a row for each value of each setting of each way.
 func (p page) settings() [][]string {

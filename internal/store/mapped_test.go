@@ -18,11 +18,11 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-// examples returns the examples of docs/mapping.md, which are tested as printed.
+// examples returns the examples of docs/mapping.md, which are tested as printed, and those of two public shops.
 func examples(t *testing.T) []storetest.Shop {
 	t.Helper()
-	data := must.Get(os.ReadFile("../../docs/mapping.md"))(t)
-	_, text, _ := strings.Cut(string(data), "## Example: ")
+	data := string(must.Get(os.ReadFile("../../docs/mapping.md"))(t)) + string(must.Get(os.ReadFile("testdata/shops.txt"))(t))
+	_, text, _ := strings.Cut(data, "## Example: ")
 	var shops []storetest.Shop
 	for _, example := range strings.Split(text, "## Example: ") {
 		title, _, _ := strings.Cut(example, "\n")

@@ -19,7 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-// mall is the example of docs/mapping.md with statements of its own.
+// mall is the public shop with statements of its own.
 func mall(t *testing.T) storetest.Shop { return examples(t)[3] }
 
 // openMall opens a database with the tables of mall. Each order is {id, member, points} and was due an
