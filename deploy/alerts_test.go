@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -231,7 +230,8 @@ func described(t *testing.T) map[string]bool {
 		topics = append(topics, "\nintake: {topic: shop.orders, format: debezium}\n"...)
 		cfg := must.Get(pipeline.Parse("topics.yaml", topics, rooms.All()...))(t)
 		app := must.Get(pipeline.New(pipeline.Options{
-			Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(), Environment: pipeline.Environment{Release: config.Release{URL: "http://127.0.0.1"}},
+			Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(),
+			Environment: pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1"}},
 		}))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the metrics are registered before the roles begin

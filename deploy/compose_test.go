@@ -16,6 +16,8 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // file is compose.yaml, with the parts of the specification that it uses. Anything
@@ -225,7 +227,9 @@ func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 	t.Chdir("compose")
 	known := map[string]bool{}
-	must.Get(config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }))(t)
+	note := func(name string) (string, bool) { known[name] = true; return "", false }
+	must.Get(config.FromEnviron(note))(t)
+	must.Get(config.FromEnviron(note, room.Variables(rooms.All())...))(t)
 	f, dir := read(t), secrets(t)
 	for name, s := range f.parts() {
 		given := map[string]string{}

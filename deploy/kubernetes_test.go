@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
 
@@ -92,6 +93,7 @@ func knownVariables(t *testing.T) map[string]bool {
 	known := map[string]bool{}
 	lookup := func(name string) (string, bool) { known[name] = true; return "", false }
 	must.Get(config.FromEnviron(lookup))(t)
+	must.Get(config.FromEnviron(lookup, room.Variables(rooms.All())...))(t)
 	must.Get(config.ConsoleFromEnviron(lookup))(t)
 	for name := range known { // a variable that was replaced is read only to be refused
 		lookup := func(asked string) (string, bool) { return map[bool]string{true: "x"}[asked == name], asked == name }
@@ -162,7 +164,7 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 					return strings.HasPrefix(file, v.MountPath+"/")
 				})
 				// The user adds the URL to the environment; the chart demands it.
-				if env[name] == "" && !mounted && name != config.EnvReleaseURL {
+				if env[name] == "" && !mounted && name != "ORDERCLOSE_RELEASE_URL" {
 					t.Errorf("%s: orderclose %v needs %s, which the pod does not have", m.Metadata.Name, c.Args, name)
 				}
 			}

@@ -44,7 +44,7 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 		if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/secrets"}) || u["EnvironmentFile"][0] != "/etc/orderclose/environment" {
 			t.Errorf("%s reads secrets from %v, and variables from %v", name, u["LoadCredential"], u["EnvironmentFile"])
 		}
-		files := map[string]bool{config.EnvBrokers: true, config.EnvReleaseURL: true} // in the environment file
+		files := map[string]bool{config.EnvBrokers: true, "ORDERCLOSE_RELEASE_URL": true} // in the environment file
 		for _, e := range u["Environment"] {
 			variable, file, _ := strings.Cut(e, "=")
 			if e == config.EnvInstance+"=%H-%i" && name == "orderclose@.service" { // host and role: no other process has the same

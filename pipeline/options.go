@@ -209,10 +209,15 @@ type Servers struct {
 type Environment = config.Servers
 
 // FromEnvironment returns Options with the servers, secrets and services that the environment
-// variables of the command orderclose name (ORDERCLOSE_KAFKA_BROKERS, …). The error names each
+// variables of the command orderclose name (ORDERCLOSE_KAFKA_BROKERS, …), and those of rooms. The error names each
 // variable with an invalid value, and shows no value.
-func FromEnvironment() (Options, error) {
+func FromEnvironment(rooms ...room.Room) (Options, error) {
 	s, err := config.FromEnviron(os.LookupEnv)
+	if names := room.Variables(rooms); len(names) > 0 && err == nil {
+		var of config.Servers
+		of, err = config.FromEnviron(os.LookupEnv, names...)
+		s.Others = of.Others
+	}
 	if err != nil {
 		return Options{}, err
 	}

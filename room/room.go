@@ -41,6 +41,8 @@ type Room struct {
 	Topics   func(*config.Config) []TopicSpec
 	Commands []Command
 	Checks   []Check // of status, doctor and console, beside those of the core
+	// Variables are the environment variables that the room reads, into Servers.Others. NAME_FILE names a file with the value of NAME.
+	Variables []string
 }
 
 // Check is a question about the pipeline, and what its answer means.
@@ -115,6 +117,14 @@ func Names(roles []Role) (names []string) {
 		names = append(names, r.Name)
 	}
 	return names
+}
+
+// Variables returns the environment variables of rooms.
+func Variables(rooms []Room) (all []string) {
+	for _, r := range rooms {
+		all = append(all, r.Variables...)
+	}
+	return all
 }
 
 // Checks returns the checks of rooms.

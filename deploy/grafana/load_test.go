@@ -78,8 +78,7 @@ func underLoad(t *testing.T) (r run) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
 		cfg := must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile)))(t)
-		environment := pipeline.Environment{}
-		environment.Release.URL = "http://127.0.0.1/release"
+		environment := pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}}
 		ctx, stop := context.WithCancel(t.Context())
 		apps := map[string]*pipeline.App{}
 		ran := make(chan error)

@@ -347,7 +347,7 @@ func TestBroker_DoctorFindsAWrongValueOfTheEnvironment(t *testing.T) {
 
 func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	r := newRig(t)
-	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", config.EnvReleaseURL: "x",
+	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", "ORDERCLOSE_RELEASE_URL": "x",
 		config.EnvHTTPSecret: "x"}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"status"}, {"forecast"}, {"dlq", "ls"}} {
 		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code != 0 {

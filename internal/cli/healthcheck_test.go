@@ -115,7 +115,7 @@ func TestRun_ExportsTheSpansOfARole(t *testing.T) {
 		Headers: []kgo.RecordHeader{{Key: "traceparent", Value: []byte("00-" + trace + "-b7ad6b7169203331-01")}},
 	}).FirstErr())
 	variables := map[string]string{
-		config.EnvBrokers: r.brokers, config.EnvReleaseURL: stock.URL, config.EnvListen: "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL,
+		config.EnvBrokers: r.brokers, "ORDERCLOSE_RELEASE_URL": stock.URL, config.EnvListen: "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL,
 	}
 	start := func(ctx context.Context) (string, int) {
 		var out, log bytes.Buffer

@@ -113,10 +113,10 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
 	}
 	if listens && c.env.Environ != nil {
-		for _, problem := range config.UnknownVariables(c.env.Environ()) { // such as one with a misspelt name
+		for _, problem := range config.UnknownVariables(c.env.Environ(), room.Variables(c.env.Rooms)...) { // such as one with a misspelt name
 			s.logger.Warn("unknown environment variable", "problem", problem)
 		}
-		for _, problem := range config.OpenSecrets(c.env.Environ()) {
+		for _, problem := range config.OpenSecrets(c.env.Environ(), room.Variables(c.env.Rooms)...) {
 			s.logger.Warn("secret is open to every user", "problem", problem)
 		}
 	}
@@ -134,6 +134,11 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 		also = append(also, config.EnvDSN, config.EnvRedis, config.EnvHTTPSecret, config.EnvPaymentSecret)
 		if settings, err = webconsole.FromEnvironment(c.env.LookupEnv); err != nil {
 			return nil, Exit(Usage, err)
+		}
+	}
+	for _, r := range c.env.Rooms {
+		if slices.ContainsFunc(r.Roles, func(of room.Role) bool { return slices.Contains(roles, pipeline.Role(of.Name)) }) {
+			also = append(also, r.Variables...)
 		}
 	}
 	c.roles = roles

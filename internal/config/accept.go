@@ -102,8 +102,8 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// webURL parses a URL. It returns false unless this is http:// or https:// and a host.
-func webURL(raw string) (*url.URL, bool) {
+// WebURL parses a URL. It returns false unless this is http:// or https:// and a host.
+func WebURL(raw string) (*url.URL, bool) {
 	u, err := url.Parse(raw)
 	return u, err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }

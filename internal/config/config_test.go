@@ -308,7 +308,7 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	got, err := config.FromEnviron(env.lookup, config.EnvBrokers)
 	diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got)
 	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
-	for _, name := range []string{config.EnvRedis, config.EnvListen, config.EnvReleaseURL, config.EnvHTTPSecret, config.EnvDSN} {
+	for _, name := range []string{config.EnvRedis, config.EnvListen, config.EnvHTTPSecret, config.EnvDSN} {
 		if _, err := config.FromEnviron(env.lookup, config.EnvBrokers, name); err == nil {
 			t.Errorf("a wrong %s is accepted although it is used", name)
 		}

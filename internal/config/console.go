@@ -164,10 +164,10 @@ var clientHeaders = map[string]bool{
 
 func (c Console) checkValues(e *environment) {
 	e.refuse(!basePath.MatchString(c.BasePath), "%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath)
-	_, ok := webURL(c.Runbook)
+	_, ok := WebURL(c.Runbook)
 	e.refuse(c.Runbook != "" && (!ok || strings.Contains(c.Runbook, "#")),
 		"%s is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section", EnvRunbook)
-	u, ok := webURL(c.Prometheus)
+	u, ok := WebURL(c.Prometheus)
 	e.refuse(c.Prometheus != "" && (!ok || u.Fragment != "" || !areLabels(u.RawQuery)),
 		"%s is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose", EnvConsolePrometheus)
 	for _, v := range []struct{ name, value, example string }{

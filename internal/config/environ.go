@@ -28,10 +28,6 @@ const (
 
 	// EnvInstance names this process among all others, for static memberships in consumer groups.
 	EnvInstance = "ORDERCLOSE_INSTANCE"
-
-	// The service that holds the stock, if a service does. Files are accepted too.
-	EnvReleaseURL   = "ORDERCLOSE_RELEASE_URL"
-	EnvReleaseToken = "ORDERCLOSE_RELEASE_TOKEN"
 )
 
 // replaced are the variables that are not read any more, each with what to do instead.
@@ -67,18 +63,14 @@ type Servers struct {
 	RedisURL string         `json:"-"`
 	Listen   string         // host:port of the metrics and health listener
 	Instance string         // of the memberships in consumer groups; "": they are not static
-	Release  Release        `json:"-"` // the service that holds the stock
 	Secrets  Secrets        `json:"-"` // of the user's services
+
+	// Others are the variables of rooms, by name; "": it is not set.
+	Others map[string]string `json:"-"`
 
 	DatabaseTLS *tls.Config `json:"-"` // from files; nil: the DSN says whether TLS is used
 	RedisTLS    *tls.Config `json:"-"` // from files; nil: the URL says whether TLS is used
 }
-
-// Release is the service that releases stock. Printing a Release hides both fields.
-type Release struct{ URL, Token string }
-
-// Format prints "set" or "not set", for every verb.
-func (r Release) Format(f fmt.State, _ rune) { fmt.Fprint(f, setOrNot(r.URL)) }
 
 func setOrNot(secret string) string {
 	if secret == "" {
@@ -95,9 +87,9 @@ var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_
 
 // UnknownVariables returns a line for each variable of environ that begins with ORDERCLOSE_ and that no
 // part of the program reads, with the variable that was probably meant. environ has the form of
-// os.Environ. The lines hold no values.
-func UnknownVariables(environ []string) (lines []string) {
-	known := knownVariables()
+// os.Environ, and ofRooms are the variables of rooms. The lines hold no values.
+func UnknownVariables(environ []string, ofRooms ...string) (lines []string) {
+	known := knownVariables(ofRooms)
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "ORDERCLOSE_") || slices.Contains(known, name) || ofKubernetes.MatchString(name) {
@@ -113,10 +105,13 @@ func UnknownVariables(environ []string) (lines []string) {
 	return lines
 }
 
-// knownVariables returns the variables that are read.
-func knownVariables() (known []string) {
+// knownVariables returns the variables that are read, with those of rooms.
+func knownVariables(ofRooms []string) (known []string) {
 	note := func(name string) (string, bool) { known = append(known, name); return "", false }
 	_, _ = FromEnviron(note)
+	if len(ofRooms) > 0 {
+		_, _ = FromEnviron(note, ofRooms...)
+	}
 	_, _ = ConsoleFromEnviron(note)
 	return known
 }
@@ -125,9 +120,9 @@ func knownVariables() (known []string) {
 var notSecret = regexp.MustCompile(`_(CA|CERT)_FILE$`)
 
 // OpenSecrets returns a line for each variable of environ that names a file with a secret which every user of
-// the machine may read or write. environ has the form of os.Environ. The lines hold no values.
-func OpenSecrets(environ []string) (lines []string) {
-	known := knownVariables()
+// the machine may read or write. The arguments are those of UnknownVariables. The lines hold no values.
+func OpenSecrets(environ []string, ofRooms ...string) (lines []string) {
+	known := knownVariables(ofRooms)
 	for _, entry := range environ {
 		name, file, _ := strings.Cut(entry, "=")
 		if token, ok := strings.CutPrefix(file, "file:"); ok && name == EnvSASLToken {
@@ -150,7 +145,6 @@ var examples = map[string]string{
 
 	EnvInstance: "host1-relay",
 
-	EnvReleaseURL:    "https://stock.internal/release",
 	EnvHTTPSecret:    "what openssl rand -hex 32 prints",
 	EnvPaymentSecret: "what openssl rand -hex 32 prints",
 }
@@ -158,7 +152,7 @@ var examples = map[string]string{
 // FromEnviron reads the servers through lookup: os.LookupEnv, or a fake in tests. An
 // empty variable counts as not set. With names, FromEnviron reads only those variables
 // and the variables that belong to them: a wrong value does not stop a command that does
-// not use it. Without names it reads all. The error names every wrong variable and never
+// not use it. Without names it reads all. A name that is none of the core's is a room's. The error names every wrong variable and never
 // quotes a value, because values are secrets.
 func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, error) {
 	s, e := Servers{Listen: DefaultListen}, environment{lookup: lookup}
@@ -172,11 +166,6 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvDSN) {
 		s.DSN, s.DatabaseTLS = e.value(EnvDSN), e.tls(databaseFiles)
-	}
-	if wants(EnvReleaseURL) {
-		s.Release = Release{e.value(EnvReleaseURL), e.value(EnvReleaseToken)}
-		_, ok := webURL(s.Release.URL)
-		e.refuse(s.Release.URL != "" && !ok, "%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL])
 	}
 	if wants(EnvHTTPSecret) {
 		s.Secrets.HTTP = e.secrets(EnvHTTPSecret)
@@ -198,6 +187,15 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 		s.Instance = e.plain(EnvInstance)
 		e.refuse(!ValidInstance(s.Instance),
 			"%s has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as %s", EnvInstance, examples[EnvInstance])
+	}
+	for _, name := range names {
+		if _, core := examples[name]; core || name == EnvListen {
+			continue
+		}
+		if s.Others == nil {
+			s.Others = map[string]string{}
+		}
+		s.Others[name] = e.value(name)
 	}
 	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
@@ -260,15 +258,15 @@ func (e *environment) value(name string) string {
 // Require returns an error that names each of the variables that is not set, with a hint.
 func (s Servers) Require(names ...string) error {
 	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "",
-		EnvReleaseURL: s.Release.URL != "", EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
+		EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
 	var errs []error
 	for _, name := range names {
-		if !set[name] {
+		if !set[name] && s.Others[name] == "" {
 			orFile := ", or name a file that holds it in " + name + "_FILE"
 			if name == EnvBrokers || name == EnvListen { // they are no secrets
 				orFile = ""
 			}
-			errs = append(errs, fmt.Errorf("%s is %w; export it, such as %s=%q%s", name, ErrNotSet, name, examples[name], orFile))
+			errs = append(errs, fmt.Errorf("%s is %w; export it, such as %s=%q%s", name, ErrNotSet, name, cmp.Or(examples[name], "…"), orFile))
 		}
 	}
 	return errors.Join(errs...)
@@ -276,8 +274,8 @@ func (s Servers) Require(names ...string) error {
 
 // Format lists what is set, without secrets, for every verb.
 func (s Servers) Format(f fmt.State, _ rune) {
-	fmt.Fprintf(f, "brokers %s (%v), database %s, redis %s, listen %s, release %v",
-		strings.Join(s.Brokers, ","), s.Kafka, setOrNot(s.DSN), setOrNot(s.RedisURL), s.Listen, s.Release)
+	fmt.Fprintf(f, "brokers %s (%v), database %s, redis %s, listen %s",
+		strings.Join(s.Brokers, ","), s.Kafka, setOrNot(s.DSN), setOrNot(s.RedisURL), s.Listen)
 }
 
 // readFile reads a file of at most limit bytes that a variable names. The error does not quote the name: the variable

@@ -33,16 +33,12 @@ func TestFromEnviron_ReadsEveryVariable(t *testing.T) {
 		"ORDERCLOSE_DB_DSN":        "user:pw@tcp(db:3306)/shop",
 		"ORDERCLOSE_REDIS_URL":     "rediss://:pw@redis:6379/1",
 		"ORDERCLOSE_LISTEN":        ":9000",
-
-		"ORDERCLOSE_RELEASE_URL":   "https://stock/release",
-		"ORDERCLOSE_RELEASE_TOKEN": "pw",
 	}.lookup)
 	want := config.Servers{
 		Brokers:  []string{"a:9092", "[::1]:9093"},
 		DSN:      "user:pw@tcp(db:3306)/shop",
 		RedisURL: "rediss://:pw@redis:6379/1",
 		Listen:   ":9000",
-		Release:  config.Release{URL: "https://stock/release", Token: "pw"},
 	}
 	diff := cmp.Diff(want, got)
 	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
@@ -53,7 +49,7 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 		"ORDERCLOSE_RELEASE_URI=https://u:secret@x", "ORDERCLOSE_KAFKA_BROKER=b:1", "ORDERCLOSE_LISTEN_FILE=f", "ORDERCLOSE_COLOUR=red",
 		"ORDERCLOSE_DB_DSN_FILE=f", "ORDERCLOSE_LISTEN=:1", "PATH=/bin", "ORDERCLOSE_RELAY_SERVICE_HOST=10.0.0.1", "ORDERCLOSE_RELAY_PORT_9464_TCP_ADDR=10.0.0.1",
 		"ORDERCLOSE_RELAY_SERVICE_PORT_METRICS=1",
-	})
+	}, "ORDERCLOSE_RELEASE_URL")
 	want := []string{
 		"ORDERCLOSE_COLOUR is not a variable of this program and has no effect",
 		"ORDERCLOSE_KAFKA_BROKER is not a variable of this program and has no effect; did you mean ORDERCLOSE_KAFKA_BROKERS?",
@@ -140,7 +136,6 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 		{environ{"ORDERCLOSE_DB_DSN_FILE": empty}, "ORDERCLOSE_DB_DSN_FILE: the file " + empty + " is empty; write the value into it"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": large},
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: it is larger than 64 KiB; mount the secret there or unset the variable"},
-		{environ{"ORDERCLOSE_RELEASE_URL": "hunter2"}, "ORDERCLOSE_RELEASE_URL is not a URL of http or https; write it such as https://stock.internal/release"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1,hunter2"},
 			"ORDERCLOSE_KAFKA_BROKERS: entry 2 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "u:hunter2@a:1"},

@@ -204,7 +204,7 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 // checkTokenURL refuses a URL to which the secret of a client would go in clear text. A program on this
 // machine may be asked by http.
 func checkTokenURL(endpoint string) error {
-	u, ok := webURL(endpoint)
+	u, ok := WebURL(endpoint)
 	if !ok || u.User != nil {
 		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLToken)
 	}

@@ -10,17 +10,23 @@ import (
 // Role releases stock in a service. Only shops whose stock is in a service need it.
 const Role = "release"
 
+// The service that holds the stock, and its bearer token.
+const (
+	EnvURL   = "ORDERCLOSE_RELEASE_URL"
+	EnvToken = "ORDERCLOSE_RELEASE_TOKEN"
+)
+
 // Room returns the room of stock that a service keeps, with Role. If r is nil, the Releaser is an HTTP that posts to
 // ORDERCLOSE_RELEASE_URL with ORDERCLOSE_RELEASE_TOKEN; pipeline.FromEnvironment reads them.
 func Room(r Releaser) room.Room {
-	return room.Room{Name: "release", Roles: []room.Role{{
+	return room.Room{Name: "release", Variables: []string{EnvURL, EnvToken}, Roles: []room.Role{{
 		Name: Role,
-		Help: `release is for a shop that keeps its stock in a service: it calls ` + config.EnvReleaseURL + `
+		Help: `release is for a shop that keeps its stock in a service: it calls ` + EnvURL + `
 with the stock of each closed order. all includes it if that variable is set.
 `,
 		Kafka:     true,
-		Variables: func(*config.Config) []string { return []string{config.EnvReleaseURL} },
-		InAll:     func(set func(string) bool) bool { return set(config.EnvReleaseURL) },
+		Variables: func(*config.Config) []string { return []string{EnvURL} },
+		InAll:     func(set func(string) bool) bool { return set(EnvURL) },
 		New:       func(h room.Host) (room.Runner, error) { return newRunner(h, r) },
 	}}}
 }
@@ -28,15 +34,17 @@ with the stock of each closed order. all includes it if that variable is set.
 func newRunner(h room.Host, r Releaser) (room.Runner, error) {
 	c := h.Config
 	if r == nil {
-		at := h.Servers.Release
-		switch {
-		case at.URL == "":
-			return room.Runner{}, fmt.Errorf("there is no service that keeps stock: set %s, or pass a Releaser to release.Room", config.EnvReleaseURL)
-		case !config.Private(at.URL) && !c.Accepts(config.WithoutTLS):
+		url := h.Servers.Others[EnvURL]
+		switch _, ok := config.WebURL(url); {
+		case url == "":
+			return room.Runner{}, fmt.Errorf("there is no service that keeps stock: set %s, or pass a Releaser to release.Room", EnvURL)
+		case !ok: // the URL may have a secret
+			return room.Runner{}, fmt.Errorf("%s is not a URL of http or https; write it such as https://stock.internal/release", EnvURL)
+		case !config.Private(url) && !c.Accepts(config.WithoutTLS):
 			return room.Runner{}, fmt.Errorf("%s is http:// of another machine: anybody on the way can read its token, "+
-				"and answer in place of the service; write https://, or add %s to accept", config.EnvReleaseURL, config.WithoutTLS)
+				"and answer in place of the service; write https://, or add %s to accept", EnvURL, config.WithoutTLS)
 		}
-		service := NewHTTP(at.URL, at.Token)
+		service := NewHTTP(url, h.Servers.Others[EnvToken])
 		if h.Services != nil {
 			service.Client.Transport = h.Services
 		}

@@ -14,13 +14,14 @@ import (
 func TestRoom_RefusesAServiceWithoutTLS(t *testing.T) {
 	for _, c := range []struct{ url, accept, want string }{
 		{"", "", "set ORDERCLOSE_RELEASE_URL, or pass a Releaser to release.Room"},
+		{"hunter2", "", "ORDERCLOSE_RELEASE_URL is not a URL of http or https"},
 		{"http://stock.internal/release", "", "add without_tls to accept"},
 		{"http://stock.internal/release", "accept: [without_tls]\n", "Options need Log"},
 		{"https://stock.internal/release", "", "Options need Log"},
 	} {
 		h := room.Host{
 			Config:  must.Get(config.Parse("shop.yaml", []byte(c.accept+"buckets: [1m]\n")))(t),
-			Servers: config.Servers{Release: config.Release{URL: c.url, Token: "t"}}, Logger: slog.New(slog.DiscardHandler),
+			Servers: config.Servers{Others: map[string]string{EnvURL: c.url, EnvToken: "t"}}, Logger: slog.New(slog.DiscardHandler),
 		}
 		_, err := Room(nil).Roles[0].New(h)
 		expect.Says(t, err, c.want, "%+v", c)

@@ -27,11 +27,12 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	o, err := pipeline.FromEnvironment()
+	rooms := []room.Room{intake.Room(), release.Room(nil)}
+	o, err := pipeline.FromEnvironment(rooms...)
 	if err != nil {
 		return err
 	}
-	o.TopicsFile, o.Rooms = "topics.yaml", []room.Room{intake.Room(), release.Room(nil)}
+	o.TopicsFile, o.Rooms = "topics.yaml", rooms
 	if len(os.Args) > 1 {
 		o.TopicsFile = os.Args[1]
 	}

@@ -170,7 +170,7 @@ func (w *world) command(admin bool, args ...string) *exec.Cmd {
 	dsn := w.cluster.kind.dsn(user, database, w.database(), true)
 	cmd.Env = append(os.Environ(),
 		config.EnvBrokers+"="+strings.Join(brokers, ","), config.EnvDSN+"="+dsn,
-		config.EnvRedis+"=redis://"+redis+"/0", config.EnvListen+"=127.0.0.1:0", config.EnvReleaseURL+"="+w.service.url)
+		config.EnvRedis+"=redis://"+redis+"/0", config.EnvListen+"=127.0.0.1:0", "ORDERCLOSE_RELEASE_URL"+"="+w.service.url)
 	if !admin {
 		cmd.Env = append(cmd.Env, w.cluster.environ(w.cluster.dir)...)
 	}

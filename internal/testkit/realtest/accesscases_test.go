@@ -384,7 +384,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	}
 	part, err := pipeline.New(pipeline.Options{
 		Config: c.cfg, Connections: servers, Rooms: rooms.All(), Services: done200{}, Logger: logger,
-		Environment: pipeline.Environment{Release: config.Release{URL: "http://127.0.0.1/release"}},
+		Environment: pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}},
 	})
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ var serviceIncidents = []incident{
 				}
 			}))
 			g.t.Cleanup(service.Close)
-			g.env = append(g.env, config.EnvReleaseURL+"="+service.URL)
+			g.env = append(g.env, "ORDERCLOSE_RELEASE_URL"+"="+service.URL)
 			g.begin("relay", "closer", "outbox", "release")
 			refuses.Store(true)
 			stop := g.flow("sold", 1)

@@ -134,7 +134,7 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 	defer service.Close()
 	r := newRig(t, servers)
 	r.disturbed = true
-	r.env = []string{config.EnvReleaseURL + "=" + service.URL + "/release", config.EnvReleaseToken + "=of tokens"}
+	r.env = []string{"ORDERCLOSE_RELEASE_URL" + "=" + service.URL + "/release", "ORDERCLOSE_RELEASE_TOKEN" + "=of tokens"}
 	r.closeMany(600, 100)
 	r.start("outbox", "release")
 	for i := range 2 {

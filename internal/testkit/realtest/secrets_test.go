@@ -112,8 +112,8 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: freeAddress(t),
 		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," +
 			r.secret(config.EnvPaymentSecret) + "\n",
-		config.EnvReleaseToken:  r.secret(config.EnvReleaseToken),
-		config.EnvConsoleListen: freeAddress(t),
+		"ORDERCLOSE_RELEASE_TOKEN": r.secret("ORDERCLOSE_RELEASE_TOKEN"),
+		config.EnvConsoleListen:    freeAddress(t),
 	}
 	r.consolePassword = r.mark(config.EnvConsoleWebConfig)
 	hash := must.Get(bcrypt.GenerateFromPassword([]byte(r.consolePassword), bcrypt.MinCost))(t)
@@ -121,8 +121,9 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	r.kafkaEnviron(b)
 	service := r.service()
 	host := strings.TrimPrefix(service.URL, "http://")
-	r.env[config.EnvReleaseURL] = "http://shop:" + url.QueryEscape(r.secret(config.EnvReleaseURL)) + "@" + host + "/release/" + r.mark(config.EnvReleaseURL) +
-		"?token=" + r.mark(config.EnvReleaseURL)
+	r.env["ORDERCLOSE_RELEASE_URL"] = "http://shop:" + url.QueryEscape(r.secret("ORDERCLOSE_RELEASE_URL")) + "@" + host + "/release/" +
+		r.mark("ORDERCLOSE_RELEASE_URL") +
+		"?token=" + r.mark("ORDERCLOSE_RELEASE_URL")
 	prefix := newPrefix()
 	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s}\n"+
 		"closer: {payment: {url: \"%s/pay\"}}\n", prefix, service.URL))
@@ -453,9 +454,9 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"half of a key":                     {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
 		"a secret that is too short":        {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
 		"a secret as a file":                {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
-		"a stock service of another scheme": {config.EnvReleaseURL: "ftp://shop:" + r.mark(config.EnvReleaseURL) + "@stock"},
-		"a stock service that is no URL":    {config.EnvReleaseURL: "http://shop:" + password(config.EnvReleaseURL) + "@stock"},
-		"a token as a file":                 {config.EnvReleaseToken: "", config.EnvReleaseToken + "_FILE": password(config.EnvReleaseToken)},
+		"a stock service of another scheme": {"ORDERCLOSE_RELEASE_URL": "ftp://shop:" + r.mark("ORDERCLOSE_RELEASE_URL") + "@stock"},
+		"a stock service that is no URL":    {"ORDERCLOSE_RELEASE_URL": "http://shop:" + password("ORDERCLOSE_RELEASE_URL") + "@stock"},
+		"a token as a file":                 {"ORDERCLOSE_RELEASE_TOKEN": "", "ORDERCLOSE_RELEASE_TOKEN" + "_FILE": password("ORDERCLOSE_RELEASE_TOKEN")},
 		"a listener that is none":           {config.EnvListen: password(config.EnvListen)},
 		"a password in topics.yaml":         {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
 		"closing over HTTP":                 {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {kind: http, http: {url: \""+service+"/close\"}}\n")},

@@ -229,7 +229,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		random := rand.New(rand.NewPCG(7, 7))
 		w := &warehouse{random: rand.New(rand.NewPCG(8, 8)), taken: map[string]released{}}
-		r.services, r.environment.Release.URL = w, "http://127.0.0.1/release"
+		r.services, r.environment.Others = w, map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}
 		r.deadCauses = []string{"release_failed"} // four failures in a row happen here
 		r.startAll()
 		r.start("release")

@@ -40,7 +40,7 @@ func TestCollector_FindsTheWholeWayOfAnOrder(t *testing.T) {
 	defer stop()
 	app := must.Get(servers.App(ctx, pipeline.Options{
 		Config: cfg, TracerProvider: exporter.Provider, Rooms: rooms.All(), Services: released(stop),
-		Environment: pipeline.Environment{Release: config.Release{URL: "http://127.0.0.1/release"}},
+		Environment: pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}},
 	}))(t)
 	checkout, span := exporter.Provider.Tracer("shop").Start(ctx, "checkout")
 	must.Do(t, addOrder(checkout, servers, cfg))
