@@ -17,12 +17,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
+
+	"github.com/orderclose/orderclose/internal/cli"
 )
 
 // imageArchive returns the image for the targets with Linux, as a tar file with an OCI layout. The
 // base is empty: the image has no shell and no package but orderclose.
 func (r *release) imageArchive(licenses file) ([]byte, error) {
-	config, err := os.ReadFile(filepath.Join(r.source, "topics.yaml"))
+	own, err := r.tracked("LICENSE", "NOTICE", "topics.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +35,9 @@ func (r *release) imageArchive(licenses file) ([]byte, error) {
 		}
 		files := []file{
 			{name: "usr/share/doc/orderclose/" + licenses.name, data: licenses.data},
-			{name: "etc/orderclose/topics.yaml", data: config},
+			{name: "usr/share/doc/orderclose/LICENSE", data: own[0].data},
+			{name: "usr/share/doc/orderclose/NOTICE", data: own[1].data},
+			{name: "etc/orderclose/topics.yaml", data: own[2].data},
 			// Time zones need no file: the binaries contain them.
 			{name: "etc/ssl/certs/ca-certificates.crt", data: certificates()},
 		}
@@ -99,6 +103,7 @@ func (r *release) labels() map[string]string {
 		"org.opencontainers.image.version":  r.version,
 		"org.opencontainers.image.revision": r.revision,
 		"org.opencontainers.image.created":  r.time.Format(time.RFC3339),
+		"org.opencontainers.image.licenses": cli.License,
 		"org.opencontainers.image.source":   "https://" + r.programs[0].orderclose().Main.Path,
 	}
 }

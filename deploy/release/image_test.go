@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -70,7 +71,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 		must.Do(t, os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644))
 		_, err := config.Load(path)
 		expect.That(t, err == nil, "%s: %v", x.arch, err)
-		expect.Equal(t, len(files), 3+len(built), "%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
+		expect.Equal(t, len(files), 5+len(built), "%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
 		delete(all, x.arch)
 	}
 	expect.That(t, len(all) == 0, "there are images for %v, too", slices.Collect(maps.Keys(all)))
@@ -82,7 +83,7 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 		config := must.Get(image.ConfigFile())(t)
 		got := config.Config
 		l := got.Labels
-		expect.That(t, l["org.opencontainers.image.revision"] == revision(t) && l["org.opencontainers.image.version"] == tag, "%s: labels %v", arch, l)
+		expect.That(t, l["org.opencontainers.image.revision"] == revision(t) && l["org.opencontainers.image.version"] == tag && l["org.opencontainers.image.licenses"] == cli.License, "%s: labels %v", arch, l)
 		got.Labels = nil
 		diff := cmp.Diff(dockerfile(t), got)
 		expect.That(t, diff == "", "%s: the image differs from the Dockerfile (-):\n%s", arch, diff)
@@ -98,7 +99,7 @@ func dockerfile(t *testing.T) v1.Config {
 	must.That(t, found, "the base of the Dockerfile is not empty")
 	expect.That(t, strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'"), "the Dockerfile has other flags of go build")
 	for _, path := range []string{"/usr/local/bin/orderclose", "/usr/local/bin/orderclose-notify", "/etc/orderclose/topics.yaml",
-		"/etc/ssl/certs/ca-certificates.crt"} {
+		"/etc/ssl/certs/ca-certificates.crt", "/usr/share/doc/orderclose/"} {
 		expect.That(t, regexp.MustCompile(`(?m)^COPY .* `+path+`$`).MatchString(final), "the Dockerfile copies no %s", path)
 	}
 	var c v1.Config
@@ -120,7 +121,7 @@ func dockerfile(t *testing.T) v1.Config {
 			c.Cmd = list(t, value)
 		case "HEALTHCHECK":
 			c.Healthcheck = health(t, value)
-		case "COPY":
+		case "COPY", "LABEL":
 		default:
 			t.Errorf("the image of the release has no %s", line[0])
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/CycloneDX/cyclonedx-go"
+
+	"github.com/orderclose/orderclose/internal/cli"
 )
 
 // sbom returns what the release contains, as CycloneDX in JSON: the binaries, the modules and the Go
@@ -24,6 +26,7 @@ func (r *release) sbom() ([]byte, error) {
 	main := component(cyclonedx.ComponentTypeApplication, r.programs[0].orderclose().Main.Path, r.version)
 	main.Properties = &[]cyclonedx.Property{{Name: "vcs.revision", Value: r.revision}}
 	main.Components = r.binaries()
+	main.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: cli.License}}}
 	var components []cyclonedx.Component
 	var links []string
 	for i, d := range all {

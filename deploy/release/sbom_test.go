@@ -14,6 +14,7 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -43,6 +44,7 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 	}
 	main := bom.Metadata.Component
 	expect.That(t, main.Version == tag && strings.Contains(string(data), revision(t)), "the SBOM is of %s, want version and revision", main.PackageURL)
+	expect.That(t, main.Licenses != nil && (*main.Licenses)[0].License.ID == cli.License, "the SBOM does not name the license of the product: %v", main.Licenses)
 	for i, x := range chosenTargets() {
 		for n, b := range built {
 			binary := (*main.Components)[i*len(built)+n]
@@ -69,6 +71,16 @@ func TestSBOM_IsValid(t *testing.T) {
 	expect.That(t, regexp.MustCompile(`"serialNumber": "urn:uuid:[0-9a-f-]{36}"`).Match(data), "the SBOM has no serial number")
 	bom.(map[string]any)["serialNumber"] = "1"
 	expect.That(t, schema.Validate(bom) != nil, "the schema accepts a wrong serial number")
+}
+
+// The owner may choose another license: its text, and the names of it in the program and the chart, change together.
+func TestSBOM_NamesTheLicenseOfTheProduct(t *testing.T) {
+	have := must.Get(licenseIDs(dependency{name: "orderclose", dir: "../.."}))(t)
+	expect.Equal(t, have, cli.License, "LICENSE has the text of another license than internal/cli names")
+	for file, line := range map[string]string{"../helm/orderclose/Chart.yaml": "  artifacthub.io/license: ", "../compose/Dockerfile": "LABEL org.opencontainers.image.licenses="} {
+		text := string(must.Get(os.ReadFile(file))(t))
+		expect.That(t, strings.Contains(text, "\n"+line+cli.License+"\n"), "%s does not name %s", file, cli.License)
+	}
 }
 
 // A license is named by its SPDX id. One that nobody has read yet is refused.
