@@ -49,7 +49,8 @@ type Secrets = config.Secrets
 type Change = config.Change
 
 // Load reads a topics.yaml, with the keys of the rooms of a program: pass the same as in Options.Rooms. The error names each mistake
-// with its line, such as the key of a room that the program does not have; room.Others skips such keys.
+// with its line, such as the key of a room that the program does not have; room.Others skips such keys, and room.WithoutKafka
+// lets a file of a program with the role Sweeper alone leave the buckets out.
 func Load(file string, rooms ...room.Room) (*Config, error) {
 	return config.Load(file, room.Sections(rooms)...)
 }
@@ -152,7 +153,7 @@ func (o *Options) complete() (err error) {
 		return errors.New("pipeline: Options.Watch needs TopicsFile")
 	}
 	if o.Config == nil {
-		if o.Config, err = Load(o.TopicsFile, o.Rooms...); err != nil {
+		if o.Config, err = config.Load(o.TopicsFile, o.sections()...); err != nil {
 			return err
 		}
 	}
@@ -176,6 +177,15 @@ func (o *Options) complete() (err error) {
 	}
 	o.RolloutDelay = cmp.Or(o.RolloutDelay, config.DefaultRolloutDelay)
 	return nil
+}
+
+// sections returns those of topics.yaml that an App reads. Without Kafka, the file need not list the buckets.
+func (o *Options) sections() []config.AnySection {
+	all := room.Sections(o.Rooms)
+	if len(o.Servers.Brokers) == 0 && (o.Connections == nil || o.Connections.Log() == nil) {
+		all = append(all, config.WithoutKafka())
+	}
+	return all
 }
 
 // Servers name the servers of an App. A server that is not named is not used.

@@ -8,13 +8,12 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/room"
 )
 
 // newReloader returns the reloader of topics.yaml.
 func (a *App) newReloader() *config.Reloader {
 	return config.NewReloader(config.ReloadOptions{
-		File: a.o.TopicsFile, Running: a.o.Config, Rooms: room.Sections(a.o.Rooms),
+		File: a.o.TopicsFile, Running: a.o.Config, Rooms: a.o.sections(),
 		Validate: func(ctx context.Context, next *config.Config) error {
 			if a.conns.Kafka == nil {
 				return nil

@@ -32,6 +32,9 @@ func CommandNames(rooms []Room) (names []string) {
 // program that runs no roles, such as a checkout.
 func Others() Room { return Room{Settings: config.OtherRooms()} }
 
+// WithoutKafka stands for a program that has no Kafka: its topics.yaml need not list the buckets.
+func WithoutKafka() Room { return Room{Settings: config.WithoutKafka()} }
+
 // Topics returns the topics of a pipeline with these rooms: those of the core, and those of each room whose key is in
 // topics.yaml.
 func Topics(rooms []Room, c *config.Config) []TopicSpec {

@@ -101,8 +101,12 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	if s.Kafka != nil {
 		o.Log = s.Kafka
 	}
-	bar := c.bar("audited")
-	o.Progress = bar.Show
+	bar, begin := c.progress("audited"), time.Now()
+	o.Progress = func(done, total int64, more string) {
+		if isTerminal(c.env.Stderr) || time.Since(begin) >= lineEvery { // a log wants no lines of a short audit
+			bar.Show(done, total, more)
+		}
+	}
 	out := &auditOutput{c: c, bar: bar, limit: f.Limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)
@@ -152,7 +156,7 @@ func (o *auditOutput) found(f ops.Finding) error {
 	case "jsonl":
 		return o.c.encode(map[string]ops.Finding{"finding": f})
 	}
-	if o.bar != nil {
+	if o.bar != nil && o.bar.terminal {
 		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
 	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300),

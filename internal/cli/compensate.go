@@ -35,6 +35,7 @@ know:
   on_its_way     a relay or closer is behind in a partition that the order's record passes
   dead_lettered  its record became a dead letter
   unknown        none of these: orderclose order ID searches for its records`,
+		Example: "  orderclose compensate --once --dry-run",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !once {
 				return Exit(Usage, errors.New("add --once for one sweep now; the hourly ones are orderclose run compensator"))

@@ -46,6 +46,7 @@ doctor fixes nothing: each finding says what a person can do. A finding with a s
 runbook has the first commands of that section. TODAY marks what needs a look
 and is no finding. Exits 3 with findings, 6 if a part of the state is unknown as orderclose
 status shows it, and 5 if --stock is used with tables of your own.`,
+		Example: "  orderclose doctor\n  orderclose doctor --try-close\n  orderclose doctor --stock -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if stock {
 				return c.doctorStock(cmd.Context())
@@ -97,6 +98,9 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 	defer s.Close()
 	e := exam{session: s, Facts: s.questions(ctx).Facts(ctx), try: try}
 	e.verdict = ops.Judge(e.Facts)
+	if do := e.newInstallation(); do != "" {
+		return c.printCheckups(append(s.checkSettings(), finding("installation", "new installation", do)), nil)
+	}
 	all, offset := s.checkSettings(), ops.AskOffset.Of(e.Facts)
 	all = append(slices.Concat(all, e.checkKafka(ctx), e.checkDatabase(ctx)),
 		e.answer("clocks", ops.ClocksDiffer, offset.Err, "that of the database differs by "+offset.Value.Round(time.Millisecond).String()))
@@ -117,6 +121,11 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 			err = verdictError(e.verdict)
 		}
 	}
+	return c.printCheckups(all, err)
+}
+
+// printCheckups prints checks, and returns the error of the command; err is its error without findings.
+func (c *common) printCheckups(all []checkup, err error) error {
 	return cmp.Or(c.print(struct {
 		Checks []checkup `json:"checks"`
 	}{all}, func(w io.Writer) { printCheckups(w, all) }), checkupsError(all), err)
@@ -185,6 +194,30 @@ type exam struct {
 	try     bool // doctor --try-close
 }
 
+// newInstallation returns the commands that install what a new installation lacks. It returns "" if there is a schema or a topic,
+// or if a server does not answer.
+func (e exam) newInstallation() string {
+	var do []string
+	if e.Store != nil {
+		if wrong, is := errors.AsType[*store.SchemaError](ops.AskSchema.Of(e.Facts).Err); !is || wrong.Has > 0 {
+			return ""
+		}
+		do = append(do, "orderclose migrate")
+	}
+	if e.Kafka != nil {
+		if !e.noTopics() {
+			return ""
+		}
+		do = append(do, "orderclose topics apply")
+	}
+	return strings.Join(do, ", then ")
+}
+
+// noTopics reports whether none of the topics exists.
+func (e exam) noTopics() bool {
+	return slices.ContainsFunc(e.verdict.Problems, func(p ops.Problem) bool { return p.Is.Name == ops.NoTopics })
+}
+
 // answer is the check of one question of the verdict: a finding if there is a problem of that kind, and skipped if the question
 // has the error. needs are as those of check.
 func (e exam) answer(check string, kind ops.ProblemKind, err error, well string, needs ...string) checkup {
@@ -213,7 +246,7 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 	topics := ops.AskTopics.Of(e.Facts)
 	all = append(all, e.answer("topics", ops.TopicsDiffer, topics.Err,
 		fmt.Sprintf("all %d match topics.yaml", topics.Value.Topics), "topics", "buckets", "partitions", "replication"))
-	if slices.ContainsFunc(e.verdict.Problems, func(p ops.Problem) bool { return p.Is.Name == ops.NoTopics }) {
+	if e.noTopics() {
 		return all // the other checks would fail for that reason
 	}
 	all = append(all,

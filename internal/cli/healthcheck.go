@@ -28,6 +28,7 @@ func newHealthcheck(c *common) *cobra.Command {
 		Long: `Ask the process that listens on ` + config.EnvListen + ` (default ` + config.DefaultListen + `)
 whether it is ready, as a container's health check does. Exits 0 if it is, 3 if it still
 waits for something, 1 if no process answers, 7 after the timeout.`,
+		Example: "  orderclose healthcheck --timeout 1s",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
 				return Exit(Usage, fmt.Errorf("--timeout is %v, must be positive", timeout))

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ the transaction rolled back: if that fails, the exit code is 3 too.
 
 A schema that a newer program has migrated stays as it is. If this program cannot use it, the
 exit code is 3.`,
+		Example: "  orderclose migrate\n  orderclose migrate --wait 1m -o json\n  orderclose migrate --print=postgres >schema.sql",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
 				return c.printMigrations(print, cmd.Flags().Changed("config"))
@@ -64,6 +64,7 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 			}
 		}
 	}
+	before, _ := s.Store.Schema(ctx) // Migrate says what is wrong with it
 	err := s.Store.Migrate(ctx)
 	if _, wrong := errors.AsType[*store.SchemaError](err); wrong {
 		return Exit(Findings, err)
@@ -83,15 +84,40 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.env.Stderr, schemaIs(v))
+	fmt.Fprintln(c.env.Stderr, migrated(before, v))
 	if err := s.Store.CheckMapping(ctx); err != nil {
 		return findings(err)
 	}
-	notes, err := s.Store.MappingHints(ctx)
-	for _, note := range notes {
+	done := migration{From: before.Has, To: v.Has}
+	if done.Notes, err = s.Store.MappingHints(ctx); err != nil {
+		return err
+	}
+	for _, note := range done.Notes {
 		fmt.Fprintln(c.env.Stderr, "note:", note)
 	}
-	return cmp.Or(err, c.tryClose(ctx, s))
+	if done.Trial, err = c.tryClose(ctx, s); err != nil || c.output != "json" {
+		return err
+	}
+	return c.encode(done)
+}
+
+// migration is the output of migrate.
+type migration struct {
+	From  int64    `json:"from"` // the version of the schema; 0: there was none
+	To    int64    `json:"to"`
+	Notes []string `json:"notes,omitempty"` // about the mapping
+	Trial string   `json:"trial,omitempty"` // what the close of one order would have changed
+}
+
+// migrated says what a migration has done.
+func migrated(before, now store.Schema) string {
+	switch {
+	case before.Has == 0 && !now.Newer():
+		return fmt.Sprintf("the schema is created (version %d)", now.Has)
+	case before.Has < now.Has && !now.Newer():
+		return fmt.Sprintf("the schema is migrated from version %d to %d", before.Has, now.Has)
+	}
+	return schemaIs(now)
 }
 
 // showOrders prints the numbers of the shop's own tables. It refuses a doubtful status. A doubt about the due times
@@ -141,16 +167,17 @@ func (c *common) printMigrations(dialect string, configGiven bool) error {
 	if errors.Is(err, fs.ErrNotExist) && !configGiven {
 		cfg, err = config.Default(), nil
 	}
+	var text strings.Builder
 	if err == nil {
-		err = store.WriteMigrations(c.env.Stdout, store.DialectName(dialect), cfg.Orders)
+		err = store.WriteMigrations(&text, store.DialectName(dialect), cfg.Orders)
 	}
 	if err == nil && cfg.Orders != nil && cfg.Orders.ByRule {
-		err = store.WriteDelays(c.env.Stdout, store.DialectName(dialect), cfg.Topics.Close, cfg.Delays)
+		err = store.WriteDelays(&text, store.DialectName(dialect), cfg.Topics.Close, cfg.Delays)
 	}
 	if err != nil {
 		return Exit(Usage, err)
 	}
-	return nil
+	return c.printSQL(text.String())
 }
 
 // tried says what a trial close would have changed.
@@ -161,11 +188,11 @@ func tried(t store.Trial) string {
 	return fmt.Sprintf("order %s could be closed, and was not: %s", oneLine(t.OrderID, 100), strings.Join(t.Changes, "; "))
 }
 
-// tryClose tries to close an order in the shop's own tables. That it cannot be tried is only printed: the user of
-// migrate may lack the privileges of a closer.
-func (c *common) tryClose(ctx context.Context, s *session) error {
+// tryClose tries to close an order in the shop's own tables, and returns what would have changed. That it cannot be tried is
+// only printed: the user of migrate may lack the privileges of a closer.
+func (c *common) tryClose(ctx context.Context, s *session) (would string, err error) {
 	if s.cfg.Orders == nil || s.cfg.Closer.Kind == config.KindHTTP {
-		return nil
+		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
@@ -174,9 +201,10 @@ func (c *common) tryClose(ctx context.Context, s *session) error {
 	case errors.Is(err, store.ErrNoTrial):
 		fmt.Fprintln(c.env.Stderr, "note:", err)
 	case err != nil:
-		return findings(err)
+		return "", findings(err)
 	default:
-		fmt.Fprintln(c.env.Stderr, "close of one order:", oneLine(tried(t), 2000))
+		would = oneLine(tried(t), 2000)
+		fmt.Fprintln(c.env.Stderr, "close of one order:", would)
 	}
-	return nil
+	return would, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,11 +21,33 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	}
 	var text strings.Builder
 	table(&text)
-	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
+	var aligned strings.Builder
+	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	if _, err := io.WriteString(w, c.withConfig(text.String())); err != nil { //mutant:other-config-printed
 		return err
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	shown := aligned.String()
+	if isTerminal(c.env.Stdout) {
+		if off, _ := c.env.LookupEnv("NO_COLOR"); off == "" {
+			shown = coloured(shown)
+		}
+	}
+	_, err := io.WriteString(c.env.Stdout, shown)
+	return err
+}
+
+// severity matches what begins the line of a finding or a problem.
+var severity = regexp.MustCompile(`(?m)^(URGENT|FOUND|TODAY|HEALED|ok)\b`)
+
+// coloured returns a text for a terminal, with urgent severities in red, those of today in yellow, and what is well in green.
+func coloured(text string) string {
+	return severity.ReplaceAllStringFunc(text, func(word string) string {
+		colour := map[string]string{"URGENT": "31", "FOUND": "31", "TODAY": "33"}[word]
+		return "\x1b[" + cmp.Or(colour, "32") + "m" + word + "\x1b[0m"
+	})
 }
 
 // encode writes v as a line of JSON. The commands in it get the flag --config.

@@ -87,6 +87,7 @@ func newResume(c *common) *cobra.Command {
 		Short: "End a pause",
 		Long: `End the pauses of all orders and of all categories, or with --category of one
 category. Exits 4 if nothing was paused.`,
+		Example: "  orderclose resume\n  orderclose resume --category virtual",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.changePauses(cmd.Context(), f, func(s *session, paths []orderclose.Path) ([]wire.Pause, error) {
 				ended, err := s.pauses().Resume(cmd.Context(), paths, f.category)

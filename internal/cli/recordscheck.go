@@ -35,10 +35,13 @@ headers is an object and value is text or JSON; or the value alone, as in a row 
 outbox_schedules; or a line that kcat -J prints. This asks no server.
 
 With --topic it reads the last records of each partition of a topic, and also compares
-the partition of each record with the one that Java clients choose for its key.`,
+the partition of each record with the one that Java clients choose for its key.
+
+-o jsonl prints a line for each record at once, -o json one object at the end.`,
 		Example: "  orderclose records check records.jsonl\n  orderclose records check --topic delay_5m --last 20\n" +
 			`  echo '{"key": "1", "headers": {"due": "1772366700000", "v": "1"}, "value": {"order_id": 1}}' | orderclose records check -`,
-		Args: cobra.MaximumNArgs(1),
+		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
+		Args:        cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 && topic != "" && last > 0:
@@ -75,12 +78,20 @@ type checkedRecord struct {
 type recordCheck struct {
 	*common
 	all, wrong int
+	kept       []checkedRecord // for -o json
 }
 
 func (c *recordCheck) print(k checkedRecord) error {
 	c.all++
 	if k.OK = k.Problem == ""; !k.OK {
 		c.wrong++
+	}
+	switch c.output {
+	case "json":
+		c.kept = append(c.kept, k)
+		return nil
+	case "jsonl":
+		return c.encode(k)
 	}
 	return c.common.print(k, func(w io.Writer) {
 		at := cmp.Or(k.At, fmt.Sprintf("line %d", k.Line))
@@ -94,7 +105,11 @@ func (c *recordCheck) print(k checkedRecord) error {
 
 // end returns the error of a check of source.
 func (c *recordCheck) end(source string) error {
-	return cmp.Or(exitIf(c.all == 0, Usage, "%s has no record", source),
+	var err error
+	if c.output == "json" {
+		err = c.encode(map[string]any{"records": c.kept, "checked": c.all, "wrong": c.wrong})
+	}
+	return cmp.Or(err, exitIf(c.all == 0, Usage, "%s has no record", source),
 		exitIf(c.wrong > 0, Findings, "%d of %s with a problem: correct the producer", c.wrong, plural(c.all, "record")))
 }
 

@@ -44,6 +44,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -98,9 +100,20 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 		if f := root.PersistentFlags().Lookup("config"); f != nil {
 			given = f.Value.String()
 		}
-		fmt.Fprintln(env.Stderr, "orderclose:", withConfig(ops.CommandsWith(room.CommandNames(env.Rooms)), err.Error(), given))
+		text := withConfig(ops.CommandsWith(room.CommandNames(env.Rooms)), err.Error(), given)
+		if f := root.PersistentFlags().Lookup("output"); f != nil && strings.HasPrefix(f.Value.String(), "json") {
+			_ = json.NewEncoder(env.Stderr).Encode(failure{text, codeOf(err)})
+		} else {
+			fmt.Fprintln(env.Stderr, "orderclose:", text)
+		}
 	}
 	return codeOf(err)
+}
+
+// failure is the error of a command with -o json.
+type failure struct {
+	Error string `json:"error"`
+	Code  int    `json:"code"` // the exit code
 }
 
 // common holds the flags that all commands have.
@@ -111,6 +124,7 @@ type common struct {
 	output string
 	quiet  bool
 	debug  bool
+	format string          // of the log; "": EnvLogFormat says it
 	roles  []pipeline.Role // that this process runs; none: it is another command
 	traces *otlp.Exporter  // of the roles that run; nil: none
 }
@@ -155,15 +169,16 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 func (c *common) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringVar(&c.config, "config", defaultConfig, "the topics.yaml to use")
-	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json, and for audit jsonl")
+	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json, and for some commands jsonl")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "log errors only, and show no progress")
 	f.BoolVar(&c.debug, "debug", false, "log more")
+	f.StringVar(&c.format, "log-format", "", "how to log: text, the default, or json; also "+config.EnvLogFormat)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if c.output == "jsonl" && cmd.Annotations["jsonl"] != "" {
-			return nil
-		}
-		if c.output != "table" && c.output != "json" {
+		if (c.output != "jsonl" || cmd.Annotations["jsonl"] == "") && c.output != "table" && c.output != "json" {
 			return Exit(Usage, fmt.Errorf("-o is %q, want table or json", c.output))
+		}
+		if _, err := config.LogHandler(io.Discard, c.format, c.env.LookupEnv, nil); err != nil {
+			return Exit(Usage, err)
 		}
 		return nil
 	}
@@ -178,13 +193,18 @@ func (c *common) logger() *slog.Logger {
 	case c.debug:
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		_, isErr := a.Value.Any().(error)
 		if isErr || a.Value.Kind() == slog.KindString {
 			a.Value = slog.StringValue(c.withConfig(a.Value.String()))
 		}
 		return a
-	}}))
+	}}
+	handler, err := config.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, o)
+	if err != nil { // PersistentPreRunE refuses the value
+		handler = slog.NewTextHandler(c.env.Stderr, o)
+	}
+	return slog.New(handler)
 }
 
 const defaultConfig = "topics.yaml"
@@ -221,7 +241,16 @@ func (s *session) Close() { s.Clients.Close() }
 
 // load reads topics.yaml, with the keys of the program's rooms.
 func (c *common) load() (*config.Config, error) {
-	return config.Load(c.config, room.Sections(c.env.Rooms)...)
+	return config.Load(c.config, c.sections()...)
+}
+
+// sections returns those of topics.yaml that the program reads. Without Kafka, the file need not list the buckets.
+func (c *common) sections() []config.AnySection {
+	all := room.Sections(c.env.Rooms)
+	if v, _ := c.env.LookupEnv(config.EnvBrokers); v == "" || slices.Contains(c.roles, pipeline.Sweeper) {
+		all = append(all, config.WithoutKafka())
+	}
+	return all
 }
 
 // open reads the configuration and makes clients of the servers that the needed variables
@@ -318,7 +347,7 @@ func (c *common) openAnySet(names ...string) (*session, error) {
 // At least one of the variables of oneOf must be set and valid. The variables of also are
 // optional.
 func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) {
-	found, err := config.Salvage(c.config, room.Sections(c.env.Rooms)...)
+	found, err := config.Salvage(c.config, c.sections()...)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}

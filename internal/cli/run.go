@@ -67,7 +67,8 @@ With OTEL_EXPORTER_OTLP_ENDPOINT, orders that the shop traces are traced: docs/t
 With ` + config.EnvInstance + ` a process that was killed gets its partitions back at once
 when it is started again. Each process needs a value of its own: of two with the same
 value, one ends with exit code 8.`,
-		Args: cobra.ArbitraryArgs,
+		Example: "  orderclose run sweeper --every 5s\n  orderclose run all console\n  orderclose run relay closer --log-format json",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if every < time.Second || every > 24*time.Hour {
 				return Exit(Usage, fmt.Errorf("--every is %v, want 1s to 24h", every))
@@ -258,6 +259,7 @@ and ` + config.EnvDSN + ` must be set; with ` + config.EnvRedis + ` it can sweep
 
 On the loopback everybody may look. Elsewhere it needs an identity and TLS, and actions
 need ` + config.EnvConsoleOperators + ` and an identity: docs/console.md.`,
+		Example: "  orderclose console",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.runRoles(cmd.Context(), []string{string(pipeline.Console)}, 0, false)
 		},

@@ -79,9 +79,21 @@ func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 	}
 }
 
-// This command line accepts the commands of the containers in compose.yaml.
+// This command line accepts the commands of the containers in compose.yaml and sweeper.yaml.
 func TestCompose_UsesValidCommands(t *testing.T) {
-	data := must.Get(os.ReadFile("../../deploy/compose/compose.yaml"))(t)
+	roles := map[string]bool{}
+	for _, file := range []string{"compose.yaml", "sweeper.yaml"} {
+		requireCommands(t, "../../deploy/compose/"+file, roles)
+	}
+	for _, want := range []string{"relay", "closer", "compensator", "outbox", "release", "sweeper"} {
+		expect.That(t, roles[want], "no container runs the %s", want)
+	}
+}
+
+// requireCommands adds the roles that the containers of a file run to roles.
+func requireCommands(t *testing.T, file string, roles map[string]bool) {
+	t.Helper()
+	data := must.Get(os.ReadFile(file))(t)
 	var f struct {
 		Services map[string]struct {
 			Image               string
@@ -90,7 +102,6 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 		}
 	}
 	must.Do(t, yaml.Unmarshal(data, &f))
-	roles := map[string]bool{}
 	for name, s := range f.Services {
 		if s.Image != "orderclose:local" || s.Entrypoint != nil {
 			continue // it is another program
@@ -117,8 +128,5 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 				}
 			}
 		}
-	}
-	for _, want := range []string{"relay", "closer", "compensator", "outbox", "release"} {
-		expect.That(t, roles[want], "no container runs the %s", want)
 	}
 }

@@ -98,7 +98,14 @@ func TestRecordsCheck_AcceptsWhatTheStagesRead(t *testing.T) {
 		fmt.Sprintf(`{"topic":"t","partition":0,"offset":1,"headers":["due","%d","v","1","none",null],"key":"17","payload":%s}`, ms, quoted),
 		fmt.Sprintf(`{"key":"17","headers":{"due":"%d","v":"1","attempt":"1","cause":"failed"},"value":%s}`, ms+60_000, value), // a retry
 	}, "\n")
-	out, stderr, code := check(t, stdin, "-o", "json")
+	var all struct {
+		Records        []checkedRecord
+		Checked, Wrong int
+	}
+	out, _, _ := check(t, stdin, "-o", "json")
+	must.Do(t, json.Unmarshal([]byte(out), &all))
+	expect.That(t, len(all.Records) == 5 && all.Checked == 5 && all.Wrong == 0, "%s", out)
+	out, stderr, code := check(t, stdin, "-o", "jsonl")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	must.That(t, code == 0 && stderr == "" && len(lines) == 5, "exit %d, %q, %q", code, out, stderr)
 	for i, line := range lines {

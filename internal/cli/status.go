@@ -60,7 +60,8 @@ says whether the backlog shrinks.
 Exits 3 if orders are late or early, or will be, such as if a record is overdue by more
 than 30 s, or more than ten orders are overdue in the database. Otherwise it exits 6 if
 something could not be checked, or topics.yaml is broken. orderclose doctor does the same.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
+		Example: "  orderclose status\n  orderclose status --partitions -o json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
 	cmd.Flags().BoolVar(&partitions, "partitions", false, "show every partition")
 	return cmd

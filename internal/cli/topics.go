@@ -19,9 +19,10 @@ import (
 func newTopics(c *common) *cobra.Command {
 	var wait time.Duration
 	check := &cobra.Command{
-		Use:   "check",
-		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context(), wait) },
+		Use:     "check",
+		Short:   "Show how the topics differ from topics.yaml; exits 3 if they do",
+		Example: "  orderclose topics check",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context(), wait) },
 	}
 	topics := group("topics", "Compare the topics with topics.yaml, or change them to match it", newTopicsPlan(c, &wait), check, newTopicsApply(c, &wait))
 	waitFlag(topics, &wait)
@@ -37,7 +38,8 @@ func newTopicsApply(c *common, wait *time.Duration) *cobra.Command {
 
 A topic with records that are not orderclose's is left to you, because its name in
 topics.yaml may be a mistake. To change it nevertheless, name it with --change.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), *wait, change) },
+		Example: "  orderclose topics apply --wait 1m",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), *wait, change) },
 	}
 	cmd.Flags().StringArrayVar(&change, "change", nil, "change this topic of topics.yaml even if its records are not orderclose's; may be repeated")
 	return cmd

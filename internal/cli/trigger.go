@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -63,10 +64,18 @@ func (c *common) printTrigger(d store.DialectName, o store.TriggerOptions) error
 	if err != nil {
 		return Exit(Usage, err)
 	}
+	text := statement + ";\n"
 	if d == store.MySQL && !o.Drop { // the statement has semicolons of its own
-		fmt.Fprintf(c.env.Stdout, "DELIMITER //\n%s//\nDELIMITER ;\n", statement)
-		return nil
+		text = "DELIMITER //\n" + statement + "//\nDELIMITER ;\n"
 	}
-	fmt.Fprintf(c.env.Stdout, "%s;\n", statement)
-	return nil
+	return c.printSQL(text)
+}
+
+// printSQL prints statements, with -o json in an object.
+func (c *common) printSQL(text string) error {
+	if c.output == "json" {
+		return c.encode(map[string]string{"sql": text})
+	}
+	_, err := io.WriteString(c.env.Stdout, text)
+	return err
 }

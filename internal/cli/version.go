@@ -10,8 +10,9 @@ import (
 
 func newVersion(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  orderclose version -o json",
 		RunE: func(*cobra.Command, []string) error {
 			v := buildVersion()
 			return c.print(v, func(w io.Writer) { fmt.Fprintf(w, "orderclose %s %s %s %s\n", v.Version, v.Revision, v.Go, v.License) })

@@ -36,6 +36,10 @@ func (r *reader) check(s *settings) {
 }
 
 func (r *reader) checkBuckets(s *settings) {
+	if s.withoutKafka && r.root != nil && r.at["buckets"] == nil && !r.anyBad("buckets") {
+		s.buckets = defaultBuckets()
+		return
+	}
 	if len(s.buckets) == 0 && !r.anyBad("buckets") && !r.bad[""] {
 		r.add(r.node("buckets"), "", "no bucket", "list the lengths of the delay topics, such as buckets: [10s, 1m, 5m, 30m, 2h, 12h]")
 	}

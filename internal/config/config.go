@@ -181,7 +181,7 @@ func readTopics(path string) ([]byte, error) {
 // Parse reads and checks the content of a topics.yaml. file is the name that messages
 // give to the file. rooms are the sections of the program's rooms. The error is of type Problems and lists every problem.
 //
-// The file must list the buckets. Any other key may be missing: the value is then that
+// The file must list the buckets, except of a process WithoutKafka. Any other key may be missing: the value is then that
 // of Default, except that no category has a delay of its own.
 func Parse(file string, data []byte, rooms ...AnySection) (*Config, error) {
 	r, s := read(file, data, rooms)
@@ -209,12 +209,17 @@ func Default() *Config {
 	s := defaults()
 	s.Delays.ByCategory["virtual"] = 5 * time.Minute
 	s.Delays.ByCategory["physical"] = 30 * time.Minute
+	s.buckets = defaultBuckets()
+	return s.config()
+}
+
+func defaultBuckets() (all []bucket) {
 	for _, length := range []time.Duration{
 		10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour,
 	} {
-		s.buckets = append(s.buckets, bucket{length: length})
+		all = append(all, bucket{length: length})
 	}
-	return s.config()
+	return all
 }
 
 // RelayGroup returns the name of the consumer group that reads the topic of b. Each
@@ -245,6 +250,8 @@ type settings struct {
 	buckets []bucket
 	rooms   []*roomSection
 	skips   bool // the sections of other rooms
+
+	withoutKafka bool // the file need not list the buckets
 }
 
 // bucket is an entry of the list of buckets, with its position in the file.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -317,5 +318,39 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	env["ORDERCLOSE_KAFKA_TLS_CA_FILE"] = "no/such"
 	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err == nil {
 		t.Error("wrong security settings are accepted although Kafka is used")
+	}
+}
+
+// A process without Kafka needs no buckets. An empty file may be one that is just being written.
+func TestParse_WithoutKafkaNeedsNoBuckets(t *testing.T) {
+	const file = "delays: {default: 5m}\n"
+	_, err := config.Parse("t", []byte(file))
+	expect.Says(t, err, "no bucket", "with Kafka")
+	c := must.Get(config.Parse("t", []byte(file), config.WithoutKafka()))(t)
+	expect.That(t, len(c.Buckets) == len(config.Default().Buckets) && c.Delays.Default == 5*time.Minute, "the buckets are %v", c.Buckets)
+	own := must.Get(config.Parse("t", []byte(file+"buckets: [10s]\n"), config.WithoutKafka()))(t)
+	expect.That(t, len(own.Buckets) == 1, "the buckets are %v", own.Buckets)
+	for _, text := range []string{"", "# later\n", "buckets: []\n", "bucket: [10s]\n"} {
+		_, err := config.Parse("t", []byte(text), config.WithoutKafka())
+		expect.That(t, err != nil, "%q is accepted", text)
+	}
+}
+
+// The format of the log is that of the flag, or else of the variable.
+func TestLogHandler_TakesTheFormat(t *testing.T) {
+	lookup := func(v string) func(string) (string, bool) { return func(string) (string, bool) { return v, v != "" } }
+	for _, c := range []struct{ flag, variable, says, fails string }{
+		{"", "", "level=INFO msg=x", ""}, {"json", "", `"msg":"x"`, ""}, {"", "json", `"msg":"x"`, ""}, {"text", "json", "msg=x", ""},
+		{"xml", "", "", `--log-format is "xml"`}, {"", "xml", "", config.EnvLogFormat + ` is "xml"`},
+	} {
+		var out strings.Builder
+		h, err := config.LogHandler(&out, c.flag, lookup(c.variable), nil)
+		if c.fails != "" {
+			expect.Says(t, err, c.fails, "%+v", c)
+			continue
+		}
+		must.Do(t, err)
+		slog.New(h).Info("x")
+		expect.That(t, strings.Contains(out.String(), c.says), "%+v: %s", c, out.String())
 	}
 }

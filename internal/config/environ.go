@@ -197,6 +197,7 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 		}
 		s.Others[name] = e.value(name)
 	}
+	_ = e.plain(EnvLogFormat) // it is known; LogHandler reads it
 	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
 	}

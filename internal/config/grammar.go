@@ -73,6 +73,9 @@ func (l *Lock) grammar() parser {
 // wordOr reads a single value by word, and anything else by other.
 func wordOr(word, other parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.isAny(path, word, other) {
+			return
+		}
 		read := other
 		if resolveAlias(n).Kind == yaml.ScalarNode {
 			read = word
@@ -85,11 +88,15 @@ func wordOr(word, other parser) parser {
 // draining.
 func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 	b := bucket{path: path}
+	keys := section(Fields{"length": duration(&b.length), "draining": yesOrNo(&b.draining)})
+	if r.isAny(path, duration(&b.length), keys) {
+		return
+	}
 	if resolveAlias(n).Kind != yaml.MappingNode {
 		duration(&b.length)(r, path, n)
 	} else {
 		b.path = join(path, "length")
-		section(Fields{"length": duration(&b.length), "draining": yesOrNo(&b.draining)})(r, path, n)
+		keys(r, path, n)
 		if r.at[b.path] == nil && !r.bad[b.path] {
 			r.refuse(b.path, n, "is missing", "write {length: 10s, draining: true}")
 		}
@@ -100,7 +107,7 @@ func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 }
 
 func yesOrNo(to *bool) parser {
-	return value("true or false", "write true or false", func(raw *yaml.Node) (wrong string) {
+	return value("true or false", "write true or false", schema{"type": "boolean"}, func(raw *yaml.Node) (wrong string) {
 		if raw.ShortTag() != "!!bool" || raw.Decode(to) != nil {
 			return quote(raw.Value) + " is neither true nor false"
 		}
@@ -109,9 +116,12 @@ func yesOrNo(to *bool) parser {
 }
 
 // value reads a single value by parse, which returns what is wrong with the value, or "". want names
-// the expected kind, and hint says how to fix a wrong one.
-func value(want, hint string, parse func(raw *yaml.Node) (wrong string)) parser {
+// the expected kind, and hint says how to fix a wrong one. is has the kind for Schema, which may accept more than parse.
+func value(want, hint string, is schema, parse func(raw *yaml.Node) (wrong string)) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.is(is) {
+			return
+		}
 		if raw, ok := r.scalar(path, n, want, hint); ok {
 			if wrong := parse(raw); wrong != "" {
 				r.refuse(path, n, wrong, hint)
@@ -129,7 +139,7 @@ func (s *settings) category(r *reader, path, name string, n *yaml.Node) {
 }
 
 func duration(to *time.Duration) parser {
-	return value("a duration", durationHint, func(raw *yaml.Node) string {
+	return value("a duration", durationHint, schema{"type": "string", "pattern": "[0-9]"}, func(raw *yaml.Node) string {
 		d, err := ParseDuration(raw.Value)
 		if err != nil {
 			return err.Error()
@@ -148,6 +158,9 @@ func Text[T ~string](to *T) parser {
 // fix it.
 func TextOf(use func(text string) (wrong, do string)) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.is(schema{"type": "string"}) {
+			return
+		}
 		raw, ok := r.scalar(path, n, "text", "write it in quotes")
 		if !ok {
 			return
@@ -165,7 +178,7 @@ func TextOf(use func(text string) (wrong, do string)) parser {
 
 func integer(to *int, low, high int) parser {
 	hint := fmt.Sprintf("write one from %d to %d", low, high)
-	return value("a whole number", hint, func(raw *yaml.Node) string {
+	return value("a whole number", hint, schema{"type": "integer", "minimum": low, "maximum": high}, func(raw *yaml.Node) string {
 		var i int
 		switch err := raw.Decode(&i); {
 		case raw.ShortTag() != "!!int" || err != nil:
@@ -182,7 +195,7 @@ func integer(to *int, low, high int) parser {
 func Choice[T ~string](to *T, these ...T) parser {
 	last := len(these) - 1
 	first := strings.Trim(strings.ReplaceAll(fmt.Sprint(these[:last]), " ", ", "), "[]")
-	return value("a word", fmt.Sprintf("write %s or %s", first, these[last]), func(raw *yaml.Node) string {
+	return value("a word", fmt.Sprintf("write %s or %s", first, these[last]), schema{"enum": these}, func(raw *yaml.Node) string {
 		if !slices.Contains(these, T(raw.Value)) {
 			return fmt.Sprintf("%s is neither %s nor %s", quote(raw.Value), first, these[last])
 		}

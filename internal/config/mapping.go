@@ -132,6 +132,9 @@ func constants(to *[]mapping.ColumnValue, nullable bool) parser {
 		if r.at[path] = n; !nullable || !isNull(resolveAlias(n)) {
 			constant(&v, "a constant", nullable)(r, path, n)
 		}
+		if nullable && r.is(schema{"type": []string{"string", "number", "null"}}) {
+			return
+		}
 		if !r.bad[path] {
 			*to = append(*to, mapping.ColumnValue{Column: name, Value: v})
 		}
@@ -141,7 +144,7 @@ func constants(to *[]mapping.ColumnValue, nullable bool) parser {
 // instant reads a moment with a time zone.
 func instant(to *time.Time) parser {
 	const hint = "write a moment with its time zone, such as 2026-11-20T00:00:00+08:00"
-	return value("a moment", hint, func(raw *yaml.Node) string {
+	return value("a moment", hint, schema{"type": "string"}, func(raw *yaml.Node) string {
 		at, err := time.Parse(time.RFC3339, raw.Value)
 		if err != nil {
 			return quote(raw.Value) + " is not a moment with a time zone"
@@ -157,7 +160,11 @@ func statusValue(to *mapping.Value) parser { return constant(to, "a status", fal
 // constant reads a whole number, with fractions any decimal number, or a text. what says what it is.
 func constant(to *mapping.Value, what string, fractions bool) parser {
 	const hint = "write a whole number, or text in quotes"
-	return value(what, hint, func(raw *yaml.Node) string {
+	kinds := []string{"string", "integer"}
+	if fractions {
+		kinds = append(kinds, "number")
+	}
+	return value(what, hint, schema{"type": kinds}, func(raw *yaml.Node) string {
 		var i int64
 		switch tag := raw.ShortTag(); {
 		case tag == "!!str" && raw.Value != "":
@@ -176,6 +183,10 @@ func constant(to *mapping.Value, what string, fractions bool) parser {
 // optional reads a section. An empty section counts as missing.
 func optional(begin func() parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.schema != nil {
+			r.isAny(path, begin(), nothing)
+			return
+		}
 		r.at[path] = n
 		if !isNull(resolveAlias(n)) {
 			begin()(r, path, n)
@@ -186,6 +197,10 @@ func optional(begin func() parser) parser {
 // orNone reads a section, or the word none.
 func orNone(begin func() parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.schema != nil {
+			r.isAny(path, begin(), word("none"), word("no"))
+			return
+		}
 		switch v := resolveAlias(n); {
 		case v.Kind == yaml.ScalarNode && slices.Contains([]string{"none", "no"}, v.Value):
 			r.at[path] = n

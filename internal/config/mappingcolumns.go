@@ -11,6 +11,9 @@ import (
 // listOrOne reads a value, or a list of values.
 func listOrOne(example string, read parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.isAny(path, read, list(example, read)) {
+			return
+		}
 		if resolveAlias(n).Kind == yaml.SequenceNode {
 			list(example, read)(r, path, n)
 			return

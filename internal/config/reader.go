@@ -21,6 +21,7 @@ type reader struct {
 	bad      map[string]bool       // by path: the value was refused, or its key is misspelt
 	rooms    []*roomSection        // of the program
 	skips    bool                  // the sections of other rooms
+	schema   schema                // of the value, while the grammar is explored; nil: a document is read
 }
 
 // parser reads the value at a path, stores it, and reports problems to r.
@@ -36,6 +37,10 @@ func newReader(file string) *reader {
 // section reads a mapping with a fixed set of keys. An empty mapping counts as missing.
 func section(known Fields) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.schema != nil {
+			r.is(r.exploreKeys(path, known))
+			return
+		}
 		r.pairs(path, n, func(key, v *yaml.Node, name string) {
 			if read, ok := known[name]; ok {
 				read(r, join(path, name), v)
@@ -61,6 +66,9 @@ func section(known Fields) parser {
 // dropped refuses a key that earlier versions had. instead says what to do.
 func dropped(instead string) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.is(schema{"not": schema{}}) {
+			return
+		}
 		r.refuse(path, n, "there is no such key any more", instead)
 	}
 }
@@ -68,6 +76,11 @@ func dropped(instead string) parser {
 // entries reads a mapping with arbitrary keys.
 func entries(read func(r *reader, path, name string, n *yaml.Node)) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.schema != nil {
+			one := r.explore(path, func(r *reader, path string, n *yaml.Node) { read(r, join(path, "x"), "x", n) })
+			r.is(schema{"type": []string{"object", "null"}, "additionalProperties": one})
+			return
+		}
 		r.pairs(path, n, func(key, v *yaml.Node, name string) {
 			if name == "" || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
 				r.add(key, path, fmt.Sprintf("%s cannot be a name", quote(name)),
@@ -82,6 +95,10 @@ func entries(read func(r *reader, path, name string, n *yaml.Node)) parser {
 // list reads a sequence. example is shown to a person who wrote something else.
 func list(example string, read parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
+		if r.schema != nil {
+			r.is(schema{"type": []string{"array", "null"}, "items": r.explore(path+"[0]", read)})
+			return
+		}
 		r.at[path] = n
 		seq := resolveAlias(n)
 		if isNull(seq) {

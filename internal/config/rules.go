@@ -58,7 +58,7 @@ func (s *settings) rule(r *reader, path string, n *yaml.Node) {
 
 // oneOrMore reads a value, or a list of values. A value is text, or a whole number.
 func oneOrMore(to *[]string) parser {
-	one := value("a value", "write text in quotes or a whole number, each value once", func(raw *yaml.Node) string {
+	one := value("a value", "write text in quotes or a whole number, each value once", schema{"type": []string{"string", "integer"}}, func(raw *yaml.Node) string {
 		i, err := strconv.ParseInt(raw.Value, 10, 64)
 		switch whole := err == nil && strconv.FormatInt(i, 10) == raw.Value; {
 		case raw.ShortTag() != "!!str" && !(raw.ShortTag() == "!!int" && whole):

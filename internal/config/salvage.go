@@ -71,8 +71,6 @@ func (r *reader) useDefaults(s, standard *settings) {
 		return twin || b.length < minBucket
 	})
 	if len(s.buckets) == 0 {
-		for _, b := range Default().Buckets {
-			s.buckets = append(s.buckets, bucket{length: b.Length})
-		}
+		s.buckets = defaultBuckets()
 	}
 }

@@ -21,7 +21,7 @@ type Section[T any] struct {
 	Check   func(T) (wrong, do string) // compares the values, if the file has the section; nil: there is nothing to compare
 }
 
-// AnySection is a Section of any type, or OtherRooms.
+// AnySection is a Section of any type, OtherRooms or WithoutKafka.
 type AnySection interface {
 	Keys() []string // such as intake.topic, in alphabetical order
 	addTo(s *settings)
@@ -68,6 +68,15 @@ type otherRooms struct{}
 
 func (otherRooms) Keys() []string    { return nil }
 func (otherRooms) addTo(s *settings) { s.skips = true }
+
+// WithoutKafka is for a process that has no Kafka: its file need not list the buckets. Those of a file without buckets are the
+// default ones. An empty file is refused as by all: it may be one that is just being written.
+func WithoutKafka() AnySection { return withoutKafka{} }
+
+type withoutKafka struct{}
+
+func (withoutKafka) Keys() []string    { return nil }
+func (withoutKafka) addTo(s *settings) { s.withoutKafka = true }
 
 // roomSection is a Section that is being read.
 type roomSection struct {

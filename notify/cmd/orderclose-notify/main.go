@@ -1,7 +1,7 @@
 // Command orderclose-notify sends Alertmanager's alerts to DingTalk robots, and to providers of SMS and
 // calls. docs/alerting.md says how to configure it.
 //
-//	orderclose-notify -notify-config notify.yaml
+//	orderclose-notify --notify-config notify.yaml
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/orderclose/orderclose/notify/internal/notify"
 )
 
-const usage = `usage: orderclose-notify [-notify-config notify.yaml] [-quiet] [-debug]
+const usage = `usage: orderclose-notify [--notify-config notify.yaml] [--quiet] [--debug] [--log-format json]
 
 Sends Alertmanager's alerts to DingTalk robots, and to providers of SMS and calls, until SIGTERM.
 notify.yaml names the receivers. Alertmanager posts to /alert/RECEIVER on ` + config.EnvListen + `
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	flags := flag.NewFlagSet("orderclose-notify", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage) }
-	file := flags.String("notify-config", "notify.yaml", "")
+	file, format := flags.String("notify-config", "notify.yaml", ""), flags.String("log-format", "", "")
 	quiet, debug := flags.Bool("quiet", false, ""), flags.Bool("debug", false, "")
 	fails := func(code int, err error) int {
 		fmt.Fprintln(stderr, "orderclose-notify:", err)
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	case err != nil:
 		return exitUsage
 	case flags.NArg() > 0:
-		return fails(exitUsage, fmt.Errorf("unexpected argument %q; see -help", flags.Arg(0)))
+		return fails(exitUsage, fmt.Errorf("unexpected argument %q; see --help", flags.Arg(0)))
 	}
 	level := slog.LevelInfo
 	switch {
@@ -70,7 +70,11 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	case *debug:
 		level = slog.LevelDebug
 	}
-	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	handler, err := config.LogHandler(stderr, *format, lookup, &slog.HandlerOptions{Level: level})
+	if err != nil {
+		return fails(exitUsage, err)
+	}
+	logger := slog.New(handler)
 	servers, err := config.FromEnviron(lookup, config.EnvListen)
 	if err != nil {
 		return fails(exitUsage, err)
