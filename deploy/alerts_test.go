@@ -70,7 +70,7 @@ func rules(t *testing.T) map[string]rule {
 // only, promtool takes a tenth of the time.
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	t.Chdir("alerts")
-	tool(t, "promtool", append([]string{"check", "rules"}, files(t, "*.rules.yml")...)...)
+	tool(t, "promtool", append([]string{"check", "rules", sweeperRules}, files(t, "*.rules.yml")...)...)
 	all, dir, args := rules(t), t.TempDir(), []string{"test", "rules"}
 	write := func(name string, content any) {
 		data, err := yaml.Marshal(content)
@@ -101,6 +101,43 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		}
 	}
 	tool(t, "promtool", args...)
+}
+
+// sweeperRules has the rules for sweeps alone, in a folder of its own: a Prometheus of a pipeline that reads all files of the folder
+// alerts would have each of these rules twice.
+const sweeperRules = "sweeper/sweeper.rules.yml"
+
+var (
+	ofSweeps    = regexp.MustCompile(`(?m)^ *# Also of sweeps alone\.\n`)
+	ofRoles     = regexp.MustCompile(`(?s)expr: .*\n        for: `)
+	compensates = regexp.MustCompile(`absent\([^)]*compensator[^)]*\)`)
+)
+
+// The rules for sweeps alone are those of sweeps.rules.yml and services.rules.yml, and of pipeline.rules.yml those with the
+// comment "Also of sweeps alone". UPDATE_GOLDEN=1 writes them.
+func TestAlerts_OfSweepsAloneAreThoseOfThePipeline(t *testing.T) {
+	t.Chdir("alerts")
+	text := "# Alerts for sweeps alone (orderclose run sweeper), in place of all other files but notify.rules.yml. Generated from these:\n" +
+		"# UPDATE_GOLDEN=1 go test ./deploy -run SweepsAlone\ngroups:\n  - name: orderclose-sweeper\n    rules:\n"
+	for _, name := range []string{"pipeline", "services", "sweeps"} {
+		_, all, _ := strings.Cut(string(must.Get(os.ReadFile(name+".rules.yml"))(t)), "    rules:\n")
+		for _, rule := range strings.Split(strings.TrimSpace(all), "\n\n") {
+			marked := ofSweeps.MatchString(rule + "\n")
+			if rule = strings.TrimSpace(ofSweeps.ReplaceAllString(rule, "")); name == "pipeline" && !marked {
+				continue
+			}
+			if strings.Contains(rule, "alert: OrdercloseRoleMissing") {
+				rule = ofRoles.ReplaceAllString(rule, `expr: label_replace(`+compensates.FindString(rule)+`, "role", "sweeper", "", "")`+"\n        for: ")
+			}
+			text += "      " + rule + "\n\n"
+		}
+	}
+	text = strings.TrimSpace(text) + "\n"
+	if os.Getenv("UPDATE_GOLDEN") == "1" {
+		must.Do(t, os.WriteFile(sweeperRules, []byte(text), 0o644))
+	}
+	have := must.Get(os.ReadFile(sweeperRules))(t)
+	expect.That(t, string(have) == text, "alerts/%s is not what the other rules give: UPDATE_GOLDEN=1 go test ./deploy -run SweepsAlone", sweeperRules)
 }
 
 // withoutAliases puts what an alias names in its place.

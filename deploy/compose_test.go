@@ -71,11 +71,15 @@ func (f *file) parts() map[string]service {
 	return all
 }
 
-func read(t *testing.T) *file {
+// composed returns the files of the folder: that with everything, and that of sweeps alone.
+func composed(t *testing.T) (files []*file) {
 	t.Helper()
-	var f file
-	decode(t, "compose.yaml", &f)
-	return &f
+	for _, name := range []string{"compose.yaml", "sweeper.yaml"} {
+		var f file
+		decode(t, name, &f)
+		files = append(files, &f)
+	}
+	return files
 }
 
 // listens returns the ports on which a service listens by its own settings.
@@ -121,7 +125,13 @@ func reaches(t *testing.T, f *file, from, address string) {
 
 func TestCompose_EverythingItNamesExists(t *testing.T) {
 	t.Chdir("compose")
-	f := read(t)
+	for _, f := range composed(t) {
+		everythingExists(t, f)
+	}
+}
+
+func everythingExists(t *testing.T, f *file) {
+	t.Helper()
 	used := map[string]bool{}
 	for name, s := range f.Services {
 		for _, v := range s.Volumes {
@@ -162,9 +172,11 @@ func TestCompose_EverythingItNamesExists(t *testing.T) {
 func TestCompose_ImagesHaveVersions(t *testing.T) {
 	t.Chdir("compose")
 	pinned := regexp.MustCompile(`^[a-z/-]+:v?\d+\.\d+`)
-	for name, s := range read(t).Services {
-		if s.Image != "orderclose:local" && !pinned.MatchString(s.Image) {
-			t.Errorf("%s: the image %s has no fixed version", name, s.Image)
+	for _, f := range composed(t) {
+		for name, s := range f.Services {
+			if s.Image != "orderclose:local" && !pinned.MatchString(s.Image) {
+				t.Errorf("%s: the image %s has no fixed version", name, s.Image)
+			}
 		}
 	}
 	dockerfile := must.Get(os.ReadFile("Dockerfile"))(t)
@@ -195,7 +207,13 @@ func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 // reach it.
 func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 	t.Chdir("compose")
-	f := read(t)
+	for _, f := range composed(t) {
+		portsAreLocal(t, f)
+	}
+}
+
+func portsAreLocal(t *testing.T, f *file) {
+	t.Helper()
 	taken := map[string]string{}
 	for name, s := range f.Services {
 		for _, p := range s.Ports {
@@ -210,6 +228,9 @@ func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 		}
 	}
 	kafka := f.Services["kafka"].Environment
+	if kafka == nil {
+		return
+	}
 	for _, l := range strings.Split(kafka["KAFKA_ADVERTISED_LISTENERS"], ",") {
 		listener, address, _ := strings.Cut(l, "://")
 		if host, port, _ := net.SplitHostPort(address); host == "127.0.0.1" {
@@ -230,7 +251,14 @@ func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 	note := func(name string) (string, bool) { known[name] = true; return "", false }
 	must.Get(config.FromEnviron(note))(t)
 	must.Get(config.FromEnviron(note, room.Variables(rooms.All())...))(t)
-	f, dir := read(t), secrets(t)
+	dir := secrets(t)
+	for _, f := range composed(t) {
+		partsAccept(t, f, dir, known)
+	}
+}
+
+func partsAccept(t *testing.T, f *file, dir string, known map[string]bool) {
+	t.Helper()
 	for name, s := range f.parts() {
 		given := map[string]string{}
 		for variable, value := range s.Environment {
@@ -290,11 +318,25 @@ func content(t *testing.T, dir, name string) string {
 
 func TestSecrets_AreCreatedOnce(t *testing.T) {
 	t.Chdir("compose")
-	f, dir := read(t), secrets(t)
+	dir := secrets(t)
+	for _, f := range composed(t) {
+		secretsAreUsed(t, f, dir)
+	}
+	before := content(t, dir, "db_dsn")
+	if out, err := exec.Command("./secrets.sh", dir).CombinedOutput(); err != nil || content(t, dir, "db_dsn") != before {
+		t.Errorf("a second run changes them: %v %s", err, out)
+	}
+	ignored, err := os.ReadFile("../../.gitignore")
+	expect.That(t, err == nil && strings.Contains(string(ignored), "/deploy/compose/secrets/\n"), "secrets could be committed: %v", err)
+}
+
+func secretsAreUsed(t *testing.T, f *file, dir string) {
+	t.Helper()
 	used := map[string]bool{}
 	settings := map[string]string{ // of the services whose own file names secrets
 		"alertmanager": content(t, "../alerts", "alertmanager.yml"),
 		"notify":       content(t, "../alerts", "notify.yaml"),
+		"payments":     content(t, "config", "payments.yaml"),
 	}
 	for name, s := range f.Services {
 		for _, secret := range s.Secrets {
@@ -309,17 +351,11 @@ func TestSecrets_AreCreatedOnce(t *testing.T) {
 		expect.That(t, used[name], "the secret %s is not used", name)
 		expect.That(t, s.File == "./secrets/"+name && content(t, dir, name) != "", "secrets.sh does not create %s", s.File)
 	}
-	before := content(t, dir, "db_dsn")
-	if out, err := exec.Command("./secrets.sh", dir).CombinedOutput(); err != nil || content(t, dir, "db_dsn") != before {
-		t.Errorf("a second run changes them: %v %s", err, out)
-	}
-	ignored, err := os.ReadFile("../../.gitignore")
-	expect.That(t, err == nil && strings.Contains(string(ignored), "/deploy/compose/secrets/\n"), "secrets could be committed: %v", err)
 }
 
 func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 	t.Chdir("compose")
-	f := read(t)
+	f := composed(t)[0]
 	var p struct {
 		Global   map[string]string
 		Rules    []string `yaml:"rule_files"`

@@ -81,7 +81,7 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 // The service of payments runs with what its command needs, which is in a module of its own.
 func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 	u := unit(t, "systemd/orderclose-payments.service")
-	if want := []string{"/usr/local/bin/orderclose-payments -config /etc/orderclose/payments.yaml"}; !slices.Equal(u["ExecStart"], want) {
+	if want := []string{"/usr/local/bin/orderclose-payments --config /etc/orderclose/payments.yaml"}; !slices.Equal(u["ExecStart"], want) {
 		t.Errorf("it starts %v", u["ExecStart"])
 	}
 	if want := []string{config.EnvDSN + "_FILE=%d/secret_db_dsn", config.EnvPaymentSecret + "_FILE=%d/secret_payment"}; !slices.Equal(u["Environment"], want) {

@@ -17,11 +17,13 @@ fresh db_root_password
 fresh db_password
 fresh redis_password
 fresh release_token
+fresh payment_secret
 # Replace these: your mail server's password, and what your providers gave you.
 fresh smtp_password
 fresh dingtalk_secret
 fresh sms_token
 fresh voice_token
+fresh stripe_key
 if [ ! -s "$dir/dingtalk_url" ]; then
   printf 'https://oapi.dingtalk.com/robot/send?access_token=put-your-token-here' >"$dir/dingtalk_url"
 fi

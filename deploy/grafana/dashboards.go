@@ -35,6 +35,7 @@ var jobs = variable{"job", "Job", "orderclose_config_last_reload_successful", ".
 func dashboards() []dashboard {
 	return []dashboard{
 		overviewDashboard(), outboxDashboard(), relayDashboard(), closerDashboard(), compensatorDashboard(), releaseDashboard(),
+		sweeperDashboard(),
 	}
 }
 

@@ -1,5 +1,10 @@
 package main
 
+import (
+	"slices"
+	"strings"
+)
+
 // processes are the variables of a stage whose processes export a metric.
 func processes(metric string) []variable {
 	return []variable{jobs, {"instance", "Process", metric + "{" + everywhere + "}", ""}}
@@ -515,4 +520,30 @@ func releaseDashboard() dashboard {
 			}},
 		}, append(stageFailures("release"), process())...),
 	}
+}
+
+// sweeperDashboard has the panels of a compensator for sweeps alone: nothing about Kafka, and no order that a pipeline missed.
+func sweeperDashboard() dashboard {
+	d := compensatorDashboard()
+	d.file, d.uid, d.title = "sweeper.json", "orderclose-sweeper", "orderclose: sweeps alone"
+	d.shows = "Sweepers, which close orders with a database alone: their sweeps, how late orders close, and what is overdue."
+	ofPipeline := []string{"Found", "Found, by cause", "Dead letters"}
+	var rows []row
+	for _, r := range d.rows {
+		if strings.Contains(r.title, "Kafka") {
+			continue
+		}
+		r.panels = slices.DeleteFunc(r.panels, func(p panel) bool { return slices.Contains(ofPipeline, p.title) })
+		for i := range r.panels {
+			switch p := &r.panels[i]; p.title {
+			case "Closed by sweeps, by result":
+				p.title, p.good, p.runbook = "Orders, by result", "as many closed as unpaid orders become due.", "Orders are overdue in the database"
+			case "Lateness of orders that were missed":
+				p.title, p.good, p.runbook = "Lateness", "up to the interval and the time that a sweep takes.", "A sweep takes long"
+			}
+		}
+		rows = append(rows, r)
+	}
+	d.rows = rows
+	return d
 }

@@ -31,6 +31,14 @@ type values = map[string]any
 // small are the fewest values with which the chart can be installed.
 const small = `env: {ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"}`
 
+// sweepsAlone returns the values that the chart has for sweeps with a database alone, and more of them.
+func sweepsAlone(t *testing.T, more string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chartDir, "sweeper.yaml"))
+	must(t, err)
+	return string(text) + more
+}
+
 // whole sets every switch and list of the chart.
 const whole = `
 image: {repository: registry.example/orderclose, tag: 1.2.3, pullPolicy: Always}
@@ -46,6 +54,9 @@ notify:
   receivers:
     team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret, at: ["13800000000"]}}
     sms: {http: {url: "https://sms.example/v1", secret_file: /run/secrets/notify/sms-token, body: '{"text": {{ json .Text }}}', limit: 300}}
+payments:
+  query: SELECT order_id, reference FROM order_payments WHERE order_id IN (?)
+  stripe: {key_file: /run/secrets/payments/stripe-key, authorized: release}
 env:
   ORDERCLOSE_KAFKA_BROKERS: kafka-1:9093,kafka-2:9093
   ORDERCLOSE_KAFKA_TLS_CA_FILE: /run/secrets/kafka/ca.crt
@@ -62,6 +73,8 @@ roles:
   relay: {secrets: {kafka: orderclose-kafka-relay}}
   release: {enabled: true, replicas: 3}
   notify: {enabled: true, secrets: {notify: alerts}, podAnnotations: {shop.example/team: oncall}}
+  payments: {enabled: true}
+  sweeper: {enabled: true, every: 30s}
   console: {enabled: true}
 console:
   env: {ORDERCLOSE_CONSOLE_PROXIES: 10.1.0.0/16, ORDERCLOSE_CONSOLE_OPERATORS: ann}
@@ -132,7 +145,7 @@ func rendered(t *testing.T, text string) objects {
 func TestChart_PassesLint(t *testing.T) {
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
-	for name, text := range map[string]string{"small": small, "whole": whole} {
+	for name, text := range map[string]string{"small": small, "whole": whole, "sweeps alone": sweepsAlone(t, "")} {
 		for _, m := range lint.AllWithKubeVersion(chartDir, parse(t, text), "orderclose", nil).Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)
@@ -230,7 +243,7 @@ func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
 // The chart has a copy of each file of rules and of each dashboard, because Helm packages only files
 // below the chart. UPDATE_GOLDEN=1 writes the copies.
 func TestChart_RulesAndDashboardsAreGeneratedCopies(t *testing.T) {
-	for folder, pattern := range map[string]string{"alerts": "../alerts/*.rules.yml", "dashboards": "../grafana/*.json"} {
+	for folder, pattern := range map[string]string{"alerts": "../alerts/*.rules.yml", "alerts/sweeper": "../alerts/sweeper/*.rules.yml", "dashboards": "../grafana/*.json"} {
 		copies := filepath.Join(chartDir, folder)
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
@@ -247,7 +260,7 @@ func TestChart_RulesAndDashboardsAreGeneratedCopies(t *testing.T) {
 				t.Errorf("%s is not a copy of %s (%v): UPDATE_GOLDEN=1 make kubetest ARGS='-run Generated' writes it", name, f, err)
 			}
 		}
-		all, err := os.ReadDir(copies)
+		all, err := filepath.Glob(filepath.Join(copies, "*.*"))
 		if err != nil || len(all) != len(files) {
 			t.Errorf("%s has %d files, want %d (%v)", copies, len(all), len(files), err)
 		}
@@ -256,10 +269,13 @@ func TestChart_RulesAndDashboardsAreGeneratedCopies(t *testing.T) {
 
 // topics.yaml and notify.yaml are passed on as they are, also their numbers.
 func TestChart_PassesFilesOn(t *testing.T) {
-	for _, file := range []string{"topics", "notify"} {
+	for _, file := range []string{"topics", "notify", "payments"} {
 		o := rendered(t, whole)["ConfigMap orderclose-"+file]
 		text, _ := o.content["data"].(values)[file+".yaml"].(string)
 		want := parse(t, whole)[file].(values)
+		if file == "payments" {
+			want["listen"] = "0.0.0.0:9464"
+		}
 		if have := parse(t, text); !reflect.DeepEqual(have, want) || strings.Contains(text, "e+") {
 			t.Errorf("%s.yaml is\n%s\nwant %v", file, text, want)
 		}

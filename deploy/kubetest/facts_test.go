@@ -24,11 +24,13 @@ import (
 func eachSet(t *testing.T, test func(t *testing.T, all objects)) {
 	t.Helper()
 	for name, set := range map[string]func() objects{
-		"chart":        func() objects { return rendered(t, small) },
-		"chart, whole": func() objects { return rendered(t, whole) },
-		"k8s/base":     func() objects { return built(t, filepath.Join(kustomizeDir, "base")) },
-		"k8s/example":  func() objects { return built(t, filepath.Join(kustomizeDir, "example")) },
-		"k8s, whole":   func() objects { return everything(t) },
+		"chart":               func() objects { return rendered(t, small) },
+		"chart, whole":        func() objects { return rendered(t, whole) },
+		"chart, sweeps alone": func() objects { return rendered(t, sweepsAlone(t, "monitoring: {enabled: true}\n")) },
+		"k8s/sweeper":         func() objects { return built(t, filepath.Join(kustomizeDir, "sweeper")) },
+		"k8s/base":            func() objects { return built(t, filepath.Join(kustomizeDir, "base")) },
+		"k8s/example":         func() objects { return built(t, filepath.Join(kustomizeDir, "example")) },
+		"k8s, whole":          func() objects { return everything(t) },
 	} {
 		t.Run(name, func(t *testing.T) { test(t, set()) })
 	}
@@ -284,6 +286,32 @@ func TestRules_AreThoseOfAlerts(t *testing.T) {
 		if have := len(of[monitoring.PrometheusRule](t, all)); have != len(files) {
 			t.Errorf("%s: there are %d PrometheusRules and %d files", name, have, len(files))
 		}
+	}
+}
+
+// Sweeps alone have their own rules, which the folder sweeper of deploy/alerts has. They need neither brokers nor Redis.
+func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
+	all := rendered(t, sweepsAlone(t, "monitoring: {enabled: true}\n"))
+	var rules []string
+	for _, r := range of[monitoring.PrometheusRule](t, all) {
+		rules = append(rules, r.Name)
+	}
+	if want := []string{"orderclose-notify", "orderclose-sweeper"}; !slices.Equal(rules, want) {
+		t.Errorf("the rules are %q, want %q", rules, want)
+	}
+	env := all["ConfigMap orderclose-env"].content["data"].(values)
+	for name := range env {
+		if strings.Contains(name, "KAFKA") || strings.Contains(name, "REDIS") {
+			t.Errorf("the environment has %s", name)
+		}
+	}
+	for id := range all {
+		if strings.HasSuffix(id, "-kafka") || strings.HasSuffix(id, "-redis") {
+			t.Errorf("there is a %s", id)
+		}
+	}
+	if ds := all.deployments(t); len(ds) != 1 || !slices.Equal(ds[0].Spec.Template.Spec.Containers[0].Args, []string{"run", "sweeper", "--every=5s", "--config=/etc/orderclose/topics.yaml"}) {
+		t.Errorf("the parts are %v", ds)
 	}
 }
 

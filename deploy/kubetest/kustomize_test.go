@@ -97,18 +97,22 @@ func generated(t *testing.T) map[string]string {
 		must(t, yaml.Unmarshal([]byte(doc), &o))
 		return o
 	}
-	for _, doc := range documents(t, small) {
-		switch o := decode(doc); {
-		case o.Metadata.Name == "orderclose-topics" && o.Kind == "ConfigMap":
-			add("base/topics.yaml", o.Data["topics.yaml"])
-		case o.Kind == "ConfigMap":
-			var lines []string
-			for _, name := range slices.Sorted(maps.Keys(o.Data)) {
-				lines = append(lines, name+"="+o.Data[name])
+	for folder, text := range map[string]string{"base": small, "sweeper": sweepsAlone(t, "monitoring: {enabled: true}\n")} {
+		for _, doc := range documents(t, text) {
+			switch o := decode(doc); {
+			case o.Metadata.Name == "orderclose-topics" && o.Kind == "ConfigMap":
+				add(folder+"/topics.yaml", o.Data["topics.yaml"])
+			case o.Kind == "ConfigMap":
+				var lines []string
+				for _, name := range slices.Sorted(maps.Keys(o.Data)) {
+					lines = append(lines, name+"="+o.Data[name])
+				}
+				add(folder+"/orderclose.env", strings.Join(lines, "\n"))
+			case strings.HasPrefix(o.APIVersion, "monitoring.coreos.com/"):
+				add("components/monitoring-sweeper/monitoring.yaml", doc)
+			default:
+				add(folder+"/parts.yaml", doc)
 			}
-			add("base/orderclose.env", strings.Join(lines, "\n"))
-		default:
-			add("base/parts.yaml", doc)
 		}
 	}
 	for _, doc := range documents(t, allOn) {

@@ -16,6 +16,8 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		`{}`: "set it to the brokers",
 		small + "\nroles: {release: {enabled: true}}":                                                         "env.ORDERCLOSE_RELEASE_URL is not set",
 		small + "\nroles: {notify: {enabled: true}}":                                                          "notify.receivers is empty",
+		small + "\nroles: {payments: {enabled: true}}":                                                        "payments.query is not set",
+		"roles: {sweeper: {enabled: true}}":                                                                   "needs Kafka: set it to the brokers",
 		small + "\nroles: {relays: {replicas: 3}}":                                                            "relays",
 		small + "\nroles: {relay: {replicas: many}}":                                                          "replicas",
 		small + "\nautoscaling: {closer: {max: 0}}":                                                           "max",
@@ -195,7 +197,8 @@ func TestPod_NoFieldIsThereTwice(t *testing.T) {
 func TestChart_APolicyNamesTheAddressesOfAServer(t *testing.T) {
 	for _, n := range of[networking.NetworkPolicy](t, rendered(t, whole)) {
 		for _, e := range n.Spec.Egress {
-			if named := len(e.To) > 0; named != (n.Name == "orderclose-database") {
+			named, part := len(e.To) > 0 && e.To[0].IPBlock != nil, len(e.To) > 0 && e.To[0].PodSelector != nil // which is payments
+			if named != (n.Name == "orderclose-database") || part && n.Name != "orderclose-services" {
 				t.Errorf("the policy %s goes to %v", n.Name, e.To)
 			}
 		}

@@ -22,7 +22,7 @@ import (
 // archived are the files of the repository that an archive contains, at the same paths, as patterns
 // of git ls-files. A pattern may match nothing.
 var archived = []string{
-	"LICENSE", "NOTICE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "topics.yaml", "docs",
+	"LICENSE", "NOTICE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "topics.yaml", "topics.schema.json", "docs",
 	"deploy/alerts", "deploy/helm", "deploy/k8s", "deploy/compose", "deploy/systemd",
 	"deploy/grafana/*.json", "deploy/grafana/README.md", "deploy/grafana/provisioning",
 }

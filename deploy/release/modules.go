@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -18,17 +17,27 @@ type dependency struct {
 	dir           string // where its files are on this machine
 }
 
-// modules returns the modules that the programs link, sorted by path.
-func (r *release) modules() []*debug.Module {
-	var all []*debug.Module
+// modules returns the modules that the programs link, sorted by path, each as the go.mod of its program selects it.
+func (r *release) modules() (all []dependency, err error) {
 	own := r.programs[0].orderclose().Main.Path // which the modules of their own link
-	for _, p := range r.programs {
-		for _, b := range p.binaries {
-			all = append(all, slices.DeleteFunc(slices.Clone(b.info.Deps), func(m *debug.Module) bool { return m.Path == own })...)
+	for i, b := range built {
+		var paths []string
+		for _, p := range r.programs {
+			for _, m := range p.binaries[i].info.Deps {
+				if m.Path != own {
+					paths = append(paths, m.Path)
+				}
+			}
 		}
+		slices.Sort(paths)
+		linked, err := locate(filepath.Join(r.source, b.module), slices.Compact(paths)...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, linked...)
 	}
-	slices.SortFunc(all, func(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) })
-	return slices.CompactFunc(all, func(a, b *debug.Module) bool { return a.Path == b.Path })
+	slices.SortFunc(all, func(a, b dependency) int { return strings.Compare(a.name+" "+a.version, b.name+" "+b.version) })
+	return slices.CompactFunc(all, func(a, b dependency) bool { return a.name == b.name && a.version == b.version }), nil
 }
 
 // rootCertificates returns the module whose root certificates the image contains.
@@ -61,11 +70,7 @@ func (r *release) dependencies() ([]dependency, error) {
 	if err != nil {
 		return nil, err
 	}
-	var paths []string
-	for _, m := range r.modules() {
-		paths = append(paths, m.Path)
-	}
-	linked, err := locate(r.source, paths...)
+	linked, err := r.modules()
 	if err != nil {
 		return nil, err
 	}

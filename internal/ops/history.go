@@ -109,7 +109,7 @@ func (s History) pending() Sentence {
 		for _, r := range p.Records {
 			if r.Waits && !r.PendingSince.IsZero() {
 				return Sentence{
-					say("it waits for the payment provider, which has no answer (unknown) since %s: ask it, such as with orderclose-payments -ask %s",
+					say("it waits for the payment provider, which has no answer (unknown) since %s: ask it, such as with orderclose-payments --ask %s",
 						stamp(r.PendingSince), ShellQuote(s.ID)),
 					say("a sweep asks again, and closes nothing without an answer: orderclose runbook the-payment-provider-does-not-answer"),
 				}

@@ -130,7 +130,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"budget spent":      {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
 		"pays, and pending": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true,
 			"leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider, which has no answer (unknown) since 2026-11-20T11:59:30.000Z: ask it, such as " +
-				"with orderclose-payments -ask a; a sweep asks again, and closes nothing without an answer: orderclose runbook "},
+				"with orderclose-payments --ask a; a sweep asks again, and closes nothing without an answer: orderclose runbook "},
 		"pending at a service": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true, "it waits for the payment provider"},
 		"pending, and mapped": {mapped, []HistoryTopic{bucket(0, pending)}, true,
 			"unpaid, and overdue by 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider"},

@@ -1,8 +1,8 @@
 // Command orderclose-payments cancels payments for a closer: it serves the requests of closer.payment
 // (docs/http.md) for shops in any language. docs/payments.md says how to configure it.
 //
-//	orderclose-payments -config payments.yaml
-//	orderclose-payments -config payments.yaml -ask ORDER-ID    prints the provider's answer, changes nothing
+//	orderclose-payments --config payments.yaml
+//	orderclose-payments --config payments.yaml --ask ORDER-ID    prints the provider's answer, changes nothing
 package main
 
 import (
@@ -37,6 +37,14 @@ import (
 	"github.com/orderclose/orderclose/payments/wechatpay"
 )
 
+const usage = `usage: orderclose-payments [--config payments.yaml] [--ask ORDER-ID] [--log-format json]
+
+Cancels the payments of orders before a closer closes them, until SIGTERM. With --ask it prints what the
+provider says about an order, and changes nothing. ` + ordercloseconfig.EnvDSN + ` names the shop's database, and
+` + ordercloseconfig.EnvPaymentSecret + ` the closer's secret. Logs are text, or JSON with --log-format json or
+` + ordercloseconfig.EnvLogFormat + `=json. docs/payments.md describes payments.yaml.
+`
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -46,17 +54,21 @@ func main() {
 	}
 }
 
-// run is the command. It returns when ctx ends, or, with -ask, after the answer.
+// run is the command. It returns when ctx ends, or, with --ask, after the answer.
 func run(ctx context.Context, args []string, lookup func(string) (string, bool), stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("orderclose-payments", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	name := flags.String("config", "payments.yaml", "the configuration `file`")
-	ask := flags.String("ask", "", "print what the provider says about this `order`, and exit; nothing is changed")
+	flags.Usage = func() { fmt.Fprint(stderr, usage) }
+	name, ask, format := flags.String("config", "payments.yaml", ""), flags.String("ask", "", ""), flags.String("log-format", "", "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q; see -help", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q; see --help", flags.Arg(0))
+	}
+	handler, err := ordercloseconfig.LogHandler(stderr, *format, lookup, nil)
+	if err != nil {
+		return err
 	}
 	c, err := readConfig(*name)
 	if err != nil {
@@ -75,7 +87,7 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 		return err
 	}
 	defer db.Close()
-	logger := retry.LimitLogs(slog.New(slog.NewTextHandler(stderr, nil)))
+	logger := retry.LimitLogs(slog.New(handler))
 	s, err := newService(c, servers.Secrets.Payment, db, httpcall.Transport(), logger)
 	if err != nil {
 		return err

@@ -367,12 +367,12 @@ func TestRun_SaysWhatIsMissing(t *testing.T) {
 		args                     []string
 		unset, dsn, says, hidden string
 	}{
-		"no file":     {args: []string{"-config", "/nowhere.yaml"}, says: "/nowhere.yaml"},
-		"argument":    {args: []string{"-config", file, "ask"}, says: `unexpected argument "ask"`},
-		"no database": {args: []string{"-config", file}, unset: "ORDERCLOSE_DB_DSN", says: "ORDERCLOSE_DB_DSN is not set"},
-		"no secret":   {args: []string{"-config", file}, unset: "ORDERCLOSE_PAYMENT_SECRET", says: "ORDERCLOSE_PAYMENT_SECRET is not set"},
-		"not a DSN":   {args: []string{"-config", file}, dsn: "user:hunter2@", says: "ORDERCLOSE_DB_DSN: the database's DSN is invalid", hidden: "hunter2"},
-		"not a query": {args: []string{"-config", file}, says: "query: the query must have one (?)"},
+		"no file":     {args: []string{"--config", "/nowhere.yaml"}, says: "/nowhere.yaml"},
+		"argument":    {args: []string{"--config", file, "ask"}, says: `unexpected argument "ask"`},
+		"no database": {args: []string{"--config", file}, unset: "ORDERCLOSE_DB_DSN", says: "ORDERCLOSE_DB_DSN is not set"},
+		"no secret":   {args: []string{"--config", file}, unset: "ORDERCLOSE_PAYMENT_SECRET", says: "ORDERCLOSE_PAYMENT_SECRET is not set"},
+		"not a DSN":   {args: []string{"--config", file}, dsn: "user:hunter2@", says: "ORDERCLOSE_DB_DSN: the database's DSN is invalid", hidden: "hunter2"},
+		"not a query": {args: []string{"--config", file}, says: "query: the query must have one (?)"},
 	} {
 		lookup := func(variable string) (string, bool) {
 			if variable == row.unset {

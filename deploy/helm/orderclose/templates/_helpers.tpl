@@ -19,8 +19,10 @@ relay: [kafka]
 closer: [kafka, database, services]
 compensator: [kafka, database, redis, services]
 outbox: [kafka, database]
+sweeper: [database, services]
 release: [kafka, services]
 notify: [notify]
+payments: [database, services, payments]
 console: [kafka, database, redis, services, console]
 intake: [kafka]
 shadow: [kafka, database]
@@ -50,11 +52,22 @@ ORDERCLOSE_LISTEN: 0.0.0.0:9464
 {{- fail "env.ORDERCLOSE_RELEASE_URL has a user or a password: write the URL into a key of the Secret secrets.services, and the key's file into env.ORDERCLOSE_RELEASE_URL_FILE, such as /run/secrets/services/release-url" }}
 {{- end }}
 {{- if not .Values.env.ORDERCLOSE_KAFKA_BROKERS }}
-{{- fail "env.ORDERCLOSE_KAFKA_BROKERS is not set: set it to the brokers, such as kafka-1:9092,kafka-2:9092" }}
+{{- range $part, $of := merge (dict) .Values.roles .Values.jobs }}
+{{- if and $of.enabled (has "kafka" (get (include "orderclose.servers" $ | fromYaml) $part)) (ne $part "console") }}
+{{- fail (printf "env.ORDERCLOSE_KAFKA_BROKERS is not set, and %s needs Kafka: set it to the brokers, such as kafka-1:9092,kafka-2:9092; for sweeps with a database alone, install with -f deploy/helm/orderclose/sweeper.yaml" $part) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- range $name, $value := .Values.env }}
+{{- if ne (toString $value) "" }}
 {{ $name }}: {{ $value | quote }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty if sweepers close the orders with a database alone. */}}
+{{- define "orderclose.sweepsAlone" -}}
+{{- with .Values.roles }}{{ if and .sweeper.enabled (not (or .relay.enabled .closer.enabled .compensator.enabled)) }}yes{{ end }}{{ end -}}
 {{- end }}
 
 {{/* The name of the pods' ServiceAccount. */}}
@@ -93,7 +106,7 @@ ORDERCLOSE_LISTEN: 0.0.0.0:9464
 {{/*
 The template of a pod. The dict has root, part (its component), args, of (the values of the part), and
 for a Job restartPolicy. A pod of a Deployment is restarted if its environment changes, and not if topics.yaml
-does, which the parts read again. notify has notify.yaml in place of topics.yaml, and does not read it again.
+does, which the parts read again. notify and payments have notify.yaml and payments.yaml in its place, and do not read them again.
 */}}
 {{- define "orderclose.pod" -}}
 {{- $root := .root -}}
@@ -102,6 +115,8 @@ does, which the parts read again. notify has notify.yaml in place of topics.yaml
 {{- $config := dict "name" "topics" "flag" "--config=/etc/orderclose/topics.yaml" "read" "" -}}
 {{- if eq .part "notify" -}}
 {{- $config = dict "name" "notify" "flag" "--notify-config=/etc/orderclose/notify.yaml" "read" (toYaml $root.Values.notify) -}}
+{{- else if eq .part "payments" -}}
+{{- $config = dict "name" "payments" "flag" "--config=/etc/orderclose/payments.yaml" "read" (toYaml $root.Values.payments) -}}
 {{- else if eq .part "console" -}}
 {{- $_ := set $config "read" (include "orderclose.console" $root) -}}
 {{- end -}}
@@ -138,8 +153,8 @@ spec:
     - name: {{ .part }}
       image: {{ printf "%s:%s" $root.Values.image.repository ($root.Values.image.tag | default $root.Chart.AppVersion) | quote }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      {{- if eq .part "notify" }}
-      command: [orderclose-notify]
+      {{- if has .part (list "notify" "payments") }}
+      command: [orderclose-{{ .part }}]
       {{- end }}
       args: {{ toJson (append .args $config.flag) }}
       envFrom:
