@@ -13,6 +13,7 @@
 //	sbom.go      the SBOM: what the release contains
 //	modules.go   the modules that a release contains, and their licenses
 //	files.go     tar archives and checksums
+//	sign.go      the signature of the checksums
 //
 // Two runs on one commit with one version of Go give the same bytes. All times are the time of the
 // commit, files are sorted, and no file contains a path of the machine.
@@ -59,7 +60,12 @@ func makeRelease(source, out string, targets []target) error {
 	if err != nil {
 		return err
 	}
-	files = append(files, checksums(files))
+	sums := checksums(files)
+	signature, err := r.signature(sums)
+	if err != nil {
+		return err
+	}
+	files = append(append(files, sums), signature...)
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
