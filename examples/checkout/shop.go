@@ -174,8 +174,8 @@ type Order struct {
 	Category  string    `json:"category"`
 	CreatedAt time.Time `json:"created_at"`
 	DueAt     time.Time `json:"due_at,omitzero"` // zero: the order is never closed
-	// SecondsLeft is how long the order can still be paid, rounded up; 0 if it cannot, or if it is never closed.
-	SecondsLeft int64 `json:"seconds_left"`
+	// SecondsLeft is how long the order can still be paid, rounded up; 0, and not in JSON, if it cannot, or if it is never closed.
+	SecondsLeft int64 `json:"seconds_left,omitempty"`
 	Version     int64 `json:"version"`
 }
 

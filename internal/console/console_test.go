@@ -161,6 +161,9 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay",
 		`<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
 
+	asked := must.Get(http.NewRequest(http.MethodGet, "/live?page=now&in=zh,Asia/Shanghai", nil))(t)
+	live := r.c.newPage(asked, "now", nil)
+	expect.That(t, live.Lang == "zh" && live.ZoneName() == "Asia/Shanghai", "the updates are in %s, %s", live.Lang, live.ZoneName())
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
 	contains(t, page, `<html lang="zh">`, "订单关闭已经或即将延迟")
 	expect.Equal(t, res.Header.Get("Content-Language"), "zh", "Content-Language")
@@ -252,7 +255,7 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 
 	show("  rules:\n  - {match: {category: ticket}, after: 3m}\n  - {match: {}, never: true}\n")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"ticket"}})
-	contains(t, page, "after 3m", "<li>delay_1m × 3</li>", "<code>delays.rules[0]</code>", `<ol id="rules"`, "every order: never")
+	contains(t, page, "after 3m", "<li>delay_1m × 3</li>", "<code>delays.rules[0]</code>", `<ul id="rules"`, "every order: never")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
 	contains(t, page, "is never closed, and has no record")
 	expect.That(t, !strings.Contains(page, "<li>order-close</li>"), "an order without a record has a way")

@@ -110,6 +110,9 @@ func (h *history) samples() []sample {
 	return samples
 }
 
+// rates are how many of the first lines are per second. They are shown per minute: most shops have less than an order each second.
+const rates = 3
+
 // trend is a small chart of lines over the time of the history.
 type trend struct {
 	From, To time.Time
@@ -131,11 +134,14 @@ func trends(samples []sample) (all []trend) {
 	}
 	first, last := samples[0].At, samples[len(samples)-1].At
 	for _, lines := range charts {
-		t := trend{From: first, To: last}
+		t, scale := trend{From: first, To: last}, 1.0
+		if lines[0] < rates {
+			scale, t.Most = 60, 1 // a line of less than one a minute is at the bottom
+		}
 		for _, l := range lines {
 			for i := range samples {
 				if v := *samples[i].value(l); v != nil {
-					t.Most = max(t.Most, *v)
+					t.Most = max(t.Most, scale**v)
 				}
 			}
 		}
@@ -143,7 +149,7 @@ func trends(samples []sample) (all []trend) {
 			line := trendLine{Key: lineKeys[l]}
 			for i := range samples {
 				if v := *samples[i].value(l); v != nil {
-					line.Last = max(0, *v)
+					line.Last = max(0, scale**v)
 					line.Points += fmt.Sprintf("%.0f,%.0f ", 1000*float64(samples[i].At.Sub(first))/float64(last.Sub(first)), 100-100*line.Last/max(t.Most, 1e-9))
 				}
 			}

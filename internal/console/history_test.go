@@ -37,12 +37,15 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 		t.Fatalf("%+v", last)
 	}
 	all := trends(samples)
-	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 10 || rates.Lines[1].Last != 5 || rates.Most != 10 ||
+	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 600 || rates.Lines[1].Last != 300 || rates.Most != 600 ||
 		rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {
 		t.Errorf("%+v", all)
 	}
 	expect.That(t, all[1].Lines[0].Last == 1907 && all[2].Lines[0].Points == "0,100 333,67 667,33 1000,0 ", "%+v", all)
 	expect.That(t, trends(samples[:1]) == nil, "one sample has no rate")
+	few := 0.002 // an order each eight minutes
+	slow := trends([]sample{{At: samples[0].At, Created: &few}, {At: samples[1].At, Created: &few}})[0]
+	expect.That(t, slow.Most == 1 && slow.Lines[0].Last == 60*few && slow.Lines[0].Points == "0,88 1000,88 ", "%+v", slow)
 }
 
 // While a page is open a status comes each ten seconds: the newest is shown at once, and one a minute is kept.
@@ -74,7 +77,7 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 	r.c.trend.kept = append([]reading{{at: time.Now().Add(-time.Minute), created: -1200}}, r.c.trend.kept...)
 	r.c.trend.mu.Unlock()
 	page := r.open("/")
-	contains(t, page, `id="history"`, "New/s: 20", "Handled/s: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
+	contains(t, page, `id="history"`, "New/min: 1,200", "Handled/min: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
 	var all []sample
 	code := r.json(http.MethodGet, "/api/v1/history", "", &all)
 	expect.That(t, code == http.StatusOK && len(all) == 2 && fmt.Sprintf("%.0f", *all[0].Created) == "20", "%d %+v", code, all)
@@ -102,7 +105,7 @@ func TestHistory_OfAPrometheus(t *testing.T) {
 	defer server.Close()
 	r := newRig(t, func(o *Options) { o.Settings.Prometheus = server.URL + "/prom?job=shop" })
 	page := r.open("/")
-	contains(t, page, `id="history"`, "From Prometheus", "Retried/s: 4", "Waiting: 30")
+	contains(t, page, `id="history"`, "From Prometheus", "Retried/min: 240", "Waiting: 30")
 	var all []sample
 	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 3 || *all[0].Waiting != 10 || all[2].Retried != nil ||
 		*all[1].Retried != 4 || all[0].Created != nil {

@@ -222,7 +222,11 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 	if cookie, err := r.Cookie(languageCookie); err == nil {
 		chosen = cookie.Value
 	}
-	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zoneOf(r), Path: r.URL.Path, Data: data,
+	zone := zoneOf(r)
+	if in, at, both := strings.Cut(r.URL.Query().Get("in"), ","); both { // the updates of a page are in its language and zone
+		chosen, zone = in, zoneNamed(at)
+	}
+	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zone, Path: r.URL.Path, Data: data,
 		User: access.From(r.Context())}
 }
 
