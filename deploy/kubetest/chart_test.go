@@ -243,7 +243,8 @@ func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
 // The chart has a copy of each file of rules and of each dashboard, because Helm packages only files
 // below the chart. UPDATE_GOLDEN=1 writes the copies.
 func TestChart_RulesAndDashboardsAreGeneratedCopies(t *testing.T) {
-	for folder, pattern := range map[string]string{"alerts": "../alerts/*.rules.yml", "alerts/sweeper": "../alerts/sweeper/*.rules.yml", "dashboards": "../grafana/*.json"} {
+	for folder, pattern := range map[string]string{"alerts": "../alerts/*.rules.yml", "alerts/sweeper": "../alerts/sweeper/*.rules.yml",
+		"dashboards": "../grafana/*.json"} {
 		copies := filepath.Join(chartDir, folder)
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {

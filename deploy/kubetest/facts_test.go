@@ -310,7 +310,8 @@ func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 			t.Errorf("there is a %s", id)
 		}
 	}
-	if ds := all.deployments(t); len(ds) != 1 || !slices.Equal(ds[0].Spec.Template.Spec.Containers[0].Args, []string{"run", "sweeper", "--every=5s", "--config=/etc/orderclose/topics.yaml"}) {
+	if ds := all.deployments(t); len(ds) != 1 || !slices.Equal(ds[0].Spec.Template.Spec.Containers[0].Args,
+		[]string{"run", "sweeper", "--every=5s", "--config=/etc/orderclose/topics.yaml"}) {
 		t.Errorf("the parts are %v", ds)
 	}
 }

@@ -49,7 +49,8 @@ orders:
 `
 
 // structural matches what the parser says of keys and kinds of values, and not of what they mean together.
-var structural = regexp.MustCompile(`unknown key|: want (keys|a list|text|a duration|a whole number|true or false|a word|a value|a status|a constant|a moment), found`)
+var structural = regexp.MustCompile(`unknown key|: want (keys|a list|text|a duration|a whole number|true or false|a word|a value|a status|a ` +
+	`constant|a moment), found`)
 
 // Files are drawn by changes of complete ones. What the schema refuses, the parser refuses, and the schema refuses what the parser refuses for
 // a key or for the kind of a value.

@@ -16,7 +16,8 @@ const (
 	logJSON = "json" // an object on each line
 )
 
-// LogHandler returns a handler that writes to w, in the format of the flag --log-format, or else of EnvLogFormat, which lookup returns; nil: no variable is set. The error names
+// LogHandler returns a handler that writes to w, in the format of the flag --log-format, or else of EnvLogFormat, which lookup returns;
+// nil: no variable is set. The error names
 // the one that has another value than text or json.
 func LogHandler(w io.Writer, flag string, lookup func(string) (string, bool), o *slog.HandlerOptions) (slog.Handler, error) {
 	variable := ""

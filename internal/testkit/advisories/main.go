@@ -102,7 +102,9 @@ func read(file string) (map[string][]advisory, error) {
 	all := map[string][]advisory{}
 	for _, a := range list {
 		for _, of := range a.Affected {
-			if name := of.Package.Name; of.Package.Ecosystem == "Go" && a.Withdrawn == "" && !slices.ContainsFunc(all[name], func(b advisory) bool { return a.ID == b.ID }) {
+			if name := of.Package.Name; of.Package.Ecosystem == "Go" && a.Withdrawn == "" && !slices.ContainsFunc(all[name], func(b advisory) bool {
+				return a.ID == b.ID
+			}) {
 				all[name] = append(all[name], a)
 			}
 		}
