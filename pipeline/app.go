@@ -138,8 +138,11 @@ func New(o Options) (*App, error) {
 	if a.conns.Kafka != nil && o.Instance != "" {
 		a.conns.Kafka.NameInstance(o.Instance)
 	}
-	if db := a.conns.Store; db != nil && db.Warning() != "" {
-		o.Logger.Warn(db.Warning())
+	if db := a.conns.Store; db != nil {
+		db.UseTables(room.Tables(o.Rooms, o.Config)...)
+		if db.Warning() != "" {
+			o.Logger.Warn(db.Warning())
+		}
 	}
 	a.o = o
 	a.ready.waiting.add(needRun, "was not called yet")
@@ -171,8 +174,8 @@ func (a *App) CreateTopics(ctx context.Context) error {
 func (a *App) topics(c *Config) []room.TopicSpec { return room.Topics(a.o.Rooms, c) }
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
-// outbox, ledger, receipts, and the reference tables of orders unless topics.yaml maps orders
-// to tables of the shop. Several processes may call it at once. It returns an error if the database does
+// outbox, ledger, receipts, those of Options.Rooms whose keys are in topics.yaml, and the reference tables of orders unless
+// topics.yaml maps orders to tables of the shop. Several processes may call it at once. It returns an error if the database does
 // not answer or refuses a statement.
 func (a *App) CreateTables(ctx context.Context) error {
 	if a.conns.Store == nil {

@@ -46,3 +46,13 @@ func Topics(rooms []Room, c *config.Config) []TopicSpec {
 	}
 	return specs
 }
+
+// Tables returns the tables of each room whose key is in topics.yaml.
+func Tables(rooms []Room, c *config.Config) (all []TableSteps) {
+	for _, r := range rooms {
+		if _, named := c.Rooms[r.Name]; named && r.Tables != nil {
+			all = append(all, TableSteps{Room: r.Name, Files: r.Tables})
+		}
+	}
+	return all
+}

@@ -11,6 +11,7 @@ package room
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -26,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/migrations"
 )
 
 // Room is a part of orderclose. A package below rooms exports one.
@@ -38,7 +40,12 @@ type Room struct {
 	Source func(*config.Config) (topic, group string)
 	// Topics returns the topics that the room needs besides those of the core. topics apply and topics check know them if
 	// topics.yaml has the key of the room. nil: there are none.
-	Topics   func(*config.Config) []TopicSpec
+	Topics func(*config.Config) []TopicSpec
+	// Tables has the tables of the room, which orderclose migrate creates if topics.yaml has the key of the room: steps in files
+	// DIALECT/NN.sql, with mysql, postgres and sqlite as DIALECT, and NN from 01 on. A step is never changed; the next one changes
+	// tables. Programs of the last release still work with it. Each statement but the last can be repeated, because MySQL commits
+	// each by itself. nil: there are none.
+	Tables   fs.FS
 	Commands []Command
 	Checks   []Check // of status, doctor and console, beside those of the core
 	// Variables are the environment variables that the room reads, into Servers.Others. NAME_FILE names a file with the value of NAME.
@@ -83,12 +90,13 @@ type Need struct {
 }
 
 // Cluster is a client of Kafka, and Store is the database with its tables of orders. Rooms of other modules can call
-// their methods. A TopicSpec says what a topic must be like, and a Section is a key of topics.yaml.
+// their methods. A TopicSpec says what a topic must be like, a Section is a key of topics.yaml, and TableSteps are the tables of a room.
 type (
-	Cluster   = kafka.Cluster
-	Store     = store.Store
-	TopicSpec = kafka.TopicSpec
-	Section   = config.AnySection
+	Cluster    = kafka.Cluster
+	Store      = store.Store
+	TopicSpec  = kafka.TopicSpec
+	Section    = config.AnySection
+	TableSteps = migrations.Tables
 )
 
 // Host is what a process gives to its rooms.

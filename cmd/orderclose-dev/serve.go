@@ -232,7 +232,8 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if _, _, err := c.Kafka.Apply(ctx, room.Topics(rooms.All(), cfg)); err != nil {
 		return err
 	}
-	if err := createTables(ctx, c.Store); err != nil {
+	c.Store.UseTables(room.Tables(rooms.All(), cfg)...)
+	if err := errors.Join(c.Store.Migrate(ctx), createTables(ctx, c.Store)); err != nil {
 		return err
 	}
 	coalescer := kafka.NewCoalescer(c.Kafka)

@@ -52,8 +52,8 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	version := ops.AskSchema.Of(e.Facts)
 	schema := e.answer("schema", ops.SchemaDiffers, version.Err, schemaIs(version.Value))
 	if schema.OK && version.Value.Has == 0 {
-		schema = finding("schema", "this user may not read its version", "grant SELECT on the table orderclose_schema, or run orderclose migrate if the table does "+
-			"not exist; docs/security.md lists what each part needs")
+		schema = finding("schema", "this user may not read its version", "grant SELECT on the tables orderclose_schema and orderclose_rooms, or run "+
+			"orderclose migrate if they do not exist; docs/security.md lists what each part needs")
 	}
 	all = append(all, ping, schema)
 	all = append(all, s.checkTables(ctx)...)

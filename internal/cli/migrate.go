@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/room"
 )
 
 func newMigrate(c *common) *cobra.Command {
@@ -22,6 +23,8 @@ func newMigrate(c *common) *cobra.Command {
 		Use:   "migrate",
 		Short: "Migrate the database's schema to this version",
 		Long: `Migrate the database's schema to this version.
+
+A key of topics.yaml may need tables of its own, which are created too.
 
 If topics.yaml maps orders to tables of your own (section orders), only the tables beside
 them are created: receipts, stock_ledger, outbox_events and the like. Your tables are
@@ -169,7 +172,7 @@ func (c *common) printMigrations(dialect string, configGiven bool) error {
 	}
 	var text strings.Builder
 	if err == nil {
-		err = store.WriteMigrations(&text, store.DialectName(dialect), cfg.Orders)
+		err = store.WriteMigrations(&text, store.DialectName(dialect), cfg.Orders, room.Tables(c.env.Rooms, cfg)...)
 	}
 	if err == nil && cfg.Orders != nil && cfg.Orders.ByRule {
 		err = store.WriteDelays(&text, store.DialectName(dialect), cfg.Topics.Close, cfg.Delays)

@@ -424,6 +424,9 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 func (s *session) connect(servers config.Servers) error {
 	clients.LogRedis(s.logger)
 	made, err := clients.Connect(servers, clients.Pool{Open: s.traces.OpenDB}, s.cfg, s.logger)
+	if made.Store != nil {
+		made.Store.UseTables(room.Tables(s.rooms, s.cfg)...)
+	}
 	s.Kafka, s.Store, s.Redis = cmp.Or(made.Kafka, s.Kafka), cmp.Or(made.Store, s.Store), cmp.Or(made.Redis, s.Redis)
 	return err
 }

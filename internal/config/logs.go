@@ -17,8 +17,7 @@ const (
 )
 
 // LogHandler returns a handler that writes to w, in the format of the flag --log-format, or else of EnvLogFormat, which lookup returns;
-// nil: no variable is set. The error names
-// the one that has another value than text or json.
+// nil: no variable is set. The error names the one that has another value than text or json.
 func LogHandler(w io.Writer, flag string, lookup func(string) (string, bool), o *slog.HandlerOptions) (slog.Handler, error) {
 	variable := ""
 	if lookup != nil {

@@ -106,7 +106,7 @@ func (s *Store) hiddenRows(ctx context.Context) (problems []mapping.Problem, err
 		return nil, nil
 	}
 	in, err := s.allTables(ctx)
-	names := mapping.OwnTables()
+	names := s.ownTables()
 	for _, t := range in {
 		names = append(names, t.name, t.items)
 	}

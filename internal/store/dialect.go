@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"fmt"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -19,8 +17,6 @@ import (
 // how a time is stored.
 type Dialect struct {
 	Name DialectName
-	// Migrations has the steps of the schema, in files migrations/NUMBER_NAME.sql.
-	Migrations fs.FS
 	// Clock returns the current time, for a database without a clock of its own. Nil: the
 	// database's clock is read.
 	Clock func() time.Time
@@ -117,12 +113,8 @@ const (
 	SQLite DialectName = "sqlite"
 )
 
-//go:embed migrations
-var migrations embed.FS
-
 var mysqlDialect = Dialect{
 	Name:         MySQL,
-	Migrations:   migrations,
 	Fault:        ServerFault,
 	ReleaseStock: releaseStock,
 	hereSQL:      "COALESCE(DATABASE(), '')",
@@ -153,9 +145,8 @@ var mysqlDialect = Dialect{
 }
 
 var postgresDialect = Dialect{
-	Name:       Postgres,
-	Migrations: postgres.Migrations,
-	Fault:      ServerFault,
+	Name:  Postgres,
+	Fault: ServerFault,
 	ReleaseStock: func(s *mapping.Stock, n int) string {
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))

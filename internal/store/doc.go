@@ -52,7 +52,7 @@
 //	counts.go                                   the categories of orders, and how many have which state
 //	history.go                                  all rows of one order
 //	audit.go, stockcheck.go                     the rows of many orders, and the sums of the stock
-//	migrate.go                                  the schema's versions
+//	migrate.go                                  the schema's versions; the steps are in the package migrations below
 //	describe.go, notes.go, evidence.go          whether the shop's own tables match the mapping
 //	writable.go, trial.go, effects.go           trial writes, and a close that is rolled back
 //

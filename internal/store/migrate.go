@@ -7,27 +7,56 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // versionTable is the table of applied steps.
-const versionTable = "orderclose_schema"
+const versionTable = migrations.VersionTable
 
-// referenceSteps are the steps that create or change the reference schema's tables of orders,
-// lines and stock. They are skipped where orders are in the shop's own tables: the other
-// tables belong to orderclose alone.
-var referenceSteps = []int64{7}
+// UseTables adds the tables of rooms, as room.Tables returns them. Migrate creates them, and Schema and Migrated look for them.
+func (s *Store) UseTables(rooms ...migrations.Tables) {
+	for _, tables := range rooms {
+		s.rooms.Store(tables.Room, tables)
+	}
+}
+
+// steps returns the steps of the core, and then those of rooms.
+func (s *Store) steps() ([]migrations.Step, error) {
+	var rooms []migrations.Tables
+	for _, tables := range s.rooms.Range {
+		rooms = append(rooms, tables.(migrations.Tables))
+	}
+	slices.SortFunc(rooms, func(a, b migrations.Tables) int { return cmp.Compare(a.Room, b.Room) })
+	return steps(s.dialect.Name, s.mapped, rooms)
+}
+
+func steps(d DialectName, mapped bool, rooms []migrations.Tables) (all []migrations.Step, err error) {
+	for _, tables := range append([]migrations.Tables{migrations.Core}, rooms...) {
+		steps, wrong := tables.Steps(string(d), mapped)
+		all, err = append(all, steps...), errors.Join(err, wrong)
+	}
+	return all, err
+}
+
+// ownTables returns the names of the tables that orderclose creates beside the shop's tables, with those of rooms.
+func (s *Store) ownTables() []string {
+	names := mapping.OwnTables()
+	steps, _ := s.steps() // Schema reports the error
+	for _, step := range steps {
+		if step.Room != "" {
+			names = append(names, step.Creates()...)
+		}
+	}
+	return names
+}
 
 // The first steps were joined. A database with the step firstOwn and without the step joined stopped
 // in between.
@@ -41,6 +70,7 @@ type Schema struct {
 	Outdated   bool    // the schema has a version below 13, from which this program cannot migrate
 	Orders     string  // the table whose orders have their receipts here, and Other this program's, if it is another one
 	Other      string
+	Rooms      []string // rooms whose tables are missing
 }
 
 // Newer reports whether a newer program has migrated the schema.
@@ -51,7 +81,7 @@ func (v Schema) tooNew() bool { return v.Newer() && v.Oldest > v.Wants }
 
 // usable reports whether this program can use the schema.
 func (v Schema) usable() bool {
-	return len(v.Lacks) == 0 && !v.Outdated && v.Other == "" && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
+	return len(v.Lacks)+len(v.Rooms) == 0 && !v.Outdated && v.Other == "" && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
 }
 
 // SchemaError says that this program cannot use the schema of the database.
@@ -76,6 +106,9 @@ func (e *SchemaError) Error() string {
 	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
+	}
+	if len(e.Rooms) > 0 && e.Has >= e.Wants {
+		return fmt.Sprintf("the database lacks the tables of %s (keys of topics.yaml): run orderclose migrate", strings.Join(e.Rooms, " and "))
 	}
 	return fmt.Sprintf("the database's schema has version %d and this program needs %d: run orderclose migrate", e.Has, e.Wants)
 }
@@ -137,23 +170,23 @@ func (s *Store) claim(ctx context.Context) error {
 // Before the first step, it refuses a database that has another table with the name of one of ours:
 // the steps, which can be repeated, would take that table for their own.
 func (s *Store) applySteps(ctx context.Context, db *sql.DB) error {
-	steps, err := s.dialect.steps(s.mapped)
+	steps, err := s.steps()
 	if err != nil {
 		return err
 	}
-	has, err := s.applied(ctx)
+	has, err := s.applied(ctx, steps)
 	if err != nil {
 		return err
 	}
-	if err := s.refuseForeignTables(ctx, db, steps); err != nil {
+	if err := s.refuseForeignTables(ctx, db, steps, has); err != nil {
 		return err
 	}
 	for _, step := range steps {
-		if slices.Contains(has, step.version) {
+		if slices.Contains(has[step.Room], step.Number) {
 			continue
 		}
-		if err := step.apply(ctx, db); err != nil {
-			return fmt.Errorf("%s: %w", step.file, err)
+		if err := apply(ctx, db, step); err != nil {
+			return fmt.Errorf("%s: %w", step.File, err)
 		}
 	}
 	return nil
@@ -161,13 +194,13 @@ func (s *Store) applySteps(ctx context.Context, db *sql.DB) error {
 
 // apply executes the statements of a step in a transaction. MySQL commits most of them by itself, so that an
 // interrupted step is repeated. Then a column or an index may be there already.
-func (p step) apply(ctx context.Context, db *sql.DB) error {
+func apply(ctx context.Context, db *sql.DB, step migrations.Step) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	for statement := range strings.SplitSeq(p.sql, ";\n") {
+	for statement := range strings.SplitSeq(step.SQL, ";\n") {
 		if strings.TrimSpace(statement) == "" {
 			continue
 		}
@@ -213,58 +246,31 @@ func (s *Store) exclusively(ctx context.Context, db *sql.DB, work func() error) 
 	}
 }
 
-// createTable matches the name of a table that a step creates.
-var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)`)
-
 // refuseForeignTables returns an error if there is a table that a step would create. If there is the table of
-// applied steps, Migrate was interrupted, and the tables are ours.
-func (s *Store) refuseForeignTables(ctx context.Context, db *sql.DB, steps []step) error {
+// applied steps, or for a room its row 0, Migrate was interrupted, and the tables are ours.
+func (s *Store) refuseForeignTables(ctx context.Context, db *sql.DB, steps []migrations.Step, has map[string][]int64) error {
 	exists := func(table string) (n int, err error) {
 		err = db.QueryRowContext(ctx, s.dialect.HasTable, table).Scan(&n)
 		return n, err
 	}
-	if n, err := exists(versionTable); err != nil || n > 0 {
+	core, err := exists(versionTable)
+	if err != nil {
 		return err
 	}
 	for _, step := range steps {
-		for _, table := range createTable.FindAllStringSubmatch(step.sql, -1) {
-			if n, err := exists(table[1]); err != nil {
+		if step.Room == "" && core > 0 || len(has[step.Room]) > 0 { //mutant:foreign-table-taken
+			continue
+		}
+		for _, table := range step.Creates() {
+			if n, err := exists(table); err != nil {
 				return err
 			} else if n > 0 {
 				return fmt.Errorf("the database has a table %s that orderclose did not create: use another database, "+
-					"or describe your own tables in topics.yaml (key orders)", table[1])
+					"or, if it has your orders, describe it in topics.yaml (key orders)", table)
 			}
 		}
 	}
 	return nil
-}
-
-// step is a step of the schema. Its SQL ends with the row of versionTable.
-type step struct {
-	version   int64
-	file, sql string
-}
-
-// steps returns the steps of the schema; if mapped, without referenceSteps.
-func (d Dialect) steps(mapped bool) (steps []step, err error) {
-	files, err := fs.Glob(d.Migrations, "migrations/*.sql") // sorted
-	for _, file := range files {
-		name := path.Base(file)
-		number, _, _ := strings.Cut(name, "_")
-		version, err := strconv.ParseInt(number, 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		if mapped && slices.Contains(referenceSteps, version) {
-			continue
-		}
-		text, err := fs.ReadFile(d.Migrations, file)
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, step{version, name, fmt.Sprintf("%sINSERT INTO %s (version_id, is_applied) VALUES (%d, 1);\n", text, versionTable, version)})
-	}
-	return steps, err
 }
 
 // Migrated reports whether this program can use the schema, as Schema does.
@@ -276,12 +282,17 @@ func (s *Store) Migrated(ctx context.Context) error {
 // Schema reads the schema's version. The error is a *SchemaError if this program cannot use the schema: it
 // lacks a step that the program needs, or has one of a newer program that older programs cannot work with.
 func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
-	steps, err := s.dialect.steps(s.mapped)
+	steps, err := s.steps()
 	if err != nil {
 		return v, err
 	}
-	has, err := s.applied(ctx)
-	v.Wants = steps[len(steps)-1].version
+	all, err := s.applied(ctx, steps)
+	has := all[""]
+	for _, step := range steps {
+		if step.Room == "" {
+			v.Wants = step.Number
+		}
+	}
 	if len(has) > 0 {
 		v.Has = slices.Max(has)
 	}
@@ -295,25 +306,52 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 		}
 	}
 	if Denied(err) {
-		return v, s.failed(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist", versionTable)
+		table := versionTable
+		if len(has) > 0 {
+			table = migrations.RoomTable
+		}
+		return v, s.failed(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist", table)
 	}
 	if err != nil {
 		return v, s.failed(ctx, err, "read the schema's version")
 	}
 	v.Outdated = slices.Contains(has, firstOwn) && !slices.Contains(has, joined)
 	for _, step := range steps {
-		if step.version < v.Has && !slices.Contains(has, step.version) {
-			v.Lacks = append(v.Lacks, step.version)
+		switch {
+		case slices.Contains(all[step.Room], step.Number):
+		case step.Room != "":
+			v.Rooms = append(v.Rooms, step.Room) //mutant:room-tables-unchecked
+		case step.Number < v.Has:
+			v.Lacks = append(v.Lacks, step.Number)
 		}
 	}
+	v.Rooms = slices.Compact(v.Rooms)
 	if !v.usable() {
 		return v, &SchemaError{v}
 	}
 	return v, nil
 }
 
-// applied returns the steps that were applied to the database; none: it has no schema.
-func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
+// applied returns the numbers of the steps that were applied to the database, by room, with those of the core at ""; none: it has
+// no schema. Those of rooms are read only if steps, which are all of this program, have some.
+func (s *Store) applied(ctx context.Context, steps []migrations.Step) (map[string][]int64, error) {
+	versions, err := s.appliedCore(ctx)
+	has := map[string][]int64{"": versions}
+	if err != nil || steps[len(steps)-1].Room == "" || !slices.Contains(versions, migrations.AddsRoomTable) {
+		return has, err
+	}
+	var rows []struct {
+		Room   string
+		Number int64
+	}
+	err = s.gorm.WithContext(ctx).Raw("SELECT room, number FROM " + migrations.RoomTable).Scan(&rows).Error
+	for _, row := range rows {
+		has[row.Room] = append(has[row.Room], row.Number)
+	}
+	return has, err
+}
+
+func (s *Store) appliedCore(ctx context.Context) (versions []int64, err error) {
 	db := s.gorm.WithContext(ctx)
 	var has int64
 	if err := db.Raw(s.dialect.HasTable, versionTable).Scan(&has).Error; err != nil {
@@ -326,34 +364,29 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	return versions, err // a table that the user may not read is not listed either
 }
 
-// WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations. It
-// includes the table of versions that Migrated and a later Migrate read. With a mapping, it omits the
+// WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations, with the tables of
+// rooms. It includes the table of versions that Migrated and a later Migrate read. With a mapping, it omits the
 // reference schema's tables of orders, lines and stock.
-func WriteMigrations(w io.Writer, d DialectName, m *mapping.Mapping) error {
-	return serverDialects[d].writeMigrations(w, m)
+func WriteMigrations(w io.Writer, d DialectName, m *mapping.Mapping, rooms ...migrations.Tables) error {
+	steps, err := steps(d, m != nil, rooms)
+	return serverDialects[d].writeMigrations(w, cmp.Or(m, mapping.Reference()).Orders, steps, err)
 }
 
 // WriteMigrations is the function WriteMigrations for the kind of database that the Store is on.
 func (s *Store) WriteMigrations(w io.Writer) error {
-	if s.mapped {
-		return s.dialect.writeMigrations(w, s.q.m)
-	}
-	return s.dialect.writeMigrations(w, nil)
+	steps, err := s.steps()
+	return s.dialect.writeMigrations(w, s.q.m.Orders, steps, err)
 }
 
-func (d Dialect) writeMigrations(w io.Writer, m *mapping.Mapping) error {
-	steps, err := d.steps(m != nil)
+func (d Dialect) writeMigrations(w io.Writer, orders string, steps []migrations.Step, err error) error {
 	for _, step := range steps {
 		if err == nil {
-			_, err = fmt.Fprintf(w, "-- %s\n%s\n", step.file, step.sql)
+			_, err = fmt.Fprintf(w, "-- %s\n%s\n", step.File, step.SQL)
 		}
-	}
-	if m == nil {
-		m = mapping.Reference()
 	}
 	if err == nil {
 		_, err = fmt.Fprintf(w, "-- Whose orders have their receipts here.\nINSERT INTO %s (version_id, is_applied, owner) VALUES (0, 0, %s);\n",
-			versionTable, d.literal(m.Orders))
+			versionTable, d.literal(orders))
 	}
 	return err
 }

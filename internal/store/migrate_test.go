@@ -1,13 +1,13 @@
 package store
 
 import (
-	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"testing"
+	"testing/fstest"
 
-	"github.com/orderclose/orderclose/internal/store/postgres"
+	"github.com/orderclose/orderclose/internal/store/migrations"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -15,8 +15,7 @@ import (
 // names that a shop's own tables may have too.
 var ofTheReference = regexp.MustCompile("(?i)\\b(TABLE|INTO|UPDATE|FROM|ON)\\s+(IF\\s+(NOT\\s+)?EXISTS\\s+)?`?(orders|order_items|stock)\\b")
 
-// migrationsOf has the steps of each kind of database.
-var migrationsOf = map[string]fs.FS{"MySQL": migrations, "PostgreSQL": postgres.Migrations, "SQLite": os.DirFS("sqlite")}
+var dialects = []DialectName{MySQL, Postgres, SQLite}
 
 // column matches the definition of a column, the name of a table that follows CREATE or ALTER, and the steps that a step
 // stands for.
@@ -24,36 +23,43 @@ var column = regexp.MustCompile(`(?m)^  ([a-z_]+) |^(?:CREATE|ALTER) TABLE (?:IF
 	`)?(\w+))?|^(INSERT INTO .*)$`)
 
 func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
-	definitions := func(of fs.FS) (all []string) {
-		steps := must.Get(Dialect{Migrations: of}.steps(false))(t)
+	definitions := func(of DialectName) (all []string) {
+		steps := must.Get(steps(of, false, nil))(t)
 		for _, step := range steps {
-			all = append(all, step.file)
-			for _, found := range column.FindAllStringSubmatch(withoutComments(step.sql), -1) {
+			all = append(all, step.File)
+			for _, found := range column.FindAllStringSubmatch(withoutComments(step.SQL), -1) {
 				all = append(all, found[1:]...)
 			}
 		}
 		slices.Sort(all)
 		return slices.DeleteFunc(all, func(part string) bool { return part == "" || part == "receipts" }) // MySQL alters it to add an index
 	}
-	want := definitions(migrations)
-	for name, of := range migrationsOf {
+	want := definitions(MySQL)
+	for _, of := range dialects {
 		if got := definitions(of); !slices.Equal(got, want) {
-			t.Errorf("%s has %q, MySQL %q", name, got, want)
+			t.Errorf("%s has %q, MySQL %q", of, got, want)
 		}
 	}
 }
 
-// A step that changes a table of the reference schema and is not in referenceSteps would change
-// a shop's own tables.
+// A step that changes a table of the reference schema, and is applied for a mapping too, would change a shop's own tables.
 func TestMigrations_OtherStepsLeaveAShopsTablesAlone(t *testing.T) {
-	for name, of := range migrationsOf {
-		steps := must.Get(Dialect{Migrations: of}.steps(false))(t)
+	for _, of := range dialects {
+		steps := must.Get(steps(of, true, nil))(t)
 		for _, step := range steps {
-			found := ofTheReference.FindString(withoutComments(step.sql))
-			if found != "" && !slices.Contains(referenceSteps, step.version) {
-				t.Errorf("%s of %s has %q: name its version in referenceSteps, or move the statement to a separate step", step.file, name, found)
+			if found := ofTheReference.FindString(withoutComments(step.SQL)); found != "" {
+				t.Errorf("%s of %s has %q: move the statement to a step of the reference schema, which Tables.Steps leaves out", step.File, of, found)
 			}
 		}
+	}
+}
+
+func TestMigrations_ARoomWithoutTablesForADatabaseIsAnError(t *testing.T) {
+	for file, want := range map[string]string{
+		"mysql/01.sql": "room notes has no tables for sqlite", "sqlite/one.sql": `sqlite/one.sql of room "notes"`,
+	} {
+		_, err := migrations.Tables{Room: "notes", Files: fstest.MapFS{file: {}}}.Steps("sqlite", false)
+		expect.Says(t, err, want, "files")
 	}
 }
 

@@ -94,6 +94,7 @@ type Store struct {
 	inDoubt     inDoubt
 	stuck       sync.Map     // until when nobody waits for a hotRow
 	triggers    sync.Map     // by the name of a table of orders
+	rooms       sync.Map     // the migrations.Tables of rooms, by the name of the room
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
 	crowdedUntil atomic.Int64

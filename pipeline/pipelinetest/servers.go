@@ -15,6 +15,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -111,7 +112,7 @@ func Start(o Options) (*Servers, error) {
 	return w, nil
 }
 
-// App returns an App on these servers, and creates its topics. Options.Config or TopicsFile is
+// App returns an App on these servers, and creates its topics and the tables of its rooms. Options.Config or TopicsFile is
 // required. Options.Servers and Options.Connections are not used. Servers.Close closes the clients
 // of the App; call it after App.Run has returned.
 func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, error) {
@@ -125,7 +126,7 @@ func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, e
 	if err != nil {
 		return nil, err
 	}
-	return app, app.CreateTopics(ctx)
+	return app, errors.Join(app.CreateTopics(ctx), app.CreateTables(ctx))
 }
 
 // Producer returns a producer for the topics and delays of a configuration. Servers.Close closes

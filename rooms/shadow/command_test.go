@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -65,7 +66,7 @@ func TestReport_ComparesAShadowRunWithTheOldJob(t *testing.T) {
 		must.Get(db.DB().ExecContext(t.Context(), query, args...))(t)
 	}
 	exec("UPDATE orders SET status = 1 WHERE id = 'paid'")
-	for _, table := range []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses"} {
+	for _, table := range mapping.OwnTables() {
 		exec("DROP TABLE " + table)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,5 +14,4 @@
 //	conn.go       a connection, or a transaction of the program's, that takes the store's statements
 //	sql.go        the translation of statements, and those that only PostgreSQL has
 //	describe.go   the definitions of tables, the plans of statements, and the code of triggers
-//	migrations    the steps of the schema
 package postgres

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"embed"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -10,11 +9,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
-
-// Migrations has the steps of the schema, in files migrations/NUMBER_NAME.sql.
-//
-//go:embed migrations
-var Migrations embed.FS
 
 // Translate returns a statement of the store as PostgreSQL takes it: names in double quotes in place of
 // backquotes, and $1, $2 and so on in place of each ?. Texts, names and comments in the statement stay as

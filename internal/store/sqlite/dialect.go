@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"embed"
 	"strings"
 	"time"
 
@@ -11,15 +10,11 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-//go:embed migrations
-var migrations embed.FS
-
 // dialect returns the dialect of SQLite. clock is the current time. SQLite has no row locks: the
 // transaction must take the write lock when it begins.
 func dialect(clock func() time.Time) store.Dialect {
 	return store.Dialect{
 		Name:       store.SQLite,
-		Migrations: migrations,
 		Clock:      clock,
 		UnixMillis: true,
 		Fault:      fault,

@@ -3,12 +3,17 @@ package storetest
 import (
 	"embed"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/migrations"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var schemaPromises = []promise[shop]{
@@ -17,6 +22,8 @@ var schemaPromises = []promise[shop]{
 	{name: "MigratingTwiceChangesNothing", test: migratingTwice, tags: Dialect | File | Empty},
 	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty},
 	{name: "ASchemaAtVersion13IsThatOfANewDatabase", test: joinedSteps, tags: Dialect | Empty},
+	{name: "TablesOfRoomsAreMigratedAndChecked", test: tablesOfRooms, tags: Dialect | Empty},
+	{name: "ATableThatARoomDidNotCreateIsRefused", test: foreignTableOfRoom, tags: Dialect | Empty},
 	{name: "PingAnswers", test: pingAnswers},
 	{name: "ActionsOfOperatorsAreKept", test: keepsActions, tags: Dialect},
 }
@@ -125,13 +132,68 @@ func joinedSteps(t *testing.T, s *shop) {
 	want(t, "stock", s.stock(), []string{"ink 1000 0"})
 	tables, versions := s.definitions(), s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id")
 
-	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps",
-		"pauses", "order_reminders", "order_delays", "postponed_orders", "late_payments", "refund_intents", "operator_actions", "orderclose_schema"} {
+	for _, table := range append(mapping.OwnTables(), "orders", "order_items", "stock", "refund_intents") {
 		s.exec("DROP TABLE " + table)
 	}
 	s.migrated()
 	want(t, "tables of a new database", s.definitions(), tables)
 	want(t, "versions of a new database", s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id"), versions)
+}
+
+// notes are the tables of a room after a number of steps.
+func notes(steps int) migrations.Tables {
+	files := fstest.MapFS{}
+	for _, d := range []store.DialectName{store.MySQL, store.Postgres, store.SQLite} {
+		for i, sql := range []string{"CREATE TABLE IF NOT EXISTS notes (id BIGINT PRIMARY KEY);\n", "ALTER TABLE notes ADD COLUMN more VARCHAR(9) NULL;\n"}[:steps] {
+			files[fmt.Sprintf("%s/%02d.sql", d, i+1)] = &fstest.MapFile{Data: []byte(sql)}
+		}
+	}
+	return migrations.Tables{Room: "notes", Files: files}
+}
+
+func tablesOfRooms(t *testing.T, s *shop) {
+	s.migrated("ink")
+	v, err := s.Schema(t.Context())
+	s.must(err)
+	steps := func() []string {
+		return s.texts("SELECT CONCAT_WS(' ', room, number) FROM orderclose_rooms ORDER BY number")
+	}
+	for i, applied := range [][]string{{"notes 0", "notes 1"}, {"notes 0", "notes 1", "notes 2"}} {
+		s.UseTables(notes(i + 1))
+		s.wrongVersion(v.Has, "the database lacks the tables of notes (keys of topics.yaml): run orderclose migrate")
+		for range 2 {
+			s.must(s.Migrate(t.Context()))
+			s.must(s.Migrated(t.Context()))
+		}
+		want(t, "steps", steps(), applied)
+	}
+	s.exec("INSERT INTO notes (id, more) VALUES (1, 'one')")
+	s.UseTables(notes(1)) // a program before the second step
+	s.must(s.Migrated(t.Context()))
+	s.must(s.Migrate(t.Context()))
+	want(t, "rows", s.count("SELECT COUNT(*) FROM notes"), 1)
+	var printed strings.Builder
+	s.must(s.WriteMigrations(&printed))
+	if text := printed.String(); !strings.Contains(text, "-- notes/01.sql\nCREATE TABLE IF NOT EXISTS notes") || !strings.Contains(text, "VALUES ('notes', 1);") {
+		t.Errorf("the printed schema has no table of the room:\n%s", text)
+	}
+
+	// MySQL commits the table by itself, and the row of the step never came.
+	s.exec("DELETE FROM orderclose_rooms WHERE number = 1")
+	s.UseTables(notes(2))
+	s.must(s.Migrate(t.Context()))
+	expect.Equal(t, len(steps()), 3, "steps after one that was interrupted")
+}
+
+func foreignTableOfRoom(t *testing.T, s *shop) {
+	s.migrated()
+	s.exec("CREATE TABLE notes (text VARCHAR(9))")
+	s.UseTables(notes(1))
+	expect.Says(t, s.Migrate(t.Context()), "a table notes that orderclose did not create", "a table of the shop")
+	want(t, "steps", s.count("SELECT COUNT(*) FROM orderclose_rooms"), 0)
+	s.exec("DROP TABLE notes")
+	s.must(s.Migrate(t.Context()))
+	s.must(s.Migrated(t.Context()))
 }
 
 // definitions returns the columns and indexes of all tables but refund_intents, which an earlier version of the example
