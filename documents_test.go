@@ -1,6 +1,7 @@
 package orderclose_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/rights"
 )
 
 // documents returns the text of each Markdown file, by its path.
@@ -82,5 +84,38 @@ func TestDocuments_ArchitectureNamesWhatThereIs(t *testing.T) {
 		if room.IsDir() && !strings.Contains(string(page), "| `rooms/"+room.Name()+"`") {
 			t.Errorf("To change X, open Y of docs/architecture.md has no row for the room %s", room.Name())
 		}
+	}
+}
+
+// The tables of ACLs and privileges are those of package rights. UPDATE_GOLDEN=1 writes them.
+func TestDocuments_TablesOfAccessAreGenerated(t *testing.T) {
+	all, core := must.Get(rights.All("."))(t), must.Get(rights.Core("."))(t)
+	table := func(rows [][]string, quoted, fields int) (text string) {
+		for _, row := range rows {
+			cells := slices.Clone(row[:fields])
+			cells[quoted] = "`" + cells[quoted] + "`"
+			text += "| " + strings.Join(append(cells, strings.TrimSpace(rights.Why(row, fields)+" |")), " | ") + "\n"
+		}
+		return text
+	}
+	grants := ""
+	for _, g := range core.Grants() {
+		name := cmp.Or(map[string]string{"orders": "orders", "order_items": "lines", "stock": "stock"}[g.Table], "`"+g.Table+"`")
+		grants += "   | " + name + " | `" + strings.Join(g.Privileges, "`, `") + "` |\n"
+	}
+	for _, c := range []struct{ file, heading, rows string }{
+		{"docs/security.md", "| part | resource | name | operation | why |\n| --- | --- | --- | --- | --- |\n", table(all.Kafka, 2, 4)},
+		{"docs/security.md", "| part | table | privilege | why |\n| --- | --- | --- | --- |\n", table(all.Database, 1, 3)},
+		{"docs/mapping.md", "   | table | privileges |\n   | --- | --- |\n", grants},
+	} {
+		page := string(must.Get(os.ReadFile(c.file))(t))
+		before, after, _ := strings.Cut(page, c.heading)
+		now, rest, found := strings.Cut(after, "\n\n")
+		must.That(t, found, "%s has no table %s", c.file, c.heading)
+		if now += "\n"; now != c.rows && os.Getenv("UPDATE_GOLDEN") == "1" {
+			must.Do(t, os.WriteFile(c.file, []byte(before+c.heading+c.rows+"\n"+rest), 0o600))
+			continue
+		}
+		expect.Equal(t, now, c.rows, "the table in %s, which UPDATE_GOLDEN=1 go test -run TablesOfAccess . writes", c.file)
 	}
 }

@@ -1,11 +1,10 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -59,28 +59,21 @@ func rightsSuffice(t *testing.T) {
 	must.Get(s.AuditParts(t.Context()))(t)
 }
 
-var rightsRow = regexp.MustCompile("(?m)^ *\\| ([a-z_`, ]+) \\| ((?:`[A-Z]+`(?:, )?)+) \\|$")
-
 // asUserOf creates a user with the privileges of docs/mapping.md, and returns its DSN.
 func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop) string {
 	t.Helper()
-	text := must.Get(os.ReadFile("../../docs/mapping.md"))(t)
+	return asUserWith(t, admin, dsn, shop, must.Get(rights.Core("../.."))(t))
+}
+
+func asUserWith(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop, rows rights.Rows) string {
+	t.Helper()
 	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	user := "oc_" + strings.ToLower(rand.Text()[:16])
 	exec(t, admin.DB(), "CREATE USER "+user+"@'%'")
 	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + user + "@'%'") })
-	names := map[string]string{"orders": shop.Mapping.Orders, "lines": shop.Mapping.Items.Table, "stock": shop.Mapping.Stock[0].Table}
-	rows := rightsRow.FindAllStringSubmatch(string(text), -1)
-	if len(rows) != 13 {
-		t.Fatalf("docs/mapping.md has %d rows of rights", len(rows))
-	}
-	for _, row := range rows {
-		for name := range strings.SplitSeq(row[1], ", ") {
-			if names[name] != "" {
-				name = names[name]
-			}
-			exec(t, admin.DB(), "GRANT "+strings.ReplaceAll(row[2], "`", "")+" ON "+cfg.DBName+"."+strings.Trim(name, "`")+" TO "+user+"@'%'")
-		}
+	names := map[string]string{"orders": shop.Mapping.Orders, "order_items": shop.Mapping.Items.Table, "stock": shop.Mapping.Stock[0].Table}
+	for _, g := range rows.Grants() {
+		exec(t, admin.DB(), "GRANT "+strings.Join(g.Privileges, ", ")+" ON "+cfg.DBName+"."+cmp.Or(names[g.Table], g.Table)+" TO "+user+"@'%'")
 	}
 	cfg.User, cfg.Passwd = user, ""
 	return cfg.FormatDSN()
@@ -125,14 +118,8 @@ func shadowOnlyReads(t *testing.T) {
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline, finish_time) VALUES (2, 'CLOSED', '2026-01-01', "+
 		"'2026-01-01', '2026-01-01 00:00:09')")
-	cfg := must.Get(mysql.ParseDSN(dsn))(t)
-	cfg.User, cfg.Passwd = "oc_"+strings.ToLower(rand.Text()[:16]), ""
-	exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%'")
-	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + cfg.User + "@'%'") })
-	for _, table := range []string{"t_order", "t_order_line", "t_goods_stock"} {
-		exec(t, admin.DB(), "GRANT SELECT ON "+cfg.DBName+"."+table+" TO "+cfg.User+"@'%'")
-	}
-	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: shop.Mapping})
+	reads := rights.Rows{Database: [][]string{{"shadow", "orders", "SELECT"}, {"shadow", "order_items", "SELECT"}, {"shadow", "stock", "SELECT"}}}
+	s := open(t, store.Options{DSN: asUserWith(t, admin, dsn, shop, reads), Orders: shop.Mapping})
 	must.Do(t, s.Ping(t.Context()))
 	must.Do(t, s.CheckTables(t.Context()))
 	out := must.Get(s.PreviewClose(t.Context(), "", []orderclose.CloseRequest{{OrderID: "1"}, {OrderID: "2"}}))(t)

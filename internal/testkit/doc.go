@@ -23,6 +23,7 @@
 //
 //	must, expect   one-line checks: the first ends a test, the second lets it go on
 //	scenario       shops, orders, payments and databases of a run, and its topics.yaml of seconds
+//	rights         the ACLs and privileges that each part needs
 //	servers        starts, stops and kills real servers, and finds free ports
 //	process        starts, signals and ends programs, and reads what they use
 //	shoplocks      transactions of a shop that lock rows in any order, beside closes

@@ -1,7 +1,6 @@
 package realtest
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -32,6 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -42,13 +42,13 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
-// privilege is a row of the table of privileges in docs/security.md.
+// privilege is a row of package rights.
 type privilege struct {
 	part, table, name string // table * means all tables
 	on                string // the databases that need it, such as "only MySQL and PostgreSQL"; "": all
 }
 
-var privilegePattern = regexp.MustCompile("^\\| (\\w+) \\| `([^`]+)` \\| ([A-Z ]+) \\| (only MySQL and PostgreSQL|only PostgreSQL|not PostgreSQL|)")
+var neededBy = regexp.MustCompile("^(only MySQL and PostgreSQL|only PostgreSQL|not PostgreSQL)")
 
 // neededOn reports whether a kind of database needs the privilege.
 func (p privilege) neededOn(kind string) bool {
@@ -63,21 +63,16 @@ func (p privilege) neededOn(kind string) bool {
 	return true
 }
 
-// privilegeTable reads the table from the document, so that the test covers what the document says.
+// privilegeTable returns the rows of the core and of rooms, by part.
 func privilegeTable(t *testing.T) (parts []string, rows map[string][]privilege) {
 	t.Helper()
 	rows = map[string][]privilege{}
-	for lines := bufio.NewScanner(strings.NewReader(readFile(t, "../../../docs/security.md"))); lines.Scan(); {
-		m := privilegePattern.FindStringSubmatch(lines.Text())
-		if m == nil {
-			continue
+	for _, r := range must.Get(rights.All("../../.."))(t).Database {
+		if rows[r[0]] == nil {
+			parts = append(parts, r[0])
 		}
-		if rows[m[1]] == nil {
-			parts = append(parts, m[1])
-		}
-		rows[m[1]] = append(rows[m[1]], privilege{m[1], m[2], m[3], m[4]})
+		rows[r[0]] = append(rows[r[0]], privilege{r[0], r[1], r[2], neededBy.FindString(rights.Why(r, 3))})
 	}
-	must.That(t, len(parts) >= 5, "the table in docs/security.md names the parts %v only", parts)
 	return parts, rows
 }
 
