@@ -171,6 +171,11 @@ func (c *privilegeCase) in(ctx context.Context, t *testing.T, server string, pla
 	}
 	defer root.Close()
 	c.root = root.DB()
+	for _, r := range rooms.All() {
+		if r.Tables != nil {
+			root.UseTables(room.TableSteps{Room: r.Name, Files: r.Tables})
+		}
+	}
 	if c.part != "migrate" {
 		if err := root.Migrate(ctx); err != nil {
 			return err

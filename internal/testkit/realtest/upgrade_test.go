@@ -7,16 +7,18 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // TestUpgrade_UnderLoadAndBackLosesNothing does what docs/upgrade.md says, from the program of another commit
-// to this one and back, while a shop creates orders. Each role has two processes, so while they are replaced,
+// to this one and back, while a shop creates orders. The newer program has a room with a table. Each role has two processes, so while they are replaced,
 // two versions share the partitions of each group.
 //
 // make test-upgrade runs it, and sets UPGRADE_FROM to the commit.
@@ -46,10 +48,12 @@ func upgradeAndBack(t *testing.T, s config.Servers, old string) {
 			r.created(len(r.shop.Created()) + 20) // orders pass between two replacements
 		}
 	}
+	r.store.UseTables(notes)
 	r.loadWith(scenario.Spec{Seed: 30, Orders: 600, Over: 25 * time.Second, Categories: categories}, func() {
 		r.created(70)
 		r.program = current
 		r.must("migrate")
+		must.Do(t, r.store.Migrate(t.Context()))
 		r.must("topics", "apply")
 		replace(current)
 		r.until("doctor finds nothing", func() bool { _, code := r.cli("doctor"); return code == 0 })
@@ -57,9 +61,15 @@ func upgradeAndBack(t *testing.T, s config.Servers, old string) {
 	})
 	r.settle()
 	r.drain()
+	must.Do(t, r.store.Migrated(t.Context()))
 	v := r.check()
 	expect.That(t, v.ByPath["pipeline"] != 0 && v.Paid != 0, "%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 }
+
+// notes is the table of a room that the earlier program does not know.
+var notes = migrations.Tables{Room: "notes", Files: fstest.MapFS{
+	"mysql/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")}, "postgres/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
+}}
 
 // buildCommit builds the program of a commit of this repository, and returns its path. A clone without the
 // commit skips the test.
