@@ -68,7 +68,8 @@ func upgradeAndBack(t *testing.T, s config.Servers, old string) {
 
 // notes is the table of a room that the earlier program does not know.
 var notes = migrations.Tables{Room: "notes", Files: fstest.MapFS{
-	"mysql/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")}, "postgres/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
+	"mysql/01.sql":    {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
+	"postgres/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
 }}
 
 // buildCommit builds the program of a commit of this repository, and returns its path. A clone without the
