@@ -56,6 +56,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/room"
 )
@@ -304,6 +305,9 @@ func (a *App) runPart(ctx context.Context, p part) error {
 	started := []any{"role", p.role}
 	if name := a.database(); name != "" {
 		started = append(started, "database", name)
+	}
+	if p.role == Relay {
+		started = append(started, "topics", ops.Durability(a.config()))
 	}
 	a.o.Logger.Info("started", started...)
 	defer a.o.Logger.Info("stopped", "role", p.role)

@@ -244,8 +244,8 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 		return all
 	}
 	topics := ops.AskTopics.Of(e.Facts)
-	all = append(all, e.answer("topics", ops.TopicsDiffer, topics.Err,
-		fmt.Sprintf("all %d match topics.yaml", topics.Value.Topics), "topics", "buckets", "partitions", "replication"))
+	all = append(all, e.answer("topics", ops.TopicsDiffer, topics.Err, fmt.Sprintf("all %d match topics.yaml: %s", topics.Value.Topics, topics.Value.Durability),
+		"topics", "buckets", "partitions", "replication", "sync"))
 	if e.noTopics() {
 		return all // the other checks would fail for that reason
 	}

@@ -71,13 +71,14 @@ func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *co
 func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 	_, p, err := c.compareTopics(ctx, wait)
 	result := struct {
-		Topics   int             `json:"topics"`
-		Findings []kafka.Finding `json:"findings"`
-	}{p.Topics, append(p.Would, p.Left...)}
+		Topics     int             `json:"topics"`
+		Findings   []kafka.Finding `json:"findings"`
+		Durability string          `json:"durability"` // of topics without findings
+	}{p.Topics, append(p.Would, p.Left...), p.Durability}
 	n := len(result.Findings)
 	return c.answer(result, err, func(w io.Writer) {
 		if n == 0 {
-			fmt.Fprintf(w, "all %d topics match topics.yaml\n", p.Topics)
+			fmt.Fprintf(w, "all %d topics match topics.yaml: %s\n", p.Topics, p.Durability)
 		}
 		printFindings(w, "", result.Findings)
 	}, exitIf(n > 0, Findings, "differences: %d; orderclose topics apply fixes those that it can", n))

@@ -52,7 +52,7 @@ func Changes(from, to *Config) []Change {
 // buckets do, and the properties that topics are checked against.
 func live(key string) bool {
 	section, _, _ := strings.Cut(key, ".")
-	return slices.Contains([]string{"delays", "buckets", "partitions", "replication"}, section)
+	return slices.Contains([]string{"delays", "buckets", "partitions", "replication", "sync"}, section)
 }
 
 // Effective returns the configuration in effect after a running process reads a new file:
@@ -61,7 +61,7 @@ func live(key string) bool {
 func Effective(running, given *Config) *Config {
 	e := *running
 	e.Delays, e.MaxDelay = given.Delays, given.MaxDelay
-	e.Partitions, e.Replication = given.Partitions, given.Replication
+	e.Partitions, e.Replication, e.Sync = given.Partitions, given.Replication, given.Sync
 	e.Buckets = slices.Clone(given.Buckets)
 	if e.Topics.Delay != given.Topics.Delay {
 		for i, b := range e.Buckets {

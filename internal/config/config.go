@@ -36,6 +36,7 @@ type Config struct {
 	Topics      Topics
 	Partitions  int // of each delay topic, of the close and the replay topic, and of the events; 1 to 10,000; default: 12
 	Replication int // of every topic; 1 to 32,767; default: 1
+	Sync        SyncMode
 	Kafka       Kafka
 	Compensator Compensator
 	Closer      Closer
@@ -60,6 +61,19 @@ type Topics struct {
 	Control    string // messages between the parts of the pipeline
 	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
 }
+
+// SyncMode says whether brokers write a record to disk before they acknowledge it; see Config.Synced.
+type SyncMode string
+
+// The values of SyncMode. The default, "", is SyncAlways while Replication is 1.
+const (
+	SyncAlways SyncMode = "always"
+	SyncNever  SyncMode = "never"
+)
+
+// Synced reports whether every topic is written to disk before an append is acknowledged. By default a topic is if it is the only copy:
+// a loss of power then loses no acknowledged record.
+func (c *Config) Synced() bool { return c.Sync == SyncAlways || c.Sync == "" && c.Replication == 1 }
 
 // Kafka holds the settings of the connections to Kafka.
 type Kafka struct {

@@ -93,6 +93,7 @@ compensator: {period: 10s, grace: 1s, rate: 77, lock: database}
 closer: {target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 tracing: {after_delay: continue}
 accept: [long_grace]
+sync: never
 `)
 	want := &config.Config{
 		Delays: orderclose.Delays{
@@ -116,6 +117,7 @@ accept: [long_grace]
 		},
 		Partitions:  3,
 		Replication: 2,
+		Sync:        config.SyncNever,
 		Kafka:       config.Kafka{SessionTimeout: 6 * time.Second},
 		Compensator: config.Compensator{
 			Period: 10 * time.Second, Grace: time.Second, PageSize: 7, Rate: 77,
@@ -130,6 +132,16 @@ accept: [long_grace]
 		Accept:  []string{config.LongGrace},
 	}
 	expect.Same(t, c, want, "configuration")
+}
+
+// Without the key sync, topics are synced if each is the only copy.
+func TestSynced_DependsOnTheReplicasUnlessTheFileSaysIt(t *testing.T) {
+	for text, synced := range map[string]bool{
+		"": true, "replication: 2": false, "replication: 3": false, "sync: never": false, "{replication: 3, sync: always}": true,
+	} {
+		text := strings.Replace("{buckets: [1m], "+strings.Trim(text, "{}")+"}", ", }", "}", 1)
+		expect.Equal(t, parse(t, text).Synced(), synced, "synced with %s", text)
+	}
 }
 
 func TestParse_ReadsTheKindOfALockAlone(t *testing.T) {

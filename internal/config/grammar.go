@@ -23,6 +23,7 @@ func (s *settings) grammar() parser {
 		// is a safety limit: each costs a loop in the relay and files on the broker.
 		"partitions":  integer(&s.Partitions, 1, 10_000),
 		"replication": integer(&s.Replication, 1, 32_767),
+		"sync":        Choice(&s.Sync, SyncAlways, SyncNever),
 		"kafka":       section(Fields{"session_timeout": duration(&s.Kafka.SessionTimeout)}),
 		"buckets":     list("[10s, 1m, 5m]", s.bucket),
 		"delays": section(Fields{

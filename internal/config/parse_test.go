@@ -99,14 +99,14 @@ var refusals = []struct {
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
 		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed, rules`,
 		`t:5:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, ` +
-			`partitions, replication, topics, tracing`,
+			`partitions, replication, sync, topics, tracing`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
 	{"the length of a bucket, misspelt", "buckets: [1m, {lenght: 10s}]\n", []string{`t:1:16: buckets[1]: unknown key "lenght"; did you mean length?`}},
 	{"a maximum, misspelt", "buckets: [1m]\ndelays: {maks: 90d, default: 60d}\n", []string{`t:2:10: delays: unknown key "maks"; did you mean max?`}},
 	{"no bucket, and an unknown key that resembles no known key", "zzz: 1\n", []string{
 		`t:1:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, ` +
-			`partitions, replication, topics, tracing`,
+			`partitions, replication, sync, topics, tracing`,
 		"t:1:1: no bucket; " + hintNoBucket,
 	}},
 	{"keys given twice", "buckets: [1m]\nbuckets: [2m]\ndelays:\n  categories:\n    virtual: 5m\n    'virtual': 6m\n", []string{

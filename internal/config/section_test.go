@@ -74,7 +74,7 @@ func TestSection_IsRefusedWithItsPosition(t *testing.T) {
 // A typing error is still found by a program that skips the sections of rooms which it does not have.
 func TestSection_OfAnotherProgramIsRefusedOrSkipped(t *testing.T) {
 	const refused = `t:2:1: unknown key "trial": this program has no room of this name; known here: ` +
-		"accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, topics, tracing"
+		"accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, sync, topics, tracing"
 	for _, c := range []struct {
 		text  string
 		rooms []config.AnySection

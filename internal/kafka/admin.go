@@ -21,6 +21,9 @@ import (
 // exists, as they do right after it was deleted.
 const topicsTimeout = 5 * time.Second
 
+// ownConfig is DYNAMIC_TOPIC_CONFIG, the source in Kafka's protocol of a setting that the topic itself has.
+const ownConfig = 1
+
 // Topics returns the state of the named topics, by name. A topic that does not exist has
 // no entry, and so the zero TopicState.
 func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]TopicState, error) {
@@ -57,6 +60,7 @@ func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[strin
 		}
 		for _, e := range r.ConfigEntries {
 			states[r.ResourceName].Config[e.ConfigName] = e.ConfigValue
+			states[r.ResourceName].Own[e.ConfigName] = e.ConfigSource == ownConfig
 		}
 	}
 	if len(hidden) > 0 {
@@ -74,7 +78,7 @@ func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicS
 	states := map[string]TopicState{}
 	for _, t := range found {
 		if t.exists() {
-			states[t.name] = TopicState{Exists: true, Partitions: len(t.leaders), Replication: t.replicas, Config: map[string]string{}}
+			states[t.name] = TopicState{Exists: true, Partitions: len(t.leaders), Replication: t.replicas, Config: map[string]string{}, Own: map[string]bool{}}
 		}
 	}
 	return states, nil
@@ -153,19 +157,32 @@ func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, erro
 // Apply creates and changes topics so that they match their specs. It then waits until every
 // partition has a leader, or until ctx ends. It returns the findings that it has fixed, and
 // those that need a person. With an error both lists may be incomplete. Apply is idempotent. It does
-// not change a foreign topic unless its spec is Named.
+// not change a foreign topic unless its spec is Named. If the brokers refuse to sync a topic, everything else is applied, and that is
+// left to a person.
 func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []Finding, err error) {
 	findings, err := c.Check(ctx, specs)
 	if err != nil {
 		return nil, nil, err
 	}
+	var refused []Finding
+	specs = slices.Clone(specs)
 	for _, f := range findings {
 		if f.By == (Change{}) {
 			left = append(left, f)
 			continue
 		}
-		spec := specs[slices.IndexFunc(specs, func(s TopicSpec) bool { return s.Name == f.Topic })]
-		if err := c.change(ctx, spec, f.By); err != nil {
+		spec := &specs[slices.IndexFunc(specs, func(s TopicSpec) bool { return s.Name == f.Topic })]
+		err := c.change(ctx, *spec, f.By)
+		if spec.Sync && (f.By.Create || f.By.Key == flushKey) && refusesSetting(err) { //mutant:refused-sync-ends-apply
+			spec.Sync = false
+			refused = append(refused, Finding{f.Topic, fmt.Sprintf("the brokers refuse %s=1: %v", flushKey, err),
+				"set log.flush.interval.messages=1 on the brokers, or accept it by sync: never in topics.yaml", Change{}})
+			if !f.By.Create {
+				continue
+			}
+			err = c.change(ctx, *spec, f.By)
+		}
+		if err != nil {
 			return fixed, left, fmt.Errorf("topic %s: %s: %w", f.Topic, f.Fix, err)
 		}
 		fixed = append(fixed, f)
@@ -173,7 +190,13 @@ func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []F
 	isLeft := func(s TopicSpec) bool {
 		return slices.ContainsFunc(left, func(f Finding) bool { return f.Topic == s.Name })
 	}
-	return fixed, left, c.awaitTopics(ctx, slices.DeleteFunc(slices.Clone(specs), isLeft)) // of a topic that is left, partitions may be missing
+	specs = slices.DeleteFunc(specs, isLeft) // of a topic that is left, partitions may be missing
+	return fixed, append(left, refused...), c.awaitTopics(ctx, specs)
+}
+
+// refusesSetting reports whether brokers answered that they do not accept a setting, as those of managed services do.
+func refusesSetting(err error) bool {
+	return errors.Is(err, kafka.InvalidConfiguration) || errors.Is(err, kafka.PolicyViolation) || errors.Is(err, kafka.InvalidRequest)
 }
 
 func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
@@ -190,11 +213,15 @@ func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
 		c.transport.topology.forget()
 		return c.transport.judge(about{request: protocol.CreatePartitions, topic: spec.Name}, res.Errors[spec.Name])
 	default:
+		operation := kafka.ConfigOperationSet
+		if by.Value == "" {
+			operation = kafka.ConfigOperationDelete
+		}
 		res, err := c.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
 			Resources: []kafka.IncrementalAlterConfigsRequestResource{{
 				ResourceType: kafka.ResourceTypeTopic,
 				ResourceName: spec.Name,
-				Configs:      []kafka.IncrementalAlterConfigsRequestConfig{{Name: by.Key, Value: by.Value, ConfigOperation: kafka.ConfigOperationSet}},
+				Configs:      []kafka.IncrementalAlterConfigsRequestConfig{{Name: by.Key, Value: by.Value, ConfigOperation: operation}},
 			}},
 		})
 		if err != nil {

@@ -22,6 +22,8 @@ type TopicSpec struct {
 	Replication int
 	// Retention is the shortest time for which records are kept.
 	Retention time.Duration
+	// Sync means that the broker writes a record to disk before it acknowledges it. Otherwise Apply removes what it has set for that.
+	Sync bool
 	// BrokerTime means that the broker stamps records when it appends them
 	// (LogAppendTime).
 	BrokerTime bool
@@ -46,7 +48,11 @@ type TopicState struct {
 	Partitions  int
 	Replication int
 	Config      map[string]string
+	Own         map[string]bool // the settings that the topic has of its own; the others are those of the broker
 }
+
+// flushKey is the setting that makes a broker write records to disk before it acknowledges them, if it is 1. Kafka's default is never.
+const flushKey = "flush.messages"
 
 // Finding is one difference between a spec and a state.
 type Finding struct {
@@ -62,7 +68,7 @@ type Finding struct {
 type Change struct {
 	Create     bool
 	Partitions int    // raise the number of partitions to this
-	Key, Value string // set this setting
+	Key, Value string // set this setting; Value "": remove the topic's own value
 }
 
 // Drift returns the differences between specs and states, in the order of the specs. states
@@ -95,9 +101,13 @@ func drift(spec TopicSpec, state TopicState) []Finding {
 	for _, c := range spec.config() {
 		have := state.Config[c.Key]
 		if !c.ok(have) {
-			all = append(all, Finding{spec.Name, fmt.Sprintf("%s is %q, want %s", c.Key, have, c.want()),
+			all = append(all, Finding{spec.Name, fmt.Sprintf("%s is %q, want %s", c.Key, have, c.want()) + c.why,
 				"set it", Change{Key: c.Key, Value: c.Value}})
 		}
+	}
+	if !spec.Sync && state.Own[flushKey] && state.Config[flushKey] == "1" && state.Replication >= spec.Replication { // as Apply has set it
+		all = append(all, Finding{spec.Name, flushKey + ` is "1", want the default of the brokers: sync in topics.yaml does not ask for it`,
+			"remove it", Change{Key: flushKey}})
 	}
 	const size = "max.message.bytes" // a topic is created with the default of the brokers
 	if have, err := strconv.Atoi(state.Config[size]); err == nil && have < wire.MaxDeadLetter {
@@ -111,12 +121,13 @@ func drift(spec TopicSpec, state TopicState) []Finding {
 type wanted struct {
 	Key, Value string
 	atLeast    bool // a larger number is accepted, and so is -1, which means unlimited
+	why        string
 }
 
 // config returns the settings that a topic needs. Compaction or a size limit would delete
 // records that still wait. Retention must outlast the wait and a long weekend. A record's
 // release time is computed from its append time, hence LogAppendTime. With three replicas, an
-// acked record survives the loss of one of them.
+// acked record survives the loss of one of them. With flush.messages=1, it survives that all brokers lose power.
 func (s TopicSpec) config() []wanted {
 	all := []wanted{
 		{Key: "cleanup.policy", Value: "delete"},
@@ -125,6 +136,9 @@ func (s TopicSpec) config() []wanted {
 	}
 	if s.BrokerTime {
 		all = append(all, wanted{Key: "message.timestamp.type", Value: "LogAppendTime"})
+	}
+	if s.Sync { //mutant:topic-not-synced
+		all = append(all, wanted{Key: flushKey, Value: "1", why: ": it acknowledges records before they are on disk"})
 	}
 	if s.Replication >= 3 {
 		all = append(all,

@@ -27,7 +27,9 @@ const (
 // not depend on a dispatcher's clock.
 func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	spec := func(name, group string, retention time.Duration, brokerTime bool) kafka.TopicSpec {
-		return kafka.TopicSpec{Name: name, Group: group, Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: brokerTime}
+		return kafka.TopicSpec{
+			Name: name, Group: group, Partitions: c.Partitions, Replication: c.Replication, Sync: c.Synced(), Retention: retention, BrokerTime: brokerTime,
+		}
 	}
 	var specs []kafka.TopicSpec
 	for _, b := range c.Buckets {

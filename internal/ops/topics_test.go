@@ -10,7 +10,9 @@ import (
 	"time"
 
 	sk "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
@@ -130,6 +132,84 @@ func TestApply_RaisesALimitThatRefusesRecords(t *testing.T) {
 	}
 }
 
+// A log without a second copy is synced. With replicas, topics apply removes what it has set, and nothing else.
+func TestApply_SyncsTheOnlyCopy(t *testing.T) {
+	broker, k := fakeKafka(t, kfake.NumBrokers(3))
+	apply := func(text string) (fixed []kafka.Finding, flush []string) {
+		t.Helper()
+		specs := TopicSpecs(must.Get(config.Parse("topics.yaml", []byte("buckets: [10s]\npartitions: 1\n"+text)))(t))
+		fixed, left, err := k.Apply(t.Context(), specs)
+		expect.That(t, err == nil && len(left) == 0, "%s: left %v, %v", text, left, err)
+		again, err := k.Check(t.Context(), specs)
+		expect.That(t, err == nil && len(again) == 0, "%s: afterwards %v, %v", text, again, err)
+		for _, s := range specs {
+			flush = append(flush, must.Get(k.Topics(t.Context(), s.Name))(t)[s.Name].Config["flush.messages"])
+		}
+		return fixed, flush
+	}
+	all := func(value string) []string { return slices.Repeat([]string{value}, 6) }
+	_, flush := apply("")
+	expect.Same(t, flush, all("1"), "of the only copy")
+	fixed, flush := apply("sync: never")
+	expect.Same(t, flush, all(""), "with sync: never")
+	expect.That(t, len(fixed) == 6, "fixed %v", fixed)
+	apply("")
+	must.Do(t, k.DeleteTopics(t.Context(), "delay_10s", "order-close", "order-close-replay", "order-close-dead-letter", "order-events", "order-close-control"))
+	_, flush = apply("replication: 3\nsync: always")
+	expect.Same(t, flush, all("1"), "with sync: always")
+	setTopic(t, broker, "order-close", "flush.messages", "100") // by an operator
+	_, flush = apply("replication: 3")
+	expect.Same(t, flush, []string{"", "100", "", "", "", ""}, "with replicas")
+}
+
+// Topics that have one replica yet stay synced, although topics.yaml wants more.
+func TestApply_SyncsUntilThereAreReplicas(t *testing.T) {
+	_, k := fakeKafka(t, kfake.NumBrokers(3))
+	const text = "buckets: [10s]\npartitions: 1\n"
+	_, _, err := k.Apply(t.Context(), TopicSpecs(must.Get(config.Parse("topics.yaml", []byte(text)))(t)))
+	must.Do(t, err)
+	fixed, left, err := k.Apply(t.Context(), TopicSpecs(must.Get(config.Parse("topics.yaml", []byte(text+"replication: 3")))(t)))
+	must.Do(t, err)
+	expect.That(t, len(left) == 6 && !slices.ContainsFunc(fixed, func(f kafka.Finding) bool { return strings.Contains(f.What, "flush") }), "fixed %v, left %v", fixed, left)
+}
+
+// A managed service accepts some settings only. The others are applied, and the difference is left to a person.
+func TestApply_WhereBrokersRefuseToSyncTheRestIsApplied(t *testing.T) {
+	broker, k := fakeKafka(t)
+	refuses := func(configs int, key func(i int) string) bool {
+		for i := range configs {
+			if key(i) == "flush.messages" {
+				return true
+			}
+		}
+		return false
+	}
+	broker.ControlKey(int16(kmsg.CreateTopics), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		asked, res := r.(*kmsg.CreateTopicsRequest).Topics[0], r.ResponseKind().(*kmsg.CreateTopicsResponse)
+		topic := kmsg.NewCreateTopicsResponseTopic()
+		topic.Topic, topic.ErrorCode = asked.Topic, kerr.InvalidConfig.Code
+		res.Topics = append(res.Topics, topic)
+		return res, nil, refuses(len(asked.Configs), func(i int) string { return asked.Configs[i].Name })
+	})
+	broker.ControlKey(int16(kmsg.IncrementalAlterConfigs), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		asked, res := r.(*kmsg.IncrementalAlterConfigsRequest).Resources[0], r.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+		topic := kmsg.NewIncrementalAlterConfigsResponseResource()
+		topic.ResourceType, topic.ResourceName, topic.ErrorCode = asked.ResourceType, asked.ResourceName, kerr.PolicyViolation.Code
+		res.Resources = append(res.Resources, topic)
+		return res, nil, refuses(len(asked.Configs), func(i int) string { return asked.Configs[i].Name })
+	})
+	specs := TopicSpecs(must.Get(config.Parse("topics.yaml", []byte("buckets: [10s]\npartitions: 1\n")))(t))
+	for _, round := range []string{"created", "exists"} {
+		_, left, err := k.Apply(t.Context(), specs)
+		expect.That(t, err == nil && len(left) == 6 && strings.Contains(left[0].What, "refuse flush.messages") && strings.Contains(left[0].Fix, "sync: never"),
+			"%s: left %v, %v", round, left, err)
+		found, err := k.Check(t.Context(), specs)
+		expect.That(t, err == nil && len(found) == 6 && strings.Contains(found[0].What, "before they are on disk"), "%s: found %v, %v", round, found, err)
+	}
+}
+
 // appendTo appends a message to each of three partitions.
 func appendTo(t *testing.T, k *kafka.Cluster, topic string, m wire.Message) {
 	t.Helper()
@@ -170,7 +250,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 		}
 	}
 	n := len(ofTopic(left, "customers"))
-	expect.That(t, n == 3, "%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
+	expect.That(t, n == 4, "%d differences are left to a person, want partitions, cleanup.policy, message.timestamp.type and flush.messages", n)
 	states := must.Get(k.Topics(t.Context(), "customers", "delay_10s"))(t)
 	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
 		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +19,20 @@ type TopicsPlan struct {
 	// AppendsAtMost is the largest number of appends of a record with a delay up to
 	// MaxDelay, including the append to the close topic.
 	AppendsAtMost int `json:"appends_at_most"`
+	// Durability says in words whether a loss of power loses acknowledged records.
+	Durability string `json:"durability"`
+}
+
+// Durability says what topics that match the configuration lose if brokers lose power.
+func Durability(cfg *config.Config) string {
+	switch n := cfg.Replication; {
+	case cfg.Synced():
+		return "a record is on disk before it is acknowledged"
+	case n == 1:
+		return "a record is acknowledged before it is on disk: a loss of power loses the last ones"
+	default:
+		return fmt.Sprintf("a record is acknowledged before it is on disk: it is lost if all %d brokers that have it lose power at once", n)
+	}
 }
 
 // NewTopicsPlan divides the findings into those that topics apply would fix and those for a
@@ -26,6 +41,7 @@ func NewTopicsPlan(cfg *config.Config, topics int, findings []kafka.Finding) Top
 	p := TopicsPlan{
 		Topics: topics, Would: []kafka.Finding{}, Left: []kafka.Finding{},
 		MaxDelay: config.FormatDuration(cfg.MaxDelay), AppendsAtMost: cfg.Buckets.MostHops(cfg.MaxDelay) + 1,
+		Durability: Durability(cfg),
 	}
 	for _, f := range findings {
 		if f.By == (kafka.Change{}) {

@@ -73,7 +73,7 @@ func group(c *config.Config) string { return c.Group(Role, c.Topics.Close) }
 // topics returns the topic of the verdicts.
 func topics(c *config.Config) []room.TopicSpec {
 	return []room.TopicSpec{{
-		Name: settings.Of(c).Topic, Group: group(c), Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: true,
+		Name: settings.Of(c).Topic, Group: group(c), Partitions: c.Partitions, Replication: c.Replication, Sync: c.Synced(), Retention: retention, BrokerTime: true,
 	}}
 }
 

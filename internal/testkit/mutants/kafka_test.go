@@ -3,6 +3,10 @@ package mutants
 // kafkaMutants are mistakes in the Kafka client: connections, metadata, fetches, the
 // identity of a log, and the brokers' clock.
 var kafkaMutants = []mutant{
+	{"topic-not-synced", "a topic that is the only copy is acknowledged before it is on disk", changes{{"s.Sync", "false"}},
+		"internal/ops", "TestApply_SyncsTheOnlyCopy", "of the only copy"},
+	{"refused-sync-ends-apply", "a topic that brokers do not sync is not created", changes{{"refusesSetting(err)", "false"}},
+		"internal/ops", "TestApply_WhereBrokersRefuseToSyncTheRestIsApplied", "created: left"},
 	{"session-not-renewed", "a connection does not authenticate again before its session ends", changes{{" / 4", ""}},
 		"internal/kafka", "TestCluster_AuthenticatesAgainBeforeTheSessionEnds", "authentications in 25 s"},
 	{"no-producer-ids", "brokers without producer ids accept no append", changes{{" || errors.Is(err, kafka.UnsupportedVersion)", ""}},
