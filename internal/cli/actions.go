@@ -14,7 +14,7 @@ import (
 
 // acting are the commands that change something.
 var acting = []string{"compensate", "close", "replay", "pause", "resume", "postpone", "dlq redrive", "dlq discard",
-	"payments resolve", "topics apply", "migrate", "send"}
+	"payments resolve", "events again", "topics apply", "migrate", "send"}
 
 // keepActions wraps the commands that change something. After such a command has ended, the wrapper writes to the audit log what the
 // command has done. The flag --quiet does not change that.

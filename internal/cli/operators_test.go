@@ -104,6 +104,10 @@ var operations = map[string]operation{
 	}},
 	"a refund":    {command: "payments resolve", codes: []int{0, 5}, do: resolveAs(store.Refunded)},
 	"a reopening": {command: "payments resolve", codes: []int{0, 5}, do: resolveAs(store.Reopened)},
+	"events again": {command: "events again", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
+		_, err := ops.WriteEventsAgain(ctx, w.s.Store, w.s.cfg.Delays, time.Now().Add(-time.Hour), time.Now(), ops.EventsRate, func(int64) {})
+		return 0, err
+	}},
 	"a sweep": {command: "compensate", codes: []int{0, 5}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
 		a, err := pipeline.New(w.s.options())
 		if err != nil {

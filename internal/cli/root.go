@@ -20,6 +20,7 @@
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume
 //	postpone.go       postpone: moves due times to later
+//	events.go         events again: writes the events of a window of time again
 //	payments.go       payments late and resolve: money that came after a close
 //	dlq.go            dlq ls and show: dead letters
 //	delays.go         delays explain: when an order closes, and which rule decides
@@ -151,6 +152,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	root.AddCommand(
 		newRun(c), newStatus(c), newForecast(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
+		group("events", "Write events again that their topic has lost", newEventsAgain(c)),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
 		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c),
 		newHealthcheck(c), newVersion(c),

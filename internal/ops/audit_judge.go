@@ -114,8 +114,8 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+ShellQuote(r.ID),
 			"the order was closed at %s; its event is the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
 	case none:
-		add(NoEvent, "inform the consumers of the events by hand: the event is neither in the outbox nor in Kafka", "the order was closed at %s and has no event",
-			stamp(receipt.ClosedAt))
+		add(NoEvent, fmt.Sprintf("orderclose events again --from %s --to %s writes the event again: it is neither in the outbox nor in Kafka",
+			stamp(receipt.ClosedAt), stamp(receipt.ClosedAt.Add(time.Millisecond))), "the order was closed at %s and has no event", stamp(receipt.ClosedAt))
 	}
 	return found
 }

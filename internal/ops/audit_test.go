@@ -336,7 +336,7 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 		},
 	})
 	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose dlq redrive --order order-00000003") ||
-		!strings.Contains(fixes["order-00000004"], "by hand") {
+		!strings.Contains(fixes["order-00000004"], "orderclose events again") {
 		t.Errorf("%q, %v", fixes, err)
 	}
 }

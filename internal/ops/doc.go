@@ -54,6 +54,7 @@
 //	replay_select.go     which records of the window are sent
 //	replay_preview.go    what a replay would change
 //	replay_progress.go   how far an interrupted replay has come
+//	eventsagain.go       writing events again that their topic has lost
 //	postpone.go          planning and carrying out a change of due times
 //	postpone_plan.go     the file of such a plan
 package ops

@@ -169,17 +169,9 @@ func (s *Store) AuditClosed(ctx context.Context, from, to time.Time, after Recei
 	if err != nil {
 		return nil, last, err
 	}
-	if limit = min(limit, maxIn); after.ClosedAt.IsZero() {
-		after.ClosedAt = from.Add(-time.Millisecond)
-	}
 	err = s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		at := s.dialect.time(after.ClosedAt)
-		found, err := readAll(tx, "SELECT closed_at, order_id FROM receipts WHERE closed_at < ? AND closed_at >= ?"+
-			" AND (closed_at > ? OR order_id > ?) ORDER BY closed_at, order_id LIMIT ?",
-			[]any{s.dialect.time(to), at, at, after.OrderID, limit}, func(k *ReceiptKey) []any { return []any{timeInto(&k.ClosedAt), &k.OrderID} })
-		if len(found) == limit {
-			last = found[limit-1]
-		}
+		found, next, err := s.receiptsBetween(tx, closeReceipts, from, to, after, limit)
+		last = next
 		var ids []string
 		for _, k := range found {
 			if _, ok := s.q.m.ID.Arg(k.OrderID); ok {

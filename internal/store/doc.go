@@ -40,6 +40,7 @@
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
 //	locked.go, indoubt.go                       rows that others lock; commits without an answer
 //	pauses.go                                   pauses of closing
+//	eventsagain.go                              events that their topic has lost
 //	reminders.go                                reminders before the deadline
 //	duerule.go                                  due times by rule: the delays in force, and postponed orders
 //	pagestatements.go                           the statement of a page

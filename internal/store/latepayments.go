@@ -366,13 +366,20 @@ func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew boo
 		p.OrderID, p.PaymentID, amount, p.Currency, p.Source, at), 1); err != nil {
 		return false, err
 	}
-	event, err := orderclose.OrderPaidLate{
-		OrderID: p.OrderID, PaymentID: p.PaymentID, Amount: p.Amount, Currency: p.Currency, Source: string(p.Source), FoundAt: now,
-	}.Encode()
+	p.FoundAt = now
+	event, err := p.event()
 	if err != nil {
 		return false, err
 	}
-	return true, expectRows(tx.Exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, string(event), at), 1)
+	return true, expectRows(tx.Exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, event, at), 1)
+}
+
+// event returns the event of a late payment.
+func (p LatePayment) event() (string, error) {
+	payload, err := orderclose.OrderPaidLate{
+		OrderID: p.OrderID, PaymentID: p.PaymentID, Amount: p.Amount, Currency: p.Currency, Source: string(p.Source), FoundAt: p.FoundAt,
+	}.Encode()
+	return string(payload), err
 }
 
 // CountLate counts the late payments that nobody has resolved. Rows that are perhaps the same money count once.

@@ -131,7 +131,8 @@ func (s *Store) markPaid(tx *gorm.DB, t *table, id []any, now time.Time) error {
 	return s.changeStatus(tx, t, t.pay, s.q.payArgs(paid, id, now), id, paid)
 }
 
-// paidEvent writes the event of an order that this transaction has marked as paid.
+// paidEvent writes the event of an order that this transaction has marked as paid, and its copy in paid_receipts, from which PaidAgain
+// writes the event again.
 func (c *closing) paidEvent(id string) error {
 	row := c.orders[id]
 	payload, err := orderclose.OrderPaid{
@@ -140,7 +141,12 @@ func (c *closing) paidEvent(id string) error {
 	if err != nil {
 		return err
 	}
-	in := insert{into: "outbox_events (order_id, payload, created_at)"}
-	in.row(id, string(payload), c.s.dialect.time(c.now))
-	return in.exec(c.tx, c.s.dialect)
+	at := c.s.dialect.time(c.now)
+	event, receipt := insert{into: "outbox_events (order_id, payload, created_at)"}, insert{into: "paid_receipts (order_id, payload, paid_at)"}
+	event.row(id, string(payload), at)
+	receipt.row(id, string(payload), at)
+	if err := event.exec(c.tx, c.s.dialect); err != nil {
+		return err
+	}
+	return receipt.exec(c.tx, c.s.dialect) //mutant:paid-event-unrepeatable
 }

@@ -89,6 +89,8 @@ var storeMutants = []mutant{
 		"internal/store/mapping", "TestCheck_ReportsEachMistake", "mapped as the order's id"},
 	{"own-table-mapped", "a mapping may name a table that orderclose writes to itself", nil,
 		"internal/store/mapping", "TestCheck_ReportsEachMistake", "of orderclose's own tables"},
+	{"paid-event-unrepeatable", "the event of an order that was marked as paid cannot be written again", changes{{"receipt.exec(c.tx, c.s.dialect)", "nil"}},
+		"internal/store/sqlite", "TestSuite_InMemory/EventsAreWrittenAgainAsTheyWere", "planned"},
 	{"reminder-after-payment", "a reminder is written after a payment", changes{{"row.verdict != orderclose.NotDue || ", ""}},
 		"internal/store/sqlite", "TestSuite_InMemory/OnlyOrdersThatWaitForPaymentAreReminded", "written and locked"},
 	{"reminders-between-missing", "orders that come between two rounds of reminders have none", changes{{"since", "to"}},

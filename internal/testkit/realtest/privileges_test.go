@@ -397,10 +397,14 @@ func closerNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		return err
 	}
 	defer db.Close()
-	if _, err := db.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "good"}}); err != nil {
+	if err := c.exec(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('asked', '', 0, '2026-02-01', '2026-02-01', 1)"); err != nil {
 		return err
 	}
-	return c.has(ctx, "SELECT COUNT(*) FROM late_payments WHERE order_id = 'good' AND source = 'recheck'")
+	if _, err := db.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "good"}, {OrderID: "asked"}}); err != nil {
+		return err
+	}
+	return errors.Join(c.has(ctx, "SELECT COUNT(*) FROM late_payments WHERE order_id = 'good' AND source = 'recheck'"),
+		c.has(ctx, "SELECT COUNT(*) FROM paid_receipts WHERE order_id = 'asked'"))
 }
 
 // paidLate is a provider that knows of one payment, that of order late.
@@ -559,16 +563,20 @@ func viewerNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
 		[]string{"payments", "late"})
 }
 
-// operatorNeeds pauses closing, resumes it, moves due times, and resolves a late payment.
+// operatorNeeds pauses closing, resumes it, moves due times, resolves a late payment, and writes the event of a close again.
 func operatorNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
 	if err := c.exec(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (17, 'good', 'p', 'callback', "+
 		"UTC_TIMESTAMP(3))"); err != nil {
 		return err
 	}
+	if err := c.exec(ctx, "INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms)"+
+		" VALUES ('good', 'closed', UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE, 'sweep', 0, 0)"); err != nil {
+		return err
+	}
 	plan := filepath.Join(t.TempDir(), "plan.jsonl")
 	return c.cli(ctx, t, []string{"pause", "--for", "1m", "--reason", "one"}, []string{"pause", "--for", "1m", "--reason", "two"}, []string{"resume"},
 		[]string{"postpone", "--due-before", "now", "--by", "1h", "--plan", plan}, []string{"postpone", "--plan", plan, "--yes"},
-		[]string{"payments", "resolve", "17", "--refunded", "--yes"})
+		[]string{"payments", "resolve", "17", "--refunded", "--yes"}, []string{"events", "again", "--from", "3h", "--yes"})
 }
 
 // migrateNeeds creates the schema.

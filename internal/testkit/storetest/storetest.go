@@ -23,7 +23,7 @@ func Run(t *testing.T, server Server) {
 		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises,
 		pausePromises, checkoutPromises, schemaPromises, stockPromises,
 		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises,
-		postponePromises, reminderPromises, moneyPromises,
+		postponePromises, reminderPromises, moneyPromises, eventsAgainPromises,
 	} {
 		play(t, server, promises, func(t *testing.T, p promise[shop]) {
 			t.Parallel()

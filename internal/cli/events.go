@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+)
+
+type eventsAgainFlags struct {
+	from, to string
+	rate     int
+	yes      bool
+}
+
+func newEventsAgain(c *common) *cobra.Command {
+	var f eventsAgainFlags
+	cmd := &cobra.Command{
+		Use:   "again --from TIME [--to TIME] [--rate N] [--yes]",
+		Short: "Write the events of a window of time again, after their topic has lost them",
+		Long: `Write the events that were first written in a window of time into the outbox again,
+for example after the topic of events has lost records, or was deleted. A dispatcher
+publishes them. Each has the id that it had, so readers recognize those that they know.
+
+  order.closed     from the receipt and the ledger; category, version and columns are
+                   those of the order's row now
+  order.paid       orders that were marked as paid since migrate has created paid_receipts
+  order.paid_late  late payments that nobody has resolved
+  order.reminder   the last one of an order, if its deadline is ahead
+
+The events of one order are written in their old order. A time is RFC 3339, or how long
+ago: 90m, or now. Without --yes the plan is shown and nothing is written. If the command
+is interrupted, run it again.
+
+Exits 5 if a service closes the orders: it has their events.`,
+		Example: "  orderclose events again --from 2h --to 90m\n  orderclose events again --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --rate 500 --yes",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, to, err := f.window(time.Now())
+			if err != nil {
+				return Exit(Usage, err)
+			}
+			return with(c.open(config.EnvDSN))(func(s *session) error { return c.eventsAgain(cmd.Context(), s, from, to, f) })
+		},
+	}
+	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window")
+	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
+	cmd.Flags().IntVar(&f.rate, "rate", ops.EventsRate, "how many events to write a second at most")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
+	return cmd
+}
+
+func (f *eventsAgainFlags) window(now time.Time) (from, to time.Time, err error) {
+	from, err1 := parseTime("--from", f.from, now)
+	to, err2 := parseTime("--to", f.to, now)
+	from, to = from.Truncate(time.Millisecond), orderclose.CeilMilli(to)
+	errs := []error{err1, err2}
+	if err1 == nil && err2 == nil && !from.Before(to) {
+		errs = append(errs, fmt.Errorf("--from %s is not before --to %s", stamp(from), stamp(to)))
+	}
+	if f.rate < 1 {
+		errs = append(errs, fmt.Errorf("--rate is %d, want 1 or more events a second", f.rate))
+	}
+	return from, to, errors.Join(errs...)
+}
+
+func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time, f eventsAgainFlags) error {
+	if s.cfg.Closer.Kind != config.KindSQL {
+		return Exit(Refused, fmt.Errorf("closer.kind is %s: the service that closes orders has their events; let it write them again", s.cfg.Closer.Kind))
+	}
+	if err := s.Store.Migrated(ctx); err != nil {
+		return err
+	}
+	plan, err := ops.PlanEventsAgain(ctx, s.Store, s.cfg.Delays, from, to)
+	if err != nil {
+		return err
+	}
+	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", stamp(from), stamp(to), f.rate)
+	if !f.yes {
+		return c.print(plan, func(w io.Writer) { printEventsAgain(w, plan, f.rate, command) })
+	}
+	bar := c.progress("written")
+	done, err := ops.WriteEventsAgain(ctx, s.Store, s.cfg.Delays, from, to, f.rate, func(done int64) { bar.Show(done, plan.All(), "") })
+	err = interrupted(ctx, err)
+	bar.End()
+	if err != nil && done.All() > 0 {
+		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, plural(done.All(), "event"), c.withConfig(command)))
+	}
+	return cmp.Or(err, c.print(done, func(w io.Writer) { printEvents(w, done) }))
+}
+
+func printEvents(w io.Writer, e ops.EventsAgain) {
+	fmt.Fprintf(w, "events that were first written from %s to %s\n", stamp(e.From), stamp(e.To))
+	printAny(w, e.Reminders, "  %d\torder.reminder, with a deadline ahead")
+	printAny(w, e.Closed, "  %d\torder.closed")
+	printAny(w, e.Paid, "  %d\torder.paid")
+	printAny(w, e.PaidLate, "  %d\torder.paid_late, not resolved")
+}
+
+func printEventsAgain(w io.Writer, e ops.EventsAgain, rate int, command string) {
+	printEvents(w, e)
+	if e.All() == 0 {
+		fmt.Fprintln(w, "nothing to write again")
+		return
+	}
+	fmt.Fprintf(w, "would write %s into the outbox again, at most %d a second, in %s\n", plural(e.All(), "event"), rate,
+		(time.Duration(e.All()) * time.Second / time.Duration(rate)).Round(time.Second))
+	fmt.Fprintf(w, "To do it:\n  %s\n", command)
+}

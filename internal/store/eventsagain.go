@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+)
+
+// The tables of receipts, and where their rows have the time and the event.
+var (
+	closeReceipts = receiptTable{"receipts", "closed_at", "''"}
+	paidReceipts  = receiptTable{"paid_receipts", "paid_at", "payload"}
+)
+
+type receiptTable struct{ name, at, payload string }
+
+// receipt is a row of a receiptTable.
+type receipt struct {
+	ReceiptKey
+	payload string
+}
+
+// receiptsBetween returns up to limit receipts with a time in [from, to), at most 999. They begin behind after; the zero ReceiptKey
+// begins with the first. last is the last receipt; zero: there is no further one.
+func (s *Store) receiptsBetween(tx *gorm.DB, in receiptTable, from, to time.Time, after ReceiptKey, limit int) (found []receipt, last ReceiptKey, err error) {
+	if limit = min(limit, maxIn); after.ClosedAt.IsZero() {
+		after.ClosedAt = from
+	}
+	at := s.dialect.time(after.ClosedAt)
+	found, err = readAll(tx, "SELECT "+in.at+", order_id, "+in.payload+" FROM "+in.name+" WHERE "+in.at+" < ? AND "+in.at+" >= ?"+
+		" AND ("+in.at+" > ? OR order_id > ?) ORDER BY "+in.at+", order_id LIMIT ?",
+		[]any{s.dialect.time(to), at, at, after.OrderID, limit}, func(r *receipt) []any { return []any{timeInto(&r.ClosedAt), &r.OrderID, &r.payload} })
+	if len(found) == limit {
+		last = found[limit-1].ReceiptKey
+	}
+	return found, last, err
+}
+
+// CountEvents returns how many orders were closed, and how many PayOrders marked as paid, in [from, to), and how many late payments were
+// found then that nobody has resolved.
+func (s *Store) CountEvents(ctx context.Context, from, to time.Time) (closed, paid, late int64, err error) {
+	span := []any{s.dialect.time(from), s.dialect.time(to)}
+	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT COUNT(*) FROM receipts WHERE closed_at >= ? AND closed_at < ?),"+
+		" (SELECT COUNT(*) FROM paid_receipts WHERE paid_at >= ? AND paid_at < ?),"+
+		" (SELECT COUNT(*) FROM late_payments WHERE resolved_at IS NULL AND found_at >= ? AND found_at < ?)",
+		slices.Concat(span, span, span)...).Row().Scan(&closed, &paid, &late)
+	return closed, paid, late, s.failed(ctx, err, "count receipts")
+}
+
+// ClosedAgain writes the events of up to limit closes in [from, to) into the outbox again, in the order of the closes. It begins behind
+// the close after, as receiptsBetween does. An event has its id, due time, time, path, attempts and stock by receipt and ledger, and
+// category, version and columns of the order's row as they are now; none, if there is no row.
+func (s *Store) ClosedAgain(ctx context.Context, from, to time.Time, after ReceiptKey, limit int) (n int, last ReceiptKey, err error) {
+	found, last, err := s.receiptsBetween(s.gorm.WithContext(ctx), closeReceipts, from, to, after, limit)
+	if err == nil && len(found) > 0 {
+		err = s.closeEvents(ctx, found)
+	}
+	if err == nil {
+		err = s.writeAgain(ctx, found)
+	}
+	return len(found), last, s.failed(ctx, err, "write events of closes again, after %q", after.OrderID)
+}
+
+// closeEvents sets the payloads of closes.
+func (s *Store) closeEvents(ctx context.Context, closes []receipt) error {
+	where, err := s.everywhere(ctx)
+	if err != nil {
+		return err
+	}
+	reqs, all := make([]orderclose.CloseRequest, len(closes)), make([]string, len(closes))
+	for i, k := range closes {
+		reqs[i].OrderID, all[i] = k.OrderID, k.OrderID
+	}
+	ids, requests := s.distinct(reqs)
+	c := s.newClosing(s.gorm.WithContext(ctx), requests, where)
+	c.locks = lockNothing
+	if err := c.lockOrders(ids); err != nil {
+		return err
+	}
+	receipts, released := map[string]*ReceiptRow{}, map[string][]orderclose.Release{}
+	if err := eachReceipt(c.tx, all, func(id string, r *ReceiptRow) { receipts[id] = r }); err != nil {
+		return err
+	}
+	if err := eachLedgerRow(c.tx, all, func(id string, l LedgerRow) {
+		if l.Kind == string(kindClose) && l.Quantity > 0 { // 0: the stock of the SKU did not come back
+			released[id] = append(released[id], orderclose.Release{SKU: l.SKU, Quantity: l.Quantity})
+		}
+	}); err != nil {
+		return err
+	}
+	for i, k := range closes {
+		row, r := c.orders[k.OrderID], receipts[k.OrderID]
+		if r == nil { // deleted meanwhile
+			continue
+		}
+		closes[i].payload, err = encodeKept(orderclose.OrderClosed{
+			Type: s.q.m.Event, OrderID: k.OrderID, Category: row.category, Due: r.Due, ClosedAt: r.ClosedAt, Path: r.Path,
+			Attempts: r.Attempts, Version: max(row.version, 0), Release: released[k.OrderID], Columns: row.columns,
+		}, "")
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PaidAgain is ClosedAgain for the events of orders that PayOrders marked as paid, from the copies in paid_receipts.
+func (s *Store) PaidAgain(ctx context.Context, from, to time.Time, after ReceiptKey, limit int) (n int, last ReceiptKey, err error) {
+	found, last, err := s.receiptsBetween(s.gorm.WithContext(ctx), paidReceipts, from, to, after, limit)
+	if err == nil {
+		err = s.writeAgain(ctx, found)
+	}
+	return len(found), last, s.failed(ctx, err, "write events of payments again, after %q", after.OrderID)
+}
+
+// PaidLateAgain writes the events of the late payments that were found in [from, to) and that nobody has resolved, all at once: a person
+// looks at each, so there are few.
+func (s *Store) PaidLateAgain(ctx context.Context, from, to time.Time) (n int, err error) {
+	late, err := latePayments(s.gorm.WithContext(ctx), "WHERE resolved_at IS NULL AND found_at >= ? ORDER BY found_at, id", s.dialect.time(from))
+	var events []receipt
+	for _, p := range late {
+		if err != nil || !p.FoundAt.Before(to) {
+			break
+		}
+		var payload string
+		payload, err = p.event()
+		events = append(events, receipt{ReceiptKey{p.FoundAt, p.OrderID}, payload})
+	}
+	if err == nil {
+		err = s.writeAgain(ctx, events)
+	}
+	return len(events), s.failed(ctx, err, "write events order.paid_late again")
+}
+
+// RemindAgain writes the last reminder of each order again, if it was written in [from, to), under the conditions of Remind. The
+// reminders are in the order of due times, and their Before does not count. Without write it only returns how many there are.
+func (s *Store) RemindAgain(ctx context.Context, reminders []Reminder, from, to time.Time, write bool) (n int, err error) {
+	choose := func(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
+		sent, err := s.lastSent(tx, reminders)
+		var again []Reminder
+		for _, r := range reminders {
+			if last, was := sent[r.key()]; was && !last.at.Before(from) && last.at.Before(to) {
+				r.Before = last.before
+				again = append(again, r)
+			}
+		}
+		return again, err
+	}
+	for part := range slices.Chunk(reminders, remindBatch) {
+		var wrote int
+		if write {
+			var times []time.Duration
+			times, _, err = s.remind(ctx, part, choose, true)
+			wrote = len(times)
+		} else {
+			part, err = choose(s.gorm.WithContext(ctx), part)
+			wrote = len(part)
+		}
+		if n += wrote; err != nil {
+			return n, s.failed(ctx, err, "write reminders again")
+		}
+	}
+	return n, nil
+}
+
+// writeAgain writes events into the outbox.
+func (s *Store) writeAgain(ctx context.Context, events []receipt) error {
+	if len(events) == 0 {
+		return nil
+	}
+	return s.transact(ctx, func(tx *gorm.DB) error {
+		now, err := s.now(tx)
+		if err != nil {
+			return err
+		}
+		in := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(events)}
+		for _, e := range events {
+			if e.payload != "" {
+				in.row(e.OrderID, e.payload, s.dialect.time(now))
+			}
+		}
+		return in.exec(tx, s.dialect)
+	})
+}

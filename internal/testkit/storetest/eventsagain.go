@@ -1,0 +1,140 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+var eventsAgainPromises = []promise[shop]{
+	{name: "EventsAreWrittenAgainAsTheyWere", test: eventsAgain},
+	{name: "OnlyEventsOfTheWindowAreWrittenAgain", test: eventsAgainWindow},
+}
+
+// publish empties the outbox of events, and returns them in its order, without what is new in an event that is written again.
+func (s *shop) publish() (events []string) {
+	s.Helper()
+	n, err := s.Dispatch(s.Context(), wire.EventOutbox, 0, 999, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
+		for _, r := range rows {
+			var e map[string]any
+			decode := json.NewDecoder(bytes.NewReader(r.Payload))
+			s.must(decode.Decode(&e))
+			if strings.HasPrefix(fmt.Sprint(e["id"]), orderclose.EventOrderReminder) {
+				delete(e, "time")
+				delete(e["data"].(map[string]any), "reminded_at")
+			}
+			event, err := json.Marshal(e)
+			s.must(err)
+			events, done = append(events, string(event)), append(done, r.ID)
+		}
+		return done
+	})
+	s.must(err)
+	want(s, "events", len(events), n)
+	return events
+}
+
+func eventsAgain(t *testing.T, s *shop) {
+	s.migrated("ink", "pen")
+	begin := s.now()
+	delays := orderclose.Delays{Default: time.Hour, Rules: []orderclose.Rule{{Grace: time.Minute, Remind: []time.Duration{20 * time.Minute, 10 * time.Minute}}}}
+	waits, reached, pays := s.order("waits", 11*time.Minute), s.order("reached", 12*time.Minute), s.order("pays", 13*time.Minute)
+	written, _ := s.remind(reminderOf(waits, 20*time.Minute), reminderOf(reached, 10*time.Minute), reminderOf(pays, 10*time.Minute))
+	want(t, "reminders", written, 3)
+	s.publish() // that of an order with a later one is not written again
+	written, _ = s.remind(reminderOf(waits, 10*time.Minute))
+	want(t, "shorter reminders", written, 1)
+	s.exec("UPDATE orders SET expire_at = ? WHERE id = 'reached'", s.time(s.now().Add(30*time.Second))) // its deadline is behind
+
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "pen", Quantity: 1})
+	s.order("b", -time.Minute)
+	want(t, "closed", verdicts(s.close("b")), []string{"b closed"})
+	_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a", Attempt: 3}})
+	s.must(err)
+	_, err = s.PayOrders(t.Context(), requests("pays"))
+	s.must(err)
+	_, err = s.RecordLate(t.Context(), []store.LatePayment{
+		{OrderID: "b", PaymentID: "p1", Amount: 100, Currency: "CNY", Source: store.SourceRecheck}, {OrderID: "a", Source: store.SourceRecheck}})
+	s.must(err)
+	resolved, err := s.LatePayments(t.Context(), false, 1)
+	s.must(err)
+	_, err = s.ResolveLate(t.Context(), resolved[0].ID, store.Refunded, "ann")
+	s.must(err)
+	first := s.publish()
+	var expected []string
+	for _, e := range first {
+		if !strings.Contains(e, `"id":"order.paid_late/1:`+resolved[0].OrderID) {
+			expected = append(expected, e)
+		}
+	}
+	want(t, "events of everything", []int{len(first), len(expected)}, []int{6, 5})
+
+	before, end := s.state(), s.now().Add(time.Second)
+	plan, err := ops.PlanEventsAgain(t.Context(), s.Store, delays, begin, end)
+	s.must(err)
+	want(t, "events after a plan", len(s.publish()), 0)
+	done, err := ops.WriteEventsAgain(t.Context(), s.Store, delays, begin, end, 1000, func(int64) {})
+	s.must(err)
+	want(t, "written", done, plan)
+	want(t, "planned", plan, ops.EventsAgain{From: begin.UTC(), To: end.UTC(), Reminders: 1, Closed: 2, Paid: 1, PaidLate: 1})
+	want(t, "events", s.publish(), expected)
+	want(t, "state", s.state(), before)
+	want(t, "reminders", s.count("SELECT COUNT(*) FROM order_reminders"), 4)
+
+	// Without the order's row the event has what the receipt and the ledger have.
+	s.exec("DELETE FROM orders WHERE id = 'a'")
+	_, _, err = s.ClosedAgain(t.Context(), begin, end, store.ReceiptKey{}, 10)
+	s.must(err)
+	again := s.publish()
+	if len(again) != 2 || !strings.Contains(again[1], `"id":"order.closed/a"`) || !strings.Contains(again[1], `"attempts":3`) ||
+		!strings.Contains(again[1], `"sku":"pen"`) || strings.Contains(again[1], "book") {
+		t.Errorf("without the row of the order: %s", again)
+	}
+}
+
+// Two closes in one millisecond are written once, at any size of a page. A receipt of the program before has no copy of its payment.
+func eventsAgainWindow(t *testing.T, s *shop) {
+	s.migrated()
+	begin := s.now().Truncate(time.Millisecond)
+	ids := names("o%02d", 7)
+	for _, id := range ids {
+		s.order(id, -time.Minute)
+	}
+	s.close(ids...)
+	s.order("paid", -time.Minute)
+	_, err := s.PayOrders(t.Context(), requests("paid"))
+	s.must(err)
+	s.exec("DELETE FROM paid_receipts")
+	s.publish()
+	for i, id := range ids {
+		s.exec("UPDATE receipts SET closed_at = ? WHERE order_id = ?", s.time(begin.Add(time.Duration(i/2)*time.Millisecond)), id)
+	}
+	for _, limit := range []int{1, 2, 3, 7, 50} {
+		total := 0
+		for after, more := (store.ReceiptKey{}), true; more; more = after != (store.ReceiptKey{}) {
+			var n int
+			n, after, err = s.ClosedAgain(t.Context(), begin.Add(time.Millisecond), begin.Add(3*time.Millisecond), after, limit)
+			s.must(err)
+			total += n
+		}
+		var written []string
+		for _, e := range s.publish() {
+			written = append(written, strings.SplitN(strings.SplitN(e, `"id":"order.closed/`, 2)[1], `"`, 2)[0])
+		}
+		want(t, fmt.Sprintf("in pages of %d", limit), written, ids[2:6])
+		want(t, "counted", total, 4)
+	}
+	n, _, err := s.PaidAgain(t.Context(), begin, begin.Add(time.Hour), store.ReceiptKey{}, 10)
+	s.must(err)
+	want(t, "payments without a copy", n, 0)
+}
