@@ -9,6 +9,9 @@
 #   MAPPED=1     orders are in tables of a shop's own
 #   SECURED=1    the pipeline connects to the brokers by TLS and SASL
 #   OTHER=HEAD^  the second process of each stage is the program of that commit
+#   POWER=1      the only faults are cuts of power; only root can cut it
+#   BROKERS=1    one broker, with POWER=1 only
+#   SYNC=...     the key sync of topics.yaml: always or never
 #   SEED=1       another seed draws other faults
 #   FAULTS=8     faults a minute
 #   LOSSES=0     no fault deletes records
@@ -21,6 +24,10 @@ if [[ -z ${CHAOS_NAMESPACE:-} ]] && unshare --mount true 2>/dev/null; then
   CHAOS_NAMESPACE=1 exec unshare --mount "$0" "$@"
 fi
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+if [[ ${POWER-} ]] && ((EUID != 0)); then
+  note "no power was cut: only root may mount disks"
+  exit 0
+fi
 native=$here
 cd "$native/../.."
 report=$(realpath -m -- "${REPORT:-bin/chaos-real.html}")

@@ -14,6 +14,7 @@
 //
 //	simulation   random faults, in virtual time
 //	realtest     faults on real servers, and the game day
+//	power        cuts the power of disks, for chaosreal
 //	chaosreal    the program of make chaos-real: random faults on real servers, while orders are created
 //	mutants      code that is broken on purpose: a test must fail
 //	checker      what a run has broken, by Kafka and the database alone

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/power"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -29,9 +31,10 @@ const clockLibrary = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 // proxies, everything else directly.
 type cluster struct {
 	variant
-	dir   string // of the servers
-	disks bool   // the data of brokers and database are on disks that can be filled
-	clock string // file that steps the clock of the database; "": it cannot be stepped
+	dir     string                          // of the servers
+	disks   bool                            // the data of brokers and database are on disks that can be filled
+	powered map[*servers.Server]*power.Disk // with POWER=1: the disk of each server
+	clock   string                          // file that steps the clock of the database; "": it cannot be stepped
 
 	brokers         []*servers.Server
 	kind            *database
@@ -61,6 +64,9 @@ func startCluster(ctx context.Context, dir string, kind *database, v variant) (*
 	if err := servers.StartAll(ctx, c.servers()...); err != nil {
 		return c, err
 	}
+	if err := c.syncDisks(); err != nil {
+		return c, err
+	}
 	return c, c.connect()
 }
 
@@ -74,7 +80,7 @@ func (c *cluster) define(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	c.brokers, err = servers.Brokers(dir, func(target string) (string, error) {
+	c.brokers, err = servers.BrokersOf(c.variant.brokers, dir, func(target string) (string, error) {
 		link, err := testkit.NewProxy(target)
 		if err != nil {
 			return "", err
@@ -92,6 +98,9 @@ func (c *cluster) define(ctx context.Context, dir string) (err error) {
 	if c.redis, err = servers.New("redis", filepath.Join(dir, "redis")); err != nil {
 		return err
 	}
+	if c.variant.power {
+		return errors.Join(c.powerDisks(dir), c.linkServers())
+	}
 	c.disks = mountDisk(c.database.Dir) == nil
 	for _, s := range c.brokers {
 		c.disks = c.disks && mountDisk(filepath.Join(s.Dir, "data")) == nil
@@ -104,6 +113,11 @@ func (c *cluster) define(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
+	return c.linkServers()
+}
+
+// linkServers creates the proxies of database and Redis.
+func (c *cluster) linkServers() (err error) {
 	if c.databaseLink, err = testkit.NewProxy(c.database.Addr()); err != nil {
 		return err
 	}

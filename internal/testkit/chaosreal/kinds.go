@@ -30,6 +30,7 @@ type kind struct {
 
 const (
 	needsDisk  = "a tmpfs of its own"
+	needsPower = "POWER=1, as root"
 	needsClock = "libfaketime"
 )
 
@@ -44,11 +45,15 @@ const (
 	onConfig   = "topics.yaml"
 	onService  = "stock service"
 	onOrders   = "orders"
+	onPower    = "power"
 )
 
 // kinds returns all kinds that the machine can play, in a fixed order, and the names of those that
-// it cannot. Without losses, no kind deletes records.
-func kinds(losses bool, has func(need string) bool) (all []kind, missing []string) {
+// it cannot. Without losses, no kind deletes records. With power, they are those of powerKinds only.
+func kinds(v variant, losses bool, has func(need string) bool) (all []kind, missing []string) {
+	if v.power {
+		return powerKinds(v), nil
+	}
 	for _, k := range slices.Concat(processKinds, brokerKinds, topicKinds, databaseKinds, redisKinds, otherKinds) {
 		switch {
 		case k.needs != "" && !has(k.needs):

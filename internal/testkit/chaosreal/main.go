@@ -16,6 +16,7 @@
 //	schedule.go   draws the faults of a round
 //	kinds.go      what a kind of fault is, and all kinds
 //	kinds_brokers.go, kinds_topics.go, kinds_database.go, kinds_process.go, kinds_other.go    the kinds
+//	kinds_power.go    cuts of power, the only kinds with POWER=1
 //	kafka.go      requests to Kafka that the faults need
 //	database.go   what differs between the databases
 //	cluster.go    brokers, database, Redis, and the proxies in front of them
@@ -31,7 +32,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -61,6 +64,9 @@ type settings struct {
 // defaultPerMinute is the default of FAULTS: 75 faults in ten minutes.
 const defaultPerMinute = 8
 
+// powerPerMinute is that of cuts of power: the time after a cut is judged for a minute and more.
+const powerPerMinute = 0.5
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -81,7 +87,10 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 	}
 	s = settings{dir: args[0], binary: args[1], report: args[2], minutes: 10, seed: 1, perMinute: defaultPerMinute,
 		losses: env("LOSSES") != "0", round: 10 * time.Minute}
-	s.variant = variant{mapped: env("MAPPED") == "1", secured: env("SECURED") == "1"}
+	s.variant = variant{mapped: env("MAPPED") == "1", secured: env("SECURED") == "1", power: env("POWER") == "1", brokers: 3, sync: env("SYNC")}
+	if s.variant.power {
+		s.perMinute = powerPerMinute
+	}
 	if len(args) == 4 {
 		s.variant.other = args[3]
 	}
@@ -93,7 +102,16 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 		}
 	}
 	number("MINUTES", &s.minutes, 1)
-	number("FAULTS", &s.perMinute, 1)
+	number("FAULTS", &s.perMinute, 0.1)
+	switch brokers := env("BROKERS"); brokers {
+	case "", "3":
+	case "1":
+		if s.variant.brokers = 1; !s.variant.power {
+			err = cmp.Or(err, errors.New("BROKERS=1: only with POWER=1; the other faults need three brokers"))
+		}
+	default:
+		err = cmp.Or(err, fmt.Errorf("BROKERS=%q: write 1 or 3", brokers))
+	}
 	if text := env("SEED"); text != "" && err == nil {
 		if s.seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			err = fmt.Errorf("SEED=%q: write a whole number", text)
@@ -120,12 +138,12 @@ func run(ctx context.Context, s settings) error {
 	}
 	has := func(need string) bool { return need == needsDisk && c.disks || need == needsClock && c.clock != "" }
 	var rounds []*round
-	_, missing := kinds(true, has)
+	_, missing := kinds(s.variant, true, has)
 	over := time.Duration(s.minutes * float64(time.Minute))
 	for n := 0; over > 0; n++ {
 		length := min(over, s.round)
 		over -= length
-		all, _ := kinds(s.losses && n%2 == 0, has)
+		all, _ := kinds(s.variant, s.losses && n%2 == 0, has)
 		if len(s.only) > 0 {
 			all = slices.DeleteFunc(all, func(k kind) bool { return !slices.Contains(s.only, k.name) })
 		}

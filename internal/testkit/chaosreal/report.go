@@ -47,7 +47,8 @@ func writeReport(path string, sum *summary, rounds []*round) error {
 	for n, r := range rounds {
 		d.Lateness += template.HTML(latenessPlot(n+1, r)) // #nosec: plots escape every text
 	}
-	all, _ := kinds(true, func(string) bool { return true })
+	all, _ := kinds(variant{}, true, func(string) bool { return true })
+	all = append(all, powerKinds(variant{brokers: 3})...)
 	does := map[string]string{}
 	for _, k := range all {
 		does[k.name] = k.does

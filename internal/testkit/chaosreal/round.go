@@ -61,6 +61,9 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 		return nil, err
 	}
 	settled := w.settle(all)
+	if err := w.eventsAgain(all); err != nil {
+		w.violation("write the lost events again: %v", err)
+	}
 	stop()
 	work.Wait()
 	w.stopParts()
@@ -83,6 +86,9 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 		return nil, fmt.Errorf("the judge cannot read: %w", err)
 	}
 	r.looks = w.witness.AddTo(r.verdict)
+	if w.cluster.power {
+		w.harm = append(w.harm, r.lateAfterPower()...)
+	}
 	r.verdict.Violations = append(r.verdict.Violations, w.harm...)
 	return r, nil
 }

@@ -17,7 +17,7 @@ import (
 
 func allKinds(t *testing.T) []kind {
 	t.Helper()
-	all, missing := kinds(true, func(string) bool { return true })
+	all, missing := kinds(variant{}, true, func(string) bool { return true })
 	must.That(t, len(missing) == 0, "missing %v", missing)
 	return all
 }
@@ -36,7 +36,7 @@ func TestSchedule_TenMinutesHaveSixtyFaultsOfTwentyFiveKinds(t *testing.T) {
 // Also on a machine where no clock can be stepped and no disk filled, and in rounds that delete no
 // records.
 func TestSchedule_PoorMachinesAndRoundsWithoutLossesHaveEnoughKinds(t *testing.T) {
-	all, missing := kinds(false, func(string) bool { return false })
+	all, missing := kinds(variant{}, false, func(string) bool { return false })
 	expect.That(t, len(missing) != 0, "no kind needs anything")
 	for _, k := range all {
 		expect.That(t, !k.loses && k.needs == "", "%s loses records or needs %q", k.name, k.needs)
@@ -86,7 +86,7 @@ func TestKinds_AreComplete(t *testing.T) {
 func TestKinds_AreThoseOfTheDocuments(t *testing.T) {
 	const file = "../../../docs/data/faults.csv"
 	rows := [][]string{{"kind", "what happens, and how it is undone"}}
-	for _, k := range allKinds(t) {
+	for _, k := range slices.Concat(allKinds(t), powerKinds(variant{brokers: 3})) {
 		name := k.name
 		for _, role := range roles {
 			if strings.HasPrefix(k.does, "one process") {

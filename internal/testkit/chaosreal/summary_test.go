@@ -103,19 +103,24 @@ func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
 		return readSettings(args, func(name string) string { return env[name] })
 	}
 	s, err := read(nil)
-	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb || s.variant != (variant{}) {
+	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb || s.variant != (variant{brokers: 3}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay", "DATABASE": "mysql",
 		"MAPPED": "1", "SECURED": "1"})
-	if err != nil || s.variant != (variant{mapped: true, secured: true}) || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses ||
+	if err != nil || s.variant != (variant{mapped: true, secured: true, brokers: 3}) || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses ||
 		len(s.only) != 2 || s.database != mySQL {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"DATABASE": "oracle"}, {"FAULTS": "0"}} {
+	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"DATABASE": "oracle"}, {"FAULTS": "0"},
+		{"BROKERS": "2"}, {"BROKERS": "1"}} {
 		if _, err := read(wrong); err == nil {
 			t.Errorf("%v is accepted", wrong)
 		}
+	}
+	s, err = read(map[string]string{"POWER": "1", "BROKERS": "1", "SYNC": "never"})
+	if err != nil || s.variant != (variant{power: true, brokers: 1, sync: "never"}) || s.perMinute != powerPerMinute || s.variant.synced() {
+		t.Errorf("%+v, %v", s, err)
 	}
 	args = append(args, "other")
 	if s, err := read(nil); err != nil || s.variant.other != "other" {

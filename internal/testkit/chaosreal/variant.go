@@ -19,12 +19,19 @@ type variant struct {
 	mapped  bool   // MAPPED=1: orders are in a shop's own tables
 	secured bool   // SECURED=1: the pipeline connects to the brokers by TLS and SASL
 	other   string // orderclose of another version, for the second process of each stage; "": none
+	power   bool   // POWER=1: the only faults are cuts of power, and each server has a disk whose power can be cut
+	brokers int    // BROKERS: one or three
+	sync    string // SYNC: the key sync of topics.yaml; "": its default
 }
+
+// synced reports whether brokers write a record to disk before they acknowledge it.
+func (v variant) synced() bool { return v.sync == "always" || v.sync == "" && v.brokers == 1 }
 
 // String names the variant, as reports do: "" for none.
 func (v variant) String() string {
 	var all []string
-	for name, on := range map[string]bool{"mapped tables": v.mapped, "TLS and SASL": v.secured, "two versions": v.other != ""} {
+	for name, on := range map[string]bool{"mapped tables": v.mapped, "TLS and SASL": v.secured, "two versions": v.other != "",
+		"one broker": v.brokers == 1, "cuts of power": v.power, "sync: " + v.sync: v.sync != ""} {
 		if on {
 			all = append(all, name)
 		}
@@ -65,8 +72,14 @@ const ownMapping = `orders:
   stock: {table: shop_goods, sku: goods, available: free, reserved: held}
 `
 
-// topics adds the mapping to a topics.yaml.
+// topics adds the mapping to a topics.yaml. After a cut of power overdue orders must start a sweep, so none comes by itself.
 func (v variant) topics(text string, d *database) string {
+	if v.sync != "" {
+		text += "sync: " + v.sync + "\n"
+	}
+	if v.power {
+		text = strings.Replace(text, "period: 5s", "period: 1h", 1)
+	}
 	if v.mapped {
 		text += fmt.Sprintf(ownMapping, d.mappedTime)
 	}

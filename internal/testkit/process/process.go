@@ -226,3 +226,21 @@ func Await(ctx context.Context, ready func(context.Context) error, by ...*Proces
 		}
 	}
 }
+
+// KillTree ends a process and its child processes by SIGKILL, and returns when the process has ended. It does nothing for 0.
+func KillTree(ctx context.Context, pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	for _, p := range Tree(pid) {
+		if err := syscall.Kill(p, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("process %d: %w", p, err)
+		}
+	}
+	return Await(ctx, func(context.Context) error {
+		if Alive(pid) {
+			return fmt.Errorf("process %d still runs", pid)
+		}
+		return nil
+	})
+}

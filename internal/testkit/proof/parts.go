@@ -23,6 +23,7 @@ var parts = []part{
 	{"mutants", []string{"make", "mutants"}},
 	{"console", []string{"make", "test-console"}},
 	{"game day", []string{"make", "test-ops"}},
+	{"power", []string{"make", "test-power"}},
 	{"scenarios", []string{"env", "RING=all", "make", "test"}},
 }
 
@@ -81,6 +82,8 @@ var folders = []folder{
 	{"internal/store/", []string{"upgrade", "scenarios"}},
 	{"internal/testkit/", nil},
 	{"internal/testkit/mutants/", []string{"mutants"}},
+	{"internal/testkit/chaosreal/", []string{"power"}},
+	{"internal/testkit/power/", []string{"power"}},
 	{"internal/testkit/realtest/", []string{"scenarios"}},
 	{"internal/testkit/realtest/gameday", []string{"game day"}},
 	{"internal/testkit/realtest/upgrade", []string{"upgrade"}},

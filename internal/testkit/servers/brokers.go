@@ -14,9 +14,14 @@ import (
 // another listener of each broker, and the broker tells those who connect there to use the address that
 // proxy returns.
 func Brokers(dir string, proxy func(target string) (string, error), settings ...string) (all []*Server, err error) {
+	return BrokersOf(3, dir, proxy, settings...)
+}
+
+// BrokersOf is Brokers for a cluster of n brokers, one or three.
+func BrokersOf(n int, dir string, proxy func(target string) (string, error), settings ...string) (all []*Server, err error) {
 	var voters []string
 	var controllers []string
-	for i := range 3 {
+	for i := range n {
 		controller, err := FreeAddress()
 		if err != nil {
 			return nil, err
@@ -45,8 +50,9 @@ func Brokers(dir string, proxy func(target string) (string, error), settings ...
 			fmt.Sprint("node.id=", i+1), "listeners=" + listeners, "advertised.listeners=" + advertised,
 			"listener.security.protocol.map=INNER:PLAINTEXT,CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT", "inter.broker.listener.name=INNER",
 			"controller.quorum.voters=" + strings.Join(voters, ","),
-			"offsets.topic.replication.factor=3", "transaction.state.log.replication.factor=3", "transaction.state.log.min.isr=2",
-			"share.coordinator.state.topic.replication.factor=3", "share.coordinator.state.topic.min.isr=2",
+			fmt.Sprint("offsets.topic.replication.factor=", n), fmt.Sprint("transaction.state.log.replication.factor=", n),
+			fmt.Sprint("transaction.state.log.min.isr=", (n+1)/2), fmt.Sprint("share.coordinator.state.topic.replication.factor=", n),
+			fmt.Sprint("share.coordinator.state.topic.min.isr=", (n+1)/2),
 		}, settings...)
 		// Containers do not share a loopback interface.
 		s.Env = []string{"ORDERCLOSE_SERVERS=native", "KAFKA_HEAP_OPTS=-Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}

@@ -75,21 +75,10 @@ func (s *Server) Restart(ctx context.Context) error {
 // Kill ends the server and its child processes by SIGKILL, and returns when they have ended. It does
 // nothing if the server does not run.
 func (s *Server) Kill() error {
-	pid := s.PID()
-	if pid == 0 {
-		return nil
+	if err := process.KillTree(context.Background(), s.PID()); err != nil {
+		return fmt.Errorf("kill %s: %w", s.Kind, err)
 	}
-	for _, p := range process.Tree(pid) {
-		if err := syscall.Kill(p, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("kill %s, process %d: %w", s.Kind, p, err)
-		}
-	}
-	return process.Await(context.Background(), func(context.Context) error {
-		if process.Alive(pid) {
-			return fmt.Errorf("%s, process %d, still runs", s.Kind, pid)
-		}
-		return nil
-	})
+	return nil
 }
 
 // Signal sends a signal to the server.
