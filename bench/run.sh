@@ -4,6 +4,7 @@
 # again. README.md in this folder describes the measurements.
 #
 # usage: run.sh relay|idle|console|close|payments|outbox|sweep|shop
+#   SYNC=always   brokers write each record to disk before they acknowledge it
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 #   PROFILE=1     with close: what the databases do for a close, by statement

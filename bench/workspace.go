@@ -78,6 +78,9 @@ func (p *workspace) topic(ctx context.Context, what string, partitions int) (str
 	} {
 		settings[key] = &value
 	}
+	if one := "1"; os.Getenv("SYNC") == "always" { // as topics apply with sync: always
+		settings["flush.messages"] = &one
+	}
 	if _, err := p.admin.CreateTopic(context.WithoutCancel(ctx), int32(partitions), 1, settings, name); err != nil {
 		return "", fmt.Errorf("create %s: %w", name, err)
 	}
