@@ -38,7 +38,8 @@ func TestEventsAgain_WritesWhatThePlanCounts(t *testing.T) {
 	}
 	rows := func() int { return int(must.Get(db.Backlog(t.Context(), wire.EventOutbox))(t).Rows) }
 	text := again("text", false)
-	for _, part := range []string{"order.closed", "would write 1 event into the outbox again, at most 50 a second", "orderclose events again --from ", "--rate 50 --yes"} {
+	for _, part := range []string{"order.closed", "would write 1 event into the outbox again, at most 50 a second",
+		"orderclose events again --from ", "--rate 50 --yes"} {
 		expect.That(t, strings.Contains(text, part), "the plan does not say %q:\n%s", part, text)
 	}
 	expect.Equal(t, rows(), 1, "events after the plan")

@@ -103,7 +103,8 @@ func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
 		return readSettings(args, func(name string) string { return env[name] })
 	}
 	s, err := read(nil)
-	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb || s.variant != (variant{brokers: 3}) {
+	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb ||
+		s.variant != (variant{brokers: 3}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay", "DATABASE": "mysql",

@@ -397,7 +397,8 @@ func closerNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		return err
 	}
 	defer db.Close()
-	if err := c.exec(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('asked', '', 0, '2026-02-01', '2026-02-01', 1)"); err != nil {
+	if err := c.exec(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version)"+
+		" VALUES ('asked', '', 0, '2026-02-01', '2026-02-01', 1)"); err != nil {
 		return err
 	}
 	if _, err := db.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "good"}, {OrderID: "asked"}}); err != nil {
