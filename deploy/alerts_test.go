@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
 
@@ -258,30 +259,43 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 func described(t *testing.T) map[string]bool {
 	t.Helper()
 	taken := &recorder{}
-	synctest.Test(t, func(t *testing.T) {
-		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
-		defer servers.Close()
-		c := must.Get(servers.Connect("all"))(t)
-		defer c.Close()
-		topics := must.Get(os.ReadFile("../../topics.yaml"))(t)
-		topics = append(topics, "\nintake: {topic: shop.orders, format: debezium}\n"...)
-		cfg := must.Get(pipeline.Parse("topics.yaml", topics, rooms.All()...))(t)
-		app := must.Get(pipeline.New(pipeline.Options{
-			Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(),
-			Environment: pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1"}},
-		}))(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // the metrics are registered before the roles begin
-		roles := pipeline.AllRoles()
-		for _, r := range rooms.All() {
-			for _, role := range r.Roles {
-				if role.Excludes == nil {
-					roles = append(roles, pipeline.Role(role.Name))
-				}
-			}
+	run := func(sections string, roles ...pipeline.Role) {
+		synctest.Test(t, func(t *testing.T) {
+			servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
+			defer servers.Close()
+			c := must.Get(servers.Connect("all"))(t)
+			defer c.Close()
+			topics := append(must.Get(os.ReadFile("../../topics.yaml"))(t), sections...)
+			cfg := must.Get(pipeline.Parse("topics.yaml", topics, rooms.All()...))(t)
+			app := must.Get(pipeline.New(pipeline.Options{
+				Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(),
+				Environment: pipeline.Environment{Others: samples()},
+			}))(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // the metrics are registered before the roles begin
+			must.Do(t, app.Run(ctx, roles...))
+		})
+	}
+	beside, sections := pipeline.AllRoles(), "\n"
+	for _, r := range rooms.All() {
+		sample := ""
+		if r.Settings != nil {
+			sample = "\n" + r.Settings.Sample() + "\n"
 		}
-		must.Do(t, app.Run(ctx, roles...))
-	})
+		apart := false
+		for _, role := range r.Roles {
+			if role.Excludes != nil { // it does not run beside all others
+				apart = true
+				run(sample, pipeline.Role(role.Name))
+				continue
+			}
+			beside = append(beside, pipeline.Role(role.Name))
+		}
+		if !apart {
+			sections += sample
+		}
+	}
+	run(sections, beside...)
 	names := map[string]bool{}
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	for _, c := range taken.collectors {
@@ -296,6 +310,18 @@ func described(t *testing.T) map[string]bool {
 		names["orderclose_"+string(m[1])] = true // of a module of its own
 	}
 	return names
+}
+
+// samples are values of the variables of rooms.
+func samples() map[string]string {
+	values := map[string]string{}
+	for _, name := range room.Variables(rooms.All()) {
+		values[name] = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+		if strings.HasSuffix(name, "_URL") {
+			values[name] = "http://127.0.0.1"
+		}
+	}
+	return values
 }
 
 // recorder is a Registerer that records the collectors.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/orderclose/orderclose"
@@ -130,6 +131,10 @@ func (a *App) buildCloser() (part, error) {
 
 func (a *App) buildOutbox() (part, error) {
 	c := a.o.Config
+	if taker := room.TakerOfEvents(a.o.Rooms, c); taker != "" { //mutant:two-readers-of-events
+		return part{}, fmt.Errorf("topics.yaml has the key %[1]s: the room %[1]s takes the rows of outbox_events, which the role outbox would publish and delete; "+
+			"run no role outbox, or remove the key", taker)
+	}
 	d, err := outbox.New(outbox.Options{
 		Store:           a.conns.Store,
 		Kafka:           a.conns.Kafka,

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/room"
 )
 
 // DefaultSweepEvery is the default of Options.SweepEvery.
@@ -30,8 +31,11 @@ func (a *App) sweepAlone(roles []Role) ([]Role, error) {
 	if i < 0 {
 		return roles, nil
 	}
-	if slices.ContainsFunc(roles, func(r Role) bool { return r != Sweeper && r != Console }) {
-		return nil, errors.New("the role sweeper closes all orders by itself: run no other role beside it but console")
+	if slices.ContainsFunc(roles, func(r Role) bool {
+		of, _ := a.role(r)
+		return r != Sweeper && r != Console && (of.New == nil || of.Kafka)
+	}) {
+		return nil, errors.New("the role sweeper closes all orders by itself: run no other role beside it but console, and those of rooms that need no Kafka")
 	}
 	if a.conns.Kafka != nil {
 		return nil, errors.New("the role sweeper does not use Kafka: name no brokers, or run the roles of the pipeline")
@@ -61,8 +65,12 @@ func (a *App) dropOutbox(ctx context.Context) {
 	if a.conns.Store == nil {
 		return
 	}
+	boxes := []wire.Outbox{wire.ScheduleOutbox}
+	if room.TakerOfEvents(a.o.Rooms, a.o.Config) == "" { //mutant:unsent-events-dropped
+		boxes = append(boxes, wire.EventOutbox)
+	}
 	for retry.Sleep(ctx, dropInterval) {
-		for _, box := range []wire.Outbox{wire.EventOutbox, wire.ScheduleOutbox} {
+		for _, box := range boxes {
 			dropped, err := a.conns.Store.DropOutbox(ctx, box, keepOutbox)
 			if err != nil && ctx.Err() == nil {
 				a.o.Logger.Warn("old rows of an outbox cannot be deleted, will retry", "outbox", box, "err", err)

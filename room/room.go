@@ -50,6 +50,9 @@ type Room struct {
 	Checks   []Check // of status, doctor and console, beside those of the core
 	// Variables are the environment variables that the room reads, into Servers.Others. NAME_FILE names a file with the value of NAME.
 	Variables []string
+	// TakesEvents reports whether the room takes the rows of outbox_events in place of the role outbox, which is then refused in every
+	// process, and a sweeper deletes none of these rows. nil: it does not.
+	TakesEvents func(*config.Config) bool
 }
 
 // Check is a question about the pipeline, and what its answer means.
@@ -133,6 +136,16 @@ func Variables(rooms []Room) (all []string) {
 		all = append(all, r.Variables...)
 	}
 	return all
+}
+
+// TakerOfEvents returns the name of the room that takes the rows of outbox_events; "": none does.
+func TakerOfEvents(rooms []Room, c *config.Config) string {
+	for _, r := range rooms {
+		if r.TakesEvents != nil && r.TakesEvents(c) {
+			return r.Name
+		}
+	}
+	return ""
 }
 
 // Checks returns the checks of rooms.

@@ -6,6 +6,7 @@ import (
 	"github.com/orderclose/orderclose/rooms/intake"
 	"github.com/orderclose/orderclose/rooms/release"
 	"github.com/orderclose/orderclose/rooms/shadow"
+	"github.com/orderclose/orderclose/rooms/webhook"
 )
 
 // All returns the rooms. This is the only place outside of a room's folder that names it in Go.
@@ -14,5 +15,6 @@ func All() []room.Room {
 		intake.Room(),
 		release.Room(nil),
 		shadow.Room(),
+		webhook.Room(),
 	}
 }

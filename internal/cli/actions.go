@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 )
 
-// acting are the commands that change something.
+// acting are the commands of the core that change something.
 var acting = []string{"compensate", "close", "replay", "pause", "resume", "postpone", "dlq redrive", "dlq discard",
 	"payments resolve", "events again", "topics apply", "migrate", "send"}
 
@@ -21,6 +21,9 @@ var acting = []string{"compensate", "close", "replay", "pause", "resume", "postp
 func (c *common) keepActions(root *cobra.Command) {
 	for _, name := range acting {
 		cmd, _, _ := root.Find(strings.Fields(name))
+		c.acts = append(c.acts, cmd)
+	}
+	for _, cmd := range c.acts {
 		run := cmd.RunE
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)

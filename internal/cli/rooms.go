@@ -20,6 +20,9 @@ func newRoomCommand(c *common, of room.Command) *cobra.Command {
 	flags := flag.NewFlagSet(cmd.Name(), flag.ContinueOnError)
 	check := of.New(flags)
 	cmd.Flags().AddGoFlagSet(flags)
+	if of.Acts {
+		c.acts = append(c.acts, cmd)
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		run, err := check()
 		if err != nil {

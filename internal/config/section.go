@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -18,12 +20,14 @@ type Section[T any] struct {
 	// Foreign is set, it is a topic of the shop: it has no prefix, and must be none of orderclose. nil: there is none.
 	Topic   func(*T) *string
 	Foreign bool
+	Example string                     // of the section, which is valid: for errors and tests; "": the key alone
 	Check   func(T) (wrong, do string) // compares the values, if the file has the section; nil: there is nothing to compare
 }
 
 // AnySection is a Section of any type, OtherRooms or WithoutKafka.
 type AnySection interface {
 	Keys() []string // such as intake.topic, in alphabetical order
+	Sample() string // a valid section, as a line of topics.yaml
 	addTo(s *settings)
 }
 
@@ -48,6 +52,9 @@ func (d Section[T]) Keys() (all []string) {
 	return all
 }
 
+// Sample implements AnySection.
+func (d Section[T]) Sample() string { return cmp.Or(d.Example, d.Key+": {}") }
+
 func (d Section[T]) addTo(s *settings) {
 	v := d.Defaults
 	room := &roomSection{key: d.Key, fields: d.Fields(&v), foreign: d.Foreign, value: func() any { return v }}
@@ -60,6 +67,12 @@ func (d Section[T]) addTo(s *settings) {
 	s.rooms = append(s.rooms, room)
 }
 
+// Address reads the URL of a service.
+func Address(to *string) parser { return address(to) }
+
+// Duration reads a duration.
+func Duration(to *time.Duration) parser { return duration(to) }
+
 // OtherRooms stands for the sections of rooms that a program does not have, which are then skipped and not refused: other
 // programs read and check them.
 func OtherRooms() AnySection { return otherRooms{} }
@@ -67,6 +80,7 @@ func OtherRooms() AnySection { return otherRooms{} }
 type otherRooms struct{}
 
 func (otherRooms) Keys() []string    { return nil }
+func (otherRooms) Sample() string    { return "" }
 func (otherRooms) addTo(s *settings) { s.skips = true }
 
 // WithoutKafka is for a process that has no Kafka: its file need not list the buckets. Those of a file without buckets are the
@@ -76,6 +90,7 @@ func WithoutKafka() AnySection { return withoutKafka{} }
 type withoutKafka struct{}
 
 func (withoutKafka) Keys() []string    { return nil }
+func (withoutKafka) Sample() string    { return "" }
 func (withoutKafka) addTo(s *settings) { s.withoutKafka = true }
 
 // roomSection is a Section that is being read.

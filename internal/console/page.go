@@ -46,6 +46,14 @@ func (p page) MayAct() bool { return p.User.MayAct }
 // T returns a text of the catalogue in the page's language.
 func (p page) T(key string, args ...any) string { return text(p.Lang, key, args...) }
 
+// ProblemTitle returns what is wrong, in the page's language.
+func (p page) ProblemTitle(of ops.Problem) string {
+	if title := of.Is.Titles[p.Lang]; title != "" {
+		return title
+	}
+	return p.T("problem." + string(of.Kind))
+}
+
 // Word returns the text of a value that has a few known values; any other value as it is.
 func (p page) Word(group string, value any) string {
 	if key := group + "." + fmt.Sprint(value); texts()[key] != nil {

@@ -52,6 +52,9 @@ func computed() (keys []string) {
 		keys = append(keys, "process."+string(s))
 	}
 	for _, k := range kinds() {
+		if len(k.Titles) == len(languages) {
+			continue
+		}
 		keys = append(keys, "problem."+string(cmp.Or(k.As, k.Name)))
 	}
 	for name := range templates() {

@@ -45,9 +45,13 @@ type Kind struct {
 	Blind    bool             // a part of the state is unknown
 	InDoctor bool             // doctor has a line for it, also without a finding
 	Page     string           // the path in the console that shows more; "": none
+	Titles   Titles           // of a kind of a room; nil: the console has them
 	// Hides has the kinds of findings that follow from this one, and the names of checks that get no answer because of it.
 	Hides []ProblemKind
 }
+
+// Titles are what the console calls the findings of a kind, by language: en and zh.
+type Titles map[string]string
 
 // Name is the name of a check whose answer is a T.
 type Name[T any] string

@@ -69,6 +69,30 @@ func (d *dispatch) withLocks(ctx context.Context, limit int, publish func(rows [
 	return n, err
 }
 
+// TakeEvents deletes up to limit rows of outbox_events, lowest ids first, and returns them. others is how many rows it left because
+// another program has locked or deleted them meanwhile: a second reader of the table.
+func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, others int, err error) {
+	d := &dispatch{s: t.s, box: wire.EventOutbox, table: tableOf(wire.EventOutbox)}
+	seen, err := readAll(t.gorm, "SELECT id FROM "+d.table+" ORDER BY id LIMIT ?", []any{limit}, func(id *int64) []any { return []any{id} })
+	if err != nil || len(seen) == 0 {
+		return nil, 0, err
+	}
+	if rows, err = d.read(t.gorm, limit, t.s.dialect.skipLocked); err != nil {
+		return nil, 0, err
+	}
+	taken := map[int64]bool{}
+	ids := make([]int64, len(rows))
+	for i, row := range rows {
+		taken[row.ID], ids[i] = true, row.ID
+	}
+	for _, id := range seen { // rows that became visible since may have taken the place of the last ones
+		if !taken[id] && (len(rows) < limit || id < ids[len(ids)-1]) {
+			others++
+		}
+	}
+	return rows, others, d.delete(t.gorm, ids)
+}
+
 // Dispatching is one call of Dispatch, on a database without row locks.
 type Dispatching struct {
 	Limit   int // how many rows Publish gets at most

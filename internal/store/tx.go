@@ -69,6 +69,22 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 	}
 }
 
+// Tx is a transaction of InTx. Arguments of its statements are ?, and names may be in backquotes, on each database.
+type Tx struct {
+	*sql.Tx
+	s    *Store
+	gorm *gorm.DB
+}
+
+// InTx runs fn in a transaction at READ COMMITTED, for a room with tables of its own. It runs fn again if the transaction lost a deadlock
+// or a lock wait, so fn must not keep state between runs. The errors are those of the other methods.
+func (s *Store) InTx(ctx context.Context, fn func(tx Tx) error) error {
+	return s.failed(ctx, s.transact(ctx, func(tx *gorm.DB) error { return fn(Tx{tx.Statement.ConnPool.(*sql.Tx), s, tx}) }), "transaction")
+}
+
+// ForUpdate returns the end of a SELECT that locks its rows; "" on SQLite, which has one transaction at a time.
+func (t Tx) ForUpdate() string { return t.s.dialect.lock }
+
 // backoff returns the wait after the try-th failure: it doubles, with a jitter of up to half,
 // so that two transactions do not collide again.
 func backoff(try int) time.Duration {

@@ -1,0 +1,213 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/room"
+)
+
+// eachDatabase runs a test with the DSN of an empty database on each server.
+func eachDatabase(t *testing.T, test func(t *testing.T, dsn string)) {
+	for kind, variable := range map[string]string{"mariadb": config.EnvDSN, "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dsn := os.Getenv(variable)
+			must.That(t, dsn != "" || os.Getenv("REQUIRE_REAL") != "1", "%s names no server, and REQUIRE_REAL=1 wants one", variable)
+			if dsn == "" {
+				t.Skipf("%s names no server", variable)
+			}
+			test(t, storetest.NewDatabase(t, dsn))
+		})
+	}
+}
+
+func onServer(t *testing.T, dsn string) *rig {
+	t.Helper()
+	s := must.Get(store.Open(store.Options{DSN: dsn}))(t)
+	t.Cleanup(func() { s.Close() })
+	return newRigOn(t, s)
+}
+
+// Two senders share the events of many orders. Some fail at first, some are no events, and some are sent again.
+func TestReal_EventsAreTakenSentMarkedAndSentAgain(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, dsn string) {
+		r := onServer(t, dsn)
+		r.poll = 20 * time.Millisecond
+		failed := map[string]bool{}
+		var mu sync.Mutex
+		r.set(func(_ context.Context, q request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.HasPrefix(q.event, "o1/") && !failed[q.event] {
+				failed[q.event] = true
+				return status(http.StatusBadGateway), nil
+			}
+			return status(http.StatusOK), nil
+		})
+		var ids []string
+		for n := range 5 {
+			for order := range 60 {
+				ids = append(ids, fmt.Sprintf("o%d/%d", order, n))
+			}
+		}
+		r.write(ids[:1]...)
+		r.row("bad", "no event")
+		stop, other := r.start(), r.start()
+		r.write(ids[1:]...)
+		await := func(what string, is func(s state) bool) {
+			t.Helper()
+			storetest.Await(t, what, func() (string, bool) {
+				s := r.now()
+				return fmt.Sprintf("%+v", s), is(s)
+			})
+		}
+		await("all events are sent", func(s state) bool { return s.Waiting == 0 && s.Dead == 1 })
+		got := r.take()
+		for order := range 60 {
+			name := fmt.Sprint("o", order)
+			sent := slices.Compact(events(of(name, got)))
+			expect.Same(t, sent, []string{name + "/0", name + "/1", name + "/2", name + "/3", name + "/4"}, "of an order")
+		}
+		for _, q := range got {
+			expect.That(t, signedBy(t, secret, q), "the signature of %s", q.event)
+		}
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM outbox_events"), 0, "rows of outbox_events")
+		expect.Equal(t, r.now().OtherReader, 0, "another reader")
+		expect.Equal(t, len(r.now().Letters), 1, "dead letters")
+		must.Do(t, r.forget(t.Context()))
+
+		p := must.Get(again(t.Context(), r.table, plan{From: time.Now().Add(-time.Hour)}, false))(t).JSON.(plan)
+		expect.That(t, p.Events == 301 && p.Dead == 1 && len(p.First) == 1 && p.First[0].Order == "bad", "%+v", p)
+		expect.Equal(t, len(r.take()), 0, "requests by a plan")
+		p = must.Get(again(t.Context(), r.table, plan{From: time.Now().Add(-time.Hour), Done: true}, false))(t).JSON.(plan)
+		expect.Equal(t, p.Events, int64(301), "events that are sent again")
+		await("all events are sent again", func(s state) bool { return s.Waiting == 0 && s.Dead == 1 })
+		second := r.take()
+		firstIDs := map[string]string{}
+		for _, q := range got {
+			firstIDs[q.event] = q.id
+		}
+		for _, q := range second {
+			expect.Equal(t, q.id, firstIDs[q.event], "webhook-id of an event that is sent again")
+		}
+		expect.Equal(t, len(second), 300, "requests")
+		stop()
+		other()
+		_, err := r.DB().ExecContext(t.Context(), "UPDATE webhook_events SET done_ms = done_ms - ?", keepSent.Milliseconds()+time.Hour.Milliseconds())
+		must.Do(t, err)
+		must.Do(t, r.forget(t.Context()))
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 1, "events after seven days: the dead letter")
+	})
+}
+
+// A dispatcher of another program has some rows: the others are taken, and the check says so.
+func TestReal_AnotherReaderIsSeen(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, dsn string) {
+		r := onServer(t, dsn)
+		r.write("a/1", "b/1", "c/1")
+		expect.NoError(t, r.alone(t.Context()))
+		n, err := r.Dispatch(t.Context(), wire.EventOutbox, 0, 2, func(ctx context.Context, rows []wire.OutboxRow) (done []int64) {
+			s, err := r.step(ctx, nil, 0, 0)
+			must.Do(t, err)
+			expect.That(t, s.taken == 1 && s.others == 2, "%+v", s)
+			return []int64{rows[0].ID, rows[1].ID}
+		})
+		expect.That(t, n == 2 && err == nil, "%d rows, %v", n, err)
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM outbox_events"), 0, "rows of outbox_events")
+		expect.That(t, r.now().otherReader(), "%+v", r.now())
+		expect.Says(t, r.alone(t.Context()), "another program takes rows", "at a start")
+	})
+}
+
+// A close that has not committed keeps no other event waiting.
+func TestReal_AnOpenTransactionKeepsNoEvent(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, dsn string) {
+		r := onServer(t, dsn)
+		tx := must.Get(r.DB().BeginTx(t.Context(), nil))(t)
+		defer func() { _ = tx.Rollback() }()
+		now := must.Get(r.Now(t.Context()))(t)
+		_, err := tx.ExecContext(t.Context(), "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('open', '{}', ?)", now)
+		must.Do(t, err)
+		r.write("a/1")
+		s := must.Get(r.step(t.Context(), nil, 1, time.Minute))(t)
+		expect.That(t, s.taken == 1 && s.others == 0 && len(s.events) == 1, "%+v", s)
+		must.Do(t, tx.Commit())
+		s = must.Get(r.step(t.Context(), nil, 1, time.Minute))(t)
+		expect.That(t, s.taken == 1 && s.others == 0 && s.events[0].order == "open", "%+v", s)
+	})
+}
+
+// A shop's own table, a sweeper, a webhook and nothing else: the event of a closed order arrives once, signed.
+func TestReal_ASweeperAndAWebhookNeedADatabaseOnly(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, dsn string) {
+		v := &receiver{}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			resp, err := v.RoundTrip(q)
+			must.Do(t, err)
+			w.WriteHeader(resp.StatusCode)
+		}))
+		defer server.Close()
+		file := t.TempDir() + "/topics.yaml"
+		must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `buckets: [1m]
+webhook: {url: %q, timeout: 30s}
+orders:
+  table: shop_orders
+  id: {column: no, type: integer}
+  status: {column: state, from: 10, to: 40, paid: [20]}
+  due: {column: pay_until, type: unix_ms}
+  items: none
+  stock: none
+`, server.URL+"/events"), 0o600))
+		s := must.Get(store.Open(store.Options{DSN: dsn}))(t)
+		defer s.Close()
+		for _, q := range []string{
+			"CREATE TABLE shop_orders (no BIGINT PRIMARY KEY, state INT NOT NULL, pay_until BIGINT NOT NULL)",
+			"CREATE INDEX shop_orders_due ON shop_orders (state, pay_until, no)",
+		} {
+			_, err := s.DB().ExecContext(t.Context(), q)
+			must.Do(t, err)
+		}
+		app := must.Get(pipeline.New(pipeline.Options{
+			TopicsFile: file, Servers: pipeline.Servers{DSN: dsn}, Rooms: []room.Room{Room()}, SweepEvery: time.Second,
+			Environment: pipeline.Environment{Others: map[string]string{EnvSecret: secret}}, Logger: slog.New(slog.DiscardHandler),
+		}))(t)
+		defer app.Close()
+		must.Do(t, app.CreateTables(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- app.Run(ctx, pipeline.Sweeper, Role) }()
+		_, err := s.DB().ExecContext(t.Context(),
+			"INSERT INTO shop_orders (no, state, pay_until) VALUES (17, 10, 1700000000000), (18, 20, 1700000000000)")
+		must.Do(t, err)
+		sent := table{s}
+		storetest.Await(t, "the event is sent and marked", func() (string, bool) {
+			var n int
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM webhook_events WHERE done_ms IS NOT NULL").Scan(&n))
+			now, err := sent.state(t.Context())
+			return fmt.Sprintf("%d, %+v, %v", n, now, err), n == 1
+		})
+		cancel()
+		must.Do(t, <-ended)
+		got := v.take()
+		must.That(t, len(got) == 1, "%d requests", len(got))
+		expect.Equal(t, got[0].event, "order.closed/17", "event")
+		expect.That(t, signedBy(t, secret, got[0]), "its signature")
+	})
+}

@@ -1,0 +1,172 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/room"
+)
+
+func parse(t *testing.T, more string) (*config.Config, error) {
+	t.Helper()
+	return config.Parse("shop.yaml", []byte("buckets: [1m]\n"+more), room.Sections([]room.Room{Room()})...)
+}
+
+func TestSettings_AreChecked(t *testing.T) {
+	c := must.Get(parse(t, "webhook: {url: https://shop.example/e}"))(t)
+	expect.Equal(t, settings.Of(c), Settings{"https://shop.example/e", defaultTimeout}, "settings")
+	must.Get(parse(t, settings.Sample()))(t)
+	for _, text := range []string{
+		"{}", "{timeout: 5s}", "{url: ftp://x}", "{url: 'https://u:p@x/'}", "{url: https://x, timeout: 1h}", "{url: https://x, timeout: 10ms}",
+	} {
+		expect.Says(t, expect.Err(parse(t, "webhook: "+text)), "webhook", "%s", text)
+	}
+}
+
+func TestRoom_NamesWhatIsWrong(t *testing.T) {
+	for _, c := range []struct{ topics, secret, want string }{
+		{"", secret, "topics.yaml does not say where the events go"},
+		{"webhook: {url: http://shop.example/e}", secret, "add without_tls to accept"},
+		{"webhook: {url: https://shop.example/e}", "", EnvSecret + " is not set"},
+		{"webhook: {url: https://shop.example/e}", "short", "secret 1 is not whsec_"},
+		{"webhook: {url: http://shop.example/e}\naccept: [without_tls]", secret, ""},
+		{"webhook: {url: http://127.0.0.1:8080/e}", secret, ""},
+	} {
+		h := room.Host{
+			Config: must.Get(parse(t, c.topics))(t), Servers: config.Servers{Others: map[string]string{EnvSecret: c.secret}},
+			Logger: slog.New(slog.DiscardHandler),
+		}
+		_, err := Room().Roles[0].New(h)
+		expect.That(t, (err == nil) == (c.want == ""), "%+v: %v", c, err)
+		if err != nil {
+			expect.Says(t, err, c.want, "%+v", c)
+		}
+	}
+}
+
+func app(t *testing.T, topics string) *pipeline.App {
+	t.Helper()
+	servers := must.Get(pipelinetest.Start(pipelinetest.Options{}))(t)
+	t.Cleanup(servers.Close)
+	c := must.Get(servers.Connect("app"))(t)
+	t.Cleanup(c.Close)
+	a := must.Get(pipeline.New(pipeline.Options{
+		Config: must.Get(parse(t, topics))(t), Connections: c, Rooms: []room.Room{Room()}, Logger: slog.New(slog.DiscardHandler),
+	}))(t)
+	t.Cleanup(a.Close)
+	return a
+}
+
+// With the section in topics.yaml no process deletes the rows, whichever roles it runs.
+func TestRoom_RefusesASecondReaderOfTheEvents(t *testing.T) {
+	a := app(t, example)
+	expect.Says(t, a.Run(t.Context(), pipeline.Closer, pipeline.Outbox), "the room webhook takes the rows of outbox_events", "without the role")
+	a = app(t, example)
+	expect.Says(t, a.Run(t.Context(), pipeline.Outbox, Role), "run it without outbox", "in one process")
+}
+
+// A sweeper deletes rows of the outboxes after a week, but not those that the webhook has not sent.
+func TestRoom_ASweeperDropsNoEventThatWasNotSent(t *testing.T) {
+	for topics, left := range map[string]int{example: 1, "": 0} {
+		inBubble(t, func(r *rig) {
+			old := time.Now().Add(-30 * 24 * time.Hour).UnixMilli()
+			_, err := r.DB().ExecContext(r.Context(), "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('a', '{}', ?)", old)
+			must.Do(r, err)
+			a := must.Get(pipeline.New(pipeline.Options{
+				Config: must.Get(parse(r.T, topics))(r), Connections: clients.Clients{Store: r.Store}, Rooms: []room.Room{Room()},
+				SweepEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
+			}))(r)
+			defer a.Close()
+			ctx, cancel := context.WithTimeout(r.Context(), 5*time.Minute)
+			defer cancel()
+			must.Do(r, a.Run(ctx, pipeline.Sweeper))
+			expect.Equal(r, r.count("SELECT COUNT(*) FROM outbox_events"), left, "old rows beside a sweeper with %q", topics)
+		})
+	}
+}
+
+func TestCheck_SaysWhatWaitsAndWhatWasGivenUp(t *testing.T) {
+	now := time.Now()
+	judged := func(s state, err error) ops.Verdict {
+		return ops.Judge(ops.Facts{Now: now, Checks: append(ops.Checks(), Room().Checks...), Answers: map[string]ops.Answer[any]{
+			string(checkName): {Value: s, At: now, Err: err}, string(ops.AskStatus): {Value: ops.Status{}, At: now},
+		}})
+	}
+	expect.Equal(t, len(judged(state{Waiting: 3, Oldest: waitsLong - 1}, nil).Problems), 0, "findings")
+	v := judged(state{
+		Waiting: 3, Oldest: 10 * time.Minute, LastError: "it answered 500",
+		Dead: 2, Letters: []letter{{"a", "it answered 422"}}, OtherReader: time.Minute,
+	}, nil)
+	must.That(t, len(v.Problems) == 3 && v.State == ops.LookToday, "%+v", v)
+	for i, want := range []string{
+		"3 events wait, the oldest for 10m; the last error: it answered 500", "2 dead letters; order a: it answered 422",
+		"it took rows of outbox_events 1m ago",
+	} {
+		expect.Equal(t, v.Problems[i].Detail, want, "finding %d", i)
+		expect.Equal(t, v.Problems[i].Runbook, runbookSection, "its section")
+	}
+	expect.That(t, v.Problems[0].Since.Equal(now.Add(-10*time.Minute)), "since %v", v.Problems[0].Since)
+	expect.Equal(t, len(judged(state{}, orderclose.ErrUnavailable).Problems), 0, "findings while the database does not answer")
+	expect.Equal(t, judged(state{OtherReader: time.Hour}, nil).State, ops.Well, "an hour after another reader")
+}
+
+// Without the section in topics.yaml the tables need not exist.
+func TestCheck_AsksOnlyWithASection(t *testing.T) {
+	db := must.Get(sqlite.Open(sqlite.Memory, nil))(t)
+	defer db.Close()
+	without, with := must.Get(parse(t, ""))(t), must.Get(parse(t, example))(t)
+	expect.NoError(t, expect.Err(ask(ops.Pipeline{Config: without, Store: db}, t.Context())))
+	expect.Is(t, expect.Err(ask(ops.Pipeline{Config: with}, t.Context())), ops.ErrNoDatabase, "without a database")
+	expect.That(t, expect.Err(ask(ops.Pipeline{Config: with, Store: db}, t.Context())) != nil, "without tables")
+}
+
+// A plan changes nothing, and names dead letters.
+func TestAgain_ShowsAPlanFirst(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.write("a/1", "b/1")
+		r.row("bad", "x")
+		r.start()
+		time.Sleep(5 * time.Second)
+		middle := time.Now()
+		time.Sleep(time.Minute)
+		r.write("a/2")
+		time.Sleep(5 * time.Second)
+		r.take()
+		for _, c := range []struct {
+			from time.Time
+			dead bool
+			want plan
+		}{
+			{middle.Add(-time.Hour), false, plan{Events: 4, Dead: 1}},
+			{middle, false, plan{Events: 1}},
+			{middle.Add(-time.Hour), true, plan{Events: 1, Dead: 1}},
+		} {
+			result := must.Get(again(r.Context(), r.table, plan{From: c.from}, c.dead))(r)
+			p := result.JSON.(plan)
+			expect.That(t, p.Events == c.want.Events && p.Dead == c.want.Dead, "%+v, want %+v", p, c.want)
+			var text strings.Builder
+			result.Table(&text)
+			expect.That(t, strings.Contains(text.String(), "nothing was changed"), "%s", text.String())
+			expect.Equal(t, strings.Contains(text.String(), "order bad"), c.want.Dead > 0, "%s names the dead letter", text.String())
+		}
+		time.Sleep(time.Minute)
+		expect.Equal(t, len(r.take()), 0, "requests by plans")
+		must.Get(again(r.Context(), r.table, plan{From: middle.Add(-time.Hour), Done: true}, false))(r)
+		time.Sleep(10 * time.Second)
+		got := r.take()
+		expect.Same(t, events(of("a", got)), []string{"a/1", "a/2"}, "of an order, sent again")
+		expect.Equal(t, len(got), 3, "requests")
+	})
+}
