@@ -40,7 +40,7 @@ func postgresShops(t *testing.T) []storetest.Shop {
   created: {column: createdAt, type: timestamptz, precision: us}
   closed_at: {column: canceledAt, type: timestamptz, precision: ms}
   category: kind
-  version: version
+  lock: version
   where: {removed: 0}
   on_close: ['UPDATE "couponUse" SET used = false WHERE "orderId" IN ({ids})']
   event: {columns: [customerName, hidden]}
@@ -93,7 +93,7 @@ func postgresShops(t *testing.T) []storetest.Shop {
   status: {column: status, from: 10, to: 90, paid: [20, 30, 40]}
   due: {column: expire_ms, type: unix_ms}
   created: {column: created_ms, type: unix_ms}
-  version: revision
+  lock: revision
   items: {table: "order_lines_{yyyyMM}", order: order_no, sku: sku, quantity: quantity}
   stock: {table: sku_stock, sku: sku, available: available}
   shards: {on: created, zone: Asia/Shanghai, months: 13}
@@ -108,7 +108,7 @@ func postgresShops(t *testing.T) []storetest.Shop {
   id: id
   status: {column: status, from: "shipped", to: "confirmed", closed: ["returned"]}
   due: {column: confirm_by, type: datetime, zone: UTC, precision: ms}
-  version: version
+  lock: version
   items: none
   stock: none
   event: order.receipt_confirmed
