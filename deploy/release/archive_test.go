@@ -91,8 +91,8 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 	for _, x := range chosenTargets() {
 		files := archive(t, x)
 		for _, name := range []string{
-			"LICENSE", "NOTICE", "README.md", "CHANGELOG.md", "topics.yaml", "topics.schema.json", "THIRD-PARTY-LICENSES", "docs/runbook.md",
-			"deploy/alerts/pipeline.rules.yml",
+			"LICENSE", "NOTICE", "README.md", "CHANGELOG.md",
+			"topics.yaml", "topics.schema.json", "THIRD-PARTY-LICENSES", "docs/runbook.md", "deploy/alerts/pipeline.rules.yml",
 			"completions/orderclose.bash", "completions/orderclose.fish", "completions/_orderclose",
 			"deploy/helm/orderclose/Chart.yaml", "deploy/helm/orderclose/templates/_helpers.tpl",
 			"SECURITY.md", "deploy/k8s/base/parts.yaml", "deploy/compose/compose.yaml", "deploy/compose/secrets.sh", "deploy/systemd/orderclose@.service",

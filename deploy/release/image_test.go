@@ -83,7 +83,8 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 		config := must.Get(image.ConfigFile())(t)
 		got := config.Config
 		l := got.Labels
-		expect.That(t, l["org.opencontainers.image.revision"] == revision(t) && l["org.opencontainers.image.version"] == tag &&
+		expect.That(t, l["org.opencontainers.image.revision"] == revision(t) &&
+			l["org.opencontainers.image.version"] == tag &&
 			l["org.opencontainers.image.licenses"] == cli.License, "%s: labels %v", arch, l)
 		got.Labels = nil
 		diff := cmp.Diff(dockerfile(t), got)

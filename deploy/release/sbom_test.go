@@ -77,8 +77,9 @@ func TestSBOM_IsValid(t *testing.T) {
 func TestSBOM_NamesTheLicenseOfTheProduct(t *testing.T) {
 	have := must.Get(licenseIDs(dependency{name: "orderclose", dir: "../.."}))(t)
 	expect.Equal(t, have, cli.License, "LICENSE has the text of another license than internal/cli names")
-	for file, line := range map[string]string{"../helm/orderclose/Chart.yaml": "  artifacthub.io/license: ",
-		"../compose/Dockerfile": "LABEL org.opencontainers.image.licenses="} {
+	for file, line := range map[string]string{
+		"../helm/orderclose/Chart.yaml": "  artifacthub.io/license: ", "../compose/Dockerfile": "LABEL org.opencontainers.image.licenses=",
+	} {
 		text := string(must.Get(os.ReadFile(file))(t))
 		expect.That(t, strings.Contains(text, "\n"+line+cli.License+"\n"), "%s does not name %s", file, cli.License)
 	}

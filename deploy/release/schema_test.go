@@ -26,6 +26,7 @@ buckets: [10s, {length: 1m, draining: true}, 5m]
 accept: [long_grace]
 closer: {target_latency: 1s, payment: {url: "https://shop.example/pay", batch: 20, cancel: true, recheck: [10m, 1h]}}
 delays:
+  categories: {virtual: 20m}
   rules:
     - {match: {category: [virtual], attributes: {pay: [card, 2]}}, after: 10m, grace: 1m, remind: [5m, 2m]}
     - {match: {}, never: true}
@@ -49,8 +50,8 @@ orders:
 `
 
 // structural matches what the parser says of keys and kinds of values, and not of what they mean together.
-var structural = regexp.MustCompile(`unknown key|: want (keys|a list|text|a duration|a whole number|true or false|a word|a value|a status|a ` +
-	`constant|a moment), found`)
+var structural = regexp.MustCompile(`unknown key|: want (keys|a list|text|a duration|a whole number|true or false|a word|a value|a status|` +
+	`a constant|a moment), found`)
 
 // Files are drawn by changes of complete ones. What the schema refuses, the parser refuses, and the schema refuses what the parser refuses for
 // a key or for the kind of a value.
@@ -61,7 +62,7 @@ func TestTopicsSchema_AgreesWithTheParser(t *testing.T) {
 	schema := must.Get(compiler.Compile("topics.schema.json"))(t)
 	file := must.Get(os.ReadFile("../../topics.yaml"))(t)
 	refused := 0
-	for seed := range uint64(4000) {
+	for seed := range uint64(1500) {
 		draw := rand.New(rand.NewPCG(seed, 1))
 		var drawn any
 		must.Do(t, yaml.Unmarshal([][]byte{file, []byte(mapped)}[seed%2], &drawn))
@@ -79,7 +80,7 @@ func TestTopicsSchema_AgreesWithTheParser(t *testing.T) {
 		expect.That(t, wrong != nil || err == nil || !structural.MatchString(err.Error()), "seed %d: the schema accepts it: %v\n%s", seed, err, data)
 		expect.That(t, seed > 1 || err == nil, "%v", err)
 	}
-	expect.That(t, refused > 500, "only %d of the files are wrong", refused)
+	expect.That(t, refused > 200, "only %d of the files are wrong", refused)
 }
 
 // changed returns a value with another value, key or element somewhere in it.
