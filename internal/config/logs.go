@@ -21,7 +21,9 @@ const (
 func LogHandler(w io.Writer, flag string, lookup func(string) (string, bool), o *slog.HandlerOptions) (slog.Handler, error) {
 	variable := ""
 	if lookup != nil {
-		variable, _ = lookup(EnvLogFormat)
+		if value, set := lookup(EnvLogFormat); set {
+			variable = value
+		}
 	}
 	switch format := cmp.Or(flag, variable, logText); {
 	case format == logText:
