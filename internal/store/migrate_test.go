@@ -25,7 +25,8 @@ var column = regexp.MustCompile(`(?m)^  ([a-z_]+) |^(?:CREATE|ALTER) TABLE (?:IF
 func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
 	definitions := func(of DialectName) (all []string) {
 		steps := must.Get(steps(of, false, nil))(t)
-		for _, step := range steps {
+		for i, step := range steps {
+			expect.That(t, i == 0 || step.Number > steps[i-1].Number, "%s has the number of an earlier step", step.File)
 			all = append(all, step.File)
 			for _, found := range column.FindAllStringSubmatch(withoutComments(step.SQL), -1) {
 				all = append(all, found[1:]...)
