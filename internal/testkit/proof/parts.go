@@ -23,7 +23,6 @@ var parts = []part{
 	{"mutants", []string{"make", "mutants"}},
 	{"console", []string{"make", "test-console"}},
 	{"game day", []string{"make", "test-ops"}},
-	{"power", []string{"make", "test-power"}},
 	{"scenarios", []string{"env", "RING=all", "make", "test"}},
 }
 
@@ -82,8 +81,8 @@ var folders = []folder{
 	{"internal/store/", []string{"upgrade", "scenarios"}},
 	{"internal/testkit/", nil},
 	{"internal/testkit/mutants/", []string{"mutants"}},
-	{"internal/testkit/chaosreal/", []string{"power"}},
-	{"internal/testkit/power/", []string{"power"}},
+	{"internal/testkit/chaosreal/", nil},
+	{"internal/testkit/power/", nil},
 	{"internal/testkit/realtest/", []string{"scenarios"}},
 	{"internal/testkit/realtest/gameday", []string{"game day"}},
 	{"internal/testkit/realtest/upgrade", []string{"upgrade"}},
