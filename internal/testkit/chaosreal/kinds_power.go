@@ -112,16 +112,13 @@ func (w *world) cutPower(e event, all ...*servers.Server) error {
 }
 
 const (
-	// backAfter is how long after the return of power an order may be closed that is later than lateAtMost, or than busyTimes what was
-	// normal before the first cut: on a busy machine everything is late.
+	// backAfter is how long after the return of power an order may be closed that is later than lateAtMost.
 	backAfter  = time.Minute
 	lateAtMost = 30 * time.Second
-	busyTimes  = 8
 )
 
 // lateAfterPower returns the orders that were closed too late, long after the power was back.
 func (r *round) lateAfterPower() (found []string) {
-	limit := max(lateAtMost, busyTimes*checker.Normal(r.verdict.Samples, r.began.Add(joinTime), r.began.Add(warmUp)))
 	for i, p := range r.played {
 		until := r.began.Add(r.over + settleTimeForgotten)
 		if i+1 < len(r.played) {
@@ -129,12 +126,12 @@ func (r *round) lateAfterPower() (found []string) {
 		}
 		n, worst := 0, time.Duration(0)
 		for _, s := range r.verdict.Samples {
-			if (span{p.To.Add(backAfter), until}).has(s.Due.Add(s.Late)) && s.Late > limit {
+			if (span{p.To.Add(backAfter), until}).has(s.Due.Add(s.Late)) && s.Late > lateAtMost {
 				n, worst = n+1, max(worst, s.Late)
 			}
 		}
 		if n > 0 {
-			found = append(found, fmt.Sprintf("%d orders were closed over %v late, up to %v, more than %v after %s was over", n, limit, worst, backAfter, p.Kind))
+			found = append(found, fmt.Sprintf("%d orders were closed over %v late, up to %v, more than %v after %s was over", n, lateAtMost, worst, backAfter, p.Kind))
 		}
 	}
 	return found
