@@ -222,12 +222,7 @@ type Environment = config.Servers
 // variables of the command orderclose name (ORDERCLOSE_KAFKA_BROKERS, …), and those of rooms. The error names each
 // variable with an invalid value, and shows no value.
 func FromEnvironment(rooms ...room.Room) (Options, error) {
-	s, err := config.FromEnviron(os.LookupEnv)
-	if names := room.Variables(rooms); len(names) > 0 && err == nil {
-		var of config.Servers
-		of, err = config.FromEnviron(os.LookupEnv, names...)
-		s.Others = of.Others
-	}
+	s, err := config.FromEnviron(os.LookupEnv, config.Variables(room.Variables(rooms)...)...)
 	if err != nil {
 		return Options{}, err
 	}

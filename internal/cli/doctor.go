@@ -99,7 +99,11 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 	e := exam{session: s, Facts: s.questions(ctx).Facts(ctx), try: try}
 	e.verdict = ops.Judge(e.Facts)
 	if do := e.newInstallation(); do != "" {
-		return c.printCheckups(append(s.checkSettings(), finding("installation", "new installation", do)), nil)
+		all := s.checkSettings()
+		if s.Store != nil { // migrate refuses a mapping that does harm
+			all = append(all, mappingFindings(tablesOfOrders, s.Store.CheckMapping(ctx))...)
+		}
+		return c.printCheckups(append(all, finding("installation", "new installation", do)), nil)
 	}
 	all, offset := s.checkSettings(), ops.AskOffset.Of(e.Facts)
 	all = append(slices.Concat(all, e.checkKafka(ctx), e.checkDatabase(ctx)),

@@ -105,9 +105,12 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	return all
 }
 
+// tablesOfOrders is the name of the check of the mapping.
+const tablesOfOrders = "tables of orders"
+
 // checkTables compares the orders' tables with the mapping. Each problem is a finding.
 func (s *session) checkTables(ctx context.Context) []checkup {
-	const check = "tables of orders"
+	const check = tablesOfOrders
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
 	err := s.Store.CheckMapping(ctx)

@@ -61,14 +61,11 @@ func (f *eventsAgainFlags) window(now time.Time) (from, to time.Time, err error)
 	from, err1 := parseTime("--from", f.from, now)
 	to, err2 := parseTime("--to", f.to, now)
 	from, to = from.Truncate(time.Millisecond), orderclose.CeilMilli(to)
-	errs := []error{err1, err2}
-	if err1 == nil && err2 == nil && !from.Before(to) {
-		errs = append(errs, fmt.Errorf("--from %s is not before --to %s", stamp(from), stamp(to)))
-	}
+	err = ops.CheckWindow(from, to, err1, err2)
 	if f.rate < 1 {
-		errs = append(errs, fmt.Errorf("--rate is %d, want 1 or more events a second", f.rate))
+		err = errors.Join(err, fmt.Errorf("--rate is %d, want 1 or more events a second", f.rate))
 	}
-	return from, to, errors.Join(errs...)
+	return from, to, err
 }
 
 func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time, f eventsAgainFlags) error {

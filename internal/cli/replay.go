@@ -77,10 +77,7 @@ func (f *replayFlags) window(now time.Time) (w ops.ReplayWindow, err error) {
 	}
 	// Whole milliseconds, as the command that the plan prints has them.
 	from, to = from.Truncate(time.Millisecond), orderclose.CeilMilli(to)
-	errs := []error{err1, err2}
-	if err1 == nil && err2 == nil && !from.Before(to) {
-		errs = append(errs, fmt.Errorf("--from %s is not before --to %s", stamp(from), stamp(to)))
-	}
+	errs := []error{ops.CheckWindow(from, to, err1, err2)}
 	for _, id := range f.orders {
 		if err := orderclose.ValidateID(id); err != nil {
 			errs = append(errs, fmt.Errorf("--order: %w", err))

@@ -108,10 +108,7 @@ func UnknownVariables(environ []string, ofRooms ...string) (lines []string) {
 // knownVariables returns the variables that are read, with those of rooms.
 func knownVariables(ofRooms []string) (known []string) {
 	note := func(name string) (string, bool) { known = append(known, name); return "", false }
-	_, _ = FromEnviron(note)
-	if len(ofRooms) > 0 {
-		_, _ = FromEnviron(note, ofRooms...)
-	}
+	_, _ = FromEnviron(note, Variables(ofRooms...)...)
 	_, _ = ConsoleFromEnviron(note)
 	return known
 }
@@ -149,15 +146,24 @@ var examples = map[string]string{
 	EnvPaymentSecret: "what openssl rand -hex 32 prints",
 }
 
+// core are the variables that FromEnviron reads for the core. The variables that belong to each are read with it.
+var core = []string{EnvBrokers, EnvDSN, EnvRedis, EnvListen, EnvInstance, EnvHTTPSecret, EnvPaymentSecret}
+
+// Variables returns the names of all variables for FromEnviron: those of the core, and those of rooms.
+func Variables(ofRooms ...string) []string { return slices.Concat(core, ofRooms) }
+
 // FromEnviron reads the servers through lookup: os.LookupEnv, or a fake in tests. An
 // empty variable counts as not set. With names, FromEnviron reads only those variables
 // and the variables that belong to them: a wrong value does not stop a command that does
-// not use it. Without names it reads all. A name that is none of the core's is a room's. The error names every wrong variable and never
+// not use it. Without names it reads those of the core. Any other name is a variable of a room. The error names every wrong variable and never
 // quotes a value, because values are secrets.
 func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, error) {
 	s, e := Servers{Listen: DefaultListen}, environment{lookup: lookup}
+	if len(names) == 0 {
+		names = core
+	}
 	wants := func(name string) bool {
-		return len(names) == 0 || slices.Contains(names, name) //mutant:unused-variable-stops
+		return slices.Contains(names, name) //mutant:unused-variable-stops
 	}
 	if wants(EnvBrokers) {
 		e.refuseReplaced("ORDERCLOSE_KAFKA_")
@@ -189,7 +195,7 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 			"%s has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as %s", EnvInstance, examples[EnvInstance])
 	}
 	for _, name := range names {
-		if _, core := examples[name]; core || name == EnvListen {
+		if slices.Contains(core, name) {
 			continue
 		}
 		if s.Others == nil {

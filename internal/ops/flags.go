@@ -27,6 +27,15 @@ func ParseTime(flag, s string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s is %q: want a time such as %s, or how long ago, such as 90m", flag, s, stamp(now))
 }
 
+// CheckWindow returns the errors of ParseTime for --from and --to. If there are none, it checks that from is before to.
+func CheckWindow(from, to time.Time, errs ...error) error {
+	err := errors.Join(errs...)
+	if err == nil && !from.Before(to) {
+		err = fmt.Errorf("--from %s is not before --to %s", stamp(from), stamp(to))
+	}
+	return err
+}
+
 // ParseDuration parses the value of a flag. example is shown to a person who wrote something else.
 func ParseDuration(flag, s, example string) (time.Duration, error) {
 	d, err := config.ParseDuration(s)
@@ -53,10 +62,7 @@ func (w *Window) Add(flags *flag.FlagSet, limit int, shown string) {
 func (w Window) Parse(now time.Time) (from, to time.Time, err error) {
 	from, err1 := ParseTime("--from", w.From, now)
 	to, err2 := ParseTime("--to", w.To, now)
-	err = errors.Join(err1, err2)
-	if err == nil && !from.Before(to) {
-		err = fmt.Errorf("--from %s is not before --to %s", stamp(from), stamp(to))
-	}
+	err = CheckWindow(from, to, err1, err2)
 	if w.Limit < 0 {
 		err = errors.Join(err, fmt.Errorf("--limit is %d, want 0 or more", w.Limit))
 	}

@@ -39,20 +39,29 @@ const (
 	page         = 4096
 )
 
-// ErrNotRoot means that this user may not mount disks.
-var ErrNotRoot = errors.New("no power is cut: only root may mount disks")
+// ErrNoDisk means that no disk can be made or mounted here.
+var ErrNoDisk = errors.New("no power is cut: that needs root, mkfs.ext4, and a machine on which root may mount loop devices")
 
 // New creates a disk of so many bytes in the file image, which takes only the space that is used, and mounts it on dir.
 func New(image, dir string, size int64) (*Disk, error) {
 	if os.Geteuid() != 0 {
-		return nil, ErrNotRoot
+		return nil, ErrNoDisk
 	}
 	d := &Disk{Dir: dir, image: image}
 	f, err := os.Create(image)
 	if err == nil {
-		err = errors.Join(f.Truncate(size), f.Close(), os.MkdirAll(dir, 0o700), run("mkfs.ext4", "-q", image), d.mount())
+		err = errors.Join(f.Truncate(size), f.Close(), os.MkdirAll(dir, 0o700))
 	}
-	return d, err
+	if err != nil {
+		return nil, err
+	}
+	if err = run("mkfs.ext4", "-q", image); err == nil {
+		err = d.mount()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDisk, err)
+	}
+	return d, nil
 }
 
 func (d *Disk) mount() error {

@@ -18,7 +18,7 @@ func newDisk(t *testing.T) *Disk {
 	t.Helper()
 	dir := t.TempDir()
 	d, err := New(filepath.Join(dir, "disk"), filepath.Join(dir, "data"), 64<<20)
-	if errors.Is(err, ErrNotRoot) {
+	if errors.Is(err, ErrNoDisk) {
 		t.Skip(err)
 	}
 	must.Do(t, err)
