@@ -50,8 +50,8 @@ type Room struct {
 	Checks   []Check // of status, doctor and console, beside those of the core
 	// Variables are the environment variables that the room reads, into Servers.Others. NAME_FILE names a file with the value of NAME.
 	Variables []string
-	// TakesEvents reports whether the room takes the rows of outbox_events in place of the role outbox, which is then refused in every
-	// process, and a sweeper deletes none of these rows. nil: it does not.
+	// TakesEvents reports whether the room takes the rows of outbox_events, in place of the role outbox. If it does, no process may run
+	// the role outbox, and a sweeper does not delete old rows of outbox_events. nil: the room does not take them.
 	TakesEvents func(*config.Config) bool
 }
 

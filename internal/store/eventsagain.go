@@ -52,8 +52,9 @@ func (s *Store) CountEvents(ctx context.Context, from, to time.Time) (closed, pa
 }
 
 // ClosedAgain writes the events of up to limit closes in [from, to) into the outbox again, in the order of the closes. It begins behind
-// the close after, as receiptsBetween does. An event has its id, due time, time, path, attempts and stock by receipt and ledger, and
-// category, version and columns of the order's row as they are now; none, if there is no row.
+// the close after, as receiptsBetween does. The receipt and the ledger have the due time, the time of the close, the path, the attempts
+// and the stock of an event. The order's row has the category, the version and the columns, as they are now. If the order has no row, the
+// event has none of these three.
 func (s *Store) ClosedAgain(ctx context.Context, from, to time.Time, after ReceiptKey, limit int) (n int, last ReceiptKey, err error) {
 	found, last, err := s.receiptsBetween(s.gorm.WithContext(ctx), closeReceipts, from, to, after, limit)
 	if err == nil && len(found) > 0 {

@@ -15,8 +15,9 @@ const (
 	keepSent = 7 * 24 * time.Hour
 	// takeBatch is how many events are taken from outbox_events in a transaction, and againBatch how many rows are looked at in one.
 	takeBatch, againBatch = 200, 5000
-	// An event is a dead letter after giveUpAfter and giveUpTries attempts, if another event was accepted since its first attempt: while nothing
-	// is accepted, the receiver is at fault, and no event. The schedule that Standard Webhooks recommend ends after three days.
+	// An event becomes a dead letter when three things are true: its first attempt is giveUpAfter ago, it had giveUpTries attempts, and the
+	// receiver has accepted another event since the first attempt. If the receiver accepts no event at all, the event is not the cause.
+	// The schedule of retries that Standard Webhooks recommend ends after three days.
 	giveUpAfter = 72 * time.Hour
 	giveUpTries = 10
 	// countMost is how many events are counted at most.
@@ -112,7 +113,7 @@ func (c change) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// mark stores an outcome, unless another attempt began when its lease had passed.
+// mark stores an outcome. It changes nothing if the lease of the attempt has passed and another process has begun the next attempt.
 func (c change) mark(s *step, o outcome) error {
 	var next, ended any
 	text, dead := o.text(), 0
@@ -271,7 +272,8 @@ func (t table) letters(ctx context.Context, from int64, limit int) (all []letter
 	return all, err
 }
 
-// ended selects the events that were sent from a time on, in unix milliseconds, or given up; dead is 1 for the latter alone, and otherwise 0.
+// ended selects events that were sent, or became dead letters, at a time or later. Its arguments are the time, in unix milliseconds, and 1
+// for dead letters alone or 0 for both.
 const ended = " next_ms IS NULL AND done_ms >= ? AND dead >= ?"
 
 // again makes the events that ended selects wait for their first attempt. It reads them in the order of their ids, so that a sender sends those

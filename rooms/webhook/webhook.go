@@ -101,7 +101,7 @@ func (s *sender) run(ctx context.Context) error {
 		s.settle(posting, <-s.results)
 	}
 	if _, err := s.turn(marking, 0); err != nil { //mutant:webhook-unmarked
-		s.logger.Warn("events were sent and cannot be marked: they are sent again", "events", len(s.done), "err", err)
+		s.logger.Warn("sent events cannot be marked as sent: the receiver gets them again", "events", len(s.done), "err", err)
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (s *sender) watch(ctx context.Context) {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			s.logger.Warn("events cannot be counted, or old ones not be deleted, will retry", "err", err)
+			s.logger.Warn("waiting events cannot be counted, or sent events cannot be deleted, will retry", "err", err)
 		}
 		retry.Sleep(ctx, 10*s.poll)
 	}
