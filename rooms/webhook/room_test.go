@@ -71,10 +71,12 @@ func app(t *testing.T, topics string) *pipeline.App {
 
 // With the section in topics.yaml no process deletes the rows, whichever roles it runs.
 func TestRoom_RefusesASecondReaderOfTheEvents(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // roles that are not refused end then
+	defer cancel()
 	a := app(t, example)
-	expect.Says(t, a.Run(t.Context(), pipeline.Closer, pipeline.Outbox), "the room webhook takes the rows of outbox_events", "without the role")
+	expect.Says(t, a.Run(ctx, pipeline.Closer, pipeline.Outbox), "the room webhook takes the rows of outbox_events", "without the role")
 	a = app(t, example)
-	expect.Says(t, a.Run(t.Context(), pipeline.Outbox, Role), "run it without outbox", "in one process")
+	expect.Says(t, a.Run(ctx, pipeline.Outbox, Role), "run it without outbox", "in one process")
 }
 
 // A sweeper deletes rows of the outboxes after a week, but not those that the webhook has not sent.

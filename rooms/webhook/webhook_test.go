@@ -90,7 +90,9 @@ func TestSender_ALateFailureDoesNotMarkTheNextAttempt(t *testing.T) {
 		r.write("a/1")
 		choose := func() event {
 			time.Sleep(2 * time.Second)
-			return must.Get(r.step(r.Context(), nil, 1, time.Second))(r).events[0]
+			chosen := must.Get(r.step(r.Context(), nil, 1, time.Second))(r).events
+			must.That(r, len(chosen) == 1, "attempts of the event: %d begin, want one", len(chosen))
+			return chosen[0]
 		}
 		slow, fast := choose(), choose()
 		must.Get(r.step(r.Context(), []outcome{{event: slow, err: errors.New("late"), wait: time.Hour}}, 0, 0))(r)
