@@ -303,6 +303,9 @@ func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()
 	err := chromedp.Do(ctx, actions...)
+	for err != nil && strings.Contains(err.Error(), "Could not find node with given id") && ctx.Err() == nil {
+		err = chromedp.Do(ctx, actions...) // an update of the page has replaced the element, before anything was done with it
+	}
 	must.That(b.t, err == nil, "%s: %v", what, err)
 }
 
