@@ -108,13 +108,9 @@ func (p page) markdown() string {
 	fmt.Fprintf(&b, "The machine has %s. Client, servers and programs share it, over the loopback. "+
 		"Each way has one server, but for those in W4 whose names end with -3.\n", p.machines())
 	b.WriteString(p.trust() + "\n" + p.aims())
-	b.WriteString("## The ways\n\n| name | what it is |\n| --- | --- |\n")
-	for _, s := range specs() {
-		fmt.Fprintf(&b, "| %s | %s |\n", s.name, s.title)
-	}
-	fmt.Fprintf(&b, "\n[%s](%s) has versions, and what was set. [%s](%s) has the most important numbers of each way; *early*, *lost* and\n"+
-		"*duplicates* are sums of all rounds. In the data, *other CPU* is what other programs of the machine used.\n\n",
-		settingsData, settingsData, resultsData, resultsData)
+	fmt.Fprintf(&b, "[%s](%s) says what each way is, and has its most important numbers; *early*, *lost* and *duplicates* are\n"+
+		"sums of all rounds. [%s](%s) has versions, and what was set. In the data, *other CPU* is what other programs of the\n"+
+		"machine used.\n\n", resultsData, resultsData, settingsData, settingsData)
 	for _, s := range sections {
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", s.title, s.text)
 		if len(p.of(s.workload)) == 0 {
@@ -177,13 +173,13 @@ var headlines = []struct {
 
 // results has the most important number of each way in each workload, and what it lost in all of them.
 func (p page) results() [][]string {
-	head := []string{"way"}
+	head := []string{"way", "what it is"}
 	for _, h := range headlines {
 		head = append(head, h.title)
 	}
 	rows := [][]string{append(head, "early", "lost", "duplicates")}
 	for _, s := range specs() {
-		cells := []string{s.name}
+		cells := []string{s.name, s.title}
 		for _, h := range headlines {
 			cell := ""
 			if g := p.find(h.workload, s.name, h.victim); g != nil {

@@ -116,7 +116,7 @@ func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 	data := p.data()
 	for name, want := range map[string]string{
 		"data/comparison-settings.csv": "redis,server,redis 1\n",
-		resultsData:                    "redis,100,\"100,000\",100,0.25,0.25,,,,,,0,0,0\n",
+		resultsData:                    "redis,\"Redis sorted set, polled every 100 ms\",100,\"100,000\",100,0.25,0.25,,,,,,0,0,0\n",
 		"data/comparison-w2.csv":       "redis,100000,0,0,0,0,0,0,0,0,0,0,0,0,0,\n",
 		"data/comparison-w4.csv":       "redis,server,0.25,0,100,0,0,0,0,0,0,\n",
 	} {

@@ -87,22 +87,16 @@ var sections = []section{
 		workload: "w4", title: "W4: a crash",
 		text: "W1, and in its middle `kill -9` of the server or of the worker, which is started again at once. The worker is the\n" +
 			"process that looks for due messages or receives them; of orderclose it is the relay. Of the ways with three servers the\n" +
-			"*leader* is killed, and it stays down: the leader of the queue or the stream, Redis' master, or a broker that leads\n" +
-			"a third of the partitions. The *controller* is a broker that is also the active controller. Refused messages are published\n" +
-			"again. *Gap* is the longest time without a message after the kill. A message is lost if it was accepted and is not received\n" +
-			"100 s after the last due time; a poller has its interval more.\n\n" +
-			"What limits the gap of three servers:\n\n" +
-			"- orderclose-3: Kafka's controller waits until the session of the killed broker ends, 2 s here. Until then no partition\n" +
-			"  acknowledges an append. A killed controller costs an election before, and then the session begins again.\n" +
-			"  A kafka-go Reader in place of the closer's client waits 6 s more, because it gives up its membership.\n" +
-			"- rabbitmq-3: only the election. The nodes see that the connections of a killed process are closed. A machine that\n" +
-			"  disappears closes none; that is not measured here. RabbitMQ 3.10.8 can stop halfway: in three of seven rounds, each the first\n" +
-			"  after its start, 15,000 of 20,000 messages were still in the queue of waiting messages 100 s after they were due.\n" +
-			"  They count as lost here.\n" +
-			"- nats-3: a replica waits 4 to 9 s, at random, without a heartbeat of the leader until it stands for election.\n" +
-			"- redis-3: the Sentinels wait for down-after-milliseconds, 2 s here, before they elect a master. A write is\n" +
-			"  acknowledged before a replica has it, so it may be lost with the master. In these rounds nothing was lost: the kernel\n" +
-			"  still sends what a killed process has written to its sockets.",
+			"*leader* is killed, and it stays down; the *controller* is a broker that is also the active controller. *Gap* is the longest\n" +
+			"time without a message after the kill. A message is lost if it was accepted and is not received 100 s after the last due\n" +
+			"time; a poller has its interval more. What limits the gap of three servers:\n\n" +
+			"- orderclose-3: Kafka's controller waits until the session of the killed broker ends, 2 s here. A killed controller costs\n" +
+			"  an election before, and then the session begins again.\n" +
+			"- rabbitmq-3: only the election. A machine that disappears, which is not measured here, closes no connections. In three of\n" +
+			"  seven rounds RabbitMQ 3.10.8 stopped halfway: 15,000 of 20,000 messages were not received. They count as lost.\n" +
+			"- nats-3: a replica waits 4 to 9 s, at random, for a heartbeat of the leader before it stands for election.\n" +
+			"- redis-3: the Sentinels wait for down-after-milliseconds, 2 s here. A write is acknowledged before a replica has it, so\n" +
+			"  it may be lost with the master; in these rounds nothing was lost.",
 		plot: &plotOf{"W4, kill -9: the longest time without a message, s", " s", gap},
 		columns: columns([]column{
 			systemColumn, {"killed", func(g group) string { return g.first().Victim }}, value("gap s", gap), {"back after s", backAfter},
@@ -114,8 +108,7 @@ var sections = []section{
 		workload: "w5", title: "W5: closed orders",
 		text: "100,000 orders of two lines are due at one instant. They are closed with their stock in MariaDB: by the whole pipeline\n" +
 			"(relay, closer and outbox), and by pollers in the same transaction. Ways that only deliver messages are not here.\n" +
-			"The ways take turns, every second round in the opposite order. If the rounds of two ways overlap, neither\n" +
-			"is shown to be the faster one.",
+			"If the rounds of two ways overlap, neither is shown to be the faster one.",
 		plot: &plotOf{"W5, 100,000 orders due at one instant: s until the last is closed", " s", lastClosed},
 		columns: columns([]column{
 			systemColumn, value("half closed s", func(r result) float64 { return r.HalfClosedS }), value("last closed s", lastClosed),
@@ -128,8 +121,8 @@ var sections = []section{
 		workload: "w6", title: "W6: a million waiting",
 		text: "A million messages wait for 30 minutes. The way is watched for a minute in which nothing is due. *Queries* are statements on\n" +
 			"the shop's main database, for River transactions. Orderclose is here twice: the relay alone, and all its roles with MariaDB\n" +
-			"and Redis; its hourly sweep is not in this minute. The aim of at most 80 statements a minute for all roles is missed: the\n" +
-			"dispatcher asks once a second whether a row of the outboxes waits. Some fifteen more are a try whether the database takes writes.",
+			"and Redis; its hourly sweep is not in this minute. Of the statements of all roles, 60 ask whether a row of the outboxes waits,\n" +
+			"and some fifteen try whether the database takes writes.",
 		plot: &plotOf{"W6, a million waiting: CPU of the server, % of one core", " %", serverIdle},
 		columns: []column{
 			systemColumn, value("server % of a core", serverIdle), value("worker %", clientIdle), value("server MB", func(r result) float64 { return r.ServerMB }),
@@ -152,17 +145,14 @@ const pollerText = `## When a plain poller is the better choice
 
 A query each second is the better choice if all of this is true:
 
-- An order may close a second or more after its due time. A poller is late by up to its interval.
+- An order may close a second or more after its due time.
 - The database has room for the query, and an index on status and due time.
 - One process at a time polls, or the query uses SKIP LOCKED.
-- You run no Kafka yet. A poller has no further server, and nothing that can be lost: what is in the
-  database is closed.
+- You run no Kafka yet. A poller has no further server, and nothing that can be lost.
 
 Then run [orderclose run sweeper](sweeper.md), which is orderclose-sweeper in W5. It closes in the transaction of the pipeline, with
-receipts, stock, payments, audit and console, and one of several processes sweeps at a time. It is as late as
-poll-1s, poll-3s and poll-5s, which find orders in the same way. It takes 20 s for 100,000 orders, because a sweep closes at
-most 5,000 orders a second (compensator.rate in topics.yaml) and so leaves the database to checkouts. With an interval of 5 s it sends some
-430 statements a minute, more than poll-1s: it also takes a lock, probes its writes and counts what is overdue.
+receipts, stock, payments, audit and console, and is as late as poll-1s, poll-3s and poll-5s, which find orders in the same way. It takes
+20 s for 100,000 orders, because it leaves the database to checkouts: at most 5,000 orders a second (compensator.rate).
 [Moving to the pipeline](sweeper.md#moving-to-the-pipeline) later changes no table.
 
 The pipeline pays if orders must close within milliseconds, if many are due at once while the database is
@@ -171,14 +161,8 @@ busy, or if a query each second costs too much, such as with tables for each mon
 ## Expiry on read
 
 The cheapest way is to close nothing: a page compares the due time of an unpaid order, and a checkout counts only what
-unexpired orders reserve. It needs no server and no process, and nothing happens at the due time that could be measured.
-The price comes later:
-
-- Every query on stock adds up reservations. The stock column of an order that nobody reads stays reserved.
-- No event tells the coupon, the warehouse or the customer that the order has ended.
-- A payment that is under way is not cancelled.
-
-It goes well beside a pipeline: package sqlclose closes an overdue order when it is read, with the same receipt, so the
-pipeline finds it closed.
+unexpired orders reserve. But every query on stock adds up reservations, no event tells the coupon, the warehouse or the customer
+that the order has ended, and a payment that is under way is not cancelled. It goes well beside a pipeline: package sqlclose closes
+an overdue order when it is read, with the same receipt.
 
 `
