@@ -1,6 +1,7 @@
 package closer
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -129,6 +131,13 @@ func TestCloser_AFirstBacklogHasTwoTransactionsAtOnce(t *testing.T) {
 	}
 }
 
+// probed is a Kafka whose clock is right.
+type probed struct{ clock.Log }
+
+func (probed) Append(context.Context, string, int, []wire.Message) (time.Time, error) {
+	return time.Now(), nil
+}
+
 // Records that stayed unread for a day are retried a minute from now, and their payment
 // counts as pending from now, whatever the local clock says. While the local clock is far
 // from the brokers' clock, the orders wait in memory.
@@ -144,14 +153,11 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 			if ahead == 0 {
 				time.Sleep(25 * time.Hour) // no closer ran
 			}
-			c := must.Get(New(Options{
-				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead",
-				Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
-				Now:     func() time.Time { return time.Now().Add(ahead) },
-				Clock:   time.Now,
-			}))(t)
+			c := clock.New(func() time.Time { return time.Now().Add(ahead) })
+			_, measured, err := c.Measure(t.Context(), probed{}, "control")
+			must.That(t, measured, "the brokers' clock was not measured: %v", err)
 			begin := time.Now()
-			defer testkit.Start(t, c.Run)()
+			defer startCloser(t, Options{Log: log, Store: store, Clock: c})()
 			time.Sleep(5 * time.Second)
 			if ahead != 0 {
 				store.mu.Lock()

@@ -38,6 +38,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
@@ -66,6 +67,9 @@ const ServiceTargetLatency = 3 * time.Second
 
 // Log is the part of Kafka that a Closer uses: Log of pipeline.Connections.
 type Log = partition.Log
+
+// Clock knows the clocks of the process, the brokers and the database.
+type Clock = clock.Clock
 
 // Store closes orders. A Store may also have these methods:
 //
@@ -106,8 +110,7 @@ type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Options of a Closer. Log, Store, Buckets, Group, CloseTopic, DeadLetterTopic and
-// are required.
+// Options of a Closer. Log, Store, Buckets, Group, CloseTopic and DeadLetterTopic are required.
 type Options struct {
 	Log             Log
 	Store           Store
@@ -128,14 +131,9 @@ type Options struct {
 	// were read ahead while the store is unavailable. Beyond it orders wait in a bucket.
 	// One fetch for each partition comes on top. Default DefaultBufferBytes.
 	BufferBytes int
-	// Now is the clock of this machine. It measures how long a record has waited in memory, and
-	// when to try an order again. Default time.Now.
-	Now func() time.Time
-	// Clock is the clock by which relays release records. The release times of retries and of
-	// orders that came too early are computed from it. Default Now.
-	Clock func() time.Time
-	// Brokers is the brokers' clock, which sets append times. Default Clock.
-	Brokers func() time.Time
+	// Clock measures by its Now how long an order waits in memory. By its Database relays release records, so the release times of
+	// retries and of orders that came too early are computed from it. Default: all times are those of this machine.
+	Clock *Clock
 	// Category returns the label value for an order's category in the metric of lateness. Each
 	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
@@ -192,7 +190,8 @@ func New(o Options) (*Closer, error) {
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	o.TargetLatency = cmp.Or(o.TargetLatency, DefaultTargetLatency)
 	o.BufferBytes = cmp.Or(o.BufferBytes, DefaultBufferBytes)
-	partition.SetDefaults(Stage, &o.OnHang, &o.Logger, &o.Now, &o.Clock, &o.Brokers)
+	o.Clock = cmp.Or(o.Clock, clock.New(nil))
+	partition.SetDefaults(Stage, &o.OnHang, &o.Logger)
 	m, err := newMetrics(o.Registerer, withoutPanics(o.Category, o.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)

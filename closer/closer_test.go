@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -211,12 +212,12 @@ func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 			c := must.Get(New(Options{
 				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead",
 				Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}},
-				Now: func() time.Time { // like a process that SIGSTOP stops when it wakes
+				Clock: clock.New(func() time.Time { // like a process that SIGSTOP stops when it wakes
 					if log.stop.CompareAndSwap(true, false) {
 						time.Sleep(8 * time.Second)
 					}
 					return time.Now()
-				},
+				}),
 			}))(t)
 			defer testkit.Start(t, c.Run)()
 			time.Sleep(30 * time.Second) // later the loop wakes in time

@@ -89,7 +89,7 @@ type decision struct {
 }
 
 // decide returns what to do with record r after outcome o. The time at is the present by
-// Options.Clock. jitter, from 0 to 1, is the part of the possible jitter that a wait
+// the database's clock. jitter, from 0 to 1, is the part of the possible jitter that a wait
 // gets.
 func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) decision {
 	if o.Verdict == "" && o.Err != nil {
@@ -158,7 +158,7 @@ func addJitter(d time.Duration, jitter float64) time.Duration {
 // The order waits in memory in three cases:
 //
 //   - It is due within parkLimit.
-//   - Options.Clock, which reads at, differs from the database's clock by more than
+//   - The closer's estimate of the database's clock, at, differs from it by more than
 //     wrongClockSkew. Then the wait is a minute at most.
 //   - The record came too early more than notDueRounds times: the clock of its relay may be
 //     wrong. Every other round waits in memory, for a minute at most.
@@ -234,7 +234,7 @@ func (d decision) inBucket(jitter float64) decision {
 func doubledBackoff(n int) time.Duration { return min(notDueBackoff<<min(n, 10), notDueMaxBackoff) }
 
 // retryRecord returns the record for the next round. Its release time is at, by
-// Options.Clock, plus the wait. For a retried record, Origin holds the coordinates of
+// the database's clock, plus the wait. For a retried record, Origin holds the coordinates of
 // the first failed record.
 func (d decision) retryRecord(at time.Time, here wire.Origin) wire.Record {
 	r := d.record

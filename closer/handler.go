@@ -71,7 +71,7 @@ func (h *handler) Handle(f wire.Fetched) {
 
 // read queues the order of a record.
 func (h *handler) read(r wire.RawRecord) {
-	e, err := newEntry(r, h.o.Now())
+	e, err := newEntry(r, h.o.Clock.Now())
 	if err != nil {
 		h.loop.DeadLetterUnreadable(r, err)
 		return
@@ -98,7 +98,7 @@ func (h *handler) End() {}
 // nextBatch removes and returns the entries to close now, as many as the limiter allows.
 // It returns none while the store is unavailable and the pause lasts.
 func (h *handler) nextBatch() []*entry {
-	now := h.o.Now()
+	now := h.o.Clock.Now()
 	if h.backoff != nil && now.Before(h.retryAt) {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (h *handler) requeue(batch []*entry, err error) {
 	case h.backoff.ShouldLog():
 		h.loop.Logger.Warn("closing a batch failed, will retry", "err", err)
 	}
-	h.retryAt = h.o.Now().Add(wait)
+	h.retryAt = h.o.Clock.Now().Add(wait)
 	h.buffer.add(batch...)
 }
 
@@ -161,7 +161,7 @@ func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 
 // Sleep implements partition.Handler.
 func (h *handler) Sleep(d time.Duration) time.Duration {
-	d, now := h.retries.sleep(time.Now(), d), h.o.Now()
+	d, now := h.retries.sleep(time.Now(), d), h.o.Clock.Now()
 	switch {
 	case h.backoff != nil && len(h.buffer.queue) > 0:
 		return min(d, h.retryAt.Sub(now))

@@ -2,6 +2,7 @@ package closer
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -9,20 +10,12 @@ import (
 
 // applyOutcome decides what to do with an entry after its outcome, and does it.
 func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
-	now, relayNow := h.o.Now(), h.o.Clock()
-	clockWrong := relayNow.Sub(now).Abs() > wrongClockSkew // one of the clocks is wrong
-	// The leader of the partition has its own clock, which may be permanently ahead of the
-	// brokers' clock. By the leader's clock the present is at least the append time plus the
-	// time since the read. A difference above wrongClockSkew comes from a clock that was set,
-	// and is ignored.
-	ahead := relayNow.Sub(h.o.Brokers())
-	if at := e.message.Appended.Add(now.Sub(e.readAt) + ahead); at.After(relayNow) && at.Sub(relayNow) <= wrongClockSkew {
-		relayNow = at
-	}
+	now, at := h.o.Clock.Now(), h.o.Clock.NotBefore(e.message.Appended, e.readAt)
 	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
-	d := decide(e.record, o, relayNow, jitter)
-	if clockWrong { //mutant:retry-wrong-clock
+	d := decide(e.record, o, at, jitter)
+	var shown time.Time // no time of the database
+	if h.o.Clock.Doubtful(shown) { //mutant:retry-wrong-clock
 		d = d.inMemory()
 	}
 	if d.action == park && !h.buffer.hasRoom(e, h.memory.Share()/2) {
@@ -49,7 +42,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		}
 		h.loop.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
-		record := d.retryRecord(relayNow, wire.Origin{Topic: h.loop.Claim.Topic, Partition: h.loop.Claim.Partition, Offset: e.message.Offset})
+		record := d.retryRecord(at, wire.Origin{Topic: h.loop.Claim.Topic, Partition: h.loop.Claim.Partition, Offset: e.message.Offset})
 		switch {
 		case e.bare && !h.loop.Failing(h.buckets.Load().Pick(d.wait).Topic):
 			h.readAgain(e)

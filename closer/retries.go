@@ -58,13 +58,13 @@ func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 
 // retry queues a record for the bucket that fits the time until its release.
 func (h *handler) retry(record wire.RawRecord) {
-	remaining := time.UnixMilli(record.DueAt).Sub(h.o.Clock())
+	remaining := time.UnixMilli(record.DueAt).Sub(h.o.Clock.Database())
 	h.retries.add(h.buckets.Load().Pick(remaining).Topic, record)
 }
 
 // retryAgain queues a record that a bucket has not accepted. If its release time has passed, the order is tried again.
 func (h *handler) retryAgain(record wire.RawRecord) {
-	if time.UnixMilli(record.DueAt).After(h.o.Clock()) {
+	if time.UnixMilli(record.DueAt).After(h.o.Clock.Database()) {
 		h.retry(record)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
@@ -39,7 +40,7 @@ func TestRelay_ABrokerClockSetBackDelaysNoRecord(t *testing.T) {
 			}
 		}
 		log.Put(bucket1m, record("far", 10*time.Hour))
-		defer runRelay(t, log, func(o *Options) { o.Now = broker.Now })()
+		defer runRelay(t, log, func(o *Options) { o.Clock = clock.New(broker.Now) })()
 		put(8)
 		broker.set(0)
 		back := time.Now()
@@ -93,7 +94,7 @@ func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orde
 	for _, b := range buckets {
 		log.SetStart(testkit.TopicPartition{Topic: b.Topic}, 0)
 	}
-	defer runRelay(t, log, func(o *Options) { o.Now, o.Buckets = now, buckets })()
+	defer runRelay(t, log, func(o *Options) { o.Clock, o.Buckets = clock.New(now), buckets })()
 	plan, due := map[string]int{}, map[string]time.Time{}
 	begin := time.Now()
 	for i, last := 0, begin; time.Since(begin) < play || time.Now().Before(last.Add(30*time.Second)); i++ {

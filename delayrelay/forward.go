@@ -13,12 +13,12 @@ import (
 // releaseDue appends the records whose release time has come to their destinations.
 func (h *handler) releaseDue() {
 	for h.loop.Ctx.Err() == nil && h.loop.StillAssigned() {
-		now := h.o.Now()
-		leaving, fetched := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
+		now := h.now().UnixMilli()
+		leaving, fetched := h.window.takeReleased(now, maxReleaseBytes)
 		if len(leaving) == 0 {
 			return
 		}
-		toClose, others := h.separate(leaving, fetched, now.UnixMilli())
+		toClose, others := h.separate(leaving, fetched, now)
 		if len(toClose) > 0 { // wait for the answer: nothing is more urgent
 			h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded) //mutant:commit-before-ack
 		}
@@ -103,7 +103,7 @@ func (h *handler) handleForwarded(sent send.Result) {
 				metrics.Observe(h.metrics.lateness, time.Duration(now-r.DueAt)*time.Millisecond, h.traceparent(&r))
 			}
 			// An append time has whole milliseconds: the append may be up to one later.
-			if !acked.At.IsZero() && acked.At.Add(time.Millisecond+h.clock.ahead).UnixMilli() < r.DueAt {
+			if !acked.At.IsZero() && acked.At.Add(time.Millisecond+h.o.Clock.DatabaseAhead()).UnixMilli() < r.DueAt {
 				h.metrics.early.Inc()
 			}
 		}
@@ -146,7 +146,7 @@ func (h *handler) handleHops(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.hops.WithLabelValues(h.loop.Claim.Topic, sent.Topic).Add(float64(len(acked.Records)))
 		if sent.Topic == h.loop.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
-			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
+			h.o.Clock.Appended(sent.Topic, h.loop.Claim.Partition, sent.Began, acked.Answered, acked.At)
 		}
 	}
 	h.putBack(sent.Left, sent.Pause)
@@ -161,7 +161,7 @@ func (h *handler) replay(topic string, records []wire.RawRecord) {
 // putBackNearlyDue puts some records back into the window, and returns the others. It puts
 // back the records that become due before an append to a failing topic would be given up.
 func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawRecord) {
-	until := h.o.Now().Add(send.MaxTime).UnixMilli()
+	until := h.now().Add(send.MaxTime).UnixMilli()
 	for _, r := range records {
 		if r.DueAt <= until {
 			h.window.push(waiting{record: r, release: r.DueAt})
@@ -179,7 +179,7 @@ func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 	if h.loop.Ctx.Err() != nil {
 		return
 	}
-	now := h.o.Now()
+	now := h.now()
 	retryAt := now.Add(pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
 	for _, r := range records {
 		if !h.loop.Current(r.Generation) {
@@ -193,8 +193,5 @@ func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 	}
 }
 
-// timeAt converts a moment of the recent past to Options.Now.
-func (h *handler) timeAt(at time.Time) time.Time { return h.o.Now().Add(-time.Since(at)) }
-
-// brokerTime converts a moment of the recent past to the brokers' clock.
-func (h *handler) brokerTime(at time.Time) time.Time { return h.timeAt(at).Add(-h.clock.ahead) }
+// timeAt converts a moment of the recent past to the database's clock.
+func (h *handler) timeAt(at time.Time) time.Time { return h.now().Add(-time.Since(at)) }

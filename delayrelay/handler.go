@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -23,10 +24,10 @@ type handler struct {
 
 	window   window
 	bodyPool bodyPool
-	outgoing []*outgoing // empty; kept to reuse their memory
-	free     func()      // frees the memory of the last fetch
-	clock    clock
-	reading  reading // when to read
+	outgoing []*outgoing  // empty; kept to reuse their memory
+	free     func()       // frees the memory of the last fetch
+	reading  reading      // when to read
+	turn     clock.Moment // the last turn
 }
 
 // lookBackSlack is added to the bucket's length when a log lost its end at an unknown place.
@@ -50,13 +51,34 @@ func (h *handler) Turn() {
 	}
 }
 
+// handleClockStep corrects the times in memory if the database's clock went back since the last turn: it, or a broker's clock, was set.
+// Afterwards no partition is read later, and no record stays longer, than if the clock had been right when the record was read. A step
+// forward needs no correction: every time comes sooner.
+func (h *handler) handleClockStep() {
+	var back time.Duration
+	if h.turn, back = h.o.Clock.Since(h.turn); back == 0 {
+		return
+	}
+	h.loop.Logger.Warn("the clock of the brokers or of the database went back", "by", back)
+	h.reading.on, h.reading.look = h.reading.on.Add(-back), h.reading.look.Add(-back)
+	h.window.capRelease(h.now().Add(h.bucket.Length).UnixMilli())
+}
+
+// now returns the time by which records are due.
+func (h *handler) now() time.Time { return h.o.Clock.Database() } //mutant:relay-broker-clock,relay-local-clock
+
+// appended returns the append time of a record by the database's clock, in Unix milliseconds.
+func (h *handler) appended(r *wire.RawRecord) int64 {
+	return r.Appended + h.o.Clock.DatabaseAheadOf(h.loop.Claim.Topic, h.loop.Claim.Partition).Milliseconds()
+}
+
 // Handle implements partition.Handler. It puts the records into the window. Records whose
 // release time has come leave right after, from the fetch's memory. The bodies of the others
 // are copied.
 func (h *handler) Handle(f wire.Fetched) {
 	h.free = f.Free
 	h.noteFetch(f)
-	now := h.o.Now().UnixMilli()
+	now := h.now().UnixMilli()
 	ready := f.Records[:0]
 	for i := range f.Records {
 		r := &f.Records[i]
@@ -90,7 +112,7 @@ func (h *handler) releaseOf(r *wire.RawRecord, ahead bool, now int64) (release i
 		h.loop.DeadLetterUnreadable(*r, err) //mutant:unreadable-dropped
 		return 0, false
 	}
-	release = releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r.Appended), now)
+	release = releaseTime(h.bucket, h.readsAtOnce(), due, h.appended(r), now)
 	if h.window.dropped.before(release) { //mutant:window-takes-later
 		h.drop(r, release, urgent)
 		return 0, false
@@ -111,7 +133,7 @@ func (h *handler) noteFetch(f wire.Fetched) {
 	}
 	var last time.Time
 	if n := len(f.Records); n > 0 {
-		last = time.UnixMilli(h.clock.appended(f.Records[n-1].Appended))
+		last = time.UnixMilli(h.appended(&f.Records[n-1]))
 	} else {
 		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
 	}
@@ -121,14 +143,14 @@ func (h *handler) noteFetch(f wire.Fetched) {
 // view returns what the next read is decided by.
 func (h *handler) view() view {
 	return view{
-		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.o.Now(), offset: h.loop.NextOffset(), dropped: h.window.dropped,
+		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), offset: h.loop.NextOffset(), dropped: h.window.dropped,
 		room: h.window.bytes <= h.relay.memory.Share()/4,
 	}
 }
 
 // urgent reports whether a record may leave before nextFetch would have it read.
 func (h *handler) urgent(r *wire.RawRecord, now int64) bool {
-	return h.readsAtOnce() || mispicked(h.bucket, r.DueAt, min(h.clock.appended(r.Appended), now))
+	return h.readsAtOnce() || mispicked(h.bucket, r.DueAt, min(h.appended(r), now))
 }
 
 // Reset implements partition.Handler. The sweep that follows the loss closes the orders of
@@ -164,7 +186,7 @@ func (h *handler) dropLatest() {
 		h.loop.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
 			"share", share, "dropped", len(latest), "kept", h.window.len())
 	}
-	now := h.o.Now().UnixMilli()
+	now := h.now().UnixMilli()
 	for _, w := range latest {
 		h.drop(&w.record, w.release, h.urgent(&w.record, now))
 	}
@@ -180,7 +202,7 @@ func (h *handler) drop(r *wire.RawRecord, release int64, urgent bool) {
 // Sleep implements partition.Handler.
 func (h *handler) Sleep(d time.Duration) time.Duration {
 	if head, ok := h.window.head(); ok {
-		d = min(d, time.UnixMilli(head.release).Sub(h.o.Now()))
+		d = min(d, time.UnixMilli(head.release).Sub(h.now()))
 	}
 	return d
 }

@@ -12,11 +12,10 @@
 // bucket's length suggests. At a release time it appends the record (forward.go). The
 // offset is committed only after the ack. Hops are appended beside the loop, so that
 // they do not delay due records. Pure functions say when to read on, and where each record goes (decide.go).
-// clock.go corrects the times in memory when a broker's clock is set. Heartbeats have their own
-// goroutine, so a loop may sleep for long.
+// Heartbeats have their own goroutine, so a loop may sleep for long.
 //
-// A record is forwarded at least once, and never before it is due by the clock of
-// Options.Now.
+// A record is forwarded at least once, and never before it is due by the database's clock, as
+// Options.Clock knows it.
 package delayrelay
 
 import (
@@ -26,11 +25,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
 )
 
@@ -43,6 +42,9 @@ const DefaultWindowBytes = 72 << 20
 
 // Log is the part of Kafka that a Relay uses: Log of pipeline.Connections.
 type Log = partition.Log
+
+// Clock knows the clocks of the process, the brokers and the database.
+type Clock = clock.Clock
 
 // Options of a Relay. Log, Buckets, Group, CloseTopic, and DeadLetterTopic
 // are required.
@@ -59,10 +61,9 @@ type Options struct {
 	WindowBytes int
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
-	OnHang  func(why string)
-	Now     func() time.Time // the clock that decides when a record is due; default time.Now
-	Brokers func() time.Time // the brokers' clock, which sets append times; default Now
-	Logger  *slog.Logger     // default: warnings and errors, to slog.Default
+	OnHang func(why string)
+	Clock  *Clock       // a record is due by its Database; default: all times are those of this machine
+	Logger *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer
@@ -98,8 +99,9 @@ func New(o Options) (*Relay, error) {
 	}
 	o.ReplayTopic = cmp.Or(o.ReplayTopic, o.CloseTopic)
 	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
-	partition.SetDefaults("delayrelay", &o.OnHang, &o.Logger, &o.Now, &o.Brokers)
-	m, err := newMetrics(o.Registerer, o.Now)
+	o.Clock = cmp.Or(o.Clock, clock.New(nil))
+	partition.SetDefaults("delayrelay", &o.OnHang, &o.Logger)
+	m, err := newMetrics(o.Registerer, o.Clock.Database)
 	if err != nil {
 		return nil, fmt.Errorf("delayrelay: %w", err)
 	}

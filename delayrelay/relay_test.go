@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -181,13 +182,13 @@ func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
 // inEachTurn makes the loops call do in each turn, in which they ask for the time.
 func inEachTurn(o *Options, do func()) {
 	var calling atomic.Bool // do may ask for the time itself
-	o.Now = func() time.Time {
+	o.Clock = clock.New(func() time.Time {
 		if calling.CompareAndSwap(false, true) {
 			do()
 			calling.Store(false)
 		}
 		return time.Now()
-	}
+	})
 }
 
 func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {

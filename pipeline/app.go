@@ -54,8 +54,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/room"
@@ -86,8 +86,8 @@ type App struct {
 	o        Options
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
 	conns    clients.Clients
-	own      clients.Clients    // those of conns that New made
-	clock    *kafka.BrokerClock // the clocks of the brokers and of the database, for relays and closers
+	own      clients.Clients // those of conns that New made
+	clock    *clock.Clock    // relays and closers keep it
 	metrics  *appMetrics
 	ready    readiness
 
@@ -119,7 +119,7 @@ func New(o Options) (*App, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	a := &App{clock: kafka.NewBrokerClock(o.Now)}
+	a := &App{clock: clock.New(o.Now)}
 	a.gatherer, _ = o.Registerer.(prometheus.Gatherer)
 	var err error
 	if a.metrics, err = newMetrics(o.Registerer); err != nil {

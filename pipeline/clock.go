@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
 )
@@ -15,13 +16,14 @@ const clockWarnOffset = time.Second
 
 // keepClock keeps the clocks for relays and closers until ctx ends.
 func (a *App) keepClock(ctx context.Context) {
+	o := clock.KeepOptions{Log: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Measured: a.onClockOffset, Logger: a.o.Logger}
 	if a.conns.Store != nil {
-		a.clock.Database = a.conns.Store.Now
+		o.Database = a.conns.Store.Now
 	}
 	var limits sync.WaitGroup
 	defer limits.Wait()
 	limits.Go(func() { a.warnOfLimits(ctx) })
-	a.clock.Keep(ctx, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset)
+	a.clock.Keep(ctx, o)
 }
 
 // warnOfLimits logs once what the brokers cannot do, as soon as they answer.

@@ -48,10 +48,7 @@ func (a *App) checkRecords(ctx context.Context) {
 // waitingRecords returns the state of the topics in which records of orders wait, and of further topics. It leaves out the replay topic,
 // whose records are overdue from the start and may wait.
 func (a *App) waitingRecords(ctx context.Context, more ...ops.TopicGroup) ops.Status {
-	now := a.o.Now
-	if now == nil {
-		now = time.Now
-	}
+	now := a.clock.Now
 	if a.o.Now == nil && a.conns.Store != nil { // this machine's clock may be wrong: only relays and closers measure it
 		if t, err := a.conns.Store.Now(ctx); err == nil {
 			ahead := time.Until(t)

@@ -108,7 +108,7 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 		return method
 	}
 	method.store = &pausedStore{
-		Wrapped: bisect.Wrapped{Store: method.store}, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.pausesIgnored.Set,
+		Wrapped: bisect.Wrapped{Store: method.store}, now: a.clock.Broker, logger: a.o.Logger, ignored: a.metrics.pausesIgnored.Set,
 		mu: make(turn, 1), name: a.o.Config.Topics.Close,
 		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control), keeper: a.pauseKeeper(),
 	}

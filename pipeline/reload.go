@@ -20,7 +20,7 @@ func (a *App) newReloader() *config.Reloader {
 			}
 			ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 			defer cancel()
-			return ops.CheckRemovals(ctx, a.conns.Kafka, a.config(), next, a.clock.Now())
+			return ops.CheckRemovals(ctx, a.conns.Kafka, a.config(), next, a.clock.Broker())
 		},
 		Apply:   a.apply,
 		Hangup:  a.o.Hangup,

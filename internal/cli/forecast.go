@@ -72,7 +72,7 @@ func printForecast(w io.Writer, f ops.Forecast) {
 		waiting += sum
 	}
 	row("overdue", func(b ops.BucketForecast) int64 { return b.Overdue })
-	layout := clock(length, steps)
+	layout := timeLayout(length, steps)
 	empty := func(i int) bool {
 		return i < len(steps) && !slices.ContainsFunc(f.Buckets, func(b ops.BucketForecast) bool { return b.Steps[i].Records > 0 })
 	}
@@ -94,9 +94,9 @@ func printForecast(w io.Writer, f ops.Forecast) {
 	}
 }
 
-// clock returns the layout for the times of a forecast: as precise as its steps, and with
+// timeLayout returns the layout for the times of a forecast: as precise as its steps, and with
 // the date if it covers more than a day.
-func clock(step time.Duration, steps []ops.ForecastStep) string {
+func timeLayout(step time.Duration, steps []ops.ForecastStep) string {
 	layout := "15:04"
 	if step < time.Minute {
 		layout = "15:04:05"

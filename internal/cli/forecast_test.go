@@ -55,6 +55,6 @@ func TestForecast_TimesAreAsPreciseAsTheSteps(t *testing.T) {
 	} {
 		edges := ops.ForecastEdges(within)
 		steps := []ops.ForecastStep{{From: at, To: at.Add(edges[1])}, {From: at.Add(edges[len(edges)-2]), To: at.Add(edges[len(edges)-1])}}
-		expect.Equal(t, clock(ops.ForecastStepLength(within), steps), want, "within %v", within)
+		expect.Equal(t, timeLayout(ops.ForecastStepLength(within), steps), want, "within %v", within)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -123,6 +124,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		}
 		*batch = recordbatch.Encode(*batch, records, time.Now(), sequence)
 	}
+	sent := time.Now()
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {
 		err = nil // an earlier attempt was written, and its answer was lost
@@ -130,6 +132,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 	if err == nil {
 		if first { // an attempt without an answer may still be reading the batch
 			p.cluster.batches.Put(batch)
+			p.cluster.reportAppend(tp, sent, at) // of an earlier attempt the time is not known
 		}
 		p.next[tp] += int32(len(records)) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
 		if p.next[tp] < 0 {
@@ -184,17 +187,14 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	for i := range messages {
 		records[i] = messages[i].Raw()
 	}
-	return c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, time.Now(), recordbatch.NoProducer))
+	sent := time.Now()
+	at, err := c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, sent, recordbatch.NoProducer))
+	c.reportAppend(topicPartition{topic, partition}, sent, at)
+	return at, err
 }
 
-// produce sends a batch of n records once. recordbatch.Encode has made the batch. While
-// BrokerClock.Keep runs, produce gives the append time of the answer to the BrokerClock, which
-// compares it with its estimate.
+// produce sends a batch of n records once. recordbatch.Encode has made the batch.
 func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
-	clock, sent := c.clock.Load(), reading{}
-	if clock != nil {
-		sent = clock.local()
-	}
 	res, err := c.client.RawProduce(ctx, &kafka.RawProduceRequest{
 		Topic:        topic,
 		Partition:    partition,
@@ -211,8 +211,18 @@ func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, b
 	if at.UnixMilli() <= 0 { // -1: the broker sent none
 		at = time.Time{}
 	}
-	if clock != nil && !at.IsZero() {
-		clock.compare(topicPartition{topic, partition}, sent, at)
-	}
 	return at, nil
+}
+
+// ReportAppends implements clock.Log.
+func (c *Cluster) ReportAppends(to *clock.Clock) (stop func()) {
+	c.clock.Store(to)
+	return func() { c.clock.CompareAndSwap(to, nil) }
+}
+
+// reportAppend tells the clock the time of an append; zero: it is not known.
+func (c *Cluster) reportAppend(to topicPartition, sent, at time.Time) {
+	if told := c.clock.Load(); told != nil && !at.IsZero() {
+		told.Appended(to.topic, to.partition, sent, time.Now(), at)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -45,7 +46,7 @@ type Cluster struct {
 
 	answers   answerPool
 	batches   sync.Pool                   // of *[]byte: batches that were acked, see idempotentProducer.try
-	clock     atomic.Pointer[BrokerClock] // is set while its Keep runs
+	clock     atomic.Pointer[clock.Clock] // gets the append times; nil: nobody does
 	topicList atomic.Pointer[topicList]
 	member    atomic.Pointer[string] // the client id of memberships
 	instance  instance

@@ -31,8 +31,6 @@
 //	group_start.go where each partition of a membership begins
 //	commits.go    the members of a group, what it has committed, what waits above it, and commits without members
 //	static.go     memberships that a process gets back when it is started again
-//	clock.go      an estimate of the brokers' clock
-//	databaseclock.go the database's clock, from the probes of processes that know it
 //	topics.go     the names of topics, their required settings, and the differences
 //	admin.go      describe, create, change and delete topics
 //	foreign.go    topics with records of others, which are not changed, and topics that this user may not see

@@ -43,13 +43,10 @@ func evicted(err error) bool {
 		errors.Is(err, kafka.FencedInstanceID)
 }
 
-// ErrNoAppendTime means that a broker answers an append without the time of the append.
-var ErrNoAppendTime = errors.New("the broker tells no append time: the topic is not set to LogAppendTime, or the broker ignores that setting")
-
 // Limits returns a sentence for each thing that the brokers cannot do, and says what follows. The
 // program works with such brokers, but less well. The topic must exist. If partition 0 of the topic is
-// empty, Limits does not say whether the brokers find offsets by time. ErrNoAppendTime is not among the
-// limits: BrokerClock reports it.
+// empty, Limits does not say whether the brokers find offsets by time. clock.ErrNoAppendTime is not among the
+// limits: Keep of a Clock reports it.
 func (c *Cluster) Limits(ctx context.Context, topic string) (limits []string, err error) {
 	id, err := c.idOf(ctx, topic)
 	switch {

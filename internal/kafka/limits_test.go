@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -139,11 +140,11 @@ func TestKeep_WarnsOfAppendsWithoutTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
-		_, ok, err := NewBrokerClock(nil).Measure(t.Context(), c, "t")
-		expect.That(t, !ok && errors.Is(err, ErrNoAppendTime), "measured: %v, %v", ok, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*probeEvery)
+		_, ok, err := clock.New(nil).Measure(t.Context(), c, "t")
+		expect.That(t, !ok && errors.Is(err, clock.ErrNoAppendTime), "measured: %v, %v", ok, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		NewBrokerClock(nil).Keep(ctx, c, "t", nil)
+		clock.New(nil).Keep(ctx, clock.KeepOptions{Log: c, Topic: "t", Logger: c.opts.Logger})
 		expect.That(t, strings.Contains(b.log.String(), "the broker tells no append time"), "logged %q", b.log.String())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
@@ -208,38 +209,13 @@ func (p Pipeline) DatabaseAhead(ctx context.Context) (time.Duration, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return 0, err
 	}
-	return p.Kafka.DatabaseAhead(ctx, p.Config.Topics.Control)
+	return clock.ToldAhead(ctx, p.Kafka, p.Config.Topics.Control)
 }
 
-// DatabaseOffset returns the smallest possible offset of the database's clock from that of this machine,
-// measured by the fastest of three answers.
-func (p Pipeline) DatabaseOffset(ctx context.Context) (offset time.Duration, err error) {
+// DatabaseOffset returns by how much the database's clock is ahead of that of this machine.
+func (p Pipeline) DatabaseOffset(ctx context.Context) (time.Duration, error) {
 	if p.Store == nil {
 		return 0, ErrNoDatabase
 	}
-	best := time.Duration(-1)
-	for range 3 {
-		sent := time.Now()
-		at, err := p.Store.Now(ctx)
-		answered := time.Now()
-		if err != nil {
-			return 0, err
-		}
-		if trip := answered.Sub(sent); best < 0 || trip < best {
-			best, offset = trip, leastOffset(sent, answered, at)
-		}
-	}
-	return offset, nil
-}
-
-// leastOffset returns the smallest possible offset of a clock that showed at, cut to milliseconds,
-// at some time between sent and answered. It is a pure function.
-func leastOffset(sent, answered, at time.Time) time.Duration {
-	switch most := at.Add(time.Millisecond); {
-	case at.After(answered):
-		return at.Sub(answered)
-	case most.Before(sent):
-		return most.Sub(sent)
-	}
-	return 0
+	return clock.Offset(ctx, p.Store.Now)
 }

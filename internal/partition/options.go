@@ -9,19 +9,16 @@ import (
 )
 
 // SetDefaults sets those of the usual options of a part that are not set: OnHang panics with the name of
-// the part, Logger writes warnings and errors to slog.Default, and each clock of clocks is the one before
-// it, the first time.Now.
+// the part, Logger writes warnings and errors to slog.Default, and clocks are time.Now.
 func SetDefaults(part string, onHang *func(why string), logger **slog.Logger, clocks ...*func() time.Time) {
 	if *onHang == nil {
 		*onHang = func(why string) { panic(part + ": " + why) }
 	}
 	*logger = retry.LimitLogs(*logger)
-	before := time.Now
 	for _, clock := range clocks {
 		if *clock == nil {
-			*clock = before
+			*clock = time.Now
 		}
-		before = *clock
 	}
 }
 

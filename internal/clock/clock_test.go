@@ -1,31 +1,29 @@
-package kafka
+package clock
 
 import (
 	"context"
-	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// TestOffsetOf_IsNeverAheadOfTheBroker also requires that the offset is too small by at most
+// TestBelieved_IsNeverAheadOfTheBroker also requires that the offset is too small by at most
 // the round trip and the millisecond to which the broker's time is truncated.
-func TestOffsetOf_IsNeverAheadOfTheBroker(t *testing.T) {
+func TestBelieved_IsNeverAheadOfTheBroker(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		truth := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "offset"))
 		sent := time.Unix(1_700_000_000, rapid.Int64Range(0, 1e9).Draw(t, "sent"))
 		there := time.Duration(rapid.Int64Range(0, int64(probeSlow)).Draw(t, "there"))
 		back := time.Duration(rapid.Int64Range(0, int64(probeSlow)-int64(there)).Draw(t, "back"))
 		at := sent.Add(there + truth).Truncate(time.Millisecond)
-		got := offsetOf(sent, sent.Add(there+back), at)
+		got := rangeOf(sent, sent.Add(there+back), at).believed()
 		switch {
 		case got == 0 && truth.Abs() <= there+back+time.Millisecond:
 		case got > truth:
@@ -36,18 +34,18 @@ func TestOffsetOf_IsNeverAheadOfTheBroker(t *testing.T) {
 	})
 }
 
-// TestBrokerClock_IgnoresStepsOfLocalClock sets the local clock forward and back.
-func TestBrokerClock_IgnoresStepsOfLocalClock(t *testing.T) {
+// TestClock_IgnoresStepsOfLocalClock sets the local clock forward and back.
+func TestClock_IgnoresStepsOfLocalClock(t *testing.T) {
 	now := reading{time.Unix(1_700_000_000, 0), time.Hour}
-	c := &BrokerClock{local: func() reading { return now }}
-	expect.That(t, c.Now().Equal(now.wall), "before the first measurement the time is %v", c.Now())
+	c := &Clock{local: func() reading { return now }}
+	expect.That(t, c.Broker().Equal(now.wall), "before the first measurement the time is %v", c.Broker())
 	broker := now.wall.Add(-time.Minute)
 	c.lastSample.Store(&sample{local: now, broker: broker})
 	for _, step := range []time.Duration{0, time.Hour, -time.Hour, 24 * time.Hour} {
 		now.mono += time.Second
 		now.wall = now.wall.Add(time.Second + step)
 		broker = broker.Add(time.Second)
-		expect.That(t, c.Now().Equal(broker), "after the local clock was set by %v, Now is %v, want %v", step, c.Now(), broker)
+		expect.That(t, c.Broker().Equal(broker), "after the local clock was set by %v, Broker is %v, want %v", step, c.Broker(), broker)
 	}
 	expect.Equal(t, c.lastSample.Load().offset(), -time.Minute, "the offset")
 }
@@ -60,12 +58,12 @@ func TestWasSet(t *testing.T) {
 	}
 }
 
-// TestBrokerClock_RestEndsWhenLocalClockIsSet within five seconds.
-func TestBrokerClock_RestEndsWhenLocalClockIsSet(t *testing.T) {
+// TestClock_RestEndsWhenLocalClockIsSet within five seconds.
+func TestClock_RestEndsWhenLocalClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var set atomic.Int64
-		c := &BrokerClock{mismatch: make(chan struct{}, 1), local: func() reading {
+		c := &Clock{mismatch: make(chan struct{}, 1), local: func() reading {
 			passed := time.Since(began)
 			return reading{began.Round(0).Add(passed + time.Duration(set.Load())), passed}
 		}}
@@ -86,10 +84,10 @@ func TestBrokerClock_RestEndsWhenLocalClockIsSet(t *testing.T) {
 	})
 }
 
-// TestBrokerClock_MeasuresSoonAfterMismatch requires a measurement at once when the clock of
-// the partition's leader was set, and one every five seconds while brokers' clocks differ
+// TestClock_MeasuresSoonAfterMismatch requires a measurement at once when the clock of
+// the partition's leader was set, or differs and was not known. Nothing is measured while brokers' clocks differ
 // permanently.
-func TestBrokerClock_MeasuresSoonAfterMismatch(t *testing.T) {
+func TestClock_MeasuresSoonAfterMismatch(t *testing.T) {
 	const interval = 2 * time.Second // from the first append to the second
 	for name, tc := range map[string]struct {
 		first, second time.Duration // how far the leader's clock is ahead of the estimate
@@ -99,19 +97,17 @@ func TestBrokerClock_MeasuresSoonAfterMismatch(t *testing.T) {
 		"matches":                        {0, stepSize, time.Second, probeEvery},
 		"matches, slow answer":           {0, 0, 4 * time.Second, probeEvery},
 		"is behind from the beginning":   {-15 * time.Second, -15 * time.Second, 0, 0},
-		"is ahead from the beginning":    {15 * time.Second, 15 * time.Second, 0, stepEvery},
+		"is ahead from the beginning":    {15 * time.Second, 15 * time.Second, 0, 0},
 		"is set back":                    {0, -time.Hour, time.Second, interval + time.Second},
 		"is set forward":                 {0, 5 * time.Second, time.Second, interval + time.Second},
-		"is set back to the estimate":    {5 * time.Second, 0, 0, stepEvery},
 		"is set forward to the estimate": {-stepSize, 0, 0, probeEvery},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := NewBrokerClock(nil)
+			c := New(nil)
 			appends := func(ahead, took time.Duration) {
-				sent := c.local()
-				at := c.Now().Add(ahead)
+				sent, at := time.Now(), c.Broker().Add(ahead)
 				time.Sleep(took)
-				c.compare(topicPartition{"order-close", 0}, sent, at)
+				c.Appended("order-close", 0, sent, time.Now(), at)
 			}
 			from := time.Now()
 			time.AfterFunc(0, func() { appends(tc.first, 0) })
@@ -124,15 +120,15 @@ func TestBrokerClock_MeasuresSoonAfterMismatch(t *testing.T) {
 	}
 }
 
-// TestBrokerClock_MeasuresRarelyWhileClocksDifferPermanently, and not after each append.
-func TestBrokerClock_MeasuresRarelyWhileClocksDifferPermanently(t *testing.T) {
+// TestClock_MeasuresRarelyWhileClocksDifferPermanently, and not after each append.
+func TestClock_MeasuresRarelyWhileClocksDifferPermanently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewBrokerClock(nil)
+		c := New(nil)
 		measured := 0
 		go func() {
 			for range 60 {
 				for p := range 12 {
-					c.compare(topicPartition{"order-close", p}, c.local(), c.Now().Add(-15*time.Second))
+					c.Appended("order-close", p, time.Now(), time.Now(), c.Broker().Add(-15*time.Second))
 				}
 				time.Sleep(time.Second)
 			}
@@ -143,44 +139,36 @@ func TestBrokerClock_MeasuresRarelyWhileClocksDifferPermanently(t *testing.T) {
 		for from := time.Now(); time.Since(from) < time.Minute; measured++ {
 			c.rest(t.Context(), probeEvery)
 		}
-		expect.That(t, measured <= 15, "the clock was measured %d times in a minute, want about 12", measured)
+		expect.That(t, measured <= 3, "the clock was measured %d times in a minute, want 3 at most", measured)
 	})
 }
 
-// Each append takes 250 ms, so no sample is good, and one that is not good is better than none.
-func TestBrokerClock_IsMeasuredWithSlowAppendsToo(t *testing.T) {
-	const took = 250 * time.Millisecond
+// slowLog takes 250 ms for an append.
+type slowLog struct{ oneProbe }
+
+func (slowLog) ReportAppends(*Clock) (stop func()) { return func() {} }
+
+func (slowLog) Append(context.Context, string, int, []wire.Message) (time.Time, error) {
+	time.Sleep(125 * time.Millisecond)
+	appended := time.Now()
+	time.Sleep(125 * time.Millisecond)
+	return appended, nil
+}
+
+// No sample is good, and one that is not good is better than none.
+func TestClock_IsMeasuredWithSlowAppendsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBroker(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-		b.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
-			b.KeepControl()
-			req := r.(*kmsg.ProduceRequest)
-			res := req.ResponseKind().(*kmsg.ProduceResponse)
-			appended := time.Now().Add(took / 2)
-			b.SleepControl(func() { time.Sleep(took) })
-			for _, topic := range req.Topics {
-				out, partition := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
-				partition.LogAppendTime = appended.UnixMilli()
-				out.Topic, out.Partitions = topic.Topic, append(out.Partitions, partition)
-				res.Topics = append(res.Topics, out)
-			}
-			return res, nil, true
-		})
-		c := b.cluster(Options{})
-		defer c.Close()
-		clock := NewBrokerClock(func() time.Time { return time.Now().Add(-5 * time.Minute) })
+		c := New(func() time.Time { return time.Now().Add(-5 * time.Minute) })
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		measured := 0
-		clock.Keep(ctx, c, "t", func(time.Duration) { measured++ })
-		behind := time.Since(clock.Now())
-		expect.That(t, measured != 0 && behind >= 0 && behind <= took, "after %d measurements the estimate is %v behind", measured, behind)
-		time.Sleep(10 * time.Second)
-		b.Close()
+		c.Keep(ctx, KeepOptions{Log: slowLog{}, Topic: "t", Measured: func(time.Duration) { measured++ }, Logger: slog.New(slog.DiscardHandler)})
+		behind := time.Since(c.Broker())
+		expect.That(t, measured != 0 && behind >= 0 && behind <= 250*time.Millisecond, "after %d measurements the estimate is %v behind", measured, behind)
 	})
 }
 
-func TestBrokerClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) {
+func TestClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		measured []time.Duration // oldest first
@@ -198,7 +186,7 @@ func TestBrokerClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) 
 		{"the append before the last took long", []time.Duration{0, -10 * time.Second, 0}, 0},
 		{"older ones do not count", []time.Duration{5 * time.Second, 1 * time.Second, 1 * time.Second, 1 * time.Second}, time.Second},
 	} {
-		c := NewBrokerClock(nil)
+		c := New(nil)
 		c.databaseAhead.Store(int64(7 * time.Second))
 		c.setDatabaseAhead(row.measured, databaseMost)
 		expect.Equal(t, c.DatabaseAhead(), row.want, "%s", row.name)
@@ -206,10 +194,10 @@ func TestBrokerClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) 
 }
 
 // The control topic has other records, and probes of processes without a database.
-func TestBrokerClock_ReadsTheDatabasesClockFromProbes(t *testing.T) {
+func TestClock_ReadsTheDatabasesClockFromProbes(t *testing.T) {
 	appended := time.UnixMilli(1_700_000_000_000)
-	known := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Minute), 0})
-	unknown := probeOf(reading{appended, time.Second}, nil)
+	known := probeOf(reading{appended, time.Second}, appended.Add(time.Minute))
+	unknown := probeOf(reading{appended, time.Second}, time.Time{})
 	keyed := known
 	keyed.Key = []byte("pause")
 	for i, m := range []wire.Message{known, unknown, keyed, {Value: []byte("{")}} {
@@ -221,51 +209,130 @@ func TestBrokerClock_ReadsTheDatabasesClockFromProbes(t *testing.T) {
 }
 
 // oneProbe is a log with one probe.
-type oneProbe struct{ probe wire.RawRecord }
+type oneProbe struct {
+	Log
+	probe wire.RawRecord
+}
 
-func (oneProbe) Bounds(context.Context, string, int) (first, end int64, err error) { return 0, 1, nil }
-
-func (l oneProbe) Read(context.Context, wire.Position) (wire.Fetched, error) {
-	return wire.Fetched{Records: []wire.RawRecord{l.probe}, Next: 1}, nil
+func (l oneProbe) Tail(_ context.Context, _ string, _ int, _ int64, each func(*wire.RawRecord)) error {
+	each(&l.probe)
+	return nil
 }
 
 // No process that knows the database probes any more: the brokers' clock may be right by now.
-func TestBrokerClock_ForgetsOldProbes(t *testing.T) {
-	m := probeOf(reading{time.Now(), time.Second}, &databaseTime{time.Now(), time.Second})
+func TestClock_ForgetsOldProbes(t *testing.T) {
+	m := probeOf(reading{time.Now(), 0}, time.Now())
 	m.Appended = time.Now().Add(-time.Hour)
-	c := NewBrokerClock(nil)
+	c := New(nil)
 	c.databaseAhead.Store(int64(time.Hour))
-	if err := c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", nil, databaseTold); err != nil || c.DatabaseAhead() != 0 {
+	if err := c.learnDatabase(t.Context(), oneProbe{probe: m.Raw()}, "control", nil, databaseTold); err != nil || c.DatabaseAhead() != 0 {
 		t.Errorf("%v, %v, want 0", c.DatabaseAhead(), err)
 	}
 }
 
 // A relay may have the address of a database that only closers reach.
-func TestBrokerClock_LearnsFromOthersWhileItsOwnDatabaseDoesNotAnswer(t *testing.T) {
+func TestClock_LearnsFromOthersWhileItsOwnDatabaseDoesNotAnswer(t *testing.T) {
 	appended := time.Now().Truncate(time.Millisecond)
-	m := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(2 * time.Minute), time.Second})
+	m := probeOf(reading{appended, 0}, appended.Add(2*time.Minute))
 	m.Appended = appended
-	c := NewBrokerClock(nil)
-	c.Database = func(context.Context) (time.Time, error) { return time.Time{}, errors.New("no route to host") }
+	c := New(nil)
 	for _, own := range [][]time.Duration{nil, {time.Minute}} {
 		want := 2 * time.Minute
 		if len(own) > 0 {
 			want = own[0]
 		}
-		if err := c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", own, databaseTold); err != nil || c.DatabaseAhead() != want {
+		if err := c.learnDatabase(t.Context(), oneProbe{probe: m.Raw()}, "control", own, databaseTold); err != nil || c.DatabaseAhead() != want {
 			t.Errorf("its own measurement %v: %v, %v, want %v", own, c.DatabaseAhead(), err, want)
 		}
 	}
 }
 
 // Each part of the pipeline can append a probe. A forged one must not hold back the records of a relay for hours.
-func TestBrokerClock_BelievesOthersThatTheDatabaseIsFiveMinutesBehind(t *testing.T) {
+func TestClock_BelievesOthersThatTheDatabaseIsFiveMinutesBehind(t *testing.T) {
 	appended := time.Now().Truncate(time.Millisecond)
 	for ahead, want := range map[time.Duration]time.Duration{-3 * time.Hour: 0, -4 * time.Minute: -4 * time.Minute, 3 * time.Hour: 3 * time.Hour} {
-		m := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(ahead), time.Second})
+		m := probeOf(reading{appended, 0}, appended.Add(ahead))
 		m.Appended = appended
-		c := NewBrokerClock(nil)
-		expect.NoError(t, c.learnDatabase(t.Context(), oneProbe{m.Raw()}, "control", nil, databaseTold))
+		c := New(nil)
+		expect.NoError(t, c.learnDatabase(t.Context(), oneProbe{probe: m.Raw()}, "control", nil, databaseTold))
 		expect.Between(t, c.DatabaseAhead(), want, want+2*time.Second, "told %v", ahead)
 	}
+}
+
+func TestSmallest_IsNearestToZero(t *testing.T) {
+	ms := func(n int) time.Time { return time.UnixMilli(int64(n)) }
+	for _, c := range []struct {
+		sent, answered, at int
+		want               time.Duration
+	}{
+		{100, 110, 105, 0}, {100, 110, 110, 0}, {100, 110, 99, 0},
+		{100, 110, 400, 290 * time.Millisecond}, {100, 110, 50, -49 * time.Millisecond},
+	} {
+		expect.Equal(t, rangeOf(ms(c.sent), ms(c.answered), ms(c.at)).smallest(), c.want, "%+v", c)
+	}
+}
+
+// The database is a minute ahead of the brokers, and a leader a quarter of a minute.
+func TestClock_ConvertsAppendTimesByTheClockOfTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil)
+		c.databaseAhead.Store(int64(time.Minute))
+		expect.Equal(t, c.DatabaseAheadOf("t", 0), time.Minute, "of a leader that nobody knows")
+		c.Appended("t", 0, time.Now(), time.Now(), time.Now().Add(15*time.Second))
+		expect.Equal(t, c.DatabaseAheadOf("t", 0), 45*time.Second, "of a leader that is ahead")
+		expect.Equal(t, c.DatabaseAheadOf("t", 1), time.Minute, "of another partition")
+		c.databaseAhead.Store(0)
+		expect.Equal(t, c.DatabaseAheadOf("t", 0), -15*time.Second, "after the database's clock was set")
+		now, _ := c.Since(Moment{})
+		c.lastSample.Store(&sample{local: c.local(), broker: time.Now().Add(-time.Minute)})
+		c.Since(now)
+		expect.Equal(t, c.DatabaseAheadOf("t", 0), 0, "after the brokers' clock went back")
+	})
+}
+
+func TestClock_NotBeforeBelievesAnAppendTimeThatIsThirtySecondsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, read := New(nil), time.Now()
+		c.databaseAhead.Store(int64(time.Minute))
+		time.Sleep(2 * time.Second)
+		for ahead, want := range map[time.Duration]time.Duration{-time.Hour: 0, 10 * time.Second: 10 * time.Second, maxSkew: maxSkew, maxSkew + 1: 0} {
+			expect.Equal(t, c.NotBefore(read.Add(ahead), read).Sub(c.Database()), want, "a record that was appended %v after now", ahead)
+		}
+	})
+}
+
+func TestClock_IsDoubtfulIfTwoClocksDifferByMoreThanThirtySeconds(t *testing.T) {
+	const more = maxSkew + 1
+	for _, row := range []struct {
+		broker, database, shown time.Duration // broker and shown are ahead of this machine, database of the brokers
+		want                    bool
+	}{
+		{0, 0, 0, false}, {maxSkew, 0, maxSkew, false}, {more, 0, more, true}, {-more, 0, -more, true},
+		{0, more, more, true}, {more, -more, 0, false}, {0, 0, more, true}, {0, 0, -more, true}, {maxSkew, 0, -1, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := New(nil)
+			c.lastSample.Store(&sample{local: c.local(), broker: time.Now().Add(row.broker)})
+			c.databaseAhead.Store(int64(row.database))
+			expect.Equal(t, c.Doubtful(time.Now().Add(row.shown)), row.want, "%+v", row)
+			if row.shown == row.broker+row.database {
+				expect.Equal(t, c.Doubtful(time.Time{}), row.want, "%+v, and no answer", row)
+			}
+		})
+	}
+}
+
+// A step forward needs no correction.
+func TestClock_SinceIsByHowMuchTheDatabasesClockWentBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil)
+		last, back := c.Since(Moment{})
+		expect.Equal(t, back, 0, "since no moment")
+		for _, step := range []struct{ by, want time.Duration }{{-time.Minute, time.Minute}, {time.Hour, 0}, {-stepSize + 1, 0}, {0, 0}} {
+			time.Sleep(3 * time.Second)
+			c.databaseAhead.Add(int64(step.by))
+			last, back = c.Since(last)
+			expect.Equal(t, back, step.want, "set by %v", step.by)
+		}
+	})
 }
