@@ -187,3 +187,42 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 		})
 	}
 }
+
+// aheadStore is a store whose clock is ten minutes ahead until the given time.
+type aheadStore struct {
+	*fakeStore
+	until time.Time
+	asked []time.Time
+}
+
+func (s *aheadStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	s.asked = append(s.asked, time.Now())
+	outcomes, err := s.fakeStore.CloseOrders(ctx, path, requests)
+	for i := range outcomes {
+		if o := &outcomes[i]; time.Now().Before(s.until) {
+			o.At, o.Due = o.At.Add(10*time.Minute), o.Due.Add(10*time.Minute)
+		}
+	}
+	return outcomes, err
+}
+
+// A release time would be wrong as well.
+func TestCloser_AnOrderWaitsInMemoryWhileTheDatabaseShowsAnotherTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &orderLog{}
+		store := &aheadStore{fakeStore: &fakeStore{due: map[string]time.Time{"o": begin.Add(time.Hour)}}, until: begin.Add(170 * time.Second)}
+		log.add(t, "o")
+		defer startCloser(t, Options{Log: log, Store: store})()
+		time.Sleep(150 * time.Second)
+		synctest.Wait()
+		expect.Equal(t, len(log.Appended()), 0, "appends before the database was asked again")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect.Equal(t, len(log.Keys("delay_1m")), 1, "appends after the clocks agreed")
+		for i, at := range store.asked {
+			expect.Between(t, at.Sub(begin), time.Duration(i)*time.Minute, time.Duration(i)*time.Minute+time.Second, "question %d", i)
+		}
+		expect.Equal(t, len(store.asked), 4, "questions")
+	})
+}

@@ -23,17 +23,12 @@ const (
 	// blockedWait is the wait of an order that is contended or without a verdict if
 	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
-	// After notDueRounds early arrivals for one due time, every other wait is in memory, and longer each time, so that two clocks
-	// that disagree do not send the record in circles.
-	notDueRounds     = 2
-	notDueBackoff    = 5 * time.Second
-	notDueMaxBackoff = time.Minute
-	// wrongClockSkew is the largest difference between the brokers' clock and the clock of
-	// the database or of this machine at which the closer still believes all three. Above
-	// it, an order that is not due or is retried waits in memory, by the monotonic clock.
-	// A release time would be computed from a clock that may be wrong, and the record would
-	// keep that time after the clock is corrected.
-	wrongClockSkew = 30 * time.Second
+	// After notDueRounds early arrivals for one due time, every other wait is in memory, so that two clocks that disagree do not
+	// send the record in circles.
+	notDueRounds = 2
+	// doubtWait is how long at most an order waits in memory that would wait in a bucket if no clock were in doubt. It is then tried
+	// again, and the clocks are compared again.
+	doubtWait = time.Minute
 
 	// maxOrderRetries is how often an order that could not be closed is retried: after 1, 2
 	// and 4 minutes. In that time a lagging replica catches up, and an operator may fix a
@@ -102,7 +97,7 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		if orderclose.IsNever(o.Due) { // it got this due time after its record was sent //mutant:never-due-continues
 			return decision{}
 		}
-		return notDue(r, o, at)
+		return notDue(r, o)
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
 	case orderclose.Paused:
@@ -153,18 +148,9 @@ func addJitter(d time.Duration, jitter float64) time.Duration {
 }
 
 // notDue makes the order wait for its remaining time by the database's clock, which
-// decides when an order is due. If the due time has changed, all counters restart.
-//
-// The order waits in memory in three cases:
-//
-//   - It is due within parkLimit.
-//   - The closer's estimate of the database's clock, at, differs from it by more than
-//     wrongClockSkew. Then the wait is a minute at most.
-//   - The record came too early more than notDueRounds times: the clock of its relay may be
-//     wrong. Every other round waits in memory, for a minute at most.
-//
-// Otherwise the order waits in a bucket.
-func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
+// decides when an order is due: in memory if it is due within parkLimit, and otherwise in a bucket. If the due time has changed, all
+// counters restart. The record came too early more than notDueRounds times if the clock of its relay is wrong.
+func notDue(r wire.Record, o orderclose.Outcome) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
 		r.Order.Due, r.Order.Deadline = o.Due, time.Time{}
 		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, wire.Origin{} //mutant:moved-keeps-failures
@@ -177,11 +163,11 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 		return decision{action: park, wait: remaining, record: r}
 	}
 	r.NotDue++
-	tooOften := r.NotDue > notDueRounds && r.NotDue%2 == 1
-	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew { //mutant:release-wrong-clock,records-in-circles
-		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucketWait: remaining, record: r}
+	d := decision{action: schedule, wait: remaining, record: r}
+	if r.NotDue > notDueRounds && r.NotDue%2 == 1 { //mutant:records-in-circles
+		return d.inMemory()
 	}
-	return decision{action: schedule, wait: remaining, record: r}
+	return d
 }
 
 // Offsets of time zones are whole quarter-hours, up to 14 hours. A mistake of zones shifts a time by
@@ -203,15 +189,15 @@ func zoneShift(record, row time.Time) time.Duration {
 	return whole
 }
 
-// inMemory turns a wait in a bucket into a wait in memory. A wait that was computed from
-// the clocks is cut to a minute. After the minute the clocks are compared again.
+// inMemory turns a wait in a bucket into a wait in memory, because a clock is in doubt: a release time might be wrong. A wait that
+// follows from the clocks is cut to doubtWait.
 func (d decision) inMemory() decision {
 	if d.action != schedule {
 		return d
 	}
 	d.action, d.bucketWait = park, d.wait
 	if d.cause == "" || d.cause == causePending {
-		d.wait = min(d.wait, notDueMaxBackoff)
+		d.wait = min(d.wait, doubtWait)
 	}
 	return d
 }
@@ -229,9 +215,6 @@ func (d decision) inBucket(jitter float64) decision {
 	}
 	return d
 }
-
-// doubledBackoff is notDueBackoff doubled n times, at most notDueMaxBackoff.
-func doubledBackoff(n int) time.Duration { return min(notDueBackoff<<min(n, 10), notDueMaxBackoff) }
 
 // retryRecord returns the record for the next round. Its release time is at, by
 // the database's clock, plus the wait. For a retried record, Origin holds the coordinates of

@@ -146,7 +146,7 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 			t.Fatalf("two rounds in a bucket without one in memory: %+v", d)
 		case remaining > parkLimit && d.record.NotDue != r.NotDue+1:
 			t.Fatalf("round %d after %d", d.record.NotDue, r.NotDue)
-		case d.wait > max(remaining, notDueMaxBackoff):
+		case d.wait > max(remaining, doubtWait):
 			t.Fatalf("waits %v of %v", d.wait, remaining)
 		}
 	})
@@ -154,17 +154,13 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 
 // The order waits a minute at most before the database is asked again, so that no release
 // time is taken from the wrong clock.
-func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
+func TestInMemory_AWaitThatFollowsFromTheClocksIsAMinuteAtMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(int64(parkLimit)+1, int64(48*time.Hour)).Draw(t, "remaining"))
-		wrong := time.Duration(rapid.Int64Range(int64(wrongClockSkew)+1, int64(24*time.Hour)).Draw(t, "wrong by"))
-		if rapid.Bool().Draw(t, "behind") {
-			wrong = -wrong
-		}
 		r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
-		d := decide(r, o, o.At.Add(wrong), 0)
-		must.That(t, d.action == park && !d.retry && d.wait > 0 && d.wait <= min(remaining, notDueMaxBackoff) && d.record.NotDue == r.NotDue+1,
+		d := decide(r, o, o.At, 0).inMemory()
+		must.That(t, d.action == park && !d.retry && d.wait == min(remaining, doubtWait) && d.record.NotDue == r.NotDue+1,
 			"%v remain: %+v", remaining, d)
 		if d = d.inBucket(0); d.action != schedule || d.retry || d.wait < remaining {
 			t.Fatalf("%v remain, and memory has no room: %+v", remaining, d)
@@ -202,11 +198,11 @@ func TestNotDue_ParksWithTheNewDueTime(t *testing.T) {
 	}
 }
 
-func TestNotDue_WaitsInMemoryForLongerUpToAMinute(t *testing.T) {
-	for rounds, want := range map[int]time.Duration{2: 20 * time.Second, 4: time.Minute, 1000: time.Minute} {
+func TestNotDue_EveryOtherWaitAfterTwoEarlyArrivalsIsInMemory(t *testing.T) {
+	for rounds, want := range map[int]action{0: schedule, 1: schedule, 2: park, 3: schedule, 4: park, 1000: park} {
 		r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: rounds}
 		d := decide(r, orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-time.Hour)}, epoch.Add(-time.Hour), 0)
-		expect.That(t, d.action == park && d.wait == want && d.bucketWait == time.Hour, "after %d rounds: %+v", rounds, d)
+		expect.That(t, d.action == want && (want == schedule || d.wait == doubtWait && d.bucketWait == time.Hour), "after %d rounds: %+v", rounds, d)
 	}
 }
 

@@ -14,7 +14,10 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
 	d := decide(e.record, o, at, jitter)
-	var shown time.Time // no time of the database
+	var shown time.Time // by the database
+	if o.Verdict == orderclose.NotDue {
+		shown = o.At //mutant:release-wrong-clock
+	}
 	if h.o.Clock.Doubtful(shown) { //mutant:retry-wrong-clock
 		d = d.inMemory()
 	}
