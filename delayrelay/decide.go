@@ -18,12 +18,13 @@ type reading struct {
 	urgentTo int64     // dropped records below are urgent: read on at once up to here
 }
 
-// view is what a read is decided by.
+// view is what a read, and the place of a record, are decided by.
 type view struct {
 	bucket  orderclose.Bucket
-	atOnce  bool // the records of the bucket may have any time left, so it is read at once
-	now     time.Time
-	offset  int64 // where the next fetch begins
+	atOnce  bool          // the records of the bucket may have any time left, so it is read at once
+	now     time.Time     // by the database's clock
+	ahead   time.Duration // how far that is ahead of the clock of the partition's leader, which sets append times
+	offset  int64         // where the next fetch begins
 	dropped dropped
 	room    bool // a good part of the dropped records has room
 }
@@ -40,34 +41,31 @@ func (v view) mayRead(r reading) bool {
 	return !v.dropped.any || !v.atOnce || v.offset < r.urgentTo
 }
 
-// again returns the reading that goes back to dropped records.
-func (r reading) again(d dropped) reading {
-	r.urgentTo, r.on = d.urgentEnd, time.Time{}
-	return r
-}
-
-// next returns what to read now, or for how long to read nothing.
-func (r reading) next(v view) (what partition.Room, wait time.Duration, then reading) {
+// next returns what to read now, or for how long to read nothing. again says that the next records are the dropped ones.
+func (r reading) next(v view) (what partition.Room, wait time.Duration, again bool, then reading) {
 	on, may := r.on, v.mayRead(r)
 	if v.atOnce {
 		on = time.Time{}
 	}
 	switch {
+	case v.readsAgain(r):
+		what, again = partition.Next, true
+		r.urgentTo, r.on = v.dropped.urgentEnd, time.Time{}
 	case may && !v.now.Before(on):
 		what = partition.Next
 	case !v.now.Before(r.look):
 		what = partition.LookAhead
 	case may && on.Before(r.look):
-		return partition.Nothing, on.Sub(v.now), r
+		return partition.Nothing, on.Sub(v.now), false, r
 	default:
-		return partition.Nothing, r.look.Sub(v.now), r
+		return partition.Nothing, r.look.Sub(v.now), false, r
 	}
 	r.began = v.now
-	return what, 0, r
+	return what, 0, again, r
 }
 
-// after returns the reading after a fetch, whose last record was appended at last.
-func (r reading) after(f wire.Fetched, last time.Time, v view) reading {
+// after returns the reading after a fetch.
+func (r reading) after(f wire.Fetched, v view) reading {
 	if f.AtEnd {
 		r.look = nextLook(v.bucket, v.atOnce, r.began, v.now)
 	}
@@ -75,12 +73,35 @@ func (r reading) after(f wire.Fetched, last time.Time, v view) reading {
 	switch {
 	case f.Ahead && f.Next > v.offset: // unread records are left for the next fetch
 	case n > 0 && v.offset >= r.urgentTo:
-		r.on = nextFetch(v.bucket, last, v.now)
+		r.on = nextFetch(v.bucket, time.UnixMilli(v.appended(&f.Records[n-1])), v.now)
 	case n == 0 && f.AtEnd:
 		r.on = nextIdleFetch(v.bucket, r.began, v.now)
 	}
 	return r
 }
+
+// sooner returns the reading after the clock went back.
+func (r reading) sooner(by time.Duration) reading {
+	r.on, r.look = r.on.Add(-by), r.look.Add(-by)
+	return r
+}
+
+// plan reads when a record is due, and returns its release time in Unix milliseconds. An urgent record may leave before nextFetch would
+// have it read. An unreadable one is not urgent.
+func (v view) plan(r *wire.RawRecord) (release int64, urgent bool, err error) {
+	if r.DueAt, r.Replay, err = r.Route(); err != nil {
+		return 0, false, err
+	}
+	return releaseTime(v.bucket, v.atOnce, r.DueAt, v.appended(r), v.now.UnixMilli()), v.urgent(r), nil
+}
+
+// urgent reports whether a record may leave before nextFetch would have it read.
+func (v view) urgent(r *wire.RawRecord) bool {
+	return v.atOnce || mispicked(v.bucket, r.DueAt, min(v.appended(r), v.now.UnixMilli()))
+}
+
+// appended returns the append time of a record by the database's clock, in Unix milliseconds.
+func (v view) appended(r *wire.RawRecord) int64 { return r.Appended + v.ahead.Milliseconds() }
 
 // minStay is the minimum time that a record that is not due stays in memory, unless half
 // the bucket's tolerance is shorter. With this delay the record still fits the bucket

@@ -195,14 +195,18 @@ func TestReading_ReadsOnLooksAheadOrWaits(t *testing.T) {
 		{in(time.Hour, time.Minute), atOnce, full, 9, partition.Next, 0},
 	} {
 		v := view{bucket: orderclose.Bucket{Length: time.Hour}, atOnce: c.atOnce, now: epoch, offset: c.offset, dropped: c.dropped}
-		what, wait, then := c.reading.next(v)
-		expect.That(t, what == c.what && wait == c.wait, "%+v with %+v: %v after %v; want %v after %v", c.reading, v, what, wait, c.what, c.wait)
+		what, wait, again, then := c.reading.next(v)
+		expect.That(t, what == c.what && wait == c.wait && !again, "%+v with %+v: %v after %v; want %v after %v", c.reading, v, what, wait, c.what, c.wait)
 		expect.Equal(t, then.began.Equal(epoch), what != partition.Nothing, "a read began")
 	}
-	v := view{offset: 20, dropped: full}
-	expect.Equal(t, v.readsAgain(in(0, 0)), false, "reads again without room")
+	full.urgentEnd = 15
+	v := view{now: epoch, offset: 20, dropped: full}
+	_, _, again, _ := in(time.Hour, time.Hour).next(v)
+	expect.Equal(t, again, false, "reads again without room")
 	v.room = true
-	expect.Equal(t, v.readsAgain(in(0, 0)), true, "reads again with room")
+	what, _, again, then := in(time.Hour, time.Hour).next(v)
+	expect.That(t, what == partition.Next && again && then.urgentTo == 15, "with room: %v, again %v, %+v", what, again, then)
 	v.offset = 9
-	expect.Equal(t, v.readsAgain(in(0, 0)), false, "reads again before urgent records were read")
+	_, _, again, _ = in(time.Hour, time.Hour).next(v)
+	expect.Equal(t, again, false, "reads again before urgent records were read")
 }

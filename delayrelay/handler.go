@@ -60,34 +60,40 @@ func (h *handler) handleClockStep() {
 		return
 	}
 	h.loop.Logger.Warn("the clock of the brokers or of the database went back", "by", back)
-	h.reading.on, h.reading.look = h.reading.on.Add(-back), h.reading.look.Add(-back)
+	h.reading = h.reading.sooner(back)
 	h.window.capRelease(h.now().Add(h.bucket.Length).UnixMilli())
 }
 
-// now returns the time by which records are due.
-func (h *handler) now() time.Time { return h.o.Clock.Database() } //mutant:relay-broker-clock,relay-local-clock
-
-// appended returns the append time of a record by the database's clock, in Unix milliseconds.
-func (h *handler) appended(r *wire.RawRecord) int64 {
-	return r.Appended + h.o.Clock.DatabaseAheadOf(h.loop.Claim.Topic, h.loop.Claim.Partition).Milliseconds()
-}
-
-// Handle implements partition.Handler. It puts the records into the window. Records whose
-// release time has come leave right after, from the fetch's memory. The bodies of the others
-// are copied.
+// Handle implements partition.Handler. A record whose release time has come leaves right after, from the fetch's memory. Others wait in
+// the window, with copies of their bodies. A look-ahead leaves what is not urgent to the next fetch, and a full window leaves what
+// would not leave before the records that it dropped.
 func (h *handler) Handle(f wire.Fetched) {
-	h.free = f.Free
-	h.noteFetch(f)
-	now := h.now().UnixMilli()
+	v := h.view()
+	h.free, h.reading = f.Free, h.reading.after(f, v)
+	if !f.Ahead {
+		h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
+	}
+	if len(f.Records) == 0 {
+		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
+	}
 	ready := f.Records[:0]
 	for i := range f.Records {
 		r := &f.Records[i]
-		release, ok := h.releaseOf(r, f.Ahead, now)
-		switch {
-		case !ok:
-		case release <= now:
-			ready = append(ready, *r)
+		switch release, urgent, err := v.plan(r); {
+		case f.Ahead && !urgent: // also if it is unreadable
+		case err != nil:
+			h.loop.DeadLetterUnreadable(*r, err) //mutant:unreadable-dropped
+		case !h.window.takes(release): //mutant:window-takes-later
+			h.drop(r, release, urgent)
+		case f.Ahead && !h.loop.Take(r.Offset): // it is in process, or done
 		default:
+			if urgent && !v.atOnce {
+				h.metrics.mispicked.WithLabelValues(h.loop.Claim.Topic).Inc()
+			}
+			if release <= v.now.UnixMilli() {
+				ready = append(ready, *r)
+				continue
+			}
 			w := waiting{*r, release}
 			w.record.Body = h.bodyPool.copy(r.Body)
 			h.window.push(w)
@@ -98,59 +104,16 @@ func (h *handler) Handle(f wire.Fetched) {
 	h.report() // before the appends, which may take seconds
 }
 
-// releaseOf reads when a record is due, and returns its release time. If ok is false, the record does
-// not go into the window now: a look-ahead leaves what is not urgent, and a window that is full
-// leaves what would not leave before the records that it dropped.
-func (h *handler) releaseOf(r *wire.RawRecord, ahead bool, now int64) (release int64, ok bool) {
-	due, replay, err := r.Route()
-	r.DueAt, r.Replay = due, replay
-	urgent := err == nil && h.urgent(r, now)
-	switch {
-	case ahead && !urgent:
-		return 0, false
-	case err != nil:
-		h.loop.DeadLetterUnreadable(*r, err) //mutant:unreadable-dropped
-		return 0, false
-	}
-	release = releaseTime(h.bucket, h.readsAtOnce(), due, h.appended(r), now)
-	if h.window.dropped.before(release) { //mutant:window-takes-later
-		h.drop(r, release, urgent)
-		return 0, false
-	}
-	if ahead && !h.loop.Take(r.Offset) {
-		return 0, false
-	}
-	if urgent && !h.readsAtOnce() {
-		h.metrics.mispicked.WithLabelValues(h.loop.Claim.Topic).Inc()
-	}
-	return release, true
-}
+// now returns the time by which records are due.
+func (h *handler) now() time.Time { return h.o.Clock.Database() } //mutant:relay-broker-clock,relay-local-clock
 
-// noteFetch counts what a fetch says about the log, and sets when to read next.
-func (h *handler) noteFetch(f wire.Fetched) {
-	if !f.Ahead {
-		h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
-	}
-	var last time.Time
-	if n := len(f.Records); n > 0 {
-		last = time.UnixMilli(h.appended(&f.Records[n-1]))
-	} else {
-		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
-	}
-	h.reading = h.reading.after(f, last, h.view())
-}
-
-// view returns what the next read is decided by.
+// view returns what reads and records are decided by now.
 func (h *handler) view() view {
+	topic, number := h.loop.Claim.Topic, h.loop.Claim.Partition
 	return view{
-		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), offset: h.loop.NextOffset(), dropped: h.window.dropped,
-		room: h.window.bytes <= h.relay.memory.Share()/4,
+		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), ahead: h.o.Clock.DatabaseAheadOf(topic, number),
+		offset: h.loop.NextOffset(), dropped: h.window.dropped, room: h.window.bytes <= h.relay.memory.Share()/4,
 	}
-}
-
-// urgent reports whether a record may leave before nextFetch would have it read.
-func (h *handler) urgent(r *wire.RawRecord, now int64) bool {
-	return h.readsAtOnce() || mispicked(h.bucket, r.DueAt, min(h.appended(r), now))
 }
 
 // Reset implements partition.Handler. The sweep that follows the loss closes the orders of
@@ -164,13 +127,10 @@ func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Par
 
 // Room implements partition.Handler. The relay reads on if it is time to, or else looks ahead.
 func (h *handler) Room() (what partition.Room, wait time.Duration) {
-	v := h.view()
-	if v.readsAgain(h.reading) {
-		h.loop.FetchFrom(v.dropped.from)
-		h.reading, h.window.dropped = h.reading.again(v.dropped), dropped{}
-		v = h.view()
+	what, wait, again, then := h.reading.next(h.view())
+	if h.reading = then; again {
+		h.loop.FetchFrom(h.window.readAgain())
 	}
-	what, wait, h.reading = h.reading.next(v)
 	return what, wait
 }
 
@@ -181,14 +141,13 @@ func (h *handler) dropLatest() {
 	if h.window.bytes <= share { //mutant:window-bytes-unbounded
 		return
 	}
-	latest := h.window.dropLatest(share / 2)
-	if len(latest) > 0 && !h.window.dropped.any {
+	latest, v := h.window.dropLatest(share/2), h.view()
+	if len(latest) > 0 && !v.dropped.any {
 		h.loop.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
 			"share", share, "dropped", len(latest), "kept", h.window.len())
 	}
-	now := h.now().UnixMilli()
 	for _, w := range latest {
-		h.drop(&w.record, w.release, h.urgent(&w.record, now))
+		h.drop(&w.record, w.release, v.urgent(&w.record))
 	}
 	h.metrics.windowDropped.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(latest)))
 }

@@ -51,8 +51,14 @@ func (d *dropped) add(offset, release int64, urgent bool) {
 	}
 }
 
-// before reports whether one of the records leaves before a record with this release time, or with it.
-func (d dropped) before(release int64) bool { return d.any && release >= d.release }
+// takes reports whether the window takes a record with this release time: it leaves before those that were dropped.
+func (w *window) takes(release int64) bool { return !w.dropped.any || release < w.dropped.release }
+
+// readAgain forgets what was dropped, and returns the offset from which it is read again.
+func (w *window) readAgain() (from int64) {
+	from, w.dropped = w.dropped.from, dropped{}
+	return from
+}
 
 // addReady adds records that leave at once. The window keeps the slice.
 func (w *window) addReady(records []wire.RawRecord) {
