@@ -2,7 +2,6 @@ package closer
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -24,9 +23,6 @@ type handler struct {
 	backoff *retry.BackOff // set while the store is unavailable
 	retryAt time.Time      // with backoff: when to try again
 	retries retries
-	again   map[int64]wire.Record // by offset: what is known of an order whose record must be read again
-	// againFrom is the offset from which the next fetch reads again; math.MaxInt64: it reads on.
-	againFrom int64
 }
 
 // lookBack bounds what is read again from a log that lost its end at an unknown place: only
@@ -38,7 +34,7 @@ const lookBack = 10 * time.Minute
 
 func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
 	l.SetLookBack(lookBack)
-	return &handler{Closer: c, loop: l, replay: l.Claim.Topic == c.o.ReplayTopic, again: map[int64]wire.Record{}, againFrom: math.MaxInt64}
+	return &handler{Closer: c, loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
 }
 
 // Turn implements partition.Handler.
@@ -55,8 +51,10 @@ func (h *handler) Turn() {
 // Parked orders have room of their own.
 func (h *handler) Room() (partition.Room, time.Duration) {
 	if h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && (!h.retries.full() || h.mayKeep()) { //mutant:closer-retries-unbounded
-		h.loop.FetchFrom(h.againFrom)
-		h.againFrom = math.MaxInt64
+		for _, offset := range h.buffer.unread {
+			h.loop.FetchFrom(offset)
+		}
+		h.buffer.unread = nil
 		return partition.Next, 0
 	}
 	return partition.Nothing, 0
@@ -71,14 +69,10 @@ func (h *handler) Handle(f wire.Fetched) {
 
 // read queues the order of a record.
 func (h *handler) read(r wire.RawRecord) {
-	e, err := newEntry(r, h.o.Clock.Now())
+	e, err := h.buffer.entry(r, h.o.Clock.Now())
 	if err != nil {
 		h.loop.DeadLetterUnreadable(r, err)
 		return
-	}
-	if tried, ok := h.again[r.Offset]; ok {
-		e.record = tried
-		delete(h.again, r.Offset)
 	}
 	if h.replay { // without regard to the header, so that retries return to this topic
 		e.record.Lane = wire.LaneReplay //mutant:replay-retry-lane
@@ -88,9 +82,7 @@ func (h *handler) read(r wire.RawRecord) {
 
 // Reset implements partition.Handler. The sweep that follows the loss closes the orders of
 // the old log.
-func (h *handler) Reset() {
-	h.buffer, h.again, h.againFrom = buffer{}, map[int64]wire.Record{}, math.MaxInt64
-}
+func (h *handler) Reset() { h.buffer = buffer{} }
 
 // End implements partition.Handler.
 func (h *handler) End() {}

@@ -86,10 +86,8 @@ func (h *handler) keep(e *entry, record wire.Record, retryAt time.Time) {
 // readAgain reads the record of an order whose body is not in memory again, and continues with the same tries. If the log
 // does not have the record any longer, it counts as lost, and the sweep closes its order.
 func (h *handler) readAgain(e *entry) {
-	at := e.message.Offset
-	h.again[at] = e.record
-	h.againFrom = min(h.againFrom, at)
-	h.loop.Drop(at)
+	h.buffer.readAgain(e)
+	h.loop.Drop(e.message.Offset)
 }
 
 // repick queues the records again that wait for topics that may be tried now.
