@@ -341,6 +341,10 @@ func (a *App) build(name Role) (part, error) {
 			Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox, Console: a.buildConsole,
 		}[name]()
 	}
+	if taker := room.TakerOfEvents(a.o.Rooms, a.o.Config); taker != "" && role.ReadsEvents { //mutant:reader-of-no-events
+		return part{}, fmt.Errorf("topics.yaml has the key %[1]s: the room %[1]s takes the rows of outbox_events, so nothing reaches the topic %[2]s, "+
+			"which this role reads; do not run the role, or remove the key", taker, a.o.Config.Topics.Events)
+	}
 	runner, err := role.New(a.host())
 	if err != nil {
 		return part{}, err

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/orderclose/orderclose"
@@ -128,14 +127,14 @@ func (a *App) buildCloser() (part, error) {
 
 func (a *App) buildOutbox() (part, error) {
 	c := a.o.Config
-	if taker := room.TakerOfEvents(a.o.Rooms, c); taker != "" { //mutant:two-readers-of-events
-		return part{}, fmt.Errorf("topics.yaml has the key %[1]s: the room %[1]s takes the rows of outbox_events, which the role outbox would publish and delete; "+
-			"run no role outbox, or remove the key", taker)
+	kinds := []outbox.Kind{outbox.Schedules(a.scheduling)}
+	if room.TakerOfEvents(a.o.Rooms, c) == "" { //mutant:two-readers-of-events
+		kinds = append(kinds, outbox.Events(c.Topics.Events))
 	}
 	d, err := outbox.New(outbox.Options{
 		Store:           a.conns.Store,
 		Kafka:           a.conns.Kafka,
-		Kinds:           []outbox.Kind{outbox.Schedules(a.scheduling), outbox.Events(c.Topics.Events)},
+		Kinds:           kinds,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Batch:           c.Outbox.Batch,
 		InFlight:        c.Outbox.InFlight,

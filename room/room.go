@@ -50,8 +50,8 @@ type Room struct {
 	Checks   []Check // of status, doctor and console, beside those of the core
 	// Variables are the environment variables that the room reads, into Servers.Others. NAME_FILE names a file with the value of NAME.
 	Variables []string
-	// TakesEvents reports whether the room takes the rows of outbox_events, in place of the role outbox. If it does, no process may run
-	// the role outbox, and a sweeper does not delete old rows of outbox_events. nil: the room does not take them.
+	// TakesEvents reports whether the room takes the rows of outbox_events. If it does, the role outbox publishes schedules alone, no
+	// role runs that reads events in Kafka, and a sweeper does not delete old rows of outbox_events. nil: the room does not take them.
 	TakesEvents func(*config.Config) bool
 }
 
@@ -66,6 +66,8 @@ type Role struct {
 	Kafka, Database bool
 	// Buckets says that the role puts records into buckets. It starts when it is known which delay topics exist.
 	Buckets bool
+	// ReadsEvents says that the role reads the topic of events. It is refused beside a room that TakesEvents.
+	ReadsEvents bool
 	// Variables returns the environment variables that the role requires, besides those of Kafka and the database; nil: none.
 	Variables func(*config.Config) []string
 	// InAll reports whether orderclose run all includes the role, when it was not named; nil: it does not. set reports

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/room"
 )
 
 // missSlack is added to the sweep's period and grace to bound how long a missed order may
@@ -55,9 +56,9 @@ record in the close topic, with a pending dead letter, with a late payment, and 
 about which the payment provider should have been asked again (closer.payment.recheck).
 
 Kafka keeps a week of events. Closes before the oldest event that is left are not checked
-for an event, and are counted. Without Kafka, no close is. In tables of the shop's own, a
-closed order without a receipt is counted and is no fault, since the shop may have closed
-it, and the ledger is compared if there are lines. An order whose status is not in
+for an event, and are counted. Without Kafka, or if events are posted to a URL, no close is.
+In tables of the shop's own, a closed order without a receipt is counted and is no fault,
+since the shop may have closed it, and the ledger is compared if there are lines. An order whose status is not in
 orders.status is judged as a close would treat it: as paid, unless orders.status lists only
 paid statuses. The output lists these statuses. Unpaid orders that orders.where or
 orders.not_before excludes are counted and are no fault. Deleted orders are not checked:
@@ -93,7 +94,7 @@ without differences if something could not be checked.`,
 
 // auditIn runs the audit with the clients of the session.
 func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
-	o.Store, o.Config = s.Store, s.cfg
+	o.Store, o.Config, o.EventsTaken = s.Store, s.cfg, room.TakerOfEvents(c.env.Rooms, s.cfg) != ""
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
 		fmt.Fprintln(c.env.Stderr, "orders are closed by a service: their receipts, stock and events are not checked")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/room"
 )
 
 // rig is an embedded broker on the loopback, and a small topics.yaml. The tests create
@@ -31,6 +32,7 @@ type rig struct {
 	file    string
 	cfg     *config.Config
 	kafka   *kafka.Cluster
+	rooms   []room.Room
 }
 
 // newRig lets the test run in parallel with others: most of them wait.

@@ -54,7 +54,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 			a.sum.NotRead = append(a.sum.NotRead, fmt.Sprintf("%s: %v", what, err))
 		}
 	}
-	if a.common.receipts {
+	if a.common.receipts && !a.o.EventsTaken {
 		events := newHashes()
 		if err := a.o.Store.PendingEvents(ctx, func(id string) { events.add(a.eventID(id)) }); err != nil {
 			return err

@@ -24,7 +24,7 @@ func Room(r Releaser) room.Room {
 		Help: `release is for a shop that keeps its stock in a service: it calls ` + EnvURL + `
 with the stock of each closed order. all includes it if that variable is set.
 `,
-		Kafka:     true,
+		Kafka: true, ReadsEvents: true,
 		Variables: func(*config.Config) []string { return []string{EnvURL} },
 		InAll:     func(set func(string) bool) bool { return set(EnvURL) },
 		New:       func(h room.Host) (room.Runner, error) { return newRunner(h, r) },

@@ -59,8 +59,7 @@ run sweeper webhook. docs/webhook.md says what the receiver must do.
 `,
 			Database:  true,
 			Variables: func(*config.Config) []string { return []string{EnvSecret} },
-			Excludes:  []string{"outbox"}, Why: "takes the rows of outbox_events, which the role outbox would publish and delete",
-			New: newRunner,
+			New:       newRunner,
 		}}}
 }
 

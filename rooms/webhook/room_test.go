@@ -2,9 +2,12 @@ package webhook
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -16,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -56,27 +60,49 @@ func TestRoom_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func app(t *testing.T, topics string) *pipeline.App {
+// beside plays a test of a pipeline with the room and another one, in virtual time.
+func beside(t *testing.T, topics string, other room.Room, play func(t *testing.T, a *pipeline.App, db *sql.DB)) {
 	t.Helper()
-	servers := must.Get(pipelinetest.Start(pipelinetest.Options{}))(t)
-	t.Cleanup(servers.Close)
-	c := must.Get(servers.Connect("app"))(t)
-	t.Cleanup(c.Close)
-	a := must.Get(pipeline.New(pipeline.Options{
-		Config: must.Get(parse(t, topics))(t), Connections: c, Rooms: []room.Room{Room()}, Logger: slog.New(slog.DiscardHandler),
-	}))(t)
-	t.Cleanup(a.Close)
-	return a
+	synctest.Test(t, func(t *testing.T) {
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
+		defer servers.Close()
+		a := must.Get(servers.App(t.Context(), pipeline.Options{Config: must.Get(parse(t, topics))(t), Rooms: []room.Room{Room(), other}}))(t)
+		defer a.Close()
+		play(t, a, servers.DB())
+	})
 }
 
-// With the section in topics.yaml no process deletes the rows, whichever roles it runs.
-func TestRoom_RefusesASecondReaderOfTheEvents(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // roles that are not refused end then
-	defer cancel()
-	a := app(t, example)
-	expect.Says(t, a.Run(ctx, pipeline.Closer, pipeline.Outbox), "the room webhook takes the rows of outbox_events", "without the role")
-	a = app(t, example)
-	expect.Says(t, a.Run(ctx, pipeline.Outbox, Role), "run it without outbox", "in one process")
+// Beside the webhook the dispatcher goes on with the schedules, and leaves the events alone.
+func TestRoom_BesideItTheDispatcherPublishesSchedulesAlone(t *testing.T) {
+	for topics, left := range map[string]int{example: 1, "": 0} {
+		beside(t, topics, room.Room{}, func(t *testing.T, a *pipeline.App, db *sql.DB) {
+			now := time.Now()
+			must.Get(db.ExecContext(t.Context(), "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('a', '{}', ?)", now.UnixMilli()))(t)
+			box := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}))(t)
+			must.Do(t, box.Add(t.Context(), db, orderclose.Order{ID: "a", CreatedAt: now, Due: now.Add(time.Hour)}))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			must.Do(t, a.Run(ctx, pipeline.Outbox))
+			for table, want := range map[string]int{"outbox_schedules": 0, "outbox_events": left} {
+				n := -1
+				must.Do(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&n))
+				expect.Equal(t, n, want, "rows of %s beside a dispatcher with %q", table, topics)
+			}
+		})
+	}
+}
+
+// No event reaches Kafka beside the webhook: a role that waits for events there would do nothing, and say nothing.
+func TestRoom_NobodyReadsEventsInKafkaBesideIt(t *testing.T) {
+	reader := room.Role{Name: "reader", Kafka: true, ReadsEvents: true, New: func(room.Host) (room.Runner, error) {
+		return room.Runner{Run: func(context.Context) error { return nil }}, nil
+	}}
+	for topics, want := range map[string]string{example: "the room webhook takes the rows of outbox_events", "": ""} {
+		beside(t, topics, room.Room{Name: "reader", Roles: []room.Role{reader}}, func(t *testing.T, a *pipeline.App, _ *sql.DB) {
+			err := a.Run(t.Context(), "reader")
+			expect.That(t, (err == nil) == (want == "") && strings.Contains(fmt.Sprint(err), want), "a reader of events with %q: %v", topics, err)
+		})
+	}
 }
 
 // A sweeper deletes rows of the outboxes after a week, but not those that the webhook has not sent.

@@ -97,10 +97,11 @@ func (p privilege) refusal() *regexp.Regexp {
 type privilegeCase struct {
 	part     string
 	rows     []privilege
-	without  *privilege // nil: has all rows
-	root     *sql.DB    // the case's database, as a user who may do everything
-	dsn      string     // the same as the user of the case
-	user     string     // that user
+	without  *privilege        // nil: has all rows
+	root     *sql.DB           // the case's database, as a user who may do everything
+	dsn      string            // the same as the user of the case
+	others   map[string]string // the variables of rooms
+	user     string            // that user
 	postgres bool
 }
 
@@ -122,6 +123,9 @@ func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 		"viewer": viewerNeeds, "operator": operatorNeeds, "rule": ruleNeeds, "migrate": migrateNeeds,
 	}
 	parts, rows := privilegeTable(t)
+	for part, p := range must.Get(rights.All("../../.."))(t).Play {
+		play[part] = playAs(p)
+	}
 	if placementOf(t); !ring.All() { // few cases do not keep a disk busy
 		t.Parallel()
 	}
@@ -132,7 +136,7 @@ func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 		}
 		for _, part := range parts {
 			own := needed(rows[part])
-			must.That(t, play[part] != nil, "docs/security.md has a part %s that nothing here plays", part)
+			must.That(t, play[part] != nil, "docs/security.md has a part %s that neither its room nor anything here plays", part)
 			var shared []privilege
 			if part == "compensator" || part == "rule" { // closes orders too
 				shared = needed(rows["closer"])
@@ -242,10 +246,16 @@ func (c *privilegeCase) grant(p privilege, database, user string) string {
 
 // exec executes a statement that is written for MySQL as a user who may do everything.
 func (c *privilegeCase) exec(ctx context.Context, statement string) error {
+	return c.execIn(ctx, c.root, statement)
+}
+
+func (c *privilegeCase) execIn(ctx context.Context, db interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, statement string) error {
 	if c.postgres {
 		statement = intervals.ReplaceAllString(strings.ReplaceAll(statement, "UTC_TIMESTAMP(3)", "now()"), "INTERVAL '$1'")
 	}
-	_, err := c.root.ExecContext(ctx, statement)
+	_, err := db.ExecContext(ctx, statement)
 	return err
 }
 
@@ -293,14 +303,20 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	defer db.Close()
-	cfg, err := config.Parse("topics.yaml", []byte("partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\n"+
-		"delays: {rules: [{match: {}, remind: [1m]}]}\n"))
+	topics := "partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n"
+	for _, r := range rooms.All() {
+		if r.Name == c.part && r.Settings != nil {
+			topics += r.Settings.Sample() + "\n"
+		}
+	}
+	cfg, err := config.Parse("topics.yaml", []byte(topics), room.Sections(rooms.All())...)
 	if err != nil {
 		return err
 	}
 	cfg.Closer.Payment.Recheck = []time.Duration{time.Second}
 	app, err := pipeline.New(pipeline.Options{
 		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger, Payment: paidLate, Rooms: rooms.All(),
+		Services: done200{}, Environment: pipeline.Environment{Others: c.others},
 		Missed: func(missed []compensator.Miss) { logger.Info("missed", "orders", fmt.Sprint(missed)) },
 	})
 	if err != nil {
@@ -315,6 +331,30 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return fmt.Errorf("it works, but the log has refusals:\n%s", log)
 	}
 	return err
+}
+
+// playAs plays a role of a room as the access.yaml of the room says.
+func playAs(p rights.Play) func(context.Context, *testing.T, *privilegeCase) error {
+	return func(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+		for _, statement := range p.Before {
+			if err := c.exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		other, err := c.root.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = other.Rollback() }()
+		if p.Lock != "" {
+			if err := c.execIn(ctx, other, p.Lock); err != nil {
+				return err
+			}
+		}
+		c.others = p.Environment
+		return c.run(ctx, pipeline.Role(c.part), func(*kafka.Cluster, *config.Config) error { return nil },
+			func(*kafka.Cluster, *config.Config, string) error { return c.has(ctx, p.Until) })
+	}
 }
 
 // callbackNeeds records a payment in time, and one of an order that is closed, whose amount becomes known. An earlier row has no id.

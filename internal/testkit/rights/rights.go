@@ -5,6 +5,7 @@ package rights
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,18 +16,31 @@ import (
 
 // Rows are the rows of both tables. A row of Kafka is part, resource, name, operation, why; one of Database is part, table, privilege,
 // why. The last field may be missing.
-type Rows struct{ Kafka, Database [][]string }
+type Rows struct {
+	Kafka, Database [][]string
+	Play            map[string]Play // how a role of a room is played, by its part, which has its name
+}
+
+// Play says when a role has used each privilege on the database. Its statements are those of MySQL, where UTC_TIMESTAMP(3) is now.
+type Play struct {
+	Environment map[string]string // the variables of the room
+	Before      []string          // statements before the role begins
+	Lock        string            // a statement whose locks another program holds meanwhile; "": none does
+	Until       string            // a query that counts rows when the role has done everything
+}
 
 // Core returns the rows of the core. root is the folder of the repository.
 func Core(root string) (Rows, error) { return read(filepath.Join(root, "docs/data/access.yaml")) }
 
 // All returns the rows of the core, and then those of rooms.
 func All(root string) (all Rows, err error) {
+	all.Play = map[string]Play{}
 	rooms, err := filepath.Glob(filepath.Join(root, "rooms/*/access.yaml"))
 	for _, name := range append([]string{filepath.Join(root, "docs/data/access.yaml")}, rooms...) {
 		rows, failed := read(name)
 		err = errors.Join(err, failed)
 		all.Kafka, all.Database = append(all.Kafka, rows.Kafka...), append(all.Database, rows.Database...)
+		maps.Copy(all.Play, rows.Play)
 	}
 	return all, err
 }
