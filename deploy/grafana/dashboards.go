@@ -31,12 +31,11 @@ var delaysFell = strings.NewReplacer("delay{", "orderclose_delay_seconds{"+every
 // scrapes each as a job.
 var jobs = variable{"job", "Job", "orderclose_config_last_reload_successful", ".+"}
 
-// dashboards returns all dashboards: the overview, and the stages as an order passes through them.
+// dashboards returns all dashboards: the overview, the stages as an order passes through them, and those of rooms.
 func dashboards() []dashboard {
-	return []dashboard{
-		overviewDashboard(), outboxDashboard(), relayDashboard(), closerDashboard(), compensatorDashboard(), releaseDashboard(),
-		sweeperDashboard(),
-	}
+	return append([]dashboard{
+		overviewDashboard(), outboxDashboard(), relayDashboard(), closerDashboard(), compensatorDashboard(), sweeperDashboard(),
+	}, roomDashboards()...)
 }
 
 // overviewDashboard shows the promises on one screen: their numbers are those of README.md.

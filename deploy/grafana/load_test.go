@@ -24,11 +24,13 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
 
@@ -87,6 +89,19 @@ func underLoad(t *testing.T) (r run) {
 				Environment: environment, Services: stock{}}))(t)
 			apps[string(role)+":9464"] = app
 			go func() { ran <- app.Run(ctx, role) }()
+		}
+		alone := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t) // a room that takes the events leaves none to Kafka
+		defer alone.Close()
+		for _, r := range rooms.All() {
+			if r.TakesEvents == nil {
+				continue
+			}
+			app := must.Get(alone.App(ctx, pipeline.Options{
+				Config: must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile+r.Settings.Sample()+"\n"), r))(t), Rooms: []room.Room{r}, Services: stock{},
+				Environment: pipeline.Environment{Others: must.Get(rights.All("../.."))(t).Play[r.Name].Environment},
+			}))(t)
+			apps[r.Name+":9464"] = app
+			go func() { ran <- app.Run(ctx, pipeline.Role(r.Name)) }()
 		}
 		defer func() {
 			stop()

@@ -8,6 +8,7 @@
 //	main.go         writes the files
 //	dashboards.go   the overview, and the panels that several dashboards have
 //	stages.go       the dashboards of the stages
+//	rooms.go        the dashboards of rooms, from panels.yaml in their folders
 //	json.go         the JSON of a dashboard
 package main
 

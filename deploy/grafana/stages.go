@@ -485,43 +485,6 @@ func outboxDashboard() dashboard {
 	}
 }
 
-func releaseDashboard() dashboard {
-	const endpoint = here + `,endpoint="stock"`
-	return dashboard{
-		file: "release.json", uid: "orderclose-release", title: "orderclose: release",
-		shows:     "The release workers: they return the stock of closed orders to a service. Only shops whose stock is in a service run them.",
-		variables: partitions("release", "Topic"),
-		rows: append([]row{
-			{height: graphHeight, panels: []panel{
-				{
-					title: "Calls per second, by result", kind: "timeseries", unit: "short", runbook: "Stock is not released",
-					shows:   "Calls that return stock, by result. given_up counts releases that failed too often.",
-					good:    "released and already; no failed, refused or given_up.",
-					queries: []query{{"{{result}}", perSecond("result", "orderclose_stock_release_total", here)}},
-				},
-				{
-					title: "Duration of a call", kind: "timeseries", unit: "s", runbook: "Stock is not released",
-					shows:   "How long a call takes: half of the calls, and 99 of 100, take less.",
-					good:    "well below the timeout of 3 s. No line: no call was made.",
-					queries: quantiles("orderclose_stock_release_seconds", here),
-				},
-				{
-					title: "Events in hand", kind: "timeseries", unit: "short", runbook: "Stock is not released",
-					shows:   "Events that each process has read and not finished.",
-					good:    "near 0. A number that grows: the service is slow or down.",
-					queries: []query{{"{{instance}}", "sum by (instance) (orderclose_stock_release_waiting{" + here + "})"}},
-				},
-				{
-					title: "Every call fails", kind: "timeseries", unit: "s", runbook: "Stock is not released",
-					shows:   "For how long every call of the stock service has failed.",
-					good:    "0.",
-					queries: []query{{"{{endpoint}}", since("endpoint", "orderclose_calls_failing_since_timestamp_seconds", endpoint)}},
-				},
-			}},
-		}, append(stageFailures("release"), process())...),
-	}
-}
-
 // sweeperDashboard has the panels of a compensator for sweeps alone: nothing about Kafka, and no order that a pipeline missed.
 func sweeperDashboard() dashboard {
 	d := compensatorDashboard()
