@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -313,6 +314,48 @@ func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 	if ds := all.deployments(t); len(ds) != 1 || !slices.Equal(ds[0].Spec.Template.Spec.Containers[0].Args,
 		[]string{"run", "sweeper", "--every=5s", "--config=/etc/orderclose/topics.yaml"}) {
 		t.Errorf("the parts are %v", ds)
+	}
+}
+
+// A role of a room that needs no Kafka runs beside sweeps alone, with its files and its rules.
+func TestRooms_RolesWithoutKafkaRunBesideASweeper(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chartDir, "templates/_rooms.tpl"))
+	must(t, err)
+	_, text, _ = bytes.Cut(text, []byte("-}}\n"))
+	text, _, _ = bytes.Cut(text, []byte("{{-"))
+	var roles map[string]struct {
+		Kafka             bool
+		Servers, Required []string
+	}
+	must(t, yaml.Unmarshal(text, &roles))
+	seen := 0
+	for role, of := range roles {
+		if of.Kafka {
+			continue
+		}
+		seen++
+		enabled := strings.Replace(sweepsAlone(t, "monitoring: {enabled: true}\n"), "roles:\n", "roles:\n  "+role+": {enabled: true}\n", 1)
+		for _, name := range of.Required {
+			if _, err := template(t, "orderclose", "shop", parse(t, enabled)); err == nil || !strings.Contains(err.Error(), "env."+name+" is not set") {
+				t.Errorf("%s without %s: %v", role, name, err)
+			}
+			enabled = strings.Replace(enabled, "env:\n", "env:\n  "+name+"_FILE: /run/secrets/services/key\n", 1)
+		}
+		all := rendered(t, enabled)
+		c := all.deployment(t, role).Spec.Containers[0]
+		var mounts []string
+		for _, m := range c.VolumeMounts[1:] {
+			mounts = append(mounts, m.Name)
+		}
+		if !slices.Equal(c.Args[:2], []string{"run", role}) || !slices.Equal(mounts, of.Servers) {
+			t.Errorf("%s: the pod has the arguments %v and the files of %v, want those of %v", role, c.Args, mounts, of.Servers)
+		}
+		if all["PrometheusRule orderclose-"+role].Kind == "" {
+			t.Errorf("%s has no rules", role)
+		}
+	}
+	if seen == 0 {
+		t.Error("each role of a room needs Kafka: this proves nothing")
 	}
 }
 

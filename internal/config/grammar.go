@@ -140,7 +140,7 @@ func (s *settings) category(r *reader, path, name string, n *yaml.Node) {
 }
 
 func duration(to *time.Duration) parser {
-	return value("a duration", durationHint, schema{"type": "string", "pattern": "[0-9]"}, func(raw *yaml.Node) string {
+	return value("a duration", durationHint, schema{"type": "string", "pattern": durationPattern}, func(raw *yaml.Node) string {
 		d, err := ParseDuration(raw.Value)
 		if err != nil {
 			return err.Error()

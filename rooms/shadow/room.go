@@ -38,7 +38,7 @@ func Room() room.Room {
 with relay beside the job that closes the orders today, as docs/mapping.md says.
 `,
 		Kafka: true, Database: true,
-		Excludes: []string{"closer", "compensator"}, Why: "runs beside another program that closes the orders",
+		Excludes: []string{"closer", "compensator", "sweeper"}, Why: "runs beside another program that closes the orders",
 		New: newRunner,
 	}}}
 }

@@ -13,33 +13,39 @@ app.kubernetes.io/name: orderclose
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* The servers that each part uses. It decides which Secrets a pod gets and which ports it may reach. */}}
+{{/* The servers that each part uses. It decides which Secrets a pod gets and which ports it may reach. With brokers, each role of a room
+     tells status and console of itself. */}}
 {{- define "orderclose.servers" -}}
 relay: [kafka]
 closer: [kafka, database, services]
 compensator: [kafka, database, redis, services]
 outbox: [kafka, database]
 sweeper: [database, services]
-release: [kafka, services]
 notify: [notify]
 payments: [database, services, payments]
 console: [kafka, database, redis, services, console]
-intake: [kafka]
-shadow: [kafka, database]
 migrate: [database]
 topics: [kafka]
+{{- range $role, $of := include "orderclose.rooms" . | fromYaml }}
+{{ $role }}: {{ toJson (concat (ternary (list "kafka") (list) (or $of.kafka (ne ($.Values.env.ORDERCLOSE_KAFKA_BROKERS | default "") ""))) $of.servers) }}
+{{- end }}
 {{- end }}
 
 {{/* The kind of the object that has the pods of a part. Parts that join consumer groups may be StatefulSets. */}}
 {{- define "orderclose.kind" -}}
-{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part (list "relay" "closer" "release" "intake" "shadow"))) -}}
+{{- $groups := list "relay" "closer" -}}
+{{- range $role, $of := include "orderclose.rooms" .root | fromYaml }}{{ if $of.kafka }}{{ $groups = append $groups $role }}{{ end }}{{ end -}}
+{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part $groups)) -}}
 {{- end }}
 
 {{/* The data of the ConfigMap with the environment. */}}
 {{- define "orderclose.env" -}}
-{{- range $name := list "DB_DSN" "REDIS_URL" "KAFKA_SASL_PASSWORD" "HTTP_SECRET" "PAYMENT_SECRET" "RELEASE_TOKEN" }}
-{{- if hasKey $.Values.env (print "ORDERCLOSE_" $name) }}
-{{- fail (printf "env.ORDERCLOSE_%s is a secret, and everybody who may read ConfigMaps would see it: write it into a key of a Secret that secrets names, and the key's file into env.ORDERCLOSE_%s_FILE, such as /run/secrets/SERVER/KEY; docs/kubernetes.md lists both" $name $name) }}
+{{- $secret := list "ORDERCLOSE_DB_DSN" "ORDERCLOSE_REDIS_URL" "ORDERCLOSE_KAFKA_SASL_PASSWORD" "ORDERCLOSE_HTTP_SECRET" "ORDERCLOSE_PAYMENT_SECRET" }}
+{{- $urls := list }}
+{{- range $role, $of := include "orderclose.rooms" . | fromYaml }}{{ $secret = concat $secret $of.secrets }}{{ $urls = concat $urls $of.urls }}{{ end }}
+{{- range $name := $secret }}
+{{- if hasKey $.Values.env $name }}
+{{- fail (printf "env.%s is a secret, and everybody who may read ConfigMaps would see it: write it into a key of a Secret that secrets names, and the key's file into env.%s_FILE, such as /run/secrets/SERVER/KEY; docs/kubernetes.md lists both" $name $name) }}
 {{- end }}
 {{- end }}
 {{- range $name := list "AWS_SECRET_ACCESS_KEY" "AWS_SESSION_TOKEN" }}
@@ -48,8 +54,10 @@ topics: [kafka]
 {{- end }}
 {{- end }}
 ORDERCLOSE_LISTEN: 0.0.0.0:9464
-{{- if regexMatch "^[a-z]+://[^/]*@" (.Values.env.ORDERCLOSE_RELEASE_URL | default "") }}
-{{- fail "env.ORDERCLOSE_RELEASE_URL has a user or a password: write the URL into a key of the Secret secrets.services, and the key's file into env.ORDERCLOSE_RELEASE_URL_FILE, such as /run/secrets/services/release-url" }}
+{{- range $name := $urls }}
+{{- if regexMatch "^[a-z]+://[^/]*@" (get $.Values.env $name | default "") }}
+{{- fail (printf "env.%s has a user or a password: write the URL into a key of the Secret secrets.services, and the key's file into env.%s_FILE, such as /run/secrets/services/KEY" $name $name) }}
+{{- end }}
 {{- end }}
 {{- if not .Values.env.ORDERCLOSE_KAFKA_BROKERS }}
 {{- range $part, $of := merge (dict) .Values.roles .Values.jobs }}

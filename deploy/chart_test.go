@@ -1,0 +1,174 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
+)
+
+// The chart knows the keys of topics.yaml, the variables and the roles from the program, also those of rooms. In its schema a person
+// writes all other values, in values.yaml all but the roles of rooms. These tests write the rest with UPDATE_GOLDEN=1.
+
+// follows compares a file of the chart with what the program gives, or writes it.
+func follows(t *testing.T, name, want string) {
+	t.Helper()
+	name = "helm/orderclose/" + name
+	if os.Getenv("UPDATE_GOLDEN") == "1" {
+		must.Do(t, os.WriteFile(name, []byte(want), 0o644))
+	}
+	have := string(must.Get(os.ReadFile(name))(t))
+	expect.That(t, have == want, "%s is not what the program gives: UPDATE_GOLDEN=1 go test ./deploy -run ChartFollows", name)
+}
+
+// Helm refuses an unknown key, variable or role by the schema, before anything is installed. What is an enumeration there stays one.
+func TestChartFollows_Schema(t *testing.T) {
+	const name = "values.schema.json"
+	var values map[string]any
+	must.Do(t, json.Unmarshal(must.Get(os.ReadFile("helm/orderclose/"+name))(t), &values))
+	at := func(path ...string) (in map[string]any) {
+		in = values
+		for _, key := range path {
+			in = in[key].(map[string]any)
+		}
+		return in
+	}
+	topics := topicsSchema(t)
+	delete(topics, "$schema")
+	delete(topics, "title")
+	topics["description"] = "The content of topics.yaml."
+	at("properties")["topics"] = topics
+	at("definitions")["duration"] = topics["properties"].(map[string]any)["delays"].(map[string]any)["properties"].(map[string]any)["default"]
+
+	env, console := map[string]any{}, map[string]any{}
+	for name := range knownVariables(t) {
+		of, kind := env, any(map[string]any{"type": "string"})
+		switch {
+		case strings.HasPrefix(name, "ORDERCLOSE_CONSOLE_"), name == config.EnvRunbook:
+			of = console
+		case name == config.EnvListen, name == config.EnvInstance: // the chart sets them
+			continue
+		case name == config.EnvLogFormat:
+			kind = map[string]any{"enum": []string{"text", "json"}}
+		}
+		of[name] = kind
+	}
+	at("properties", "env")["properties"], at("properties", "console", "properties", "env")["properties"] = env, console
+
+	roles := map[string]any{}
+	for _, name := range append(room.Names(pipeline.Roles(rooms.All())), "notify", "payments") {
+		roles[name] = map[string]any{"$ref": "#/definitions/role"}
+	}
+	roles[string(pipeline.Sweeper)] = map[string]any{"$ref": "#/definitions/sweeper"}
+	at("properties", "roles")["properties"] = roles
+
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	must.Do(t, e.Encode(values))
+	follows(t, name, innermost.ReplaceAllStringFunc(text.String(), func(object string) string { return lineBreaks.ReplaceAllString(object, " ") }))
+}
+
+// An object without others in it is on one line.
+var innermost, lineBreaks = regexp.MustCompile(`\{\n[^{}]*\}`), regexp.MustCompile(`\n *`)
+
+func topicsSchema(t *testing.T) (s map[string]any) {
+	t.Helper()
+	must.Do(t, json.Unmarshal(must.Get(config.Schema(room.Sections(rooms.All())...))(t), &s))
+	return s
+}
+
+// roleDefaults are those of the roles of rooms. Each is small, and a shop that needs it enables it.
+const roleDefaults = `    enabled: false
+    replicas: 2
+    secrets: {}
+    resources:
+      requests: {cpu: 50m, memory: 64Mi}
+      limits: {memory: 256Mi}
+`
+
+// beginRooms is the line before the roles of rooms in values.yaml, and endRooms the beginning of the line after them.
+const beginRooms, endRooms = "  # Of rooms. UPDATE_GOLDEN=1 go test ./deploy -run ChartFollows writes them.\n", "\n# The web console."
+
+func TestChartFollows_Roles(t *testing.T) {
+	values := string(must.Get(os.ReadFile("helm/orderclose/values.yaml"))(t))
+	before, _, begins := strings.Cut(values, beginRooms)
+	_, after, ends := strings.Cut(values, endRooms)
+	must.That(t, begins && ends, "values.yaml has no place for the roles of rooms")
+	text := before + beginRooms
+	// templates/_rooms.tpl says what the templates must know of these roles. A room with variables of its own calls a service.
+	tpl := "{{/* Generated from the rooms: UPDATE_GOLDEN=1 go test ./deploy -run ChartFollows. The roles, and what they need. */}}\n" +
+		"{{- define \"orderclose.rooms\" -}}\n"
+	for _, r := range rooms.All() {
+		for _, role := range r.Roles {
+			for line := range strings.Lines(role.Help) {
+				text += "  # " + line
+			}
+			text += "  " + role.Name + ":\n" + roleDefaults
+			needs := chartRole{Kafka: role.Kafka, Servers: []string{}, Required: []string{}, Secrets: []string{}, URLs: []string{}, Excludes: []string{}, Why: role.Why}
+			if role.Database {
+				needs.Servers = append(needs.Servers, "database")
+			}
+			if len(r.Variables) > 0 {
+				needs.Servers = append(needs.Servers, "services")
+			}
+			if role.Variables != nil {
+				needs.Required = append(needs.Required, role.Variables(config.Default())...)
+			}
+			for _, name := range r.Variables {
+				if strings.HasSuffix(name, "_URL") {
+					needs.URLs = append(needs.URLs, name)
+				} else {
+					needs.Secrets = append(needs.Secrets, name)
+				}
+			}
+			needs.Excludes = append(needs.Excludes, role.Excludes...)
+			tpl += fmt.Sprintf("%s: %s\n", role.Name, must.Get(json.Marshal(needs))(t))
+		}
+	}
+	follows(t, "values.yaml", text+endRooms+after)
+	follows(t, "templates/_rooms.tpl", tpl+"{{- end }}\n")
+}
+
+// chartRole is what the chart knows of the role of a room.
+type chartRole struct {
+	Kafka    bool     `json:"kafka"`    // it cannot work without, and joins consumer groups
+	Servers  []string `json:"servers"`  // besides Kafka
+	Required []string `json:"required"` // variables
+	Secrets  []string `json:"secrets"`  // variables
+	URLs     []string `json:"urls"`     // variables
+	Excludes []string `json:"excludes"` // roles
+	Why      string   `json:"why"`      // of Excludes
+}
+
+// A duration that the program accepts passes the schema, and usual mistakes do not.
+func TestChartSchema_ADurationIsOneOfTheProgram(t *testing.T) {
+	found := map[string]bool{}
+	schema := string(must.Get(os.ReadFile("helm/orderclose/values.schema.json"))(t))
+	for _, m := range regexp.MustCompile(`"pattern": "([^"]*:ns\|[^"]*)"`).FindAllStringSubmatch(schema, -1) {
+		found[m[1]] = true
+	}
+	must.That(t, len(found) == 1, "durations have the patterns %q", slices.Collect(maps.Keys(found)))
+	pattern := regexp.MustCompile(slices.Collect(maps.Keys(found))[0])
+	for text, want := range map[string]bool{
+		"10s": true, "1h30m": true, "30d": true, "1d12h": true, "1.5h": true, "250ms": true, "+5m": true, ".5s": true, "1.s": true, "5000us": true, "2000µs": true,
+		"1x": false, "5 minutes": false, "30": false, "-5m": false, "m": false, "1w": false, "": false, "+": false, "+5d": false, "5d+5m": false, ".s": false,
+	} {
+		if _, err := config.ParseDuration(text); (err == nil) != want || pattern.MatchString(text) != want {
+			t.Errorf("%s: the program says %v, the schema %v, want %v", text, err, pattern.MatchString(text), want)
+		}
+	}
+}
