@@ -51,7 +51,7 @@ type Config struct {
 
 // Topics are the topic names, with the prefix applied.
 //
-// The names of all but Events are fixed: a prefix is enough for shops that prescribe names.
+// The names are fixed: a prefix is enough for shops that prescribe names.
 type Topics struct {
 	Prefix     string // the beginning of every topic and group name, and of the keys in Redis; often ""
 	Close      string // due orders
@@ -311,18 +311,9 @@ func (s *settings) topics() Topics {
 	return bare.WithPrefix(s.Topics.Prefix)
 }
 
-// topicName is the name of a topic, and its key, such as topics.events.
-type topicName struct {
-	key string
-	at  *string
-}
-
-// fixed is the path of a topic whose name has no key: the prefix is all that can be wrong about it.
-const fixed = "topics.prefix"
-
-// all returns every name but the prefix. The last is Delay.
-func (t *Topics) all() []topicName {
-	return []topicName{{fixed, &t.Close}, {fixed, &t.Replay}, {fixed, &t.DeadLetter}, {fixed, &t.Control}, {"topics.events", &t.Events}, {fixed, &t.Delay}}
+// all returns every name but the prefix.
+func (t *Topics) all() []*string {
+	return []*string{&t.Close, &t.Replay, &t.DeadLetter, &t.Control, &t.Events, &t.Delay}
 }
 
 // WithPrefix returns the names with another prefix.
@@ -330,7 +321,7 @@ func (t Topics) WithPrefix(prefix string) Topics {
 	renamed := t
 	renamed.Prefix = prefix
 	for _, name := range renamed.all() {
-		*name.at = prefix + strings.TrimPrefix(*name.at, t.Prefix)
+		*name = prefix + strings.TrimPrefix(*name, t.Prefix)
 	}
 	return renamed
 }

@@ -80,7 +80,7 @@ func TestParse_RequiresOnlyBuckets(t *testing.T) {
 
 func TestParse_ReadsEveryKey(t *testing.T) {
 	c := parse(t, `
-topics: {prefix: eu., events: told}
+topics: {prefix: eu.}
 partitions: 3
 replication: 2
 kafka: {session_timeout: 6s}
@@ -112,7 +112,7 @@ sync: never
 		MaxDelay: 48 * time.Hour,
 		Buckets:  orderclose.Buckets{{Topic: "eu.delay_1.5s", Length: 1500 * time.Millisecond}, {Topic: "eu.delay_24h", Length: 24 * time.Hour}},
 		Topics: config.Topics{
-			Prefix: "eu.", Close: "eu.order-close", Replay: "eu.order-close-replay", DeadLetter: "eu.order-close-dead-letter", Events: "eu.told",
+			Prefix: "eu.", Close: "eu.order-close", Replay: "eu.order-close-replay", DeadLetter: "eu.order-close-dead-letter", Events: "eu.order-events",
 			Control: "eu.order-close-control", Delay: "eu.delay_{bucket}",
 		},
 		Partitions:  3,

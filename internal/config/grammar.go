@@ -13,9 +13,9 @@ import (
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
 func (s *settings) grammar() parser {
-	topics := Fields{"prefix": Text(&s.Topics.Prefix), "events": Text(&s.Topics.Events)}
-	for _, key := range []string{"close", "replay", "dead_letter", "control", "delay"} {
-		topics[key] = dropped("leave it out: the name is fixed, and topics.prefix is put before it")
+	topics := Fields{"prefix": Text(&s.Topics.Prefix)}
+	for _, key := range []string{"close", "replay", "dead_letter", "control", "events", "delay"} {
+		topics[key] = Dropped("leave it out: the name is fixed, and topics.prefix is put before it")
 	}
 	all := Fields{
 		"topics": section(topics),
@@ -36,22 +36,22 @@ func (s *settings) grammar() parser {
 		"compensator": section(Fields{
 			"period":    duration(&s.Compensator.Period),
 			"grace":     duration(&s.Compensator.Grace),
-			"page_size": dropped("leave it out: a page is a tenth of compensator.rate, at most 500 orders"),
+			"page_size": Dropped("leave it out: a page is a tenth of compensator.rate, at most 500 orders"),
 			"rate":      integer(&s.Compensator.Rate, 1, MaxRate),
 			"lock":      s.Compensator.Lock.grammar(),
-			"causes":    dropped("leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest"),
-			"pauses":    dropped("leave it out: sweeps wait 10m for pauses that nothing tells; to let none run, stop the compensators"),
+			"causes":    Dropped("leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest"),
+			"pauses":    Dropped("leave it out: sweeps wait 10m for pauses that nothing tells; to let none run, stop the compensators"),
 		}),
 		"orders": s.mapping,
 		"accept": list("[long_smallest_bucket]", TextOf(s.acceptance)),
 		"closer": section(Fields{
-			"batch":          dropped("leave it out: a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency"),
+			"batch":          Dropped("leave it out: a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency"),
 			"target_latency": duration(&s.Closer.TargetLatency),
 			"kind":           Choice(&s.Closer.Kind, KindSQL, KindHTTP),
 			"http":           s.Closer.HTTP.grammar(),
 			"payment":        s.Closer.Payment.grammar(),
 		}),
-		"outbox":  dropped("leave it out: a dispatcher sends two batches of 999 rows at once; run more dispatchers for more"),
+		"outbox":  Dropped("leave it out: a dispatcher sends two batches of 999 rows at once; run more dispatchers for more"),
 		"tracing": section(Fields{"after_delay": Choice(&s.Tracing.AfterDelay, LinkTrace, ContinueTrace)}),
 	}
 	for _, room := range s.rooms {
@@ -63,10 +63,10 @@ func (s *settings) grammar() parser {
 // grammar reads the kind of the lock. Earlier versions had keys below it.
 func (l *Lock) grammar() parser {
 	keys := section(Fields{
-		"kind":   dropped("write lock: redis or lock: database"),
-		"key":    dropped("leave it out: it is lock:scan_unpaid_orders, with topics.prefix before it"),
-		"expiry": dropped("leave it out: the lock of a killed sweep ends after half of compensator.period, at most 1m"),
-		"extend": dropped("leave it out: the lock is extended after each third of its time"),
+		"kind":   Dropped("write lock: redis or lock: database"),
+		"key":    Dropped("leave it out: it is lock:scan_unpaid_orders, with topics.prefix before it"),
+		"expiry": Dropped("leave it out: the lock of a killed sweep ends after half of compensator.period, at most 1m"),
+		"extend": Dropped("leave it out: the lock is extended after each third of its time"),
 	})
 	return optional(func() parser { return wordOr(Choice(&l.Kind, LockRedis, LockDatabase), keys) })
 }

@@ -28,7 +28,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"created":    optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
 		"closed_at":  closedAt(m),
 		"category":   Text(&m.Category),
-		"version":    dropped("write lock: and the column"),
+		"version":    Dropped("write lock: and the column"),
 		"lock":       locks(&m.Version, &m.Lock),
 		"set":        constants(&m.Set, false),
 		"set_paid":   constants(&m.SetPaid, false),
@@ -54,7 +54,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"shards": optional(func() parser {
 			m.Shards = new(mapping.Shards)
 			return section(Fields{
-				"by": dropped("leave it out: there is a table for each month"), "on": Text(&m.Shards.On), "zone": Text(&m.Shards.Zone),
+				"by": Dropped("leave it out: there is a table for each month"), "on": Text(&m.Shards.On), "zone": Text(&m.Shards.Zone),
 				"months": integer(&m.Shards.Months, 1, mapping.MaxMonths),
 			})
 		}),

@@ -37,7 +37,7 @@ func numbers(n int) string {
 }
 
 // dropped has keys that earlier versions had.
-const dropped = `topics: {close: a, delay: b}
+const dropped = `topics: {close: a, delay: b, events: c}
 compensator: {page_size: 5, pauses: {wait: never}, causes: {time: 10d},
   lock: {kind: redis, key: k, expiry: 5s, extend: 10s}}
 closer: {batch: 7}
@@ -252,6 +252,7 @@ var refusals = []struct {
 	{"keys of earlier versions", "buckets: [1m]\n" + dropped, []string{
 		"t:2:17: topics.close: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
 		"t:2:27: topics.delay: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
+		"t:2:38: topics.events: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
 		"t:3:26: compensator.page_size: there is no such key any more; leave it out: a page is a tenth of compensator.rate, at most 500 orders",
 		"t:3:37: compensator.pauses: there is no such key any more; leave it out: sweeps wait 10m for pauses that nothing tells; " +
 			"to let none run, stop the compensators",
@@ -307,35 +308,17 @@ var refusals = []struct {
 		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,
 	}},
 
-	{"letters of names", "buckets: [1m]\ntopics: {prefix: ä, events: 'a b'}\n", []string{
+	{"letters of names", "buckets: [1m]\ntopics: {prefix: ä}\n", []string{
 		`t:2:18: topics.prefix: "ä" has the letter 'ä', which Kafka refuses; ` + hintLetters,
-		`t:2:29: topics.events: "a b" has the letter ' ', which Kafka refuses; ` + hintLetters,
 	}},
-	{"a name that is a number", "buckets: [1m]\ntopics: {events: 2024}\n", []string{
-		`t:2:18: topics.events: 2024 is read as a value other than text; write it in quotes, "2024"`,
+	{"a name that is a number", "buckets: [1m]\ntopics: {prefix: 2024}\n", []string{
+		`t:2:18: topics.prefix: 2024 is read as a value other than text; write it in quotes, "2024"`,
 	}},
-	{"a name without a value", "buckets: [1m]\ntopics: {events: ~}\n", []string{
-		"t:2:18: topics.events: has no value; write it in quotes, or remove the key",
-	}},
-	{"a name of dots", "buckets: [1m]\ntopics: {events: ..}\n", []string{`t:2:18: topics.events: Kafka refuses the name ".."; use another`}},
-	{"an empty name", "buckets: [1m]\ntopics: {events: ''}\n", []string{
-		"t:2:18: topics.events: the name is empty; write one, or remove the key for the default",
+	{"a name without a value", "buckets: [1m]\ntopics: {prefix: ~}\n", []string{
+		"t:2:18: topics.prefix: has no value; write it in quotes, or remove the key",
 	}},
 	{"names that are too long", "buckets: [1m]\ntopics: {prefix: " + strings.Repeat("p", 227) + "}\n", []string{
-		"t:2:18: topics.prefix: order-close-dead-letter has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
-	}},
-	{"events with a name that is too long", "buckets: [1m]\ntopics: {prefix: " + strings.Repeat("p", 226) + ", events: " +
-		strings.Repeat("e", 24) + "}\n", []string{
-		"t:2:254: topics.events: " + strings.Repeat("e", 24) + " has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
-	}},
-	{"two topics with one name", "buckets: [1m, 5m]\ntopics: {events: delay_5m}\n", []string{
-		"t:1:15: buckets[1]: topic delay_5m is already used by topics.events; give each topic a name of its own",
-	}},
-	{"the name of a topic of orderclose", "buckets: [1m]\ntopics: {events: order-close}\n", []string{
-		"t:2:18: topics.events: topic order-close is already used by orderclose; give each topic a name of its own",
-	}},
-	{"two topics that Kafka treats as one", "buckets: [1m]\ntopics: {events: delay.1m}\n", []string{
-		"t:1:11: buckets[0]: Kafka treats topic delay_1m and the topic of topics.events, delay.1m, as the same name; give each topic a name of its own",
+		"t:2:18: topics.prefix: order-close-dead-letter has 250 letters with the prefix, and Kafka takes 249; shorten it",
 	}},
 
 	{"a second document", "buckets: [1m]\n---\npartitions: 0\n", []string{

@@ -63,8 +63,8 @@ func section(known Fields) parser {
 	}
 }
 
-// dropped refuses a key that earlier versions had. instead says what to do.
-func dropped(instead string) parser {
+// Dropped refuses a key that earlier versions had. instead says what to do.
+func Dropped(instead string) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		if r.is(schema{"not": schema{}}) {
 			return

@@ -14,7 +14,7 @@ type Salvaged struct {
 }
 
 // Unknown reports whether the file does not tell the value of one of the keys, such as
-// "topics.events": the key, its section or a value under it was refused or is misspelt. Config then
+// "topics.prefix": the key, its section or a value under it was refused or is misspelt. Config then
 // has a default, which says nothing about the pipeline. If "orders" is unknown, Config.Orders is nil,
 // and nil does not mean the reference schema.
 func (s Salvaged) Unknown(keys ...string) bool {
@@ -33,7 +33,7 @@ func (s Salvaged) Unknown(keys ...string) bool {
 
 // Salvage reads the file at path for commands that only read. Such a command must work
 // when everything else is down because somebody has just broken the file. Salvage uses the
-// default for each value that cannot be parsed, and for each refused topic name. It leaves
+// default for each value that cannot be parsed, and for a refused prefix. It leaves
 // out buckets that are too short or listed twice; if no bucket is left, it uses the default
 // buckets. Values that only contradict each other stay as the file has them. It returns an
 // error only if the file cannot be read.
@@ -47,7 +47,7 @@ func Salvage(path string, rooms ...AnySection) (Salvaged, error) {
 		if r.root == nil {
 			r.bad[""] = true
 		}
-		r.useDefaults(s, defaults(rooms...))
+		r.useDefaults(s)
 	}
 	found := Salvaged{Problems: r.problems.sorted(), bad: r.bad}
 	if found.Unknown("orders") {
@@ -57,12 +57,10 @@ func Salvage(path string, rooms ...AnySection) (Salvaged, error) {
 	return found, nil
 }
 
-// useDefaults replaces each refused topic name by its default, and removes unusable buckets.
-func (r *reader) useDefaults(s, standard *settings) {
-	for i, name := range s.names() {
-		if r.bad[name.key] {
-			*name.at = *standard.names()[i].at
-		}
+// useDefaults removes a refused prefix and unusable buckets.
+func (r *reader) useDefaults(s *settings) {
+	if r.bad["topics.prefix"] {
+		s.Topics.Prefix = ""
 	}
 	seen := map[time.Duration]bool{}
 	s.buckets = slices.DeleteFunc(s.buckets, func(b bucket) bool {

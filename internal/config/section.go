@@ -16,10 +16,9 @@ type Section[T any] struct {
 	Key      string // the name of the room
 	Defaults T
 	Fields   func(*T) Fields // where the value of each key goes
-	// Topic returns the name of a topic, which has the key topic. topics.prefix is put before it, and no other topic may have it. If
-	// Foreign is set, it is a topic of the shop: it has no prefix, and must be none of orderclose. nil: there is none.
+	// Topic returns the name of a topic of the shop, which has the key topic. It has no prefix, and must be no topic of orderclose.
+	// nil: there is none.
 	Topic   func(*T) *string
-	Foreign bool
 	Example string                     // of the section, which is valid: for errors and tests; "": the key alone
 	Check   func(T) (wrong, do string) // compares the values, if the file has the section; nil: there is nothing to compare
 }
@@ -37,10 +36,6 @@ func (d Section[T]) Of(c *Config) T {
 	if !given {
 		v = d.Defaults
 	}
-	if d.Topic != nil && !d.Foreign {
-		name := d.Topic(&v)
-		*name = c.Topics.Prefix + *name
-	}
 	return v
 }
 
@@ -57,7 +52,7 @@ func (d Section[T]) Sample() string { return cmp.Or(d.Example, d.Key+": {}") }
 
 func (d Section[T]) addTo(s *settings) {
 	v := d.Defaults
-	room := &roomSection{key: d.Key, fields: d.Fields(&v), foreign: d.Foreign, value: func() any { return v }}
+	room := &roomSection{key: d.Key, fields: d.Fields(&v), value: func() any { return v }}
 	if d.Topic != nil {
 		room.topic = d.Topic(&v)
 	}
@@ -95,13 +90,12 @@ func (withoutKafka) addTo(s *settings) { s.withoutKafka = true }
 
 // roomSection is a Section that is being read.
 type roomSection struct {
-	key     string
-	fields  Fields
-	topic   *string // without the prefix; nil: none
-	foreign bool
-	given   bool // the file has the section
-	check   func() (wrong, do string)
-	value   func() any // the settings
+	key    string
+	fields Fields
+	topic  *string // of the shop; nil: none
+	given  bool    // the file has the section
+	check  func() (wrong, do string)
+	value  func() any // the settings
 }
 
 func (s *roomSection) parse(r *reader, path string, n *yaml.Node) {
@@ -121,13 +115,13 @@ func (r *reader) checkRoom(s *settings, room *roomSection) {
 			return
 		}
 	}
-	if !room.foreign || r.at[path] == nil {
+	if room.topic == nil || r.at[path] == nil {
 		return
 	}
 	r.checkLetters(path, *room.topic)
 	own := s.topics()
 	_, bucket := own.BucketOf(*room.topic)
-	if bucket || slices.ContainsFunc(s.fixedNames(), func(n topicName) bool { return own.Prefix+*n.at == *room.topic }) {
+	if bucket || slices.ContainsFunc(own.all(), func(name *string) bool { return *name == *room.topic }) {
 		r.refuse(path, r.at[path], fmt.Sprintf("%s is a topic of orderclose", quote(*room.topic)), "name one of the shop")
 	}
 }

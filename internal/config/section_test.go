@@ -17,7 +17,6 @@ var trialSection = config.Section[trial]{
 	Fields: func(s *trial) config.Fields {
 		return config.Fields{"topic": config.Text(&s.Topic), "mode": config.Choice(&s.Mode, "slow", "fast"), "source": config.Text(&s.Source)}
 	},
-	Topic: func(s *trial) *string { return &s.Topic },
 	Check: func(s trial) (string, string) {
 		if s.Mode == "fast" && s.Source == "" {
 			return "fast needs a source", "write source: shop.orders"
@@ -26,19 +25,21 @@ var trialSection = config.Section[trial]{
 	},
 }
 
-// foreignSection is that of a room which reads a topic of the shop.
-var foreignSection = config.Section[trial]{
-	Key: "change", Foreign: true,
-	Fields: func(s *trial) config.Fields { return config.Fields{"topic": config.Text(&s.Topic)} },
-	Topic:  func(s *trial) *string { return &s.Topic },
+// changeSection is that of a room which reads a topic of the shop.
+var changeSection = config.Section[trial]{
+	Key: "change",
+	Fields: func(s *trial) config.Fields {
+		return config.Fields{"topic": config.Text(&s.Topic), "mode": config.Dropped("leave it out: it is slow")}
+	},
+	Topic: func(s *trial) *string { return &s.Topic },
 }
 
 func TestSection_OfReturnsTheSettingsOfTheFileOrTheDefaults(t *testing.T) {
 	for text, want := range map[string]trial{
 		"":                      {Topic: "trials", Mode: "slow"},
 		"trial:\n":              {Topic: "trials", Mode: "slow"},
-		"topics: {prefix: eu.}": {Topic: "eu.trials", Mode: "slow"},
-		"topics: {prefix: eu.}\ntrial: {topic: x, source: eu.x.y}": {Topic: "eu.x", Mode: "slow", Source: "eu.x.y"},
+		"topics: {prefix: eu.}": {Topic: "trials", Mode: "slow"},
+		"topics: {prefix: eu.}\ntrial: {topic: x, source: eu.x.y}": {Topic: "x", Mode: "slow", Source: "eu.x.y"},
 	} {
 		c := must.Get(config.Parse("t", []byte("buckets: [1m]\n"+text), trialSection))(t)
 		expect.Equal(t, trialSection.Of(c), want, "%q", text)
@@ -51,18 +52,16 @@ func TestSection_OfReturnsTheSettingsOfTheFileOrTheDefaults(t *testing.T) {
 
 func TestSection_IsRefusedWithItsPosition(t *testing.T) {
 	for text, want := range map[string]string{
-		"trial: {mode: fast}":         "t:2:8: trial: fast needs a source; write source: shop.orders",
-		"change: {topic: delay_1m}":   `t:2:17: change.topic: "delay_1m" is a topic of orderclose; name one of the shop`,
-		"change: {topic: trials}":     `t:2:17: change.topic: "trials" is a topic of orderclose; name one of the shop`,
-		"change: {topic: a b}":        "t:2:17: change.topic: \"a b\" has the letter ' ', which Kafka refuses; use a-z, A-Z, 0-9, dot, underscore and hyphen only",
-		"trial: {topic: order-close}": "t:2:16: trial.topic: topic order-close is already used by orderclose; give each topic a name of its own",
-		"topics: {events: trials}":    "t:2:18: trial.topic: topic trials is already used by topics.events; give each topic a name of its own",
-		"trial: {topic: ''}":          "t:2:16: trial.topic: the name is empty; write one, or remove the key for the default",
-		"trial: {mood: slow}":         `t:2:9: trial: unknown key "mood"; did you mean mode?`,
-		"triall: {mode: slow}":        `t:2:1: unknown key "triall"; did you mean trial?`,
-		"topics: {trial: x}":          `t:2:10: topics: unknown key "trial"; write it at the top level of the file: trial: {…}`,
+		"trial: {mode: fast}":           "t:2:8: trial: fast needs a source; write source: shop.orders",
+		"change: {topic: delay_1m}":     `t:2:17: change.topic: "delay_1m" is a topic of orderclose; name one of the shop`,
+		"change: {topic: order-events}": `t:2:17: change.topic: "order-events" is a topic of orderclose; name one of the shop`,
+		"change: {mode: slow}":          "t:2:16: change.mode: there is no such key any more; leave it out: it is slow",
+		"change: {topic: a b}":          "t:2:17: change.topic: \"a b\" has the letter ' ', which Kafka refuses; use a-z, A-Z, 0-9, dot, underscore and hyphen only",
+		"trial: {mood: slow}":           `t:2:9: trial: unknown key "mood"; did you mean mode?`,
+		"triall: {mode: slow}":          `t:2:1: unknown key "triall"; did you mean trial?`,
+		"topics: {trial: x}":            `t:2:10: topics: unknown key "trial"; write it at the top level of the file: trial: {…}`,
 	} {
-		_, err := config.Parse("t", []byte("buckets: [1m]\n"+text), trialSection, foreignSection)
+		_, err := config.Parse("t", []byte("buckets: [1m]\n"+text), trialSection, changeSection)
 		if err == nil {
 			t.Errorf("%s is accepted", text)
 			continue
@@ -106,7 +105,7 @@ func TestChanges_HaveTheKeysOfASection(t *testing.T) {
 
 func TestSalvage_KeepsTheSettingsOfASection(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
-	must.Do(t, os.WriteFile(path, []byte("partitions: none\ntrial: {topic: 'a b', mode: fast}\n"), 0o600))
+	must.Do(t, os.WriteFile(path, []byte("partitions: none\ntrial: {topic: 5, mode: fast}\n"), 0o600))
 	c := must.Get(config.Salvage(path, trialSection))(t)
 	expect.Equal(t, trialSection.Of(c.Config), trial{Topic: "trials", Mode: "fast"}, "salvaged")
 	expect.That(t, c.Unknown("trial.topic") && !c.Unknown("trial.mode"), "unknown keys")

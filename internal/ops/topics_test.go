@@ -225,7 +225,8 @@ var foreignRecord = wire.Message{Key: []byte("customer-7"), Value: []byte(`{"nam
 // eventsIn returns a configuration whose events are in that topic.
 func eventsIn(t *testing.T, topic string) *config.Config {
 	t.Helper()
-	c := must.Get(config.Parse("topics.yaml", fmt.Appendf(nil, "buckets: [10s]\npartitions: 12\ntopics: {events: %s}\n", topic)))(t)
+	c := must.Get(config.Parse("topics.yaml", []byte("buckets: [10s]\npartitions: 12\n")))(t)
+	c.Topics.Events = topic
 	return c
 }
 
@@ -238,7 +239,7 @@ func ofTopic(findings []kafka.Finding, topic string) (of []kafka.Finding) {
 	return of
 }
 
-// A name in topics.yaml may be that of a compacted topic of another team, by mistake.
+// A topic of the pipeline may have the name of a compacted topic of another team.
 func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 	k := compactedTopic(t, "customers")
 	appendTo(t, k, "customers", foreignRecord)

@@ -24,7 +24,7 @@ type Settings struct {
 const example = "intake: {topic: shop.orders, format: debezium}"
 
 var settings = config.Section[Settings]{
-	Key: "intake", Foreign: true, Example: example,
+	Key: "intake", Example: example,
 	Fields: func(s *Settings) config.Fields {
 		return config.Fields{
 			"topic":  config.Text(&s.Topic),

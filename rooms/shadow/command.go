@@ -62,7 +62,7 @@ func newReport(flags *flag.FlagSet) func() (room.Run, error) {
 
 // reportIn reports with the clients of a host, and shows up to limit orders of each class; 0: all.
 func reportIn(ctx context.Context, h room.Host, limit int, o ReportOptions) (room.Result, error) {
-	o.Store, o.Log, o.Topic = h.Store, h.Kafka, settings.Of(h.Config).Topic
+	o.Store, o.Log, o.Topic = h.Store, h.Kafka, topic(h.Config)
 	switch there, err := h.Kafka.Exists(ctx, o.Topic); {
 	case err != nil:
 		return room.Result{}, err

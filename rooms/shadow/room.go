@@ -16,16 +16,15 @@ import (
 // which no other role uses.
 const Role = "shadow"
 
-// Settings is the section shadow of topics.yaml.
-type Settings struct {
-	Topic string // receives the verdicts
+// settings is the section shadow of topics.yaml. Without keys, it says that the pipeline has a shadow run.
+var settings = config.Section[struct{}]{
+	Key: "shadow", Fields: func(*struct{}) config.Fields {
+		return config.Fields{"topic": config.Dropped("leave it out: the topic is shadow, with topics.prefix before it")}
+	},
 }
 
-var settings = config.Section[Settings]{
-	Key: "shadow", Defaults: Settings{Topic: "shadow"},
-	Fields: func(s *Settings) config.Fields { return config.Fields{"topic": config.Text(&s.Topic)} },
-	Topic:  func(s *Settings) *string { return &s.Topic },
-}
+// topic returns the name of the topic that receives the verdicts.
+func topic(c *config.Config) string { return c.Topics.Prefix + "shadow" }
 
 // retention is for a shadow run of a week, and another week.
 const retention = 14 * 24 * time.Hour
@@ -73,7 +72,7 @@ func group(c *config.Config) string { return c.Group(Role, c.Topics.Close) }
 // topics returns the topic of the verdicts.
 func topics(c *config.Config) []room.TopicSpec {
 	return []room.TopicSpec{{
-		Name: settings.Of(c).Topic, Group: group(c), Partitions: c.Partitions, Replication: c.Replication, Sync: c.Synced(), Retention: retention, BrokerTime: true,
+		Name: topic(c), Group: group(c), Partitions: c.Partitions, Replication: c.Replication, Sync: c.Synced(), Retention: retention, BrokerTime: true,
 	}}
 }
 
@@ -90,7 +89,7 @@ func newRunner(h room.Host) (room.Runner, error) {
 		Store:      h.Store,
 		Group:      group(c),
 		CloseTopic: c.Topics.Close,
-		Topic:      settings.Of(c).Topic,
+		Topic:      topic(c),
 		OnHang:     h.OnHang,
 		Logger:     h.Logger.With("stage", Stage),
 		Registerer: h.Registerer,

@@ -34,7 +34,6 @@ var errNoEvent = errors.New("the row is no CloudEvent in JSON with specversion 1
 type endpoint struct {
 	url     string
 	secrets [][]byte
-	timeout time.Duration
 	http    http.Client
 }
 
@@ -45,7 +44,7 @@ func newEndpoint(to Settings, secrets [][]byte, through http.RoundTripper) *endp
 		through = t
 	}
 	notFollowed := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &endpoint{to.URL, secrets, to.Timeout, http.Client{Transport: through, CheckRedirect: notFollowed}}
+	return &endpoint{to.URL, secrets, http.Client{Transport: through, CheckRedirect: notFollowed}}
 }
 
 // post sends an event once.
@@ -56,7 +55,7 @@ func (p *endpoint) post(ctx context.Context, e event) outcome {
 		o.err, o.unsent = err, true
 		return o
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(e.body))
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -33,7 +32,7 @@ func TestSecrets_AreReadAndNeverShown(t *testing.T) {
 // While a secret is replaced, a receiver may know either.
 func TestPost_IsSignedByEachSecret(t *testing.T) {
 	v := &receiver{}
-	to := newEndpoint(Settings{URL: "https://shop.example/e", Timeout: time.Second}, must.Get(secretsOf(secret+","+newSecret))(t), v)
+	to := newEndpoint(Settings{URL: "https://shop.example/e"}, must.Get(secretsOf(secret+","+newSecret))(t), v)
 	body := `{"specversion":"1.0","id":"order.closed/a","source":"/orderclose","type":"order.closed"}`
 	expect.NoError(t, to.post(t.Context(), event{body: []byte(body)}).err)
 	got := v.take()[0]
@@ -69,7 +68,7 @@ func TestPost_BelievesNoReceiver(t *testing.T) {
 		"/redirects": "redirects are not followed", "/huge": "", "/headers": "server response headers exceeded",
 		"/echo?token=hidden": "503", "/none": "is the url right?",
 	} {
-		to := newEndpoint(Settings{URL: server.URL + path, Timeout: time.Minute}, must.Get(secretsOf(secret))(t), nil)
+		to := newEndpoint(Settings{URL: server.URL + path}, must.Get(secretsOf(secret))(t), nil)
 		o := to.post(t.Context(), event{body: []byte(`{"specversion":"1.0","id":"i","source":"s","type":"t"}`)})
 		to.http.CloseIdleConnections()
 		expect.That(t, (o.err == nil) == (want == "") && strings.Contains(o.text(), want), "%s: %v, want %q", path, o.err, want)

@@ -166,7 +166,7 @@ func TestReal_ASweeperAndAWebhookNeedADatabaseOnly(t *testing.T) {
 		defer server.Close()
 		file := t.TempDir() + "/topics.yaml"
 		must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `buckets: [1m]
-webhook: {url: %q, timeout: 30s}
+webhook: {url: %q}
 orders:
   table: shop_orders
   id: {column: no, type: integer}

@@ -173,8 +173,8 @@ func (r *rig) row(order, payload string) {
 func (r *rig) sender() *sender {
 	r.Helper()
 	secrets := must.Get(secretsOf(secret))(r)
-	to := newEndpoint(Settings{URL: "https://shop.example/events", Timeout: defaultTimeout}, secrets, r.receiver)
-	return &sender{table: r.table, post: to.post, timeout: to.timeout, poll: r.poll, logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+	to := newEndpoint(Settings{URL: "https://shop.example/events"}, secrets, r.receiver)
+	return &sender{table: r.table, post: to.post, poll: r.poll, logger: slog.New(slog.NewTextHandler(&r.log, nil)),
 		metrics: must.Get(newMetrics(prometheus.NewRegistry()))(r)}
 }
 

@@ -21,26 +21,22 @@ const EnvSecret = "ORDERCLOSE_WEBHOOK_SECRET"
 
 // Settings is the section webhook of topics.yaml.
 type Settings struct {
-	URL     string        // http or https
-	Timeout time.Duration // of a request, minTimeout to maxTimeout
+	URL string // http or https
 }
 
-const (
-	// defaultTimeout is the shortest that Standard Webhooks recommend.
-	defaultTimeout         = 15 * time.Second
-	minTimeout, maxTimeout = time.Second, time.Minute
-)
+// requestTimeout is the time for a request: the shortest that Standard Webhooks recommend.
+const requestTimeout = 15 * time.Second
 
-const example = "webhook: {url: https://shop.example/events, timeout: 15s}"
+const example = "webhook: {url: https://shop.example/events}"
 
 var settings = config.Section[Settings]{
-	Key: Role, Defaults: Settings{Timeout: defaultTimeout}, Example: example,
+	Key: Role, Example: example,
 	Fields: func(s *Settings) config.Fields {
-		return config.Fields{"url": config.Address(&s.URL), "timeout": config.Duration(&s.Timeout)}
+		return config.Fields{"url": config.Address(&s.URL), "timeout": config.Dropped("leave it out: a request may take 15s")}
 	},
 	Check: func(s Settings) (wrong, do string) {
-		if s.URL == "" || s.Timeout < minTimeout || s.Timeout > maxTimeout {
-			return "url is missing, or timeout is not from 1s to 1m", "write " + example
+		if s.URL == "" {
+			return "url is missing", "write " + example
 		}
 		return "", ""
 	},
@@ -87,7 +83,7 @@ func newRunner(h room.Host) (room.Runner, error) {
 		return room.Runner{}, err
 	}
 	receiver := newEndpoint(to, secrets, h.Services)
-	s := &sender{table: table{h.Store}, post: receiver.post, timeout: to.Timeout, poll: pollInterval, logger: h.Logger.With("stage", Role), metrics: m}
+	s := &sender{table: table{h.Store}, post: receiver.post, poll: pollInterval, logger: h.Logger.With("stage", Role), metrics: m}
 	return room.Runner{Needs: []room.Need{{Name: "outbox_events", Check: s.alone}}, Run: s.run}, nil
 }
 

@@ -35,10 +35,10 @@ func parse(t *testing.T, more string) (*config.Config, error) {
 
 func TestSettings_AreChecked(t *testing.T) {
 	c := must.Get(parse(t, "webhook: {url: https://shop.example/e}"))(t)
-	expect.Equal(t, settings.Of(c), Settings{"https://shop.example/e", defaultTimeout}, "settings")
+	expect.Equal(t, settings.Of(c), Settings{"https://shop.example/e"}, "settings")
 	must.Get(parse(t, settings.Sample()))(t)
 	for _, text := range []string{
-		"{}", "{timeout: 5s}", "{url: ftp://x}", "{url: 'https://u:p@x/'}", "{url: https://x, timeout: 1h}", "{url: https://x, timeout: 10ms}",
+		"{}", "{timeout: 5s}", "{url: ftp://x}", "{url: 'https://u:p@x/'}", "{url: https://x, timeout: 10s}",
 	} {
 		expect.Says(t, expect.Err(parse(t, "webhook: "+text)), "webhook", "%s", text)
 	}

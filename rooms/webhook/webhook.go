@@ -36,7 +36,7 @@ import (
 const (
 	// parallel is how many requests a process has open at once, each of another order.
 	parallel = 16
-	// leaseMargin is how much longer than the timeout of a request nobody else sends its event: the time to mark it.
+	// leaseMargin is how much longer than requestTimeout nobody else sends its event: the time to mark it.
 	leaseMargin = 10 * time.Second
 	// pollInterval is the time between two looks for new events. The time between two measurements is ten times as long.
 	pollInterval = time.Second
@@ -54,7 +54,6 @@ const (
 type sender struct {
 	table
 	post    func(ctx context.Context, e event) outcome
-	timeout time.Duration // of a request
 	poll    time.Duration // pollInterval
 	logger  *slog.Logger
 	metrics *senderMetrics
@@ -113,7 +112,7 @@ func (s *sender) turn(ctx context.Context, free int) (step, error) {
 			return step{}, err
 		}
 	}
-	done, err := s.step(ctx, s.done, free, s.timeout+leaseMargin)
+	done, err := s.step(ctx, s.done, free, requestTimeout+leaseMargin)
 	if err != nil {
 		return step{}, err
 	}

@@ -69,12 +69,12 @@ func TestSender_ExpandsTheShortForm(t *testing.T) {
 func TestSender_AnEventIsSentAgainAfterAKill(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.write("a/1", "a/2")
-		killed := must.Get(r.step(r.Context(), nil, parallel, defaultTimeout+leaseMargin))(t)
+		killed := must.Get(r.step(r.Context(), nil, parallel, requestTimeout+leaseMargin))(t)
 		expect.Equal(t, len(killed.events), 1, "events of one order that are chosen")
 		expect.NoError(t, r.sender().post(r.Context(), killed.events[0]).err)
 		first := r.take()
 		r.start()
-		time.Sleep(defaultTimeout + leaseMargin - time.Second)
+		time.Sleep(requestTimeout + leaseMargin - time.Second)
 		expect.Equal(t, len(r.take()), 0, "requests while the lease lasts")
 		time.Sleep(5 * time.Second)
 		again := r.take()
