@@ -37,7 +37,7 @@ import (
 type Config = config.Config
 
 // Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is
-// required by closer.kind: http; Payment, a []string, by closer.payment.url. Each secret has at least 16
+// required by closer.http.url; Payment, a []string, by closer.payment.url. Each secret has at least 16
 // bytes. A request has a signature by each secret of its list, so that a secret can be replaced. Printing
 // or logging Secrets hides them.
 type Secrets = config.Secrets
@@ -64,7 +64,7 @@ func Parse(file string, data []byte, rooms ...room.Room) (*Config, error) {
 //
 //   - Kafka: every role except Compensator and Console; Sweeper works only without it
 //   - the database: the outbox; the compensator, unless Store is a compensator.Store; the closer,
-//     unless Store or a service (topics.yaml: closer.kind) closes orders
+//     unless Store or a service (topics.yaml: closer.http.url) closes orders
 //   - Rooms: the roles of rooms, which say what else they need
 //   - Console: the role Console
 type Options struct {

@@ -48,7 +48,7 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
 		cfg := must.Get(pipeline.Parse("shop.yaml", []byte("accept: [without_tls]\ndelays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"+
-			"closer: {kind: http, http: {url: \"http://shop.test/close\"}}\n")))(t)
+			"closer: {http: {url: \"http://shop.test/close\"}}\n")))(t)
 		payloads := map[string]string{"ORD-20260301-000017": documented(t, "http.md", "json payload"),
 			"ORD-20260301-000018": documented(t, "http.md", "json cloudevent")}
 		secrets := []string{"a secret of the tests"}

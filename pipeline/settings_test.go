@@ -10,7 +10,7 @@ import (
 
 // A program that embeds the pipeline sets its own secret for the service that closes orders.
 func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
-	cfg := must.Get(Parse("shop.yaml", []byte("buckets: [1m]\ncloser: {kind: http, http: {url: 'https://shop.internal/close'}}\n")))(t)
+	cfg := must.Get(Parse("shop.yaml", []byte("buckets: [1m]\ncloser: {http: {url: 'https://shop.internal/close'}}\n")))(t)
 	for secret, want := range map[string]string{"": "Options.Secrets.HTTP", "short": "at least 16", "a secret of the tests": ""} {
 		o := Options{Config: cfg}
 		if secret != "" {

@@ -49,7 +49,7 @@ func ExampleHandler() {
 	service := httptest.NewServer(handler)
 	defer service.Close()
 
-	// What closer and compensator do with closer.kind http.
+	// What closer and compensator do with closer.http.url.
 	store, err := httpclose.New(httpclose.Options{URL: service.URL, Secrets: secrets})
 	if err != nil {
 		fmt.Println(err)

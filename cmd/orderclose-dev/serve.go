@@ -66,9 +66,9 @@ this process. A power failure may lose the last moments of both; the sweep close
 order that is in the database. Redis keeps nothing: it holds only a view of orders, and a
 lock. Orders that became due while nothing ran are closed at the start.
 
-If --config has closer.payment.url or closer.kind http, requests to the service are signed
+If --config has closer.payment.url or closer.http.url, requests to the service are signed
 with ORDERCLOSE_PAYMENT_SECRET or ORDERCLOSE_HTTP_SECRET, as with orderclose run. With
-closer.kind http the service closes the orders in the database file.
+closer.http.url the service closes the orders in the database file.
 
 serve is for development: the embedded servers have no users, no replicas, and no limits.`,
 		Args: cobra.NoArgs,

@@ -223,7 +223,7 @@ func TestServe_ClosesThroughAService(t *testing.T) {
 	}))(t)
 	service := httptest.NewServer(handler)
 	defer service.Close()
-	file := writeTopics(t, "{kind: http, http: {url: "+service.URL+"}}")
+	file := writeTopics(t, "{http: {url: "+service.URL+"}}")
 	r := startServeIn(t, map[string]string{config.EnvHTTPSecret: serveSecret}, "--dir", t.TempDir(), "--config", file)
 	var o checkout.Order
 	r.call(201, "POST", "/orders", `{"id":"soon","customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, &o)
@@ -243,7 +243,7 @@ func TestServe_ClosesThroughAService(t *testing.T) {
 
 func TestServe_RequiresTheSecretOfAService(t *testing.T) {
 	for variable, closer := range map[string]string{
-		config.EnvPaymentSecret: "payment: {url: http://127.0.0.1:1/}", config.EnvHTTPSecret: "{kind: http, http: {url: http://127.0.0.1:1/}}",
+		config.EnvPaymentSecret: "payment: {url: http://127.0.0.1:1/}", config.EnvHTTPSecret: "{http: {url: http://127.0.0.1:1/}}",
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		out, stderr, code := runDev(t, "serve", "--dir", dir, "--config", writeTopics(t, closer))

@@ -185,7 +185,7 @@ func closerDashboard() dashboard {
 				},
 			}},
 		}, append(stageFailures("closer"), []row{
-			{title: "Services (with closer.kind: http, or a payment provider)", height: graphHeight, panels: []panel{
+			{title: "Services (with closer.http.url, or a payment provider)", height: graphHeight, panels: []panel{
 				{
 					title: "Duration of a call", kind: "timeseries", unit: "s", runbook: "The service that closes does not answer",
 					also:  "The payment provider does not answer",

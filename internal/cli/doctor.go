@@ -145,7 +145,7 @@ func (s *session) checkSettings() (all []checkup) {
 	for _, name := range slices.Sorted(maps.Keys(s.wrong)) {
 		all = append(all, finding(name, s.wrong[name].Error(), "fix the value; the checks below treat it as not set"))
 	}
-	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP && !s.found.Unknown("closer.kind") {
+	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP && !s.found.Unknown("closer.http.url") {
 		all = append(all, passed("events", "orders are closed by a service: events come from it, as docs/http.md says"))
 	}
 	return all

@@ -274,7 +274,7 @@ func TestDoctor_SaysThatEventsComeFromTheServiceThatCloses(t *testing.T) {
 	t.Parallel() // each command waits a second for the broker
 	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"}
 	const want = "ok     events    orders are closed by a service: events come from it"
-	out, _, _ := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\ncloser: {kind: http, http: {url: \"https://shop/close\"}}\n"))
+	out, _, _ := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\ncloser: {http: {url: \"https://shop/close\"}}\n"))
 	expect.That(t, strings.Contains(out, want), "%s does not contain %q", out, want)
 	out, _, _ = run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
 	expect.That(t, !strings.Contains(out, "events"), "orders are closed by SQL: %s", out)

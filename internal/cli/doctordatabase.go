@@ -79,7 +79,7 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 		}))
 	}
 	const writes = "writes to the database"
-	fit, byService := checkupsError(all) == nil, s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP && !s.found.Unknown("closer.kind")
+	fit, byService := checkupsError(all) == nil, s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP && !s.found.Unknown("closer.http.url")
 	if fit && s.cfg != nil && s.cfg.Orders != nil {
 		all = append(all, s.check(ctx, "due times of orders", s.checkOrders))
 	}
@@ -97,7 +97,7 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 				return inRunbook(check, err.Error(), "the-database-takes-no-writes")
 			}
 			return passed(check, "the writes of a close succeed")
-		}, "closer.kind"))
+		}, "closer.http.url"))
 	}
 	if fit && e.try {
 		all = append(all, s.checkTrial(ctx))
@@ -186,5 +186,5 @@ func (s *session) checkTrial(ctx context.Context) checkup {
 			return finding(check, err.Error(), "docs/mapping.md#trying-a-close says what a trial needs")
 		}
 		return passed(check, "%s", tried(t))
-	}, "closer.kind")
+	}, "closer.http.url")
 }

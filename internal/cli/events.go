@@ -70,7 +70,7 @@ func (f *eventsAgainFlags) window(now time.Time) (from, to time.Time, err error)
 
 func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time, f eventsAgainFlags) error {
 	if s.cfg.Closer.Kind != config.KindSQL {
-		return Exit(Refused, fmt.Errorf("closer.kind is %s: the service that closes orders has their events; let it write them again", s.cfg.Closer.Kind))
+		return Exit(Refused, errors.New("closer.http.url is set: the service that closes orders has their events; let it write them again"))
 	}
 	if err := s.Store.Migrated(ctx); err != nil {
 		return err

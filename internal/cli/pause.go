@@ -30,7 +30,7 @@ const (
 func (f *pauseFlags) add(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&f.path, "path", "all", what+" these closes: pipeline, sweep, on-read, or all")
 	cmd.Flags().StringVar(&f.category, "category", "", what+" orders of one category only")
-	cmd.Flags().StringVar(&f.via, "via", "", "where the pauses are: database or kafka; default: kafka if closer.kind is http, else database")
+	cmd.Flags().StringVar(&f.via, "via", "", "where the pauses are: database or kafka; default: kafka if a service closes the orders, else database")
 }
 
 func newPause(c *common) *cobra.Command {

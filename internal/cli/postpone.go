@@ -113,7 +113,7 @@ func (f *postponeFlags) plan(now time.Time) (p ops.PostponePlan, err error) {
 // postpone writes the plan, or carries it out, with the clients of the session.
 func (c *common) postpone(ctx context.Context, s *session, p ops.PostponePlan, f postponeFlags) error {
 	if s.cfg.Closer.Kind != config.KindSQL {
-		return Exit(Refused, fmt.Errorf("closer.kind is %s: the service that closes orders has their due times; change them there", s.cfg.Closer.Kind))
+		return Exit(Refused, errors.New("closer.http.url is set: the service that closes orders has their due times; change them there"))
 	}
 	if err := s.Store.Ping(ctx); err != nil {
 		return err

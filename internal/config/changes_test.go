@@ -23,7 +23,7 @@ const full = `
 topics: {prefix: a-}
 buckets: [10s, {length: 1m, draining: true}, 5m]
 delays: {default: 1h, categories: {x: 5m, y: 6m}, max: 1d}
-closer: {kind: http, http: {url: "https://shop.example/close"}}
+closer: {http: {url: "https://shop.example/close"}}
 orders:
   table: t
   id: {column: id, type: integer}
@@ -38,7 +38,7 @@ func TestChanges_UsesTheKeysOfTheFile(t *testing.T) {
 topics: {prefix: a-}
 buckets: [10s, 1m, 2h]
 delays: {default: 1h, categories: {x: 5m, z: 6m}, mixed: longest}
-closer: {kind: http, http: {url: "https://shop.example/close", batch: 3}}
+closer: {http: {url: "https://shop.example/close", batch: 3}}
 kafka: {session_timeout: 9s}
 `)
 	want := []Change{
@@ -77,7 +77,8 @@ func TestChanges_DetectsEverySetting(t *testing.T) {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			each(v.Elem(), path)
 			return
-		case slices.Contains([]string{"Config.Compensator.PageSize", "Config.Compensator.Lock.Key", "Config.Compensator.Lock.Expiry"}, path):
+		case slices.Contains([]string{"Config.Compensator.PageSize", "Config.Compensator.Lock.Key", "Config.Compensator.Lock.Expiry", "Config.Closer.Kind"},
+			path):
 			return // follows from the value of a key
 		case v.CanInt():
 			v.SetInt(v.Int() + int64(time.Hour))

@@ -84,14 +84,11 @@ func address(to *string) parser {
 }
 
 func (r *reader) checkClosing(s *settings) {
-	c, orders := s.Closer, s.Orders
 	const url, payment = "closer.http.url", "closer.payment.url"
-	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
-		r.refuse(url, r.node("closer.http", "closer.kind"), "closer.kind is http, but there is no url", "set it to the URL of the service")
+	if s.Closer.HTTP.URL != "" {
+		s.Closer.Kind = KindHTTP
 	}
-	if c.Kind != KindHTTP && c.HTTP.URL != "" && !r.bad["closer.kind"] {
-		r.refuse(url, r.at[url], "it is set, but closer.kind is not http", "set closer.kind to http, or remove it")
-	}
+	c, orders := s.Closer, s.Orders
 	if c.AsksPayment() && orders != nil && !r.anyBad("orders") {
 		if _, ok := orders.Status.Pay(); !ok {
 			r.refuse(payment, r.node("orders.status", payment),
@@ -101,7 +98,7 @@ func (r *reader) checkClosing(s *settings) {
 	}
 	// With KindHTTP the service holds the orders: only the service can ask in time.
 	if c.Kind == KindHTTP && c.AsksPayment() {
-		r.refuse(payment, r.at[payment], "with closer.kind http this process does not ask the payment provider",
+		r.refuse(payment, r.at[payment], "with closer.http.url this process does not ask the payment provider",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
 	}
 	if c.Payment.Cancel && !c.AsksPayment() && !r.anyBad("closer.payment") {
@@ -131,7 +128,7 @@ const (
 // list, and a service accepts any of them, so that a secret can be replaced without a moment in
 // which requests are refused. Printing or logging Secrets hides them.
 type Secrets struct {
-	HTTP    []string `json:"-"` // for the service that closes orders; required by closer.kind: http
+	HTTP    []string `json:"-"` // for the service that closes orders; required by closer.http.url
 	Payment []string `json:"-"` // for the payment provider; required by closer.payment.url
 }
 

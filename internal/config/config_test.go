@@ -90,7 +90,7 @@ delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s,
   {match: {category: [c.d]}, remind: [1s, 2s]},
   {match: {attributes: {pay: bank}}, never: true}]}
 compensator: {period: 10s, grace: 1s, rate: 77, lock: database}
-closer: {target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
+closer: {target_latency: 1s, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 tracing: {after_delay: continue}
 accept: [long_grace]
 sync: never
@@ -275,7 +275,7 @@ func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 }
 
 func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
-	keys := []string{"topics.prefix", "topics.events", "buckets", "partitions", "closer.kind"}
+	keys := []string{"topics.prefix", "topics.events", "buckets", "partitions", "closer.http.url"}
 	for content, want := range map[string]string{
 		"topics: {events: 'a b'}\n":     "topics.events",
 		"topcis: {prefix: eu-}\n":       "topics.prefix topics.events",
@@ -283,7 +283,7 @@ func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
 		"buckets: [1m, soon]\n":         "buckets",
 		"partition: 3\npartitions: 2\n": "partitions",
 		"closer: {target_latency: 0}\n": "",
-		"closer: {knid: http}\n":        "closer.kind",
+		"closer: {htpp: {}}\n":          "closer.http.url",
 		"outbox: none\n":                "",
 		"buckets: [1m\n":                strings.Join(keys, " "),
 		"[buckets]\n":                   strings.Join(keys, " "),
@@ -307,7 +307,7 @@ func TestSalvage_OfAValidFileEqualsLoad(t *testing.T) {
 	write(t, path, "buckets: [10s, 1m]\ndelays: {default: 2m}\n")
 	want := must.Get(config.Load(path))(t)
 	got, err := config.Salvage(path)
-	if diff := cmp.Diff(want, got.Config); diff != "" || len(got.Problems) > 0 || got.Unknown("orders", "topics", "closer.kind") || err != nil {
+	if diff := cmp.Diff(want, got.Config); diff != "" || len(got.Problems) > 0 || got.Unknown("orders", "topics", "closer.http.url") || err != nil {
 		t.Errorf("%v, %v (-want +got):\n%s", got.Problems, err, diff)
 	}
 	if _, err := config.Salvage(path + ".away"); err == nil {

@@ -200,23 +200,21 @@ func write(t *testing.T, path, text string) {
 
 func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
 	for _, row := range []struct{ closer, want string }{
-		{"{kind: grpc}", `2:16: closer.kind: "grpc" is neither sql nor http; write sql or http`},
-		{"{kind: http}", `2:16: closer.http.url: closer.kind is http, but there is no url; set it to the URL of the service`},
-		{"{kind: http, http: {}}", `2:28: closer.http.url: closer.kind is http, but there is no url; set it to the URL of the service`},
-		{"{http: {url: \"http://a/\"}}", `2:22: closer.http.url: it is set, but closer.kind is not http; set closer.kind to http, or remove it`},
-		{"{kind: http, http: {url: shop/close}}", `2:34: closer.http.url: it is not http://host/path or https://host/path; write it such as ` +
+		{"{kind: http}", `2:16: closer.kind: there is no such key any more; leave it out: the service of closer.http.url closes the orders, ` +
+			`and without a url the database`},
+		{"{http: {url: shop/close}}", `2:22: closer.http.url: it is not http://host/path or https://host/path; write it such as ` +
 			`https://shop.example/orderclose/close`},
-		{"{kind: http, http: {url: \"http://u:p@a/\"}}", `2:34: closer.http.url: it holds a user or password; requests are signed instead; write it such as ` +
+		{"{http: {url: \"http://u:p@a/\"}}", `2:22: closer.http.url: it holds a user or password; requests are signed instead; write it such as ` +
 			`https://shop.example/orderclose/close`},
-		{"{kind: http, http: {url: \"https://a/\", batch: 0}}", `2:55: closer.http.batch: 0 is out of range; write one from 1 to 999`},
-		{"{kind: http, http: {url: \"https://a/\"}, payment: {url: \"http://a/\"}}",
-			`2:64: closer.payment.url: with closer.kind http this process does not ask the payment provider; let the service ask, and answer payment_pending while it ` +
+		{"{http: {url: \"https://a/\", batch: 0}}", `2:43: closer.http.batch: 0 is out of range; write one from 1 to 999`},
+		{"{http: {url: \"https://a/\"}, payment: {url: \"http://a/\"}}",
+			`2:52: closer.payment.url: with closer.http.url this process does not ask the payment provider; let the service ask, and answer payment_pending while it ` +
 				`does not know; then remove this`},
 		{"{payment: {url: 7}}", `2:25: closer.payment.url: 7 is read as a value other than text; write it in quotes, "7"`},
 		{"{payment: {cancel: true}}", `2:28: closer.payment.url: closer.payment.cancel is true, but there is no url; set it to the URL of the ` +
 			`service that cancels payments`},
 		{"{payment: {url: \"https://a/\", cancel: always}}", `2:47: closer.payment.cancel: "always" is neither true nor false; write true or false`},
-		{"{kind: http, http: {url: \"https://a/\", cancel: true}}", `2:48: closer.http: unknown key "cancel"; known here: batch, url`},
+		{"{http: {url: \"https://a/\", cancel: true}}", `2:36: closer.http: unknown key "cancel"; known here: batch, url`},
 		{"{payment: {recheck: 10m}}", `2:29: closer.payment.recheck: want a list, found "10m"; write it as [10m, 1h, 24h]`},
 		{"{payment: {recheck: [299s]}}", `2:30: closer.payment.recheck[0]: 4m59s is out of range, or not longer than the one before it; write ascending ` +
 			`durations from 5m to 30d`},

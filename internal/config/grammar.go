@@ -47,7 +47,7 @@ func (s *settings) grammar() parser {
 		"closer": section(Fields{
 			"batch":          Dropped("leave it out: a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency"),
 			"target_latency": duration(&s.Closer.TargetLatency),
-			"kind":           Choice(&s.Closer.Kind, KindSQL, KindHTTP),
+			"kind":           Dropped("leave it out: the service of closer.http.url closes the orders, and without a url the database"),
 			"http":           s.Closer.HTTP.grammar(),
 			"payment":        s.Closer.Payment.grammar(),
 		}),

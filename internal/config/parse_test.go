@@ -284,8 +284,8 @@ var refusals = []struct {
 		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, " +
 			"or add without_tls to accept",
 	}},
-	{"a service without TLS", "buckets: [1m]\ncloser: {kind: http, http: {url: 'http://shop.internal/close'}}\n", []string{
-		"t:2:34: closer.http.url: its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed; write " +
+	{"a service without TLS", "buckets: [1m]\ncloser: {http: {url: 'http://shop.internal/close'}}\n", []string{
+		"t:2:22: closer.http.url: its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed; write " +
 			"https://, or add without_tls to accept",
 	}},
 	{"an unknown kind of lock", "buckets: [1m]\ncompensator: {lock: zookeeper}\n", []string{

@@ -107,7 +107,7 @@ func recognize(version string) (Server, error) {
 		minor, _ := strconv.Atoi(found[2])
 		switch oldest := f.from; {
 		case oldest[0] == 0 && f.lacks != "":
-			return s, fmt.Errorf("%w: %s: %s; docs/servers.md lists the servers that work, and closer.kind http works with any", ErrServer, s, f.lacks)
+			return s, fmt.Errorf("%w: %s: %s; docs/servers.md lists the servers that work, and closer.http.url works with any", ErrServer, s, f.lacks)
 		case found[1] == "":
 			s.Limits = fmt.Sprintf("its version cannot be read from %.80q", version)
 		case major < oldest[0] || major == oldest[0] && minor < oldest[1]:

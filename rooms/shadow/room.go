@@ -77,7 +77,7 @@ func topics(c *config.Config) []room.TopicSpec {
 }
 
 // errElsewhere is the error of a shadow run of orders that are not closed in the database.
-var errElsewhere = errors.New("a shadow run reads the orders in the database: it works with closer.kind sql, and without Options.Store")
+var errElsewhere = errors.New("a shadow run reads the orders in the database: it works without closer.http.url and without Options.Store")
 
 func newRunner(h room.Host) (room.Runner, error) {
 	if h.OwnStore {

@@ -16,7 +16,7 @@ func (d *databaseChecker) needUniqueIndex(path string, k Key, more ...string) {
 		do = "add one: CREATE UNIQUE INDEX CONCURRENTLY ON " + Quote(d.name) + " (`" + list + "`)"
 	}
 	if d.table.Partitioned {
-		do = "a partitioned table takes no unique index without the columns of its partitions: close through a service, closer.kind: http"
+		do = "a partitioned table takes no unique index without the columns of its partitions: close through a service, closer.http.url"
 	}
 	repeats := ""
 	for _, i := range d.table.Indexes {

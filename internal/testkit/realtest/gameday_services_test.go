@@ -64,7 +64,7 @@ var serviceIncidents = []incident{
 				g.t.Fatal(err)
 			}
 			proxy, url := g.service(closes)
-			g.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", url))
+			g.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", url))
 			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
 			g.begin("relay", "closer")
 			unreachable(proxy)
@@ -97,7 +97,7 @@ var serviceIncidents = []incident{
 				g.t.Fatal(err)
 			}
 			_, url := g.service(closes)
-			g.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", url))
+			g.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", url))
 			g.rewrite("period: 5s", "period: 1d") // a sweep would close what the replays close
 			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
 			g.mayAct()

@@ -57,6 +57,6 @@ func (r *rig) closeByService() {
 	must.Do(r.t, err)
 	service := httptest.NewServer(closes)
 	r.t.Cleanup(service.Close)
-	r.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", service.URL+"/close"))
+	r.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", service.URL+"/close"))
 	r.extra = func([]string) []string { return []string{config.EnvHTTPSecret + "=" + serviceSecret} }
 }

@@ -459,7 +459,7 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a token as a file":                 {"ORDERCLOSE_RELEASE_TOKEN": "", "ORDERCLOSE_RELEASE_TOKEN" + "_FILE": password("ORDERCLOSE_RELEASE_TOKEN")},
 		"a listener that is none":           {config.EnvListen: password(config.EnvListen)},
 		"a password in topics.yaml":         {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
-		"closing over HTTP":                 {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {kind: http, http: {url: \""+service+"/close\"}}\n")},
+		"closing over HTTP":                 {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {http: {url: \""+service+"/close\"}}\n")},
 		"no URL in topics.yaml":             {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,7 +102,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 	r.disturbed = true
 	var down atomic.Bool
 	service := r.closingService(&down)
-	r.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q, batch: 50}}\n", service.URL+"/close"))
+	r.configure(fmt.Sprintf("closer: {http: {url: %q, batch: 50}}\n", service.URL+"/close"))
 	if _, code := r.cli("run", "closer"); code != 2 || !strings.Contains(r.logs.Tail(2000), config.EnvHTTPSecret) {
 		t.Errorf("without a secret it exits with %d, and says %s", code, r.logs.Tail(2000))
 	}
