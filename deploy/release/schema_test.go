@@ -29,7 +29,7 @@ delays:
   categories: {virtual: 20m}
   rules:
     - {match: {category: [virtual], attributes: {pay: [card, 2]}}, after: 10m, grace: 1m, remind: [5m, 2m]}
-    - {match: {}, never: true}
+    - {match: {}, after: never}
 orders:
   table: t_order
   id: {column: id, type: integer, index: PRIMARY}

@@ -90,7 +90,7 @@ delays:
   categories: {virtual: 15m, physical: 1h}
   rules:
     - match: {attributes: {payment_method: bank_transfer}}
-      never: true
+      after: never
     - match: {category: virtual}
       grace: 1m
       remind: [2m, 10m]

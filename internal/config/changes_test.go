@@ -99,8 +99,8 @@ func TestChanges_ShowsRules(t *testing.T) {
 	const one = "buckets: [10s]\norders: {table: t, id: id, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none, " +
 		"attributes: {pay: pay_type}}\n" +
 		"delays:\n  categories: {a: 5m}\n  rules:\n  - {match: {category: a, attributes: {pay: [x, 3]}}, after: 9m, grace: 1m, remind: [1m, 2m]}\n"
-	from := parseText(t, one+"  - {match: {}, never: true}\n")
-	all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, never: true}\n"))
+	from := parseText(t, one+"  - {match: {}, after: never}\n")
+	all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, after: never}\n"))
 	expect.That(t, len(all) <= 0, "only a line moved: %v", all)
 	got := Changes(from, parseText(t, one+"  - {match: {attributes: {pay: y}}, after: 2m}\n"))
 	want := []Change{{"delays.rules[1]", "every order: never", "pay y: after 2m", true}}

@@ -123,7 +123,7 @@ func (r *reader) checkDueRules(s *settings) {
 		if path := RulePath(i); len(rule.Match.Attributes) > 0 && slices.ContainsFunc(s.Delays.Rules[i:], decides) && !r.anyBad(path) {
 			r.refuse(path+".match.attributes", r.node(path+".match.attributes", path),
 				"with orders.due.from, a due time depends on the category and the time of creation only",
-				"match by category, put the rule behind those with after or never, or map a due column that the shop writes")
+				"match by category, put the rule behind those with after, or map a due column that the shop writes")
 		}
 	}
 }

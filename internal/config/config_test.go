@@ -88,7 +88,7 @@ buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [
   {match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s},
   {match: {category: [c.d]}, remind: [1s, 2s]},
-  {match: {attributes: {pay: bank}}, never: true}]}
+  {match: {attributes: {pay: bank}}, after: never}]}
 compensator: {period: 10s, grace: 1s, rate: 77, lock: database}
 closer: {target_latency: 1s, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 tracing: {after_delay: continue}

@@ -140,7 +140,7 @@ var refusals = []struct {
 		`t:2:17: delays.mixed: "median" is neither shortest nor longest; write shortest or longest`,
 	}},
 	{"rules that are not rules", "buckets: [1m]\ndelays:\n  rules:\n  - 5m\n  - {match: {}, afer: 5m}\n  - {match: {categry: a}, after: 5m}\n" +
-		"  - {match: {attributes: {pay: [1.5, true, '', 07, [x], a, a]}}, never: maybe}\n  - {match: {attributes: {pay: []}}, remind: 5m}\n", []string{
+		"  - {match: {attributes: {pay: [1.5, true, '', 07, [x], a, a]}}, after: maybe}\n  - {match: {attributes: {pay: []}}, remind: 5m}\n", []string{
 		`t:4:5: delays.rules[0]: want keys with values, found "5m"; write each as key: value, on a line of its own`,
 		`t:5:17: delays.rules[1]: unknown key "afer"; did you mean after?`,
 		`t:6:14: delays.rules[2].match: unknown key "categry"; did you mean category?`,
@@ -150,7 +150,7 @@ var refusals = []struct {
 		`t:7:48: delays.rules[3].match.attributes.pay[3]: "07" is neither text nor a whole number; ` + hintValue,
 		"t:7:52: delays.rules[3].match.attributes.pay[4]: want a value, found a list; " + hintValue,
 		`t:7:60: delays.rules[3].match.attributes.pay[6]: "a" is listed twice; ` + hintValue,
-		`t:7:73: delays.rules[3].never: "maybe" is neither true nor false; write true or false`,
+		`t:7:73: delays.rules[3].after: "maybe" is not a duration; ` + hintDuration,
 		"t:8:32: delays.rules[4].match.attributes.pay: lists no value; list one, or remove the key",
 		`t:8:46: delays.rules[4].remind: want a list, found "5m"; write it as [10m, 2m]`,
 	}},
@@ -162,9 +162,9 @@ var refusals = []struct {
 		"t:7:13: delays.rules[3].match: has no condition; " + hintMatch,
 	}},
 	{"rules that contradict themselves", "buckets: [1m]\ndelays:\n  default: 1h\n  max: 2h\n  categories: {a: 10m, b: 30m}\n  rules:\n" +
-		"  - {match: {attributes: {n: 1}}, never: true, grace: 5m}\n" +
-		"  - {match: {attributes: {n: 2}}, never: true, after: 5m}\n" +
-		"  - {match: {attributes: {n: 3}}, remind: [5m], never: true}\n" +
+		"  - {match: {attributes: {n: 1}}, after: never, grace: 5m}\n" +
+		"  - {match: {attributes: {n: 2}}, never: true}\n" +
+		"  - {match: {attributes: {n: 3}}, remind: [5m], after: never}\n" +
 		"  - {match: {attributes: {n: 4}}, never: false, after: 5m}\n" +
 		"  - {match: {attributes: {n: 5}}}\n" +
 		"  - {match: {attributes: {n: 6}}, after: 3h}\n" +
@@ -176,11 +176,11 @@ var refusals = []struct {
 		"  - {match: {category: a}, remind: [11m, 9m, 10m]}\n" +
 		"  - {match: {category: b}, remind: [9m, 9m]}\n" +
 		"  - {match: {}, remind: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s, 10s, 11s]}\n", []string{
-		"t:7:55: delays.rules[0].grace: an order that is never closed has no deadline; remove grace, or never",
-		"t:8:55: delays.rules[1].after: an order that is never closed has no deadline; remove after, or never",
-		"t:9:43: delays.rules[2].remind: an order that is never closed has no deadline; remove remind, or never",
-		"t:10:42: delays.rules[3].never: false has no effect; write true, or remove the key",
-		"t:11:5: delays.rules[4]: the rule changes nothing; add after, never, grace or remind",
+		"t:7:56: delays.rules[0].grace: an order that is never closed has no deadline; remove grace, or write another after",
+		"t:8:42: delays.rules[1].never: there is no such key any more; write after: never",
+		"t:9:43: delays.rules[2].remind: an order that is never closed has no deadline; remove remind, or write another after",
+		"t:10:42: delays.rules[3].never: there is no such key any more; write after: never",
+		"t:11:5: delays.rules[4]: the rule changes nothing; add after, grace or remind",
 		"t:12:42: delays.rules[5].after: 3h is longer than delays.max, 2h; shorten it or raise delays.max",
 		"t:13:42: delays.rules[6].after: 999ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:14:53: delays.rules[7].grace: 5m is not shorter than delays.rules[7].after, 5m; " + hintGrace,
@@ -193,7 +193,7 @@ var refusals = []struct {
 		"t:20:25: delays.rules[13].remind: 11 reminders, at most 10; remove some",
 	}},
 	{"reminders by attributes that no row has", "buckets: [1m]\ndelays:\n  rules:\n" +
-		"  - {match: {attributes: {pay: bank}}, never: true}\n" +
+		"  - {match: {attributes: {pay: bank}}, after: never}\n" +
 		"  - {match: {attributes: {pay: card}}, after: 5m}\n" +
 		"  - {match: {attributes: {pay: wallet}}, remind: [2m]}\n" +
 		"  - {match: {attributes: {vip: 1}}, after: 5m}\n", []string{

@@ -41,8 +41,8 @@ func (s *settings) rule(r *reader, path string, n *yaml.Node) {
 	})
 	section(Fields{
 		"match": section(Fields{"category": oneOrMore(&rule.Match.Categories), "attributes": attributes}),
-		"after": duration(&rule.After),
-		"never": yesOrNo(&rule.Never),
+		"after": after(&rule),
+		"never": Dropped("write after: never"),
 		"grace": duration(&rule.Grace),
 		"remind": list("[10m, 2m]", func(r *reader, path string, n *yaml.Node) {
 			var d time.Duration
@@ -54,6 +54,20 @@ func (s *settings) rule(r *reader, path string, n *yaml.Node) {
 	})(r, path, n)
 	slices.SortFunc(rule.Remind, func(a, b time.Duration) int { return cmp.Compare(b, a) })
 	s.Delays.Rules = append(s.Delays.Rules, rule)
+}
+
+// after reads the time until the close, or the word never.
+func after(to *orderclose.Rule) parser {
+	const never = "never"
+	return func(r *reader, path string, n *yaml.Node) {
+		switch v := resolveAlias(n); {
+		case r.isAny(path, duration(&to.After), word(never)):
+		case v.Kind == yaml.ScalarNode && v.Value == never:
+			to.Never = true
+		default:
+			duration(&to.After)(r, path, n)
+		}
+	}
 }
 
 // oneOrMore reads a value, or a list of values. A value is text, or a whole number.
@@ -97,7 +111,7 @@ func (r *reader) checkRules(s *settings) {
 
 // checkReminders refuses attributes that the row of an order does not have, in rules with reminders and in rules
 // before them for the same categories. Reminders are found by the row: from it, the rule of an order must be the
-// same as when the order was written. A rule with never changes no reminder.
+// same as when the order was written. A rule with after: never changes no reminder.
 func (r *reader) checkReminders(s *settings) {
 	for i, rule := range s.Delays.Rules {
 		if !slices.ContainsFunc(s.Delays.Rules[i:], func(later orderclose.Rule) bool {
@@ -129,19 +143,17 @@ func (r *reader) checkRule(s *settings, i int, path string) {
 		refuse("match", "is missing", write)
 	case conditions == 0 && (resolveAlias(match).Kind != yaml.MappingNode || len(resolveAlias(match).Content) > 0):
 		refuse("match", "has no condition", write)
-	case r.at[path+".never"] != nil && !rule.Never:
-		refuse("never", "false has no effect", "write true, or remove the key")
 	case !rule.Never && rule.After+rule.Grace == 0 && len(rule.Remind) == 0:
-		r.refuse(path, r.at[path], "the rule changes nothing", "add after, never, grace or remind")
+		r.refuse(path, r.at[path], "the rule changes nothing", "add after, grace or remind")
 	case len(rule.Remind) > maxReminders:
 		refuse("remind", fmt.Sprintf("%d reminders, at most %d", len(rule.Remind), maxReminders), "remove some")
 	case !r.unknownCategory(s, rule, path+".match.category"):
 		r.checkLead(s, rule, path)
 		r.checkShadow(s, i, path+".match")
 	}
-	for _, name := range []string{"after", "grace", "remind"} {
+	for _, name := range []string{"grace", "remind"} {
 		if rule.Never && r.at[path+"."+name] != nil {
-			refuse(name, "an order that is never closed has no deadline", "remove "+name+", or never")
+			refuse(name, "an order that is never closed has no deadline", "remove "+name+", or write another after")
 		}
 	}
 }

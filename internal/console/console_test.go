@@ -244,16 +244,16 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 		return page
 	}
 	contains(t, show(""), "No rule matches; the delay is that of <code>delays.")
-	page := show("  rules:\n  - {match: {attributes: {pay: bank}}, never: true}\n  - {match: {}, after: 26h, grace: 5m}\n")
+	page := show("  rules:\n  - {match: {attributes: {pay: bank}}, after: never}\n  - {match: {}, after: 26h, grace: 5m}\n")
 	contains(t, page, "<code>delays.rules[1]</code>, line 7", "every order: after 26h grace 5m", `id="order-differs"`,
 		"If the order was written now, it would be due at", "its row does not have all attributes")
-	contains(t, show("  rules:\n  - {match: {}, never: true}\n"), "If the order was written now, it would never be closed.")
+	contains(t, show("  rules:\n  - {match: {}, after: never}\n"), "If the order was written now, it would never be closed.")
 	must.Get(r.store.DB().Exec("UPDATE orders SET expire_at = ?", orderclose.NeverDue.UnixMilli()))(t)
-	page = show("  rules:\n  - {match: {}, never: true}\n")
+	page = show("  rules:\n  - {match: {}, after: never}\n")
 	contains(t, page, "<dd>never</dd>", "unpaid, and never closed")
 	expect.That(t, !strings.Contains(page, "order-differs"), "the row is what the rule gives, and the page says that they differ")
 
-	show("  rules:\n  - {match: {category: ticket}, after: 3m}\n  - {match: {}, never: true}\n")
+	show("  rules:\n  - {match: {category: ticket}, after: 3m}\n  - {match: {}, after: never}\n")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"ticket"}})
 	contains(t, page, "after 3m", "<li>delay_1m × 3</li>", "<code>delays.rules[0]</code>", `<ul id="rules"`, "every order: never")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
