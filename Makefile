@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
-MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing notify payments
+MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing internal/testkit/transactions notify payments pgxtx
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.

@@ -234,7 +234,7 @@ func (b *buyers) checkout(ctx context.Context, number int, withRow bool) error {
 	return scenario.OrdersOf(b.pool).Checkout(ctx, func(tx *shopdb.Tx) error {
 		err := tx.CreateOrder(order, []shopdb.Item{{SKU: skuName(skus[0]), Quantity: 1}, {SKU: skuName(skus[1]), Quantity: 1}})
 		if err == nil && withRow {
-			err = b.box.Add(ctx, tx.SQL(), order)
+			err = b.box.Add(ctx, orderclose.SQL(tx.SQL()), order)
 		}
 		return err
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/outbox"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -46,7 +47,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	if err := checkout.Add(ctx, servers.DB(), p.Order("order-17", time.Now())); err != nil { // in production: the order's transaction
+	if err := checkout.Add(ctx, orderclose.SQL(servers.DB()), p.Order("order-17", time.Now())); err != nil { // in production: the order's transaction
 		fmt.Println(err)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -83,7 +84,7 @@ func order(ctx context.Context, servers *pipelinetest.Servers, shop *shopdb.Orde
 		if err := tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}); err != nil || directly {
 			return err
 		}
-		return outbox.Add(ctx, tx.SQL(), o)
+		return outbox.Add(ctx, orderclose.SQL(tx.SQL()), o)
 	})
 	if err != nil || !directly {
 		return err

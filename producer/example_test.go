@@ -8,6 +8,7 @@ import (
 
 	_ "github.com/glebarez/go-sqlite"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -41,7 +42,7 @@ func ExampleOutbox_Add() {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id, expire_at) VALUES (?, ?)", order.ID, order.Due.UnixMilli()); err != nil {
 			return err
 		}
-		if err := outbox.Add(ctx, tx, order); err != nil {
+		if err := outbox.Add(ctx, orderclose.SQL(tx), order); err != nil {
 			return err
 		}
 		return tx.Commit()

@@ -2,7 +2,6 @@ package producer
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -14,11 +13,14 @@ import (
 )
 
 // execs counts statements.
-type execs int
+type execs struct {
+	orderclose.Tx
+	n int
+}
 
-func (n *execs) ExecContext(context.Context, string, ...any) (sql.Result, error) {
-	*n++
-	return nil, nil
+func (e *execs) Exec(context.Context, string, ...any) (int64, error) {
+	e.n++
+	return 1, nil
 }
 
 // The delay may equal the maximum at any moment: due times are rounded up, and the
@@ -26,7 +28,7 @@ func (n *execs) ExecContext(context.Context, string, ...any) (sql.Result, error)
 func TestProducers_AcceptADelayEqualToTheMaximum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 24 * time.Hour
-		a, rows := &fakeAppender{}, execs(0)
+		a, rows := &fakeAppender{}, &execs{}
 		p := must.Get(New(Options{
 			Appender: a, Buckets: orderclose.Buckets{{Topic: "delay_1h", Length: time.Hour}}, CloseTopic: "close",
 			Delays: orderclose.Delays{ByCategory: map[string]time.Duration{"patient": most}}, MaxDelay: most,
@@ -38,8 +40,8 @@ func TestProducers_AcceptADelayEqualToTheMaximum(t *testing.T) {
 			time.Sleep(1234567 * time.Nanosecond)
 			o := p.Order(fmt.Sprint(i), time.Now().Add(time.Duration(i)*time.Millisecond), "patient")
 			must.Do(t, p.Schedule(t.Context(), o))
-			must.Do(t, x.Add(t.Context(), &rows, o))
+			must.Do(t, x.Add(t.Context(), rows, o))
 		}
-		expect.That(t, len(a.topics) == orders && rows == orders, "%d scheduled and %d added of %d orders", len(a.topics), rows, orders)
+		expect.That(t, len(a.topics) == orders && rows.n == orders, "%d scheduled and %d added of %d orders", len(a.topics), rows.n, orders)
 	})
 }

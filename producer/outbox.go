@@ -3,7 +3,6 @@ package producer
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -30,13 +29,6 @@ const (
 
 // scheduleTable is created by orderclose migrate, also beside a shop's own tables.
 const scheduleTable = "outbox_schedules"
-
-// Execer is the part of a transaction that an Outbox uses. *sql.Tx and *sql.Conn
-// implement it, and so does gorm's connection (tx.Statement.ConnPool). With a *sql.DB
-// the row is committed on its own.
-type Execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
 
 // OutboxOptions configure an Outbox. Dialect is required.
 type OutboxOptions struct {
@@ -108,7 +100,8 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	return x, nil
 }
 
-// Add inserts one row in the caller's transaction. It neither commits nor contacts
+// Add inserts one row in the caller's transaction: orderclose.SQL(tx) of a *sql.Tx, or of gorm's
+// ConnPool, and pgxtx.New(tx) of a pgx.Tx. It neither commits nor contacts
 // Kafka. It uses the order's Due as given; an order with a due time in the past goes
 // straight to the close topic after the commit. Of an order that is never closed
 // (orderclose.IsNever) it adds nothing. Adding an order again is harmless.
@@ -118,7 +111,7 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 // Add rejects an order that cannot be scheduled with an *orderclose.OrderError, as
 // Schedule does, before it writes anything. Any other error comes from encoding the
 // order or, wrapped, from the database: roll the transaction back.
-func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) error {
+func (x *Outbox) Add(ctx context.Context, tx orderclose.Tx, order orderclose.Order) error {
 	if orderclose.IsNever(order.Due) {
 		return orderclose.ValidateID(order.ID)
 	}
@@ -133,7 +126,7 @@ func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) err
 	if x.o.Dialect == SQLite {
 		args = append(args, x.o.Now().UnixMilli())
 	}
-	if _, err := tx.ExecContext(ctx, x.insert, args...); err != nil {
+	if _, err := tx.Exec(ctx, x.insert, args...); err != nil {
 		return fmt.Errorf("add order %q to %s: %w", order.ID, scheduleTable, err)
 	}
 	return nil

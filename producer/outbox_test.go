@@ -2,7 +2,6 @@ package producer
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"math"
 	"strings"
@@ -20,14 +19,15 @@ import (
 
 // fakeTx records the last statement.
 type fakeTx struct {
+	orderclose.Tx
 	query string
 	args  []any
 	err   error
 }
 
-func (f *fakeTx) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
+func (f *fakeTx) Exec(_ context.Context, query string, args ...any) (int64, error) {
 	f.query, f.args = query, args
-	return nil, f.err
+	return 1, f.err
 }
 
 func newOutbox(t *testing.T, o OutboxOptions) *Outbox {

@@ -16,7 +16,7 @@
 // If an order must not wait for a sweep after such a crash, add it to an Outbox in
 // its own transaction instead:
 //
-//	err = outbox.Add(ctx, tx, order)   // tx: *sql.Tx, or gorm's ConnPool
+//	err = outbox.Add(ctx, orderclose.SQL(tx), order)   // tx: *sql.Tx, or gorm's ConnPool
 //
 // orderclose run outbox then schedules it if and only if the transaction commits.
 package producer

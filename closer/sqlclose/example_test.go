@@ -54,7 +54,7 @@ func ExampleStore_RecordPayment() {
 		return
 	}
 	defer tx.Rollback() // does nothing after the commit
-	result, err := orders.RecordPayment(ctx, tx, sqlclose.Payment{OrderID: "order-17", ID: "pi_3Nabc", Amount: 1250, Currency: "EUR"})
+	result, err := orders.RecordPayment(ctx, orderclose.SQL(tx), sqlclose.Payment{OrderID: "order-17", ID: "pi_3Nabc", Amount: 1250, Currency: "EUR"})
 	if err == nil {
 		err = tx.Commit()
 	}

@@ -181,11 +181,11 @@ var (
 // the event order.paid_late. The shop commits, and then answers the provider; all results are a success.
 // A repeated call changes nothing: it returns AlreadyPaid after Paid, and PaidLate again after PaidLate.
 //
-// tx is on the database of the Store, at READ COMMITTED, with any settings of its connection; on PostgreSQL it is one of pgx. The order's
-// row is locked first, as in a close: call RecordPayment before other statements that lock rows of
-// other orders or of the stock. After an error, roll back: the error wraps ErrNoOrder, ErrUnnamedStatus, ErrBadPayment,
-// orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
-func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p Payment) (Recorded, error) {
+// tx is orderclose.SQL(tx) of a *sql.Tx or of gorm's ConnPool, or pgxtx.New(tx) of a pgx.Tx. It is on the database of the Store, at READ
+// COMMITTED, with any settings of its connection; on PostgreSQL its driver is pgx. The order's row is locked first, as in a close: call
+// RecordPayment before other statements that lock rows of other orders or of the stock. After an error, roll back: the error wraps
+// ErrNoOrder, ErrUnnamedStatus, ErrBadPayment, orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
+func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p Payment) (Recorded, error) {
 	r, err := s.s.RecordPayment(ctx, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
 	err = store.Classify(err)
 	s.callbacks.WithLabelValues(callbackResult(Recorded(r), err)).Inc()

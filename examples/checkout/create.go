@@ -94,7 +94,7 @@ func (s *Shop) create(ctx context.Context, t *shopdb.Tx, b Basket, items []shopd
 		return shopdb.View{}, err
 	}
 	if s.o.Outbox != nil {
-		if err := s.o.Outbox.Add(ctx, t.SQL(), order); err != nil {
+		if err := s.o.Outbox.Add(ctx, orderclose.SQL(t.SQL()), order); err != nil {
 			return shopdb.View{}, err
 		}
 	}

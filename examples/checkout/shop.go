@@ -44,7 +44,7 @@ type Producer interface {
 // Outbox schedules the close of an order in the transaction that writes the order.
 // *producer.Outbox implements it.
 type Outbox interface {
-	Add(ctx context.Context, tx producer.Execer, order orderclose.Order) error
+	Add(ctx context.Context, tx orderclose.Tx, order orderclose.Order) error
 }
 
 // Closer closes orders that are unpaid and due, with the same transaction as the pipeline.
@@ -72,7 +72,7 @@ type Options struct {
 	Dialect  producer.Dialect
 	Producer Producer
 	// Record records a payment in a transaction of the shop: RecordPayment of a sqlclose.Store.
-	Record func(ctx context.Context, tx *sql.Tx, p sqlclose.Payment) (sqlclose.Recorded, error)
+	Record func(ctx context.Context, tx orderclose.Tx, p sqlclose.Payment) (sqlclose.Recorded, error)
 	// Outbox schedules an order in the transaction that creates it. Without an Outbox, the order
 	// is published after that transaction. The sweep then closes orders that were not
 	// published: Kafka did not accept the record, publishing was paused after a failure, or the

@@ -173,7 +173,7 @@ func (s shop) checkout(ctx context.Context, o orderclose.Order, overdue bool) er
 	defer func() { _ = tx.Rollback() }()
 	if overdue {
 		o.CreatedAt, o.Due = o.CreatedAt.Add(-time.Minute), o.Due.Add(-time.Minute)
-	} else if err := outbox.Add(ctx, tx, o); err != nil {
+	} else if err := outbox.Add(ctx, orderclose.SQL(tx), o); err != nil {
 		return err
 	}
 	for _, insert := range []struct {

@@ -241,11 +241,12 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 	}
 	list(false, 0, "no late payment waits for a decision")
 	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1,
+	if _, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1,
 		Currency: "EUR"}); !errors.Is(err, store.ErrBadPayment) {
 		t.Errorf("a payment that would break the table: %v", err)
 	}
-	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1", Amount: 1250, Currency: "EUR"}); err != nil ||
+	if _, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "closed", PaymentID: "pi_1",
+		Amount: 1250, Currency: "EUR"}); err != nil ||
 		tx.Commit() != nil {
 		t.Fatal(err)
 	}

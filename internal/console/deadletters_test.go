@@ -104,7 +104,7 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	r.addOrder("a<b>", "order-close", time.Now().Add(-time.Minute))
 	must.Get(r.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a<b>"}}))(t)
 	tx := must.Get(r.store.DB().BeginTx(t.Context(), nil))(t)
-	_, err := r.store.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"})
+	_, err := r.store.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"})
 	must.That(t, err == nil && tx.Commit() == nil, "%v", err)
 	r.c.late.Forget()
 	ops.AskLate.Forget(r.c.asks)

@@ -256,7 +256,7 @@ func (c *closing) readClock() (err error) {
 func (c *closing) mark(t *table) error {
 	for part := range slices.Chunk(c.won[t], maxIn) {
 		ids := c.s.q.args(part)
-		if err := c.s.changeStatus(c.tx, t, t.mark, c.s.q.markArgs(ids, c.now), ids, c.s.q.m.Status.To); err != nil {
+		if err := c.s.changeStatus(c.s.own(c.tx), t, t.mark, c.s.q.markArgs(ids, c.now), ids, c.s.q.m.Status.To); err != nil {
 			return err
 		}
 	}
@@ -265,10 +265,10 @@ func (c *closing) mark(t *table) error {
 
 // changeStatus executes an UPDATE that writes a status to orders, and checks that each of them has it afterwards. A trigger of
 // the shop may keep the old status, and the count of changed rows does not show that.
-func (s *Store) changeStatus(tx *gorm.DB, t *table, query string, args, ids []any, to mapping.Value) error {
+func (s *Store) changeStatus(tx lent, t *table, query string, args, ids []any, to mapping.Value) error {
 	status, has := mapping.Quote(s.q.m.Status.Column), 0
 	if s.dialect.returning {
-		rows, err := readAll(tx, query+" RETURNING CASE WHEN "+status+" = ? THEN 1 ELSE 0 END", append(args, to.Arg()), func(n *int) []any { return []any{n} })
+		rows, err := rowsOf(tx, query+" RETURNING CASE WHEN "+status+" = ? THEN 1 ELSE 0 END", append(args, to.Arg()), func(n *int) []any { return []any{n} })
 		if err != nil {
 			return err
 		}
@@ -279,16 +279,18 @@ func (s *Store) changeStatus(tx *gorm.DB, t *table, query string, args, ids []an
 			has += n
 		}
 	} else {
-		if err := expectRows(tx.Exec(query, args...), len(ids)); err != nil {
+		if err := tx.change(len(ids), query, args...); err != nil {
 			return err
 		}
 		if may, err := s.mayBeKept(tx, t); err != nil || !may {
 			return err
 		}
 		count := "SELECT COUNT(*) FROM " + mapping.Quote(t.name) + " WHERE " + mapping.Quote(s.q.m.ID.Column) + " IN ? AND " + status + " = ?"
-		if err := tx.Raw(count, ids, to.Arg()).Row().Scan(&has); err != nil {
+		n, err := valueOf[int](tx, count, ids, to.Arg())
+		if err != nil {
 			return err
 		}
+		has = n
 	}
 	if has != len(ids) {
 		return because(orderclose.RefusedByTrigger, "%d of %d orders do not have the status %v after it was written: "+
@@ -308,7 +310,7 @@ type triggers struct {
 }
 
 // mayBeKept reports whether a trigger may change the status that an UPDATE of a table writes.
-func (s *Store) mayBeKept(tx *gorm.DB, t *table) (bool, error) {
+func (s *Store) mayBeKept(tx lent, t *table) (bool, error) {
 	if s.dialect.beforeUpdate == nil {
 		return false, nil
 	}

@@ -208,15 +208,15 @@ func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok boo
 }
 
 // beforeUpdate is Dialect.beforeUpdate of MySQL and MariaDB.
-func beforeUpdate(tx *gorm.DB, database, table string) (may bool, err error) {
+func beforeUpdate(tx lent, database, table string) (bool, error) {
 	const query = "SELECT s.name, (SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = s.name AND event_object_table = ?" +
 		" AND event_manipulation = 'UPDATE' AND action_timing = 'BEFORE') > 0 FROM (SELECT COALESCE(NULLIF(?, ''), DATABASE()) AS name) AS s"
-	var schema string
-	if err := tx.Raw(query, table, database).Row().Scan(&schema, &may); err != nil || may {
+	var may bool
+	schemas, err := rowsOf(tx, query, []any{table, database}, func(schema *string) []any { return []any{schema, &may} })
+	if err != nil || may {
 		return may, err
 	}
-	err = tx.Raw(triggersUnread, schema, schema, table).Row().Scan(&may)
-	return may, err
+	return valueOf[bool](tx, triggersUnread, first(schemas), first(schemas), table)
 }
 
 // triggersUnread asks whether no grant lets this user see the triggers of a table: TRIGGER, or on

@@ -53,8 +53,8 @@ type Dialect struct {
 	trigger *triggerSyntax
 	// translate returns a statement with backquotes as the database takes it. Nil: as it is.
 	translate func(string) string
-	// onTx returns the transaction of a program, as the store's statements need it. Nil: as it is.
-	onTx func(*sql.Tx) gorm.ConnPool
+	// onTx returns a statement with its arguments as a transaction of a program takes them. Nil: as they are.
+	onTx func(query string, args []any) (string, []any)
 	// onConflict says that an INSERT has ON CONFLICT in place of REPLACE.
 	onConflict bool
 	jsonArray  string // the function that returns a JSON array of its arguments; empty: JSON_ARRAY
@@ -74,7 +74,7 @@ type Dialect struct {
 	returning bool
 	// beforeUpdate reports whether a trigger of a table of a database ("": the connection's) may change what an UPDATE
 	// writes, or the user may not see triggers. Nil: no trigger can, or returning tells.
-	beforeUpdate func(tx *gorm.DB, database, table string) (bool, error)
+	beforeUpdate func(tx lent, database, table string) (bool, error)
 
 	// rowSecurity reports whether policies may hide rows of a table from the user. Nil: the database has none.
 	rowSecurity func(tx *gorm.DB, schema, table string) (active bool, err error)
@@ -169,7 +169,7 @@ var postgresDialect = Dialect{
 	microsSQL:    "CAST(extract(epoch FROM %s) * 1000000 AS bigint)",
 	oddTextSQL:   "(OCTET_LENGTH(%[1]s) > 64 OR %[1]s ~ '[[:space:][:cntrl:]]')",
 	timeLayout:   "2006-01-02 15:04:05.000+00",
-	onTx:         func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
+	onTx:         postgres.OnTx,
 	onConflict:   true,
 	returning:    true,
 	jsonArray:    "json_build_array",

@@ -46,6 +46,7 @@
 //	pagestatements.go                           the statement of a page
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, rechecks, payments
 //	latepayments.go                             payments, and money that comes after a close
+//	lent.go                                     statements in a transaction of the shop
 //	lock.go                                     locks that belong to a connection
 //	postpone.go                                 moving due times to later
 //	trigger.go                                  the trigger that schedules new orders

@@ -125,7 +125,7 @@ func (p LatePayment) check() error {
 // RecordPayment records a payment of which the provider told the shop, in the shop's transaction tx, which
 // it neither commits nor rolls back. See sqlclose.Store.RecordPayment. Errors of the database are
 // returned as the driver has them, wrapped: the caller rolls tx back.
-func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p LatePayment) (Recorded, error) {
+func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p LatePayment) (Recorded, error) {
 	p.Source = SourceCallback
 	err := p.check()
 	if err == nil && s.q.m.PaymentID != "" && orderclose.ValidateID(p.PaymentID) != nil {
@@ -138,13 +138,9 @@ func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p LatePayment) (R
 	}
 	var result Recorded
 	if err == nil {
-		db := s.gorm.Session(&gorm.Session{NewDB: true, Context: ctx})
-		db.Statement.ConnPool = tx
-		if s.dialect.onTx != nil {
-			db.Statement.ConnPool = s.dialect.onTx(tx)
-		}
-		if err = s.seesCommitted(db); err == nil {
-			result, err = s.recordPayment(db, p, where)
+		t := s.lentBy(ctx, tx)
+		if err = t.seesCommitted(); err == nil {
+			result, err = s.recordPayment(t, p, where)
 		}
 	}
 	return result, wrap(err, "record payment %.80q of order %.80q", p.PaymentID, p.OrderID)
@@ -152,18 +148,19 @@ func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p LatePayment) (R
 
 // seesCommitted returns an error if a transaction at this isolation does not see what others have committed since it
 // began. It would not see a late payment that a recheck has recorded, and would record the same money again.
-func (s *Store) seesCommitted(tx *gorm.DB) error {
-	if s.dialect.isolation == "" {
+func (t lent) seesCommitted() error {
+	if t.s.dialect.isolation == "" {
 		return nil
 	}
-	level, ignored := "", ""
-	if err := tx.Raw(s.dialect.isolation).Row().Scan(&level, nullable(&ignored)); err != nil || level == "read committed" {
-		return err
+	ignored := ""
+	levels, err := rowsOf(t, t.s.dialect.isolation, nil, func(level *string) []any { return []any{level, nullable(&ignored)} })
+	if level := first(levels); err == nil && level != "read committed" {
+		err = fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
 	}
-	return fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
+	return err
 }
 
-func (s *Store) recordPayment(tx *gorm.DB, p LatePayment, where candidates) (Recorded, error) {
+func (s *Store) recordPayment(tx lent, p LatePayment, where candidates) (Recorded, error) {
 	o, err := s.lockPayable(tx, p.OrderID, where)
 	switch {
 	case err != nil:
@@ -199,8 +196,7 @@ func (s *Store) recordPayment(tx *gorm.DB, p LatePayment, where candidates) (Rec
 }
 
 // recordOfArchived records a payment of an order without a row. Its row may have been archived since it was closed.
-func (s *Store) recordOfArchived(tx *gorm.DB, p LatePayment) (Recorded, error) {
-	var millis int64 // not a time: the driver of the shop's connection may read it in another zone
+func (s *Store) recordOfArchived(tx lent, p LatePayment) (Recorded, error) {
 	closed, err := s.wasClosed(tx, p.OrderID)
 	switch {
 	case err != nil:
@@ -208,7 +204,9 @@ func (s *Store) recordOfArchived(tx *gorm.DB, p LatePayment) (Recorded, error) {
 	case !closed:
 		return "", ErrNoOrder
 	}
-	if err := tx.Raw("SELECT ?", s.dialect.millis()).Row().Scan(&millis); err != nil {
+	// Not a time: the driver of the shop's connection may read it in another zone.
+	millis, err := valueOf[int64](tx, "SELECT ?", s.dialect.millis())
+	if err != nil {
 		return "", err
 	}
 	_, err = s.recordLate(tx, p, time.UnixMilli(millis).UTC())
@@ -217,8 +215,8 @@ func (s *Store) recordOfArchived(tx *gorm.DB, p LatePayment) (Recorded, error) {
 
 // otherPaid reports whether late_payments says that a payment did not pay a paid order whose row has no payment's id: an
 // operator has reopened the order for another payment, or the payment itself is on record and was not reopened.
-func (s *Store) otherPaid(tx *gorm.DB, p LatePayment) (other bool, err error) {
-	known, err := readAll(tx, "SELECT payment_id, resolution FROM late_payments WHERE order_id = ? AND payment_id <> ''", []any{p.OrderID},
+func (s *Store) otherPaid(tx lent, p LatePayment) (other bool, err error) {
+	known, err := rowsOf(tx, "SELECT payment_id, resolution FROM late_payments WHERE order_id = ? AND payment_id <> ''", []any{p.OrderID},
 		func(k *LatePayment) []any { return []any{&k.PaymentID, &k.Resolution} })
 	for _, k := range known {
 		if k.PaymentID == p.PaymentID {
@@ -230,9 +228,8 @@ func (s *Store) otherPaid(tx *gorm.DB, p LatePayment) (other bool, err error) {
 }
 
 // wasClosed reports whether an order has a receipt of a close.
-func (s *Store) wasClosed(tx *gorm.DB, id string) (closed bool, err error) {
-	err = tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", id).Row().Scan(&closed)
-	return closed, err
+func (s *Store) wasClosed(tx lent, id string) (closed bool, err error) {
+	return valueOf[bool](tx, "SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", id)
 }
 
 // payable is an order whose row a transaction has locked to record a payment.
@@ -246,8 +243,16 @@ type payable struct {
 	now     time.Time // the database's clock
 }
 
+// payableRow is a row of table.payable.
+type payableRow struct {
+	found, status, payment string
+	state                  state
+	named                  int
+	millis                 int64
+}
+
 // lockPayable locks the row of an order, as a close does before any other row.
-func (s *Store) lockPayable(tx *gorm.DB, id string, where candidates) (o payable, err error) {
+func (s *Store) lockPayable(tx lent, id string, where candidates) (o payable, err error) {
 	ids, _ := s.distinct([]orderclose.CloseRequest{{OrderID: id}})
 	if len(ids) == 0 {
 		return o, nil
@@ -258,17 +263,14 @@ func (s *Store) lockPayable(tx *gorm.DB, id string, where candidates) (o payable
 		if t == nil {
 			return o, nil
 		}
-		err := eachRow(tx, t.payable, s.q.payableArgs(o.id), func(rows *sql.Rows) error {
-			var found string
-			var millis int64
-			row := o
-			// The collation may match another order.
-			if err := rows.Scan(&found, &row.state, &row.named, nullable(&row.status), &row.payment, &millis); err != nil || found != id {
-				return err
-			}
-			o, o.table, o.now = row, t, time.UnixMilli(millis).UTC()
-			return nil
+		rows, err := rowsOf(tx, t.payable, s.q.payableArgs(o.id), func(r *payableRow) []any {
+			return []any{&r.found, &r.state, &r.named, nullable(&r.status), &r.payment, &r.millis}
 		})
+		for _, r := range rows {
+			if r.found == id { // the collation may match another order
+				o = payable{t, o.id, r.state, r.named == 1, r.status, r.payment, time.UnixMilli(r.millis).UTC()}
+			}
+		}
 		if err = orNoRow(err); err != nil || o.table != nil {
 			return o, err
 		}
@@ -276,7 +278,7 @@ func (s *Store) lockPayable(tx *gorm.DB, id string, where candidates) (o payable
 }
 
 // pay marks an open order paid by a payment.
-func (s *Store) pay(tx *gorm.DB, o payable, p LatePayment) error {
+func (s *Store) pay(tx lent, o payable, p LatePayment) error {
 	if err := s.markPaid(tx, o.table, []any{o.id}, o.now); err != nil {
 		return err
 	}
@@ -284,7 +286,7 @@ func (s *Store) pay(tx *gorm.DB, o payable, p LatePayment) error {
 }
 
 // setPayment writes which payment paid an order, if the mapping has a column for it.
-func (s *Store) setPayment(tx *gorm.DB, o payable, p LatePayment) error {
+func (s *Store) setPayment(tx lent, o payable, p LatePayment) error {
 	if o.table.payment == "" || o.payment == p.PaymentID {
 		return nil
 	}
@@ -292,7 +294,7 @@ func (s *Store) setPayment(tx *gorm.DB, o payable, p LatePayment) error {
 	if o.state == statePaid { // by an earlier transaction
 		query = o.table.repay
 	}
-	return expectRows(tx.Exec(query, slices.Concat([]any{p.PaymentID}, s.q.lockArgs(o.now), []any{o.id})...), 1)
+	return tx.change(1, query, slices.Concat([]any{p.PaymentID}, s.q.lockArgs(o.now), []any{o.id})...)
 }
 
 // RecordLate records payments that succeeded although their orders were closed, each in a transaction of
@@ -312,13 +314,14 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 		if err == nil {
 			err = s.transact(ctx, func(tx *gorm.DB) error {
 				isNew = false
-				o, err := s.lockPayable(tx, p.OrderID, where)
+				t := s.own(tx)
+				o, err := s.lockPayable(t, p.OrderID, where)
 				if err != nil {
 					return err
 				}
 				closed := o.state == stateClosed || !o.named && o.state == statePaid
 				if o.table == nil { // its row may have been archived since it was closed //mutant:archived-money-unrecorded
-					if closed, err = s.wasClosed(tx, p.OrderID); err != nil {
+					if closed, err = s.wasClosed(t, p.OrderID); err != nil {
 						return err
 					}
 					if o.now, err = s.now(tx); err != nil {
@@ -326,7 +329,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 					}
 				}
 				if closed {
-					isNew, err = s.recordLate(tx, p, o.now)
+					isNew, err = s.recordLate(t, p, o.now)
 				}
 				return err
 			})
@@ -345,9 +348,9 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 // or without an id no row at all. The order's row is locked, if there is one. An amount that becomes known is added, unless
 // somebody has resolved the row. Nothing else of a row changes. A row without an id may be the same money as a row with one:
 // markSame says so when rows are read.
-func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew bool, err error) {
+func (s *Store) recordLate(tx lent, p LatePayment, now time.Time) (isNew bool, err error) {
 	// A locking read: at REPEATABLE READ another one would not see what other transactions committed since.
-	known, err := readAll(tx, "SELECT id, payment_id, currency FROM late_payments WHERE order_id = ? ORDER BY id"+s.dialect.lock, []any{p.OrderID},
+	known, err := rowsOf(tx, "SELECT id, payment_id, currency FROM late_payments WHERE order_id = ? ORDER BY id"+s.dialect.lock, []any{p.OrderID},
 		func(k *LatePayment) []any { return []any{&k.ID, &k.PaymentID, &k.Currency} })
 	if err != nil || p.PaymentID == "" && len(known) > 0 {
 		return false, err
@@ -356,14 +359,14 @@ func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew boo
 	for _, k := range known {
 		if k.PaymentID == p.PaymentID { //mutant:second-payment-vanishes
 			if k.Currency == "" && p.Currency != "" {
-				err = tx.Exec("UPDATE late_payments SET amount = ?, currency = ? WHERE id = ? AND resolved_at IS NULL", amount, p.Currency, k.ID).Error
+				_, err = tx.exec("UPDATE late_payments SET amount = ?, currency = ? WHERE id = ? AND resolved_at IS NULL", amount, p.Currency, k.ID)
 			}
 			return false, err
 		}
 	}
 	at := s.dialect.timeText(now)
-	if err := expectRows(tx.Exec("INSERT INTO late_payments (order_id, payment_id, amount, currency, source, found_at) VALUES (?, ?, ?, ?, ?, ?)",
-		p.OrderID, p.PaymentID, amount, p.Currency, p.Source, at), 1); err != nil {
+	if err := tx.change(1, "INSERT INTO late_payments (order_id, payment_id, amount, currency, source, found_at) VALUES (?, ?, ?, ?, ?, ?)",
+		p.OrderID, p.PaymentID, amount, p.Currency, p.Source, at); err != nil {
 		return false, err
 	}
 	p.FoundAt = now
@@ -371,7 +374,7 @@ func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew boo
 	if err != nil {
 		return false, err
 	}
-	return true, expectRows(tx.Exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, event, at), 1)
+	return true, tx.change(1, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, event, at)
 }
 
 // event returns the event of a late payment.

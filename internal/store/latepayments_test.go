@@ -46,7 +46,8 @@ func paymentOnAShopsConnection(t *testing.T) {
 		{"late", "p1", store.RecordedLate}, {"open", "p2", store.RecordedLate},
 	} {
 		tx := must.Get(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
-		if got, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: row.order, PaymentID: row.payment}); err != nil || got != row.want {
+		got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: row.order, PaymentID: row.payment})
+		if err != nil || got != row.want {
 			t.Errorf("payment %s of %s: %q, %v; want %q", row.payment, row.order, got, err, row.want)
 		}
 		must.Do(t, tx.Commit())
@@ -85,7 +86,7 @@ func documentedStatements(t *testing.T) {
 	var states [2][]string
 	for i, record := range []func(*store.Store, *sql.Tx, store.LatePayment) (store.Recorded, error){
 		func(s *store.Store, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
-			return s.RecordPayment(t.Context(), tx, p)
+			return s.RecordPayment(t.Context(), orderclose.SQL(tx), p)
 		},
 		func(_ *store.Store, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
 			return byTheDocument(t.Context(), run, tx, p)

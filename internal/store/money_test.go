@@ -33,7 +33,7 @@ func paid(t *testing.T, s *store.Store, order, payment string) (store.Recorded, 
 	t.Helper()
 	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	must.Do(t, err)
-	r, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: order, PaymentID: payment, Amount: 100, Currency: "EUR"})
+	r, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: order, PaymentID: payment, Amount: 100, Currency: "EUR"})
 	if err != nil {
 		must.Do(t, tx.Rollback())
 		return r, err
@@ -138,7 +138,7 @@ func TestRecordPayment_IsCountedByItsResult(t *testing.T) {
 			for _, p := range []sqlclose.Payment{{OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p2"},
 				{OrderID: "none", ID: "p3"}, {OrderID: "a"}} {
 				tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
-				if _, err := orders.RecordPayment(t.Context(), tx, p); err != nil {
+				if _, err := orders.RecordPayment(t.Context(), orderclose.SQL(tx), p); err != nil {
 					must.Do(t, tx.Rollback())
 					continue
 				}
@@ -258,7 +258,7 @@ func TestPostgres_TransactionsRaiseSynchronousCommit(t *testing.T) {
 			shop := pgxPool(t, dsn)
 			tx, err := shop.BeginTx(t.Context(), nil)
 			must.Do(t, err)
-			_, err = s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "b", PaymentID: "p1"})
+			_, err = s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "b", PaymentID: "p1"})
 			must.Do(t, err)
 			must.Do(t, tx.Commit())
 			if got := texts(t, s, "SELECT CONCAT(value, ' ', COUNT(*)) FROM seen GROUP BY value"); got != c.want+" 3" {

@@ -135,7 +135,7 @@ func (m *moneyWorld) calls() {
 func (m *moneyWorld) call(id string) {
 	p := m.payments[id]
 	tx := must.Get(m.s.DB().BeginTx(m.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(m.T)
-	result, err := m.s.RecordPayment(m.Context(), tx, store.LatePayment{OrderID: m.id, PaymentID: id, Amount: p.amount, Currency: "EUR"})
+	result, err := m.s.RecordPayment(m.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: m.id, PaymentID: id, Amount: p.amount, Currency: "EUR"})
 	if p.refused = errors.Is(err, store.ErrNoOrder); p.refused {
 		must.Do(m.T, tx.Rollback())
 	} else {

@@ -83,7 +83,7 @@ func eachChangeChangesLocks(t *testing.T) {
 			}
 			for id := 17; id <= 20; id++ {
 				tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-				must.Get(s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
+				must.Get(s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
 				must.Do(t, tx.Commit())
 				must.Get(s.Postpone(t.Context(), []orderclose.Order{{ID: fmt.Sprint(id + 4), Due: due}}, time.Hour))(t)
 			}
@@ -107,7 +107,7 @@ func eachChangeChangesLocks(t *testing.T) {
 			exec(t, s.DB(), "CREATE TABLE was AS SELECT id, touched, rev FROM shop_order WHERE id IN (13, 14, 15, 16)")
 			for id := 13; id <= 16; id++ {
 				tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-				must.Get(s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
+				must.Get(s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
 				must.Do(t, tx.Commit())
 			}
 			stale("payments of paid orders", 12)

@@ -103,27 +103,27 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	if t == nil {
 		late := o.Verdict == orderclose.AlreadyClosed //mutant:late-money-unrecorded
 		if o.Verdict == orderclose.AlreadyPaid {      // or it has a status that the mapping does not name, such as cancelled
-			row, err := c.s.lockPayable(c.tx, r.OrderID, c.candidates)
+			row, err := c.s.lockPayable(c.s.own(c.tx), r.OrderID, c.candidates)
 			if err != nil {
 				return o, err
 			}
 			late = row.table != nil && !row.named
 		}
 		if late {
-			_, err := c.s.recordLate(c.tx, LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
+			_, err := c.s.recordLate(c.s.own(c.tx), LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
 			return o, err
 		}
 		return o, nil
 	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
-	if err := c.s.markPaid(c.tx, t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {
+	if err := c.s.markPaid(c.s.own(c.tx), t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {
 		return o, err
 	}
 	return o, c.paidEvent(r.OrderID) //mutant:paid-without-event
 }
 
 // markPaid writes the paid status to an open order, whose row is locked.
-func (s *Store) markPaid(tx *gorm.DB, t *table, id []any, now time.Time) error {
+func (s *Store) markPaid(tx lent, t *table, id []any, now time.Time) error {
 	paid, ok := s.q.m.Status.Pay()
 	if !ok {
 		return errNoPaidStatus

@@ -83,7 +83,7 @@ func needsReadCommitted(t *testing.T) {
 	s := open(t, store.Options{DSN: migratedDatabase(t)})
 	tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 	defer func() { must.Do(t, tx.Rollback()) }()
-	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a", PaymentID: "p1"}); err == nil ||
+	if _, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "a", PaymentID: "p1"}); err == nil ||
 		!strings.Contains(err.Error(), "begin it at READ COMMITTED") {
 		t.Errorf("recorded: %v", err)
 	}

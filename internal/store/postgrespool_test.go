@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -52,7 +53,7 @@ func recordedInAnyTransaction(t *testing.T) {
 			overdue(t, s, name)
 			for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
 				tx := must.Get(pool.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
-				got, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: name, PaymentID: "p", Amount: 100, Currency: "EUR"})
+				got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: name, PaymentID: "p", Amount: 100, Currency: "EUR"})
 				if err != nil || got != want {
 					t.Errorf("%v, %v; want %v", got, err, want)
 				}

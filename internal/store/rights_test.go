@@ -50,7 +50,7 @@ func rightsSuffice(t *testing.T) {
 	}
 	must.Get(s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 10, publishAll))(t)
 	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-	recorded, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "1", PaymentID: "p"})
+	recorded, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "1", PaymentID: "p"})
 	must.Do(t, errors.Join(err, tx.Commit()))
 	if recorded != store.RecordedLate {
 		t.Errorf("payment after the close: %s", recorded)

@@ -22,7 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}, storetest.GormLeak) }
 
 // tests drops the databases that tests have shared.
 type tests struct{ *testing.M }

@@ -30,6 +30,7 @@
 //	shoplocks      transactions of a shop that lock rows in any order, beside closes
 //	shoptest       plays the statements of a public shop against closes
 //	tracing        a module of its own that finds the spans of an order in a collector
+//	transactions   a module of its own that lends transactions of sqlx, ent and pgx to the store
 //	measure        statistics of the benchmarks
 //
 // What runs the tests:

@@ -42,7 +42,7 @@ type Options struct {
 	DB      *sql.DB
 	Dialect producer.Dialect // producer.MySQL, also for MariaDB, producer.Postgres or producer.SQLite
 	// Record records a payment in a transaction of the shop: RecordPayment of a sqlclose.Store. Only Pay needs it.
-	Record func(ctx context.Context, tx *sql.Tx, p sqlclose.Payment) (sqlclose.Recorded, error)
+	Record func(ctx context.Context, tx orderclose.Tx, p sqlclose.Payment) (sqlclose.Recorded, error)
 	// Now is the clock of an SQLite database, which has none of its own; default: time.Now.
 	Now func() time.Time
 }

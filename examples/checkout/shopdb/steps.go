@@ -91,7 +91,7 @@ func (t *Tx) Pay(id, payment string) (Answer, error) {
 var answerOf = map[sqlclose.Recorded]Answer{sqlclose.Paid: AnswerPaid, sqlclose.AlreadyPaid: AlreadyPaid, sqlclose.PaidLate: PaidLate}
 
 func (t *Tx) pay(id, payment string) (Answer, error) {
-	result, err := t.o.Record(t.ctx, t.SQL(), sqlclose.Payment{OrderID: id, ID: payment})
+	result, err := t.o.Record(t.ctx, orderclose.SQL(t.SQL()), sqlclose.Payment{OrderID: id, ID: payment})
 	if errors.Is(err, sqlclose.ErrNoOrder) {
 		return NotFound, nil
 	}

@@ -227,20 +227,8 @@ func (t transaction) Rollback() error {
 	return nil
 }
 
-// Tx is a transaction of a program that takes the statements of the store.
-type Tx struct{ *sql.Tx }
-
-// ExecContext is that of sql.Tx.
-func (t Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	return t.Tx.ExecContext(ctx, translated(query, args, plain), append([]any{quoted}, args...)...)
-}
-
-// QueryContext is that of sql.Tx.
-func (t Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return t.Tx.QueryContext(ctx, translated(query, args, plain), append([]any{quoted}, args...)...)
-}
-
-// QueryRowContext is that of sql.Tx.
-func (t Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	return t.Tx.QueryRowContext(ctx, translated(query, args, plain), append([]any{quoted}, args...)...)
+// OnTx returns a statement of the store with its arguments as a transaction of a program takes them. The arguments are quoted
+// literals, as on the connections of the store, whatever the settings of the program's connection are.
+func OnTx(query string, args []any) (string, []any) {
+	return translated(query, args, plain), append([]any{quoted}, args...)
 }

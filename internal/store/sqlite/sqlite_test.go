@@ -22,7 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, storetest.GormLeak) }
 
 func open(t *testing.T, path string) *store.Store {
 	t.Helper()

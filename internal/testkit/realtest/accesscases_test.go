@@ -271,8 +271,8 @@ func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 		}
 		now := time.Now()
 		return errors.Join(
-			box.Add(ctx, db.DB(), orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(later)}),
-			box.Add(ctx, db.DB(), orderclose.Order{ID: "due", CreatedAt: now, Due: now.Add(-time.Second)}))
+			box.Add(ctx, orderclose.SQL(db.DB()), orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(later)}),
+			box.Add(ctx, orderclose.SQL(db.DB()), orderclose.Order{ID: "due", CreatedAt: now, Due: now.Add(-time.Second)}))
 	}
 	return c.run(ctx, b, pipeline.Outbox, func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Topics.Events), arrived(ctx, admin, c.cfg.Topics.DeadLetter),

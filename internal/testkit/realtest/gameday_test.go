@@ -450,7 +450,9 @@ func (g *game) place(name string, n int, in time.Duration) {
 // schedule does so with a row of the outbox in place of a record.
 func (g *game) schedule(name string, n int, in time.Duration) {
 	g.t.Helper()
-	g.create(name, n, in, func(ctx context.Context, o orderclose.Order) error { return g.shop.Outbox.Add(ctx, g.store.DB(), o) })
+	g.create(name, n, in, func(ctx context.Context, o orderclose.Order) error {
+		return g.shop.Outbox.Add(ctx, orderclose.SQL(g.store.DB()), o)
+	})
 }
 
 func (g *game) create(name string, n int, in time.Duration, publish func(context.Context, orderclose.Order) error) {

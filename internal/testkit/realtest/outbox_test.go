@@ -77,7 +77,7 @@ func killingADispatcherLosesNothing(t *testing.T, servers config.Servers) {
 	for i := range waiting {
 		now := time.Now()
 		o := r.shop.Producer.Order(fmt.Sprintf("many-%05d", i), now, "physical") // closed already: harmless
-		must.Do(t, r.shop.Outbox.Add(t.Context(), r.store.DB(), orderclose.Order{ID: o.ID, CreatedAt: now, Due: o.Due}))
+		must.Do(t, r.shop.Outbox.Add(t.Context(), orderclose.SQL(r.store.DB()), orderclose.Order{ID: o.ID, CreatedAt: now, Due: o.Due}))
 	}
 	r.start("relay", "closer", "outbox-1", "outbox-2")
 	r.load(11, 300, 10*time.Second, func() {

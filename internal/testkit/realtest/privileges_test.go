@@ -380,7 +380,7 @@ func callbackNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		if err != nil {
 			return err
 		}
-		if _, err := db.RecordPayment(ctx, tx, p); err != nil {
+		if _, err := db.RecordPayment(ctx, orderclose.SQL(tx), p); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 		if err := tx.Commit(); err != nil {
@@ -406,7 +406,7 @@ func checkoutNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		return err
 	}
 	now := time.Now()
-	return box.Add(ctx, db, orderclose.Order{ID: "good", CreatedAt: now, Due: now.Add(time.Minute)})
+	return box.Add(ctx, orderclose.SQL(db), orderclose.Order{ID: "good", CreatedAt: now, Due: now.Add(time.Minute)})
 }
 
 // closerNeeds closes an order, and retries one that cannot be closed. Then it records the payment of a closed order.
@@ -542,7 +542,7 @@ func outboxNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		return err
 	}
 	now := time.Now()
-	if err := box.Add(ctx, c.root, orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(time.Minute)}); err != nil {
+	if err := box.Add(ctx, orderclose.SQL(c.root), orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(time.Minute)}); err != nil {
 		return err
 	}
 	if err := c.exec(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('good', '{}', UTC_TIMESTAMP(3))"); err != nil {

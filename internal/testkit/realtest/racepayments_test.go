@@ -213,7 +213,7 @@ func (s *racingShop) callback(order, id string) {
 		}
 		var got store.Recorded
 		err := plan.Run(s.t.Context(), s.db, order, &s.locks, func(tx *sql.Tx) (err error) {
-			got, err = s.store.RecordPayment(s.t.Context(), tx, store.LatePayment{OrderID: order, PaymentID: id, Amount: 100, Currency: "EUR"})
+			got, err = s.store.RecordPayment(s.t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: order, PaymentID: id, Amount: 100, Currency: "EUR"})
 			return err
 		})
 		if err == nil {

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,8 +25,8 @@ func OrdersOf(s *store.Store) *shopdb.Orders {
 }
 
 // RecordOf returns RecordPayment of a store, also on SQLite, as sqlclose.Store has it.
-func RecordOf(s *store.Store) func(context.Context, *sql.Tx, sqlclose.Payment) (sqlclose.Recorded, error) {
-	return func(ctx context.Context, tx *sql.Tx, p sqlclose.Payment) (sqlclose.Recorded, error) {
+func RecordOf(s *store.Store) func(context.Context, orderclose.Tx, sqlclose.Payment) (sqlclose.Recorded, error) {
+	return func(ctx context.Context, tx orderclose.Tx, p sqlclose.Payment) (sqlclose.Recorded, error) {
 		r, err := s.RecordPayment(ctx, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
 		return sqlclose.Recorded(r), err
 	}
@@ -178,7 +177,7 @@ func (s *Shop) createAndAdd(ctx context.Context, order orderclose.Order, step St
 		if err := t.CreateOrder(o, step.Items); err != nil {
 			return err
 		}
-		return s.Outbox.Add(ctx, t.SQL(), o)
+		return s.Outbox.Add(ctx, orderclose.SQL(t.SQL()), o)
 	}
 	if step.RollBackFirst {
 		other := order
@@ -249,7 +248,7 @@ func (s *Shop) move(ctx context.Context, order orderclose.Order, due time.Time) 
 		}
 		if due.Before(order.Due) {
 			order.Due = due
-			return s.Outbox.Add(ctx, tx.SQL(), order)
+			return s.Outbox.Add(ctx, orderclose.SQL(tx.SQL()), order)
 		}
 		return nil
 	})

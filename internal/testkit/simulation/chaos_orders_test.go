@@ -64,7 +64,7 @@ func (w *chaosWorld) order(e event) {
 	err := w.shop.Checkout(w.ctx, func(tx *shopdb.Tx) error {
 		err := tx.CreateOrder(o, items)
 		if outbox && err == nil {
-			err = w.outbox.Add(w.ctx, tx.SQL(), o)
+			err = w.outbox.Add(w.ctx, orderclose.SQL(tx.SQL()), o)
 		}
 		return err
 	})

@@ -30,7 +30,7 @@ func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 	now := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: now, Due: now.Add(delay)}
 	err := r.shop.Orders.Checkout(r.t.Context(), func(tx *shopdb.Tx) error {
-		return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), tx.SQL(), o), end)
+		return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), orderclose.SQL(tx.SQL()), o), end)
 	})
 	must.That(r.t, errors.Is(err, end), "%v", err)
 	return o
@@ -139,7 +139,7 @@ func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 		o.Due = time.Now().Truncate(time.Millisecond).Add(5 * time.Minute)
 		must.Do(t, r.shop.Orders.Checkout(ctx, func(tx *shopdb.Tx) error {
 			_, err := tx.SQL().ExecContext(ctx, "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", o.Due.UnixMilli(), o.ID)
-			return errors.Join(err, r.shop.Outbox.Add(ctx, tx.SQL(), o))
+			return errors.Join(err, r.shop.Outbox.Add(ctx, orderclose.SQL(tx.SQL()), o))
 		}))
 		time.Sleep(6 * time.Minute)
 		expect.Same(t, r.late(), map[string]string{"moved": "pipeline 0s"}, "closed")

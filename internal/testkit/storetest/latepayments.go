@@ -46,7 +46,7 @@ func (s *shop) tryRecord(p store.LatePayment) (r store.Recorded, err error) {
 		return "", err
 	}
 	defer tx.Rollback() // does nothing after the commit
-	if r, err = s.RecordPayment(s.Context(), tx, p); err == nil {
+	if r, err = s.RecordPayment(s.Context(), orderclose.SQL(tx), p); err == nil {
 		err = tx.Commit()
 	}
 	return r, err

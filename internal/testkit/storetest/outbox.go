@@ -11,12 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"gorm.io/driver/mysql"
-	"gorm.io/gorm"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -35,7 +31,6 @@ var outboxPromises = []promise[shop]{
 	{name: "EachEventHasItsKindAndNoPayloadIsRefused", test: eventsHaveKinds, tags: Dialect},
 	{name: "AnUnknownOutboxIsRefused", test: unknownOutbox},
 	{name: "AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", test: addedWithItsTransaction},
-	{name: "AGormTransactionCanBeUsed", test: gormLendsItsTransaction},
 	{name: "UnpublishedVisitsEveryRowOnce", test: unpublishedVisitsEveryRow},
 }
 
@@ -314,7 +309,7 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 		now := s.now()
 		o := orderclose.Order{ID: c.id, Category: "书", CreatedAt: now, Due: now.Add(time.Hour), Attributes: map[string]any{"note": `it's "4" \ 😀`}}
 		err := s.Checkout(t.Context(), func(tx *shopdb.Tx) error {
-			return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}), x.Add(t.Context(), tx.SQL(), o), c.end)
+			return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}), x.Add(t.Context(), orderclose.SQL(tx.SQL()), o), c.end)
 		})
 		if !errors.Is(err, c.end) {
 			t.Errorf("%s: %v", c.id, err)
@@ -348,30 +343,11 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	}
 }
 
-// gormLendsItsTransaction uses a gorm transaction as docs/wire.md shows.
-func gormLendsItsTransaction(t *testing.T, s *shop) {
-	s.migrated()
-	x, now := s.schedules(), s.now()
-	// gorm writes no statement here, so one dialect suffices for all databases.
-	db, err := gorm.Open(mysql.New(mysql.Config{Conn: s.DB(), SkipInitializeWithVersion: true}), store.GormConfig())
-	s.must(err)
-	add := func(id string, end error) error {
-		return db.Transaction(func(tx *gorm.DB) error {
-			return errors.Join(x.Add(t.Context(), tx.Statement.ConnPool, orderclose.Order{ID: id, CreatedAt: now, Due: now}), end)
-		})
-	}
-	s.must(add("kept", nil))
-	if err := add("undone", errors.New("undone")); err == nil {
-		t.Error("the transaction was not rolled back")
-	}
-	want(t, "orders to be scheduled", s.texts("SELECT order_id FROM outbox_schedules"), []string{"kept"})
-}
-
 func unpublishedVisitsEveryRow(t *testing.T, s *shop) {
 	s.migrated()
 	x := s.schedules()
 	for i := range 7 {
-		s.must(x.Add(t.Context(), s.DB(), orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: s.now(), Due: s.now()}))
+		s.must(x.Add(t.Context(), orderclose.SQL(s.DB()), orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: s.now(), Due: s.now()}))
 	}
 	visit := func() (ids []string) {
 		for after, full := int64(0), true; full; {

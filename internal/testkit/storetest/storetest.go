@@ -24,6 +24,7 @@ func Run(t *testing.T, server Server) {
 		pausePromises, checkoutPromises, schemaPromises, stockPromises,
 		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises,
 		postponePromises, reminderPromises, moneyPromises, eventsAgainPromises,
+		transactionPromises,
 	} {
 		play(t, server, promises, func(t *testing.T, p promise[shop]) {
 			t.Parallel()

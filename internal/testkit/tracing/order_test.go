@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
@@ -93,6 +94,6 @@ func addOrder(ctx context.Context, servers *pipelinetest.Servers, cfg *pipeline.
 		if err := tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}); err != nil {
 			return err
 		}
-		return outbox.Add(ctx, tx.SQL(), o)
+		return outbox.Add(ctx, orderclose.SQL(tx.SQL()), o)
 	})
 }

@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+)
+
+// lent is a transaction that executes statements of the store: one of a program, or one of the store.
+type lent struct {
+	ctx context.Context
+	of  orderclose.Tx
+	s   *Store
+	// translate is Dialect.onTx for a transaction of a program. Nil: the connections of the store do that.
+	translate func(query string, args []any) (string, []any)
+}
+
+// lentBy returns a transaction of a program.
+func (s *Store) lentBy(ctx context.Context, tx orderclose.Tx) lent {
+	if x, ok := tx.(interface{ Unwrap() orderclose.SQLTx }); ok {
+		if p, ok := x.Unwrap().(*gorm.PreparedStmtTX); ok {
+			tx = orderclose.SQL(p.Tx) // a prepared statement has no mode among its arguments
+		}
+	}
+	return lent{ctx, tx, s, s.dialect.onTx}
+}
+
+// own returns a transaction of the store.
+func (s *Store) own(tx *gorm.DB) lent {
+	return lent{tx.Statement.Context, orderclose.SQL(tx.Statement.ConnPool), s, nil}
+}
+
+// write writes a statement for the transaction. gorm writes lists and expressions among the arguments into it.
+func (t lent) write(query string, args []any) (string, []any) {
+	of := t.s.gorm.Session(&gorm.Session{NewDB: true}).Raw(query, args...).Statement
+	query, args = of.SQL.String(), of.Vars
+	if t.translate != nil {
+		return t.translate(query, args)
+	}
+	return query, args
+}
+
+// exec executes a statement and returns how many rows it changed.
+func (t lent) exec(query string, args ...any) (int64, error) {
+	query, args = t.write(query, args)
+	return t.of.Exec(t.ctx, query, args...)
+}
+
+// change executes a statement. The error is a rowsError if it did not change exactly n rows.
+func (t lent) change(n int, query string, args ...any) error {
+	changed, err := t.exec(query, args...)
+	if err == nil && changed != int64(n) {
+		err = &rowsError{Want: n, Got: changed}
+	}
+	return err
+}
+
+// rowsOf is readAll in a transaction that is lent.
+func rowsOf[T any](t lent, query string, args []any, into func(row *T) []any) (all []T, err error) {
+	query, args = t.write(query, args)
+	err = t.of.Query(t.ctx, query, args, func(scan func(...any) error) error {
+		var row T
+		err := scan(into(&row)...)
+		all = append(all, row)
+		return err
+	})
+	return all, err
+}
+
+// valueOf returns the only value of a query.
+func valueOf[T any](t lent, query string, args ...any) (T, error) {
+	all, err := rowsOf(t, query, args, func(v *T) []any { return []any{v} })
+	return first(all), err
+}

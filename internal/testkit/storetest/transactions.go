@@ -1,0 +1,141 @@
+package storetest
+
+import (
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"gorm.io/driver/mysql"
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// Begin begins a transaction of a shop in the way of a library, on db or on the database of dsn. It returns the transaction,
+// and end, which commits it or rolls it back.
+type Begin func(t *testing.T, db *sql.DB, dsn string) (tx orderclose.Tx, end func(commit bool) error)
+
+// Transactions tests that orders are added and payments are recorded in transactions of libraries, by name.
+func Transactions(t *testing.T, server Server, begin map[string]Begin) {
+	on := server.databases(t, nil, nil)
+	for name, begin := range begin {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lentTransactions(t, on.shop(t, Dialect), begin)
+		})
+	}
+}
+
+// GormLeak is a goroutine that gorm leaves for each pool with prepared statements.
+var GormLeak = goleak.IgnoreTopFunction("gorm.io/gorm/internal/lru.NewLRU[...].func1")
+
+var transactionPromises = []promise[shop]{
+	{name: "ATransactionOfTheShopIsLent", test: func(t *testing.T, s *shop) { lentTransactions(t, s, beginSQL) }, tags: Dialect},
+	{name: "ATransactionOfGormIsLent", test: func(t *testing.T, s *shop) { lentTransactions(t, s, beginGorm(false)) }, tags: Dialect},
+	{name: "ATransactionOfGormWithPreparedStatementsIsLent", test: func(t *testing.T, s *shop) { lentTransactions(t, s, beginGorm(true)) }, tags: Dialect},
+}
+
+func beginSQL(t *testing.T, db *sql.DB, _ string) (orderclose.Tx, func(bool) error) {
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return orderclose.SQL(tx), func(commit bool) error {
+		if commit {
+			return tx.Commit()
+		}
+		return tx.Rollback()
+	}
+}
+
+func beginGorm(prepare bool) Begin {
+	return func(t *testing.T, db *sql.DB, _ string) (orderclose.Tx, func(bool) error) {
+		// gorm writes no statement here, so one dialect suffices for all databases.
+		of, err := gorm.Open(mysql.New(mysql.Config{Conn: db, SkipInitializeWithVersion: true}), &gorm.Config{PrepareStmt: prepare})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := of.Begin(&sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		if _, prepared := tx.Statement.ConnPool.(*gorm.PreparedStmtTX); tx.Error != nil || prepared != prepare {
+			t.Fatalf("%T, %v", tx.Statement.ConnPool, tx.Error)
+		}
+		return orderclose.SQL(tx.Statement.ConnPool), func(commit bool) error {
+			if commit {
+				return tx.Commit().Error
+			}
+			return tx.Rollback().Error
+		}
+	}
+}
+
+// shopsPool returns a pool of the shop's own, with the settings that its driver has by default. On SQLite the shop has that of the store.
+func (s *shop) shopsPool() *sql.DB {
+	driver := map[store.DialectName]string{store.MySQL: "mysql", store.Postgres: "pgx"}[s.Dialect()]
+	if driver == "" {
+		return s.DB()
+	}
+	db, err := sql.Open(driver, s.dsn)
+	s.must(err)
+	s.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+	return db
+}
+
+// lentTransactions: what is written in a transaction of the shop is there if and only if the transaction commits.
+func lentTransactions(t *testing.T, s *shop, begin Begin) {
+	s.migrated()
+	db, x, now := s.shopsPool(), s.schedules(), s.now()
+	for _, id := range []string{"asked", "late", "open"} {
+		s.order(id, -time.Minute)
+	}
+	s.close("late")
+	_, err := s.PayOrders(t.Context(), requests("asked"))
+	s.must(err)
+	states := func() []string {
+		return append(s.texts("SELECT CONCAT_WS(' ', id, status, version, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
+			append(s.late(), s.texts("SELECT order_id FROM outbox_schedules")...)...)
+	}
+	before := states()
+	record := func(tx orderclose.Tx, order, payment string) (store.Recorded, error) {
+		return s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: order, PaymentID: payment, Amount: 1250, Currency: "EUR"})
+	}
+	for _, commit := range []bool{false, true} {
+		tx, end := begin(t, db, s.dsn)
+		for _, row := range []struct {
+			order, payment string
+			want           store.Recorded
+		}{
+			{"asked", "p1", store.RecordedAlready}, {"asked", "p1", store.RecordedAlready}, {"asked", "p2", store.RecordedLate},
+			{"late", "p1", store.RecordedLate}, {"late", "p1", store.RecordedLate},
+			{"open", "p1", store.RecordedPaid}, {"open", "p1", store.RecordedAlready},
+		} {
+			got, err := record(tx, row.order, row.payment)
+			s.must(err)
+			want(t, "payment "+row.payment+" of "+row.order, got, row.want)
+		}
+		s.must(x.Add(t.Context(), tx, orderclose.Order{ID: "new", CreatedAt: now, Due: now.Add(time.Hour), Attributes: map[string]any{"note": `it's "4" \ ?`}}))
+		s.must(end(commit))
+		if !commit {
+			want(t, "rolled back", states(), before)
+			want(t, "events that were rolled back", len(s.lateEvents()), 0)
+		}
+	}
+	want(t, "committed", states(), []string{"asked 1 3 p1", "late 2 2 -", "open 1 2 p1",
+		"asked p2 1250 EUR callback ", "late p1 1250 EUR callback ", "new"})
+	want(t, "events", len(s.lateEvents()), 2)
+
+	tx, end := begin(t, db, s.dsn)
+	if _, err := record(tx, "nobody's", "p1"); !errors.Is(err, store.ErrNoOrder) {
+		t.Errorf("a payment of an unknown order: %v", err)
+	}
+	s.must(end(false))
+	if _, err := record(tx, "open", "p1"); err == nil {
+		t.Error("a payment is recorded in a transaction that has ended")
+	}
+}
