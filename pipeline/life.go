@@ -98,9 +98,12 @@ func (a *App) Close() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ended == nil {
+	switch {
+	case a.ended == nil:
 		a.ended = ErrClosed
 		a.ready.waiting.add(appEnded, "was closed") //mutant:closed-app-ready
+	case !errors.Is(a.ended, ErrClosed): // Run has returned
+		a.ended = fmt.Errorf("%w: %w", ErrClosed, a.ended)
 	}
 	if a.stop != nil {
 		a.stop()

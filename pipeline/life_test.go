@@ -72,6 +72,9 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 		if waits := app.Ready(); len(waits) != 1 || waits[0] != "App: Run has returned" {
 			t.Errorf("after Run: %q", waits)
 		}
+		app.Close()
+		err := app.WaitReady(t.Context())
+		expect.That(t, errors.Is(err, pipeline.ErrClosed) && says(err, "Run has returned"), "after Run and Close: %v", err)
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -14,7 +16,16 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/sqlclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
+
+// A shop whose orders a sweeper closes has no buckets in its topics.yaml.
+func TestNew_TakesAFileWithoutBuckets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	must.Do(t, os.WriteFile(file, []byte("delays: {default: 15m}\n"), 0o600))
+	s := must.Get(sqlclose.New(sqlclose.Options{DSN: "user:password@tcp(127.0.0.1:1)/shop", TopicsFile: file}))(t)
+	must.Do(t, s.Close())
+}
 
 func TestClassify_SortsErrorsOfTheDriver(t *testing.T) {
 	number := func(n uint16) error { return fmt.Errorf("lock: %w", &mysql.MySQLError{Number: n}) }

@@ -83,7 +83,7 @@ func New(o Options) (*Store, error) {
 	}
 	opts := store.Options{DSN: o.DSN, TLS: o.TLS, DB: o.DB, MaxOpenConns: o.MaxConns}
 	if o.TopicsFile != "" {
-		cfg, err := config.Load(o.TopicsFile, config.OtherRooms())
+		cfg, err := config.Load(o.TopicsFile, config.OtherRooms(), config.WithoutKafka())
 		if err != nil {
 			return nil, err
 		}

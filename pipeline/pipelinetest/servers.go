@@ -1,6 +1,9 @@
 // Package pipelinetest runs the servers of the pipeline in one process: Kafka, Redis and a
 // database are embedded, and the real clients connect to them.
 //
+// The database is SQLite. What only MySQL or PostgreSQL understands needs a real server: statements of orders.on_close, a trigger,
+// and a Store of your own. A time is a number there, and one transaction writes at a time.
+//
 // Servers listen in memory. Tests start them in a testing/synctest bubble, where half an hour
 // of the pipeline passes in a moment, and the demo starts them in real time. DevServers listen
 // on loopback ports and keep their data in a folder, for development without servers.
