@@ -96,7 +96,7 @@ func (e OrderPaidLate) Encode() ([]byte, error) {
 }
 
 // DecodeOrderPaidLate decodes an event that Encode wrote, and returns it with its id. The error wraps
-// ErrOtherEvent if value is a CloudEvent of another type.
+// ErrOtherEvent if value is a CloudEvent of another type, and otherwise ErrBadEvent.
 func DecodeOrderPaidLate(value []byte) (id string, e OrderPaidLate, err error) {
 	id, err = decodeEvent(value, EventOrderPaidLate, &e)
 	return id, e, err
@@ -125,7 +125,7 @@ func (e OrderPaid) Encode() ([]byte, error) {
 }
 
 // DecodeOrderPaid decodes an event that Encode wrote, and returns it with its id. The error wraps
-// ErrOtherEvent if value is a CloudEvent of another type.
+// ErrOtherEvent if value is a CloudEvent of another type, and otherwise ErrBadEvent.
 func DecodeOrderPaid(value []byte) (id string, e OrderPaid, err error) {
 	id, err = decodeEvent(value, EventOrderPaid, &e)
 	return id, e, err
@@ -160,11 +160,16 @@ func encodeEvent[Data any](id, eventType, orderID string, at time.Time, data Dat
 	return value, nil
 }
 
-// ErrOtherEvent means that a CloudEvent has another type than the caller asked for.
-var ErrOtherEvent = errors.New("an event of another type")
+var (
+	// ErrOtherEvent means that a CloudEvent has another type than the caller asked for. Skip it.
+	ErrOtherEvent = errors.New("an event of another type")
+	// ErrBadEvent means that bytes are no event, or one of a version of CloudEvents that this program does not know. Decode functions take
+	// the value of a record of Kafka, and the body of a request of orderclose run webhook. They ignore fields that they do not know.
+	ErrBadEvent = errors.New("an event that cannot be read")
+)
 
 // DecodeOrderClosed decodes an event that Encode wrote, and returns it with its id.
-// The error wraps ErrOtherEvent if value is a CloudEvent of another type.
+// The error wraps ErrOtherEvent if value is a CloudEvent of another type, and otherwise ErrBadEvent.
 func DecodeOrderClosed(value []byte) (id string, e OrderClosed, err error) {
 	return DecodeClosed(value, EventOrderClosed)
 }
@@ -182,16 +187,16 @@ func DecodeClosed(value []byte, eventType string) (id string, e OrderClosed, err
 func decodeEvent(value []byte, eventType string, data any) (id string, err error) {
 	var c cloudEvent[json.RawMessage]
 	if err := json.Unmarshal(value, &c); err != nil {
-		return "", fmt.Errorf("not a CloudEvent in JSON: %w", err)
+		return "", fmt.Errorf("%w: not a CloudEvent in JSON: %w", ErrBadEvent, err)
 	}
 	switch {
 	case c.SpecVersion != "1.0" || c.ID == "":
-		return "", fmt.Errorf("not a CloudEvent 1.0: specversion is %q, id is %q", cut(c.SpecVersion, 32), cut(c.ID, MaxIDBytes))
+		return "", fmt.Errorf("%w: not a CloudEvent 1.0: specversion is %q, id is %q", ErrBadEvent, cut(c.SpecVersion, 32), cut(c.ID, MaxIDBytes))
 	case c.Type != eventType:
 		return c.ID, fmt.Errorf("%w: %q", ErrOtherEvent, cut(c.Type, 64))
 	}
 	if err := json.Unmarshal(c.Data, data); err != nil {
-		return c.ID, fmt.Errorf("decode the data of event %q: %w", cut(c.ID, 128), err)
+		return c.ID, fmt.Errorf("%w: the data of %q: %w", ErrBadEvent, cut(c.ID, 128), err)
 	}
 	return c.ID, nil
 }

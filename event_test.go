@@ -45,7 +45,8 @@ func TestDecodeOrderClosed_RejectsOtherValues(t *testing.T) {
 		`{"specversion":"1.0","id":"a","type":"order.closed","data":7}`: false,
 		`{"specversion":"1.0","id":"a","type":"order.paid","data":{}}`:  true,
 	} {
-		if _, _, err := orderclose.DecodeOrderClosed([]byte(value)); err == nil || errors.Is(err, orderclose.ErrOtherEvent) != other {
+		_, _, err := orderclose.DecodeOrderClosed([]byte(value))
+		if errors.Is(err, orderclose.ErrOtherEvent) != other || errors.Is(err, orderclose.ErrBadEvent) == other {
 			t.Errorf("%s: %v", value, err)
 		}
 	}

@@ -39,7 +39,7 @@ func (e OrderReminder) Encode() ([]byte, error) {
 }
 
 // DecodeOrderReminder decodes an event that Encode wrote, and returns it with its id. The error wraps
-// ErrOtherEvent if value is a CloudEvent of another type.
+// ErrOtherEvent if value is a CloudEvent of another type, and otherwise ErrBadEvent.
 func DecodeOrderReminder(value []byte) (id string, e OrderReminder, err error) {
 	id, err = decodeEvent(value, EventOrderReminder, &e)
 	return id, e, err

@@ -14,60 +14,65 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Event is the event of a closed order, with its id.
-type Event struct {
-	ID string // the same in every duplicate
-	orderclose.OrderClosed
-	// Reminder is set if EventOptions.Type is orderclose.EventOrderReminder. OrderClosed then has only
-	// the fields that both kinds of events have.
-	Reminder orderclose.OrderReminder
-	// Paid is set if EventOptions.Type is orderclose.EventOrderPaid, likewise.
-	Paid orderclose.OrderPaid
-	// PaidLate is set if EventOptions.Type is orderclose.EventOrderPaidLate, likewise.
-	PaidLate orderclose.OrderPaidLate
+// EventData has the kinds of events that ReadEvents reads.
+type EventData interface {
+	orderclose.OrderClosed | orderclose.OrderPaid | orderclose.OrderPaidLate | orderclose.OrderReminder
+}
+
+// Event is an event with its id.
+type Event[E EventData] struct {
+	ID   string // the same in every duplicate
+	Data E
 }
 
 // DefaultEventBatch is the default of EventOptions.Batch.
 const DefaultEventBatch = 100
 
-// EventOptions configure App.ReadEvents. Group and Handle are required.
-type EventOptions struct {
+// EventOptions configure ReadEvents. Group and Handle are required.
+type EventOptions[E EventData] struct {
 	Group string // the program's own consumer group; its members share the events
 	Topic string // default Config.Topics.Events
-	Type  string // type of the events, such as orderclose.EventOrderReminder; default orders.event of topics.yaml, or orderclose.EventOrderClosed
 	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
 	// with its id. The offset is committed after all events of a fetch, which may take several
 	// calls. After an error, all events since the last commit come again. A panic is an error.
-	Handle func(ctx context.Context, events []Event) error
-	// Skipped is called for each record that is not an event of this type. The error wraps
-	// orderclose.ErrOtherEvent if the record is an event of another type. Otherwise the error
-	// says why the record cannot be read. Skipped is also called once for each range of records
+	Handle func(ctx context.Context, events []Event[E]) error
+	// Skipped is called for each record that is not an event of this kind. The error wraps
+	// orderclose.ErrOtherEvent if the record is an event of another type, and orderclose.ErrBadEvent
+	// if it cannot be read. Skipped is also called once for each range of records
 	// that were lost or are corrupt. It may be called again for the same record or range, as
 	// Handle may. May be nil.
 	Skipped func(err error)
 	Logger  *slog.Logger // default: that of the App
+	closed  string       // the type of the events of closes: orders.event of topics.yaml, or orderclose.EventOrderClosed
 }
 
-// ReadEvents reads the events of closed orders, of the topic and the type in topics.yaml, as a member of a consumer group, until ctx ends, and
-// then returns nil. A new group begins with the oldest event of the topic. The offset is committed
+// ReadEvents reads the events of one kind, such as orderclose.OrderPaidLate, as a member of a consumer group, until ctx ends, and
+// then returns nil:
+//
+//	err := pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderPaidLate]{
+//		Group: "refunds",
+//		Handle: func(ctx context.Context, events []pipeline.Event[orderclose.OrderPaidLate]) error { … },
+//	})
+//
+// A new group begins with the oldest event of the topic. The offset is committed
 // after Handle, so that a restart continues there. ReadEvents retries all failures of Kafka and of
 // Handle, after 50 ms at first and half a second later, without end; each is a warning in the log. It
 // returns an error only if an option is missing or wrong, there are no brokers, the name
-// of the group or topic is invalid, or another process has the same instance (ErrFenced). It may run before, beside or without Run.
-func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
-	if a.conns.Kafka == nil {
+// of the group or topic is invalid, or another process has the same instance (ErrFenced). It may run before, beside or without app.Run.
+func ReadEvents[E EventData](ctx context.Context, app *App, o EventOptions[E]) error {
+	if app.conns.Kafka == nil {
 		return errNoBrokers
 	}
-	return readEvents(ctx, a.conns.Kafka, a.eventOptions(o))
+	return readEvents(ctx, app.conns.Kafka, eventOptions(app, o))
 }
 
-func readEvents(ctx context.Context, k *kafka.Cluster, o EventOptions) error {
+func readEvents[E EventData](ctx context.Context, k *kafka.Cluster, o EventOptions[E]) error {
 	if o.Group == "" || o.Topic == "" || o.Handle == nil || o.Batch < 0 {
 		return errors.New("pipeline: EventOptions need Group, Topic and Handle, and a Batch that is not negative")
 	}
-	o.Type = cmp.Or(o.Type, orderclose.EventOrderClosed)
+	o.closed = cmp.Or(o.closed, orderclose.EventOrderClosed)
 	o.Batch = cmp.Or(o.Batch, DefaultEventBatch)
 	if o.Skipped == nil {
 		o.Skipped = func(error) {}
@@ -99,16 +104,16 @@ func readEvents(ctx context.Context, k *kafka.Cluster, o EventOptions) error {
 }
 
 // eventOptions sets the options that are not set.
-func (a *App) eventOptions(o EventOptions) EventOptions {
-	o.Topic = cmp.Or(o.Topic, a.o.Config.Topics.Events)
-	o.Type = cmp.Or(o.Type, a.eventType())
-	o.Logger = cmp.Or(o.Logger, a.o.Logger)
+func eventOptions[E EventData](app *App, o EventOptions[E]) EventOptions[E] {
+	o.Topic = cmp.Or(o.Topic, app.o.Config.Topics.Events)
+	o.closed = app.eventType()
+	o.Logger = cmp.Or(o.Logger, app.o.Logger)
 	return o
 }
 
 // readNext handles the records at the position and returns the next position. The position
 // identifies the log, so that a topic that was deleted and recreated is noticed.
-func (o EventOptions) readNext(ctx context.Context, k *kafka.Cluster, at wire.Position) (wire.Position, error) {
+func (o EventOptions[E]) readNext(ctx context.Context, k *kafka.Cluster, at wire.Position) (wire.Position, error) {
 	f, err := k.Read(ctx, at)
 	if err != nil {
 		return at, err
@@ -119,7 +124,7 @@ func (o EventOptions) readNext(ctx context.Context, k *kafka.Cluster, at wire.Po
 			o.Skipped(fmt.Errorf("%s/%d: the events %d to %d are %s: %w", at.Topic, at.Partition, gone.First, gone.Last, what, gone.Err))
 		}
 	}
-	events := make([]Event, 0, len(f.Records))
+	events := make([]Event[E], 0, len(f.Records))
 	for _, record := range f.Records {
 		e, err := o.decode(record)
 		switch {
@@ -144,21 +149,20 @@ func (o EventOptions) readNext(ctx context.Context, k *kafka.Cluster, at wire.Po
 	return at, nil
 }
 
-func (o EventOptions) decode(record wire.RawRecord) (e Event, err error) {
+func (o EventOptions[E]) decode(record wire.RawRecord) (e Event[E], err error) {
 	m, err := record.Message()
 	if err != nil {
-		return e, err
+		return e, fmt.Errorf("%w: %w", orderclose.ErrBadEvent, err)
 	}
-	if e.ID, e.OrderClosed, err = orderclose.DecodeClosed(m.Value, o.Type); err != nil {
-		return e, err
-	}
-	switch o.Type {
-	case orderclose.EventOrderReminder:
-		_, e.Reminder, err = orderclose.DecodeOrderReminder(m.Value)
-	case orderclose.EventOrderPaid:
-		_, e.Paid, err = orderclose.DecodeOrderPaid(m.Value)
-	case orderclose.EventOrderPaidLate:
-		_, e.PaidLate, err = orderclose.DecodeOrderPaidLate(m.Value)
+	switch data := any(&e.Data).(type) {
+	case *orderclose.OrderClosed:
+		e.ID, *data, err = orderclose.DecodeClosed(m.Value, o.closed)
+	case *orderclose.OrderPaid:
+		e.ID, *data, err = orderclose.DecodeOrderPaid(m.Value)
+	case *orderclose.OrderPaidLate:
+		e.ID, *data, err = orderclose.DecodeOrderPaidLate(m.Value)
+	case *orderclose.OrderReminder:
+		e.ID, *data, err = orderclose.DecodeOrderReminder(m.Value)
 	}
 	return e, err
 }

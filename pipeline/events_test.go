@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -24,6 +24,11 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
+)
+
+type (
+	closeOptions = EventOptions[orderclose.OrderClosed]
+	closeEvent   = Event[orderclose.OrderClosed]
 )
 
 // damaging flips one bit of the first answer that has the marker, once.
@@ -78,14 +83,14 @@ func appendEvents(t *testing.T, k *kafka.Cluster, topic string) {
 }
 
 // readAll reads events until there are 20 different ones, or for ten seconds.
-func readAll(t *testing.T, k *kafka.Cluster, o EventOptions) (seen map[string]bool) {
+func readAll(t *testing.T, k *kafka.Cluster, o closeOptions) (seen map[string]bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var mu sync.Mutex
 	seen = map[string]bool{}
 	handle := o.Handle
-	o.Handle = func(ctx context.Context, events []Event) error {
+	o.Handle = func(ctx context.Context, events []closeEvent) error {
 		if handle != nil {
 			if err := handle(ctx, events); err != nil {
 				return err
@@ -94,7 +99,7 @@ func readAll(t *testing.T, k *kafka.Cluster, o EventOptions) (seen map[string]bo
 		mu.Lock()
 		defer mu.Unlock()
 		for _, e := range events {
-			seen[e.OrderID] = true
+			seen[e.Data.OrderID] = true
 		}
 		if len(seen) == 20 {
 			cancel()
@@ -109,7 +114,7 @@ func readAll(t *testing.T, k *kafka.Cluster, o EventOptions) (seen map[string]bo
 func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 	_, good, damaged := newBroker(t, "order-events", 1, "order-0007")
 	appendEvents(t, good, "order-events")
-	seen := readAll(t, damaged, EventOptions{Skipped: func(err error) { t.Error(err) }})
+	seen := readAll(t, damaged, closeOptions{Skipped: func(err error) { t.Error(err) }})
 	expect.Equal(t, len(seen), 20, "handled of 20 events")
 }
 
@@ -124,7 +129,7 @@ func TestReadEvents_APanicOfTheHandlerIsAnError(t *testing.T) {
 	_, good, _ := newBroker(t, "order-events", 1, "none")
 	appendEvents(t, good, "order-events")
 	panics, log := 0, &testkit.LogBuffer{}
-	seen := readAll(t, good, EventOptions{Logger: slog.New(slog.NewTextHandler(log, nil)), Handle: func(context.Context, []Event) error {
+	seen := readAll(t, good, closeOptions{Logger: slog.New(slog.NewTextHandler(log, nil)), Handle: func(context.Context, []closeEvent) error {
 		if panics++; panics <= 3 {
 			panic("no such customer")
 		}
@@ -160,45 +165,55 @@ func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
 		}
 		cancel()
 	}()
-	expect.NoError(t, readEvents(ctx, good, EventOptions{Group: "points", Topic: "order-events", Handle: func(context.Context, []Event) error { return nil }}))
+	expect.NoError(t, readEvents(ctx, good, closeOptions{Group: "points", Topic: "order-events",
+		Handle: func(context.Context, []closeEvent) error { return nil }}))
 	expect.AtMost(t, partitions.Load(), 4, "partitions that were committed in three rounds of empty fetches")
 }
 
-func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
-	now := time.Now().UTC().Truncate(time.Millisecond)
-	want := orderclose.OrderPaid{OrderID: "a", Category: "book", Due: now.Add(-time.Second), PaidAt: now, Version: 2}
-	value := must.Get(want.Encode())(t)
-	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
-	e, err := EventOptions{Type: orderclose.EventOrderPaid}.decode(record)
-	expect.That(t, err == nil && e.ID == want.ID() && e.OrderID == "a" && fmt.Sprint(e.Paid) == fmt.Sprint(want), "%+v, %v; want %+v", e, err, want)
-	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaidLate, orderclose.EventOrderReminder} {
-		expect.Is(t, expect.Err((EventOptions{Type: other}).decode(record)), orderclose.ErrOtherEvent, "a reader of %s", other)
-	}
+// decoded decodes an event as a reader of its kind does.
+func decoded[E EventData](t *testing.T, value []byte) (Event[E], error) {
+	t.Helper()
+	return EventOptions[E]{closed: orderclose.EventOrderClosed}.decode((&wire.Message{Key: []byte("a"), Value: value}).Raw())
 }
 
-func TestReadEvents_ReadsLatePaymentsByTheirType(t *testing.T) {
-	now := time.Now().UTC().Truncate(time.Millisecond)
-	want := orderclose.OrderPaidLate{OrderID: "a", PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: "same_id", FoundAt: now}
-	value := must.Get(want.Encode())(t)
-	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
-	e, err := EventOptions{Type: orderclose.EventOrderPaidLate}.decode(record)
-	if err != nil || e.ID != want.ID() || e.OrderID != "a" || e.PaidLate != want {
-		t.Errorf("%+v, %v; want %+v", e, err, want)
-	}
-	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaid, orderclose.EventOrderReminder} {
-		if _, err := (EventOptions{Type: other}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
-			t.Errorf("a reader of %s: %v", other, err)
+// readsKind: an event comes back as it was written, with its id, and its reader skips the events of all other kinds and what is none.
+func readsKind[E EventData](t *testing.T, want E, id string, all map[string][]byte) {
+	t.Helper()
+	for name, value := range all {
+		got, err := decoded[E](t, value)
+		switch {
+		case name == id:
+			expect.That(t, err == nil && got.ID == id && cmp.Equal(got.Data, want), "%+v, %v; want %+v", got, err, want)
+		case name[0] == '!':
+			expect.Is(t, err, orderclose.ErrBadEvent, "%s for a reader of %s", name, id)
+		default:
+			expect.Is(t, err, orderclose.ErrOtherEvent, "%s for a reader of %s", name, id)
 		}
 	}
 }
 
-func TestReadEvents_ReadsRemindersByTheirType(t *testing.T) {
+func TestReadEvents_EachReaderReadsOneKind(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	want := orderclose.OrderReminder{OrderID: "a", Category: "book", Due: now.Add(3 * time.Minute), Deadline: now.Add(2 * time.Minute),
+	closed := orderclose.OrderClosed{OrderID: "a", Category: "book", Due: now, ClosedAt: now, Path: orderclose.PathSweep, Version: 2}
+	paid := orderclose.OrderPaid{OrderID: "a", Category: "book", Due: now.Add(-time.Second), PaidAt: now, Version: 2}
+	late := orderclose.OrderPaidLate{OrderID: "a", PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: "same_id", FoundAt: now}
+	reminder := orderclose.OrderReminder{OrderID: "a", Category: "book", Due: now.Add(3 * time.Minute), Deadline: now.Add(2 * time.Minute),
 		BeforeMillis: 120_000, RemindedAt: now}
-	value := must.Get(want.Encode())(t)
-	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
-	e, err := EventOptions{Type: orderclose.EventOrderReminder}.decode(record)
-	expect.That(t, err == nil && e.ID == want.ID() && e.OrderID == "a" && fmt.Sprint(e.Reminder) == fmt.Sprint(want), "%+v, %v; want %+v", e, err, want)
-	expect.Is(t, expect.Err((EventOptions{Type: orderclose.EventOrderClosed}).decode(record)), orderclose.ErrOtherEvent, "a reader of closed orders")
+	all := map[string][]byte{
+		closed.ID(): must.Get(closed.Encode())(t), paid.ID(): must.Get(paid.Encode())(t), late.ID(): must.Get(late.Encode())(t),
+		reminder.ID():             must.Get(reminder.Encode())(t),
+		"of a type of tomorrow":   []byte(`{"specversion":"1.0","id":"b","type":"order.paid_twice","data":{}}`),
+		"!no JSON":                []byte("order a is paid"),
+		"!of tomorrow's standard": []byte(`{"specversion":"2.0","id":"b","type":"order.paid_late","data":{}}`),
+	}
+	readsKind(t, closed, closed.ID(), all)
+	readsKind(t, paid, paid.ID(), all)
+	readsKind(t, late, late.ID(), all)
+	readsKind(t, reminder, reminder.ID(), all)
+
+	field := bytes.Replace(all[late.ID()], []byte(`"amount":1250`), []byte(`"amount":1250,"fee":{"amount":3}`), 1)
+	got, err := decoded[orderclose.OrderPaidLate](t, field)
+	expect.That(t, err == nil && got.Data == late, "with a field of tomorrow: %+v, %v", got, err)
+	text := bytes.Replace(all[late.ID()], []byte("1250"), []byte(`"12.50"`), 1)
+	expect.Is(t, expect.Err(decoded[orderclose.OrderPaidLate](t, text)), orderclose.ErrBadEvent, "with an amount that is a text")
 }

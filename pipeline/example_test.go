@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -72,10 +73,10 @@ func ExampleApp_Run() {
 		return
 	}
 	go func() {
-		err := app.ReadEvents(ctx, pipeline.EventOptions{
+		err := pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{
 			Group: "mails",
-			Handle: func(_ context.Context, events []pipeline.Event) error {
-				fmt.Println(events[0].OrderID, "was closed by the", events[0].Path)
+			Handle: func(_ context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
+				fmt.Println(events[0].Data.OrderID, "was closed by the", events[0].Data.Path)
 				cancel()
 				return nil
 			},

@@ -136,10 +136,10 @@ func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
 	cfg.Orders = &mapping.Mapping{Event: "order.receipt_confirmed"}
 	a := must.Get(New(Options{Config: cfg}))(t)
 	defer a.Close()
-	if o := a.eventOptions(EventOptions{}); o.Type != "order.receipt_confirmed" || o.Topic != cfg.Topics.Events {
+	if o := eventOptions(a, EventOptions[orderclose.OrderClosed]{}); o.closed != "order.receipt_confirmed" || o.Topic != cfg.Topics.Events {
 		t.Errorf("%+v", o)
 	}
-	if o := a.eventOptions(EventOptions{Type: "order.paid", Topic: "others"}); o.Type != "order.paid" || o.Topic != "others" {
+	if o := eventOptions(a, EventOptions[orderclose.OrderPaid]{Topic: "others"}); o.Topic != "others" {
 		t.Errorf("%+v", o)
 	}
 }

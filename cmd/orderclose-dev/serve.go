@@ -299,7 +299,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}()
 	err = s.print(at, cfg)
 	if err == nil {
-		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: a, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, App: a, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 	}
 	cancel()
 	return errors.Join(err, <-pipelineDone)

@@ -37,7 +37,7 @@ func (s *Shop) newNotices() (*notices.Notices, error) {
 			{Name: ReaderSMS, Call: s.sendSMS, Apply: s.writeNotification},
 			{Name: ReaderPoints, Apply: s.pointsBack},
 			{Name: ReaderLogistics, Call: s.cancelDelivery},
-			{Name: ReaderDelivery, Type: orderclose.EventOrderPaid, Apply: s.planDelivery},
+			{Name: ReaderDelivery, Paid: true, Apply: s.planDelivery},
 		},
 	})
 }
@@ -47,12 +47,12 @@ func (s *Shop) newNotices() (*notices.Notices, error) {
 // delivery. The delivery of an order that was paid at the provider is planned: the provider's callback may be
 // lost. Each happens once for an event, and none waits for another. One more group keeps the
 // caches of the shop right. The topic keeps events for a week.
-func (s *Shop) ReadEvents(ctx context.Context, events Events, group, topic string) error {
+func (s *Shop) ReadEvents(ctx context.Context, app *pipeline.App, group, topic string) error {
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error { return s.notices.Run(ctx, events, group+"-", topic) })
+	all.Go(func() error { return s.notices.Run(ctx, app, group+"-", topic) })
 	if s.o.Redis != nil {
 		all.Go(func() error {
-			return events.ReadEvents(ctx, pipeline.EventOptions{
+			return pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{
 				Group: group + "-" + readerCache, Topic: topic, Handle: s.dropViews, Logger: s.o.Logger,
 			})
 		})
@@ -60,16 +60,13 @@ func (s *Shop) ReadEvents(ctx context.Context, events Events, group, topic strin
 	return all.Wait()
 }
 
-// Events reads the events of closed orders. pipeline.App implements it.
-type Events = notices.Events
-
 // dropViews makes the next read of a closed order use the database. Only a close before the due time
 // that the caches know needs it, because none shows an order as unpaid past that time. A version is
 // dropped once, however often its event comes.
-func (s *Shop) dropViews(ctx context.Context, events []pipeline.Event) error {
+func (s *Shop) dropViews(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
 	for _, e := range events {
-		s.reached(e.OrderID, e.Version)
-		s.views.drop(ctx, e.OrderID, e.Version)
+		s.reached(e.Data.OrderID, e.Data.Version)
+		s.views.drop(ctx, e.Data.OrderID, e.Data.Version)
 	}
 	return nil
 }
@@ -92,8 +89,8 @@ func (s *Shop) spentOn(ctx context.Context, run interface {
 }
 
 // text returns the message to the customer.
-func (o spent) text(e pipeline.Event) string {
-	text := fmt.Sprintf("Your order %s was closed at %s: it was not paid in time.", e.OrderID, e.ClosedAt.UTC().Format(time.RFC3339))
+func (o spent) text(e notices.Event) string {
+	text := fmt.Sprintf("Your order %s was closed at %s: it was not paid in time.", e.OrderID, e.At.UTC().Format(time.RFC3339))
 	if o.points > 0 {
 		text += fmt.Sprintf(" You get your %d points back.", o.points)
 	}
@@ -101,7 +98,7 @@ func (o spent) text(e pipeline.Event) string {
 }
 
 // sendSMS tells the customer.
-func (s *Shop) sendSMS(ctx context.Context, key string, e pipeline.Event) error {
+func (s *Shop) sendSMS(ctx context.Context, key string, e notices.Event) error {
 	o, ok, err := s.spentOn(ctx, s.o.DB, e.OrderID)
 	if err != nil || !ok {
 		return err
@@ -110,7 +107,7 @@ func (s *Shop) sendSMS(ctx context.Context, key string, e pipeline.Event) error 
 }
 
 // writeNotification records what the customer was told.
-func (s *Shop) writeNotification(ctx context.Context, tx *sql.Tx, e pipeline.Event) error {
+func (s *Shop) writeNotification(ctx context.Context, tx *sql.Tx, e notices.Event) error {
 	o, ok, err := s.spentOn(ctx, tx, e.OrderID)
 	if err != nil || !ok {
 		return err
@@ -121,7 +118,7 @@ func (s *Shop) writeNotification(ctx context.Context, tx *sql.Tx, e pipeline.Eve
 }
 
 // pointsBack returns the points that were spent on an order.
-func (s *Shop) pointsBack(ctx context.Context, tx *sql.Tx, e pipeline.Event) error {
+func (s *Shop) pointsBack(ctx context.Context, tx *sql.Tx, e notices.Event) error {
 	o, ok, err := s.spentOn(ctx, tx, e.OrderID)
 	if err != nil || !ok || o.points == 0 {
 		return err
@@ -130,7 +127,7 @@ func (s *Shop) pointsBack(ctx context.Context, tx *sql.Tx, e pipeline.Event) err
 }
 
 // cancelDelivery gives up the delivery that logistics has planned for an order.
-func (s *Shop) cancelDelivery(ctx context.Context, key string, e pipeline.Event) error {
+func (s *Shop) cancelDelivery(ctx context.Context, key string, e notices.Event) error {
 	_, ok, err := s.spentOn(ctx, s.o.DB, e.OrderID)
 	if err != nil || !ok {
 		return err
@@ -139,7 +136,7 @@ func (s *Shop) cancelDelivery(ctx context.Context, key string, e pipeline.Event)
 }
 
 // planDelivery delivers an order that orderclose has marked as paid.
-func (s *Shop) planDelivery(ctx context.Context, tx *sql.Tx, e pipeline.Event) error {
+func (s *Shop) planDelivery(ctx context.Context, tx *sql.Tx, e notices.Event) error {
 	_, ok, err := s.spentOn(ctx, tx, e.OrderID)
 	if err != nil || !ok {
 		return err

@@ -6,15 +6,17 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // RunOptions say where a running shop listens and where it reads events.
 type RunOptions struct {
 	Listener net.Listener
 	Handler  http.Handler // default: Shop.Handler; set it to serve more paths
-	// Events, Group and Topic are the source of events; Group is the prefix of the readers' groups.
-	// Without Events none are read.
-	Events       Events
+	// App, Group and Topic are the source of events; Group is the prefix of the readers' groups.
+	// Without an App none are read.
+	App          *pipeline.App
 	Group, Topic string
 }
 
@@ -32,10 +34,10 @@ func (s *Shop) Run(ctx context.Context, o RunOptions) error {
 		defer cancel()
 		serving = Serve(ctx, o.Listener, o.Handler)
 	})
-	if o.Events != nil {
+	if o.App != nil {
 		running.Go(func() {
 			defer cancel()
-			reading = s.ReadEvents(ctx, o.Events, o.Group, o.Topic)
+			reading = s.ReadEvents(ctx, o.App, o.Group, o.Topic)
 		})
 	}
 	running.Go(func() { s.DeleteOldRows(ctx) })

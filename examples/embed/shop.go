@@ -214,12 +214,12 @@ func readEvents(ctx context.Context, app *pipeline.App, group string, want ...st
 	}
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	err := app.ReadEvents(reading, pipeline.EventOptions{
+	err := pipeline.ReadEvents(reading, app, pipeline.EventOptions[orderclose.OrderClosed]{
 		Group: group,
-		Handle: func(_ context.Context, events []pipeline.Event) error {
+		Handle: func(_ context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
 			for _, e := range events {
-				fmt.Printf("event %s: %s was closed by the %s\n", e.ID, e.OrderID, e.Path)
-				delete(open, e.OrderID)
+				fmt.Printf("event %s: %s was closed by the %s\n", e.ID, e.Data.OrderID, e.Data.Path)
+				delete(open, e.Data.OrderID)
 			}
 			if len(open) == 0 {
 				stop()

@@ -5,7 +5,7 @@
 //	n, err := notices.New(notices.Options{DB: db, Orders: orders, Dialect: dialect, Readers: []notices.Reader{
 //		{Name: "sms", Call: sendSMS}, {Name: "points", Apply: returnPoints}, …
 //	}})
-//	err = n.Run(ctx, events, "shop-", topic)  // the groups are shop-sms, shop-points, …
+//	err = n.Run(ctx, app, "shop-", topic)  // the groups are shop-sms, shop-points, …
 //
 // Kafka delivers an event at least once. A row for each reader and event id makes its effect happen
 // once: Apply runs in the transaction that writes the row. Call runs before it, because a provider is
@@ -39,15 +39,21 @@ const parallelCalls = 16
 // the event is recorded as rejected, and does not block those behind it.
 var ErrRejected = errors.New("the provider rejects the notice")
 
+// Event is what a reader gets: the order was closed, or it was paid at the provider.
+type Event struct {
+	ID, OrderID string
+	At          time.Time
+}
+
 // Reader tells one service. Call or Apply is required, or both.
 type Reader struct {
 	Name string // at most 32 bytes; it identifies the rows of the reader
-	Type string // type of its events; default: that of closed orders
+	Paid bool   // its events are those of orders that were paid at the provider; default: those of closed orders
 	// Call tells a provider. key is the same for each repeat of an event. After an error it is
 	// called again, unless the error wraps ErrRejected. It may be called from several goroutines.
-	Call func(ctx context.Context, key string, e pipeline.Event) error
+	Call func(ctx context.Context, key string, e Event) error
 	// Apply writes to the shop's database, in the transaction that records the event.
-	Apply func(ctx context.Context, tx *sql.Tx, e pipeline.Event) error
+	Apply func(ctx context.Context, tx *sql.Tx, e Event) error
 }
 
 // Results of an event, for Options.Counted.
@@ -99,36 +105,45 @@ func New(o Options) (*Notices, error) {
 	return n, nil
 }
 
-// Events reads the events of closed orders. pipeline.App implements it.
-type Events interface {
-	ReadEvents(ctx context.Context, o pipeline.EventOptions) error
-}
-
 // Run reads the topic with one consumer group for each reader, named by prefix and the reader's name,
 // until ctx ends. It returns when all have stopped. An error of one stops the others.
-func (n *Notices) Run(ctx context.Context, events Events, prefix, topic string) error {
+func (n *Notices) Run(ctx context.Context, app *pipeline.App, prefix, topic string) error {
 	all, ctx := errgroup.WithContext(ctx)
 	for _, r := range n.o.Readers {
 		all.Go(func() error {
-			return events.ReadEvents(ctx, pipeline.EventOptions{
-				Group: prefix + r.Name, Topic: topic, Type: r.Type, Logger: n.o.Logger.With("reader", r.Name),
-				Handle: func(ctx context.Context, events []pipeline.Event) error { return n.handle(ctx, r, events) },
-				Skipped: func(err error) {
-					if errors.Is(err, orderclose.ErrOtherEvent) {
-						n.o.Counted(r.Name, Other)
-						return
-					}
-					n.o.Counted(r.Name, Bad)
-					n.o.Logger.Error("an event cannot be read, its order gets no notice", "reader", r.Name, "err", err)
-				},
-			})
+			if r.Paid {
+				return read(ctx, n, app, r, prefix, topic, func(id string, e orderclose.OrderPaid) Event { return Event{id, e.OrderID, e.PaidAt} })
+			}
+			return read(ctx, n, app, r, prefix, topic, func(id string, e orderclose.OrderClosed) Event { return Event{id, e.OrderID, e.ClosedAt} })
 		})
 	}
 	return all.Wait()
 }
 
+// read reads the events of one kind for a reader.
+func read[E pipeline.EventData](ctx context.Context, n *Notices, app *pipeline.App, r Reader, prefix, topic string, of func(id string, e E) Event) error {
+	return pipeline.ReadEvents(ctx, app, pipeline.EventOptions[E]{
+		Group: prefix + r.Name, Topic: topic, Logger: n.o.Logger.With("reader", r.Name),
+		Handle: func(ctx context.Context, events []pipeline.Event[E]) error {
+			all := make([]Event, len(events))
+			for i, e := range events {
+				all[i] = of(e.ID, e.Data)
+			}
+			return n.handle(ctx, r, all)
+		},
+		Skipped: func(err error) {
+			if errors.Is(err, orderclose.ErrOtherEvent) {
+				n.o.Counted(r.Name, Other)
+				return
+			}
+			n.o.Counted(r.Name, Bad)
+			n.o.Logger.Error("an event cannot be read, its order gets no notice", "reader", r.Name, "err", err)
+		},
+	})
+}
+
 // handle handles events of one partition.
-func (n *Notices) handle(ctx context.Context, r Reader, events []pipeline.Event) error {
+func (n *Notices) handle(ctx context.Context, r Reader, events []Event) error {
 	fresh, err := n.unrecorded(ctx, r, events)
 	if err != nil {
 		return err
@@ -151,7 +166,7 @@ func (n *Notices) handle(ctx context.Context, r Reader, events []pipeline.Event)
 }
 
 // unrecorded returns the events that the reader has not handled, each once.
-func (n *Notices) unrecorded(ctx context.Context, r Reader, events []pipeline.Event) (fresh []pipeline.Event, err error) {
+func (n *Notices) unrecorded(ctx context.Context, r Reader, events []Event) (fresh []Event, err error) {
 	seen := map[string]bool{}
 	for _, e := range events {
 		key := Key(e.ID)
@@ -173,7 +188,7 @@ func (n *Notices) unrecorded(ctx context.Context, r Reader, events []pipeline.Ev
 
 // call calls the provider for each event. It returns the result of each event; "" for a failure, which
 // the error describes.
-func (n *Notices) call(ctx context.Context, r Reader, events []pipeline.Event) (results []string, failed error) {
+func (n *Notices) call(ctx context.Context, r Reader, events []Event) (results []string, failed error) {
 	results = make([]string, len(events))
 	if r.Call == nil {
 		for i := range results {
@@ -207,7 +222,7 @@ func (n *Notices) call(ctx context.Context, r Reader, events []pipeline.Event) (
 
 // apply records the events that have a result, and applies each that is new and done. It returns the
 // results that were counted for the first time.
-func (n *Notices) apply(ctx context.Context, tx *sql.Tx, r Reader, events []pipeline.Event, results []string) (done []string, err error) {
+func (n *Notices) apply(ctx context.Context, tx *sql.Tx, r Reader, events []Event, results []string) (done []string, err error) {
 	for i, e := range events {
 		if results[i] == "" {
 			continue

@@ -96,16 +96,16 @@ func run(ctx context.Context, args []string) (err error) {
 		servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
 		closing.DSN, closing.TLS, closing.DB = "", nil, db
 	}
-	events, err := pipeline.New(pipeline.Options{Config: cfg, Servers: servers, Logger: logger})
+	app, err := pipeline.New(pipeline.Options{Config: cfg, Servers: servers, Logger: logger})
 	if err != nil {
 		return usageError{err}
 	}
-	defer events.Close()
+	defer app.Close()
 	// Statements of on_close may name the shop's tables, so these come before the check.
 	if err := checkout.CreateTables(ctx, db, dialect); err != nil {
 		return err
 	}
-	if err := events.CheckDatabase(ctx); err != nil {
+	if err := app.CheckDatabase(ctx); err != nil {
 		return err
 	}
 	orders, err := sqlclose.New(closing)
@@ -178,5 +178,5 @@ func run(ctx context.Context, args []string) (err error) {
 	mux.Handle("/", shop.Handler())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	logger.Info("shop started", "address", "http://"+listener.Addr().String())
-	return shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: events, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+	return shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, App: app, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 }
