@@ -84,7 +84,7 @@ func TestRoom_BesideItTheDispatcherPublishesSchedulesAlone(t *testing.T) {
 			now := time.Now()
 			must.Get(db.ExecContext(t.Context(), "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('a', '{}', ?)", now.UnixMilli()))(t)
 			box := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}))(t)
-			must.Do(t, box.Add(t.Context(), db, orderclose.Order{ID: "a", CreatedAt: now, Due: now.Add(time.Hour)}))
+			must.Do(t, box.Add(t.Context(), orderclose.SQL(db), orderclose.Order{ID: "a", CreatedAt: now, Due: now.Add(time.Hour)}))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			must.Do(t, a.Run(ctx, pipeline.Outbox))
