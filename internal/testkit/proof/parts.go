@@ -70,6 +70,7 @@ var folders = []folder{
 	{"internal/bisect/", nil},
 	{"internal/cli/", []string{"game day"}},
 	{"internal/clients/", nil},
+	{"internal/clock/", []string{"scenarios"}},
 	{"internal/config/", []string{"upgrade"}},
 	{"internal/console/", []string{"console"}},
 	{"internal/httpcall/", []string{"payments", "notify"}},
