@@ -1,7 +1,6 @@
 package shadow
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/cli/clitest"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -170,9 +169,7 @@ func golden(t *testing.T, name string, table func(w io.Writer)) {
 }
 
 func TestCommands_RefuseWrongArguments(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "topics.yaml")
-	must.Do(t, os.WriteFile(file, []byte("buckets: [10s]\n"), 0o600))
-	for args, want := range map[string]string{
+	clitest.Refuses(t, Room(), map[string]string{
 		"shadow report":                            "--from is missing",
 		"shadow report --from 1h --to 2h":          "is not before",
 		"shadow report --from 1h --tolerance none": "--tolerance",
@@ -182,14 +179,5 @@ func TestCommands_RefuseWrongArguments(t *testing.T) {
 		"run shadow":                               config.EnvDSN,
 		"run shadow relay closer":                  "without closer and compensator",
 		"run all shadow":                           "without closer and compensator",
-	} {
-		var errs bytes.Buffer
-		code := cli.Main(t.Context(), cli.Env{
-			Rooms: []room.Room{Room()}, Stdout: io.Discard, Stderr: &errs,
-			LookupEnv: func(name string) (string, bool) {
-				return map[string]string{config.EnvBrokers: "127.0.0.1:1"}[name], name == config.EnvBrokers
-			},
-		}, append(strings.Fields(args), "--config", file))
-		expect.That(t, code == int(cli.Usage) && strings.Contains(errs.String(), want), "%s: exit %d, %q; want exit 2 and %q", args, code, errs.String(), want)
-	}
+	})
 }

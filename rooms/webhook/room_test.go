@@ -1,21 +1,17 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/cli/clitest"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -205,23 +201,12 @@ func TestAgain_ShowsAPlanFirst(t *testing.T) {
 }
 
 func TestCommands_RefuseWrongArguments(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "topics.yaml")
-	must.Do(t, os.WriteFile(file, []byte("buckets: [10s]\n"), 0o600))
-	for args, want := range map[string]string{
+	clitest.Refuses(t, Room(), map[string]string{
 		"webhook again":             "--from is missing",
 		"webhook again --from soon": "--from",
 		"webhook again --from 1h":   config.EnvDSN,
 		"webhook sent":              "unknown command",
 		"run webhook":               EnvSecret,
 		"run all webhook":           EnvSecret,
-	} {
-		var errs bytes.Buffer
-		code := cli.Main(t.Context(), cli.Env{
-			Rooms: []room.Room{Room()}, Stdout: io.Discard, Stderr: &errs,
-			LookupEnv: func(name string) (string, bool) {
-				return map[string]string{config.EnvBrokers: "127.0.0.1:1"}[name], name == config.EnvBrokers
-			},
-		}, append(strings.Fields(args), "--config", file))
-		expect.That(t, code == int(cli.Usage) && strings.Contains(errs.String(), want), "%s: exit %d, %q; want exit 2 and %q", args, code, errs.String(), want)
-	}
+	})
 }
