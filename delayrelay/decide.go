@@ -86,8 +86,8 @@ func (r reading) sooner(by time.Duration) reading {
 	return r
 }
 
-// plan reads when a record is due, and returns its release time in Unix milliseconds. An urgent record may leave before nextFetch would
-// have it read. An unreadable one is not urgent.
+// plan reads when a record is due, and returns its release time in Unix milliseconds. urgent says that the record may leave before
+// nextFetch would read it. A record that cannot be read is not urgent.
 func (v view) plan(r *wire.RawRecord) (release int64, urgent bool, err error) {
 	if r.DueAt, r.Replay, err = r.Route(); err != nil {
 		return 0, false, err
@@ -95,7 +95,7 @@ func (v view) plan(r *wire.RawRecord) (release int64, urgent bool, err error) {
 	return releaseTime(v.bucket, v.atOnce, r.DueAt, v.appended(r), v.now.UnixMilli()), v.urgent(r), nil
 }
 
-// urgent reports whether a record may leave before nextFetch would have it read.
+// urgent reports whether a record may leave before nextFetch would read it.
 func (v view) urgent(r *wire.RawRecord) bool {
 	return v.atOnce || mispicked(v.bucket, r.DueAt, min(v.appended(r), v.now.UnixMilli()))
 }

@@ -137,9 +137,11 @@ func (c *Clock) DatabaseAheadOf(topic string, number int) time.Duration {
 	return c.DatabaseAhead() - c.leaders[partition{topic, number}].smallest()
 }
 
-// Doubtful reports whether a clock may be wrong: Database differs by more than 30 s from the time of this machine, or from the
-// database's time that an answer has just shown; shown is zero if there is none. A time that is computed from a wrong clock is still
-// wrong when the clock is right again. So a caller that is in doubt waits in memory, by the monotonic clock, and asks again.
+// Doubtful reports whether a clock may be wrong. A clock may be wrong if Database differs by more than 30 s from the time of this machine,
+// or from shown. shown is the time of the database in the answer that the caller has just received; it is zero if there is none.
+//
+// A caller that is in doubt keeps the order in memory, waits by the monotonic clock, and asks again. It computes no release time: that
+// time would stay wrong after the clock was corrected.
 func (c *Clock) Doubtful(shown time.Time) bool {
 	differs := func(from time.Time) bool { return c.Database().Sub(from).Abs() > maxSkew }
 	return differs(c.Now()) || !shown.IsZero() && differs(shown)

@@ -17,8 +17,8 @@ const (
 	probeRetry = time.Second
 	// probeSlow is the longest round trip of a sample. A slower answer is ignored.
 	probeSlow = 200 * time.Millisecond
-	// sampleAge is how long Keep waits for such a sample. Then a slower answer is a sample too: its offset is wrong by a
-	// round trip at most, and that makes nothing early.
+	// sampleAge is how long Keep waits for a sample within probeSlow. After that, a slower answer is a sample too. Its offset is wrong by
+	// a round trip at most, and a wrong offset of this kind makes nothing early.
 	sampleAge = time.Minute
 	// probesPerRound is the number of probes of a measurement. The probe with the shortest round trip counts.
 	probesPerRound = 3

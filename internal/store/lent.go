@@ -21,7 +21,7 @@ type lent struct {
 func (s *Store) lentBy(ctx context.Context, tx orderclose.Tx) lent {
 	if x, ok := tx.(interface{ Unwrap() orderclose.SQLTx }); ok {
 		if p, ok := x.Unwrap().(*gorm.PreparedStmtTX); ok {
-			tx = orderclose.SQL(p.Tx) // a prepared statement has no mode among its arguments
+			tx = orderclose.SQL(p.Tx) // pgx takes no pgx.QueryExecMode among the arguments of a prepared statement
 		}
 	}
 	return lent{ctx, tx, s, s.dialect.onTx}
