@@ -57,10 +57,10 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 	var yes bool
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if how == wire.Discarded && !s.restricts(args) {
-			return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
-		}
 		f, err := s.filter(args)
+		if err == nil && how == wire.Discarded && !f.Selects() {
+			err = Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
+		}
 		if err != nil {
 			return err
 		}
@@ -172,11 +172,6 @@ func (s *selection) flags(cmd *cobra.Command) {
 	f.StringVar(&s.Stage, "stage", "", "only those written by this stage")
 	f.StringVar(&s.Order, "order", "", "only those of this order")
 	f.StringVar(&s.since, "since", "", "only those appended then or later: a time, or how long ago, such as 2h")
-}
-
-// restricts reports whether a flag or argument restricts the selection.
-func (s *selection) restricts(args []string) bool {
-	return len(args) > 0 || s.Cause != "" || s.Stage != "" || s.Order != "" || s.since != ""
 }
 
 func (s *selection) filter(args []string) (deadletters.Filter, error) {

@@ -56,8 +56,8 @@ func (c *common) repeat(ctx context.Context, wait time.Duration, what string, pa
 
 // checkCategories refuses an unknown category of the flag --category.
 func (c *common) checkCategories(ctx context.Context, s *session, categories ...string) error {
-	if unknown := (ops.Pipeline{Config: s.cfg, Store: s.Store}).UnknownCategory(ctx, categories...); unknown != "" {
-		return Exit(NotFound, fmt.Errorf("--category %s: %s", oneLine(unknown, 100), ops.NoSuchCategory))
+	if err := (ops.Pipeline{Config: s.cfg, Store: s.Store}).CheckCategories(ctx, categories...); err != nil {
+		return Exit(NotFound, fmt.Errorf("--%w", err))
 	}
 	return nil
 }

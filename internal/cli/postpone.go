@@ -112,19 +112,11 @@ func (f *postponeFlags) plan(now time.Time) (p ops.PostponePlan, err error) {
 
 // postpone writes the plan, or carries it out, with the clients of the session.
 func (c *common) postpone(ctx context.Context, s *session, p ops.PostponePlan, f postponeFlags) error {
-	if s.cfg.Closer.Kind != config.KindSQL {
-		return Exit(Refused, errors.New("closer.http.url is set: the service that closes orders has their due times; change them there"))
+	where, err := s.pipeline().PostponeWhere(ctx)
+	if err != nil {
+		return postponeError(findings(err))
 	}
-	if err := s.Store.Ping(ctx); err != nil {
-		return err
-	}
-	if err := s.Store.CheckMapping(ctx); err != nil {
-		return findings(err)
-	}
-	if err := s.Store.CheckPostpone(ctx); err != nil {
-		return postponeError(err)
-	}
-	p.Table = s.Store.OrdersTable()
+	p.Table = where.Table
 	if f.yes {
 		return c.applyPostpone(ctx, s, p, f.file)
 	}
@@ -191,7 +183,7 @@ func postponeError(err error) error {
 		return Exit(Refused, fmt.Errorf("--created-from and --created-before: %w: map the column, or select by --due-before only", err))
 	}
 	refused := []error{
-		store.ErrDueGenerated, store.ErrOutOfReach, ops.ErrBeyondMaxDelay,
+		ops.ErrClosedElsewhere, store.ErrDueGenerated, store.ErrOutOfReach, ops.ErrBeyondMaxDelay,
 		ops.ErrNoPlan, ops.ErrIncompletePlan, ops.ErrOtherDatabase,
 	}
 	if slices.ContainsFunc(refused, func(r error) bool { return errors.Is(err, r) }) {

@@ -138,7 +138,7 @@ func TestPostpone_LeavesNoFileIfThereIsNoPlan(t *testing.T) {
 		t.Errorf("beyond delays.max: exit %d, %v", codeOf(err), err)
 	}
 	p.s.cfg.Closer.Kind = config.KindHTTP
-	if err := p.run(nil, later(4)); codeOf(err) != int(Refused) || !strings.Contains(err.Error(), "closer.http.url is set") {
+	if err := p.run(nil, later(4)); codeOf(err) != int(Refused) || !strings.Contains(err.Error(), "a service (closer.http.url)") {
 		t.Errorf("a service closes: exit %d, %v", codeOf(err), err)
 	}
 	if _, err := os.Stat(p.file); !os.IsNotExist(err) {

@@ -113,18 +113,14 @@ func (f *replayFlags) command(w ops.ReplayWindow) string {
 
 // replay shows the plan of a replay, or carries it out, with the clients of the session.
 func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f replayFlags) error {
-	w.Topic, w.Into, w.Groups = s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.ReplayProgressGroups()
-	plan, err := ops.NewReplayPlan(ctx, s.Kafka, w)
+	plan, err := s.pipeline().PlanReplay(ctx, w)
 	if errors.Is(err, ops.ErrNoSuchPartition) {
 		return Exit(Usage, fmt.Errorf("--partition: %w", err))
 	}
 	if err != nil {
 		return err
 	}
-	var database ops.ReplayDatabase
-	if s.Store != nil {
-		database = s.Store
-	}
+	database := s.pipeline().ReplayDatabase()
 	command := c.withConfig(f.command(w))
 	if !f.yes {
 		return c.previewReplay(ctx, s, plan, database, command, f)

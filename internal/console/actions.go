@@ -77,7 +77,7 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 		position, err := deadletters.ParsePartitionOffset(at)
 		f.Positions, errs = append(f.Positions, position), append(errs, err)
 	}
-	if how == wire.Discarded && f.Cause == "" && f.Stage == "" && f.Source == "" && f.Order == "" && f.Since.IsZero() && len(f.Positions) == 0 {
+	if how == wire.Discarded && !f.Selects() {
 		errs = append(errs, errors.New("select dead letters: give at, cause, stage, topic, order or since"))
 	}
 	for _, name := range []string{f.Cause, f.Stage, f.Source} {
@@ -127,11 +127,7 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 	if err1 == nil && err2 == nil && !from.Before(to) {
 		errs = append(errs, errors.New("from is not before to"))
 	}
-	cfg := c.o.Config()
-	w := ops.ReplayWindow{
-		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: from.Truncate(time.Millisecond), To: orderclose.CeilMilli(to),
-		Orders: given(fields["order"]), Categories: given(fields["category"]), Groups: cfg.ReplayProgressGroups(),
-	}
+	w := ops.ReplayWindow{From: from, To: to, Orders: given(fields["order"]), Categories: given(fields["category"])}
 	for _, id := range w.Orders {
 		if err := orderclose.ValidateID(id); err != nil {
 			errs = append(errs, fmt.Errorf("order: %w", err))
@@ -148,15 +144,12 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 		return nil, err
 	}
 	return func(ctx context.Context, report progress) (prepared, error) {
-		plan, err := ops.NewReplayPlan(ctx, c.o.Kafka, w)
+		plan, err := c.pipeline().PlanReplay(ctx, w)
 		if err != nil {
 			return prepared{}, err
 		}
 		counted := func(done int64) { report(done, plan.Records) }
-		var database ops.ReplayDatabase
-		if c.o.Store != nil {
-			database = c.o.Store
-		}
+		database := c.o.Pipeline.ReplayDatabase()
 		if plan.Preview, err = ops.PreviewReplay(ctx, c.o.Kafka, plan, database, counted); err != nil {
 			return prepared{}, err
 		}
@@ -257,8 +250,8 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 			return prepared{}, err
 		}
 		if p.For != "" { // a pause of a typo would pause nothing
-			if unknown := c.pipeline().UnknownCategory(ctx, p.Category); unknown != "" {
-				return prepared{}, fmt.Errorf("category %s: %s", unknown, ops.NoSuchCategory)
+			if err := c.pipeline().CheckCategories(ctx, p.Category); err != nil {
+				return prepared{}, err
 			}
 			if p.Ended, err = wire.Shortened(p.On, p.Paths, p.Category, time.Now().Add(p.lasting), p.replace); err != nil {
 				return prepared{}, err

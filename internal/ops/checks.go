@@ -60,7 +60,7 @@ func Checks() []Check {
 			{Name: TopicUnread, Severity: Urgent, Runbook: "a-partition-cannot-be-read", Blind: true, Page: "/delays#drift-heading"}}},
 		{Name: string(AskLetters), Limit: limit, Ask: AskLetters.By(Pipeline.pendingLetters), Judge: (*Findings).letters, Finds: []Kind{
 			{Name: LettersPending, Severity: Today, Runbook: "dead-letters", InDoctor: true, Page: "/dead-letters"}}},
-		{Name: string(AskPauses), Every: soon, Limit: often, Ask: AskPauses.By(Pipeline.pauses),
+		{Name: string(AskPauses), Every: soon, Limit: often, Ask: AskPauses.By(Pipeline.Pauses),
 			Judge: (*Findings).pauses, Finds: []Kind{
 				{Name: ClosingPaused, Severity: Today, Runbook: "closing-is-paused", Page: "/delays#pauses-heading", Hides: []ProblemKind{closerFrozen}},
 				{Name: PausesUnknown, Errors: all, Severity: Urgent, Runbook: "closing-is-paused", Blind: true, Page: "/delays#pauses-heading"}}},

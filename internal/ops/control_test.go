@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -323,4 +325,25 @@ func TestControl_AReadDoesNotWaitForAnotherForLongerThanItsContext(t *testing.T)
 		expect.NoError(t, <-first)
 		wantControl(t, "after that", mustRead(t, c), "sweeps, pauses")
 	})
+}
+
+// The closers of a service, or of a Store of the program, obey the control topic, whether the process has a database or not.
+func TestPipeline_KeepsPausesWhereItsClosersReadThem(t *testing.T) {
+	service := config.Default()
+	service.Closer.Kind = config.KindHTTP
+	db, topic := &store.Store{}, &Control{}
+	for i, c := range []struct {
+		p    Pipeline
+		want Pauser
+		err  error
+	}{
+		{Pipeline{Config: config.Default(), Store: db, Control: topic}, db, nil},
+		{Pipeline{Config: config.Default(), Control: topic}, nil, ErrNoDatabase},
+		{Pipeline{Config: service, Store: db, Control: topic}, topic, nil},
+		{Pipeline{Config: config.Default(), Store: db, Control: topic, OwnStore: true}, topic, nil},
+		{Pipeline{Config: config.Default(), Store: db, OwnStore: true}, nil, ErrNoKafka},
+	} {
+		kept, err := c.p.Pauser()
+		expect.That(t, kept == c.want && errors.Is(err, c.err), "case %d: pauses are in %T, %v; want %T, %v", i, kept, err, c.want, c.err)
+	}
 }

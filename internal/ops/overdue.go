@@ -63,17 +63,51 @@ func (p Pipeline) countOverdue(ctx context.Context) (OverdueOrders, orderclose.O
 	if p.OwnStore {
 		return OverdueOrders{}, orderclose.Order{}, p.Store.Ping(ctx)
 	}
-	orders, now, more, err := p.Store.OverdueNow(ctx, OverdueGrace)
+	list, err := p.ListOverdue(ctx)
 	if err != nil {
 		return OverdueOrders{}, orderclose.Order{}, err
 	}
+	o, example := sumOverdue(list, p.Config.Delays.ByCategory)
+	return o, example, nil
+}
+
+// OverdueList has the orders that OverdueOrders counts.
+type OverdueList struct {
+	At     time.Time          // by the database's clock
+	Orders []orderclose.Order // without those in Paused
+	Paused []orderclose.Order // that wait because somebody has paused closing
+	More   bool               // the database has more than the thousand that were read
+}
+
+// ListOverdue lists the overdue orders in Store, which is not nil, by due time. It reads at most a thousand: the oldest and the newest. The
+// error wraps orderclose.ErrUnavailable if the database failed.
+func (p Pipeline) ListOverdue(ctx context.Context) (l OverdueList, err error) {
+	orders, now, more, err := p.Store.OverdueNow(ctx, OverdueGrace)
+	if err != nil {
+		return l, err
+	}
 	var pauses []wire.Pause
 	if len(orders) > 0 {
-		pauses, _ = p.pauses(ctx) // if they are not known, the orders count as overdue
+		pauses, _ = p.Pauses(ctx) // if they are not known, the orders count as overdue
 	}
-	o, example := sumOverdue(orders, pauses, p.Config.Delays.ByCategory)
-	o.At, o.More = now, more
-	return o, example, nil
+	l = splitPaused(orders, pauses)
+	l.At, l.More = now, more
+	return l, nil
+}
+
+// splitPaused finds the orders that no closer may close now.
+func splitPaused(orders []orderclose.Order, pauses []wire.Pause) (l OverdueList) {
+	slices.SortStableFunc(orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
+	for _, order := range orders {
+		if slices.ContainsFunc(pauses, func(p wire.Pause) bool {
+			return p.Path == orderclose.PathPipeline && (p.Category == "" || p.Category == order.Category)
+		}) {
+			l.Paused = append(l.Paused, order)
+		} else {
+			l.Orders = append(l.Orders, order)
+		}
+	}
+	return l
 }
 
 // failure returns why an order stays open: what a close meets now, and since when sweeps have failed to close it, by the record of the
@@ -138,15 +172,9 @@ func (o *OverdueOrders) explain(s History) {
 }
 
 // sumOverdue counts orders, and returns the order whose id is Example. listed has the categories of topics.yaml.
-func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[string]time.Duration) (o OverdueOrders, example orderclose.Order) {
-	o = OverdueOrders{Categories: map[string]int64{metrics.OtherCategories: 0}}
-	for _, order := range orders {
-		if slices.ContainsFunc(pauses, func(p wire.Pause) bool {
-			return p.Path == orderclose.PathPipeline && (p.Category == "" || p.Category == order.Category)
-		}) {
-			o.Paused++
-			continue
-		}
+func sumOverdue(l OverdueList, listed map[string]time.Duration) (o OverdueOrders, example orderclose.Order) {
+	o = OverdueOrders{At: l.At, More: l.More, Paused: int64(len(l.Paused)), Categories: map[string]int64{metrics.OtherCategories: 0}}
+	for _, order := range l.Orders {
 		name := order.Category
 		if _, ok := listed[name]; !ok {
 			name = metrics.OtherCategories

@@ -299,7 +299,7 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}},
 			"0, and 15 wait because closing is paused"},
 	} {
-		got, _ := sumOverdue(orders, c.pauses, listed)
+		got, _ := sumOverdue(splitPaused(orders, c.pauses), listed)
 		diff := cmp.Diff(c.want, got)
 		expect.That(t, diff == "" && strings.Contains(got.String(), c.text), "%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 	}

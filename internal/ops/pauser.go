@@ -38,10 +38,18 @@ func ParsePause(lasting string) (time.Duration, error) {
 		err = errors.New("for is missing: say how long, such as 30m")
 	case err != nil:
 		err = fmt.Errorf("for: %w: write a number and a unit, such as 30m", err)
-	case d <= 0 || d > wire.MaxPause:
-		err = fmt.Errorf("for is %v, want more than 0 and at most %v; pause again if it takes longer", d, wire.MaxPause)
+	default:
+		err = CheckPause(d)
 	}
 	return d, err
+}
+
+// CheckPause checks how long a pause lasts.
+func CheckPause(d time.Duration) error {
+	if d <= 0 || d > wire.MaxPause {
+		return fmt.Errorf("for is %v, want more than 0 and at most %v; pause again if it takes longer", d, wire.MaxPause)
+	}
+	return nil
 }
 
 // CheckReason checks the reason of a pause.
@@ -66,7 +74,7 @@ type Pauser interface {
 
 // Pauser returns where the pauses of the pipeline are kept.
 func (p Pipeline) Pauser() (Pauser, error) {
-	switch inDatabase := p.Config.Closer.Kind != config.KindHTTP; {
+	switch inDatabase := p.Config.Closer.Kind != config.KindHTTP && !p.OwnStore; {
 	case inDatabase && p.Store != nil:
 		return p.Store, nil
 	case inDatabase:

@@ -182,8 +182,8 @@ func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 	return s, err
 }
 
-// pauses returns the pauses that are on.
-func (p Pipeline) pauses(ctx context.Context) ([]wire.Pause, error) {
+// Pauses returns the pauses that are on.
+func (p Pipeline) Pauses(ctx context.Context) ([]wire.Pause, error) {
 	kept, err := p.Pauser()
 	if err != nil {
 		return nil, err

@@ -36,8 +36,29 @@ type PostponeDatabase interface {
 	Postpone(ctx context.Context, orders []orderclose.Order, by time.Duration) ([]store.PostponeResult, error)
 }
 
-// ErrBeyondMaxDelay says that an order would be due further ahead than any order may be.
-var ErrBeyondMaxDelay = errors.New("beyond delays.max")
+var (
+	// ErrBeyondMaxDelay says that an order would be due further ahead than any order may be.
+	ErrBeyondMaxDelay = errors.New("beyond delays.max")
+	// ErrClosedElsewhere says that the orders are not closed in the database, so that it does not decide.
+	ErrClosedElsewhere = errors.New("a service (closer.http.url), or a Store of the program, closes the orders: ask it")
+)
+
+// PostponeWhere returns a plan with the database and the table of the orders, or an error if their due times cannot be changed
+// there: it wraps ErrClosedElsewhere, ErrNoDatabase, store.ErrDueGenerated or orderclose.ErrUnavailable, or is a *store.MappingError.
+func (p Pipeline) PostponeWhere(ctx context.Context) (where PostponePlan, err error) {
+	switch {
+	case p.OwnStore || p.Config.Closer.Kind == config.KindHTTP:
+		return where, ErrClosedElsewhere
+	case p.Store == nil:
+		return where, ErrNoDatabase
+	}
+	for _, check := range []func(context.Context) error{p.Store.Ping, p.Store.CheckMapping, p.Store.CheckPostpone} {
+		if err := check(ctx); err != nil {
+			return where, err
+		}
+	}
+	return PostponePlan{Database: p.Store.Database(), Table: p.Store.OrdersTable()}, nil
+}
 
 // PostponePlan says which orders are postponed, and by how much. It is the first line of the plan's
 // file; the orders follow, see WritePostponePlan.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/send"
@@ -57,6 +58,25 @@ type ReplayPlan struct {
 
 // ErrNoSuchPartition says that ReplayWindow.OnlyPartitions names a partition that does not exist.
 var ErrNoSuchPartition = errors.New("no such partition")
+
+// PlanReplay is NewReplayPlan for the topics of the pipeline: it completes the window, which is in whole milliseconds then. The error
+// wraps ErrNoKafka if the process knows no Kafka.
+func (p Pipeline) PlanReplay(ctx context.Context, w ReplayWindow) (ReplayPlan, error) {
+	if p.Kafka == nil {
+		return ReplayPlan{}, ErrNoKafka
+	}
+	w.Topic, w.Into, w.Groups = p.Config.Topics.Close, p.Config.Topics.Replay, p.Config.ReplayProgressGroups()
+	w.From, w.To = w.From.Truncate(time.Millisecond), orderclose.CeilMilli(w.To)
+	return NewReplayPlan(ctx, p.Kafka, w)
+}
+
+// ReplayDatabase returns the database that knows the orders of a replay; nil: there is none.
+func (p Pipeline) ReplayDatabase() ReplayDatabase {
+	if p.Store == nil {
+		return nil
+	}
+	return p.Store
+}
 
 // NewReplayPlan plans the replay of a window of the close topic. On-call uses a replay after a
 // closer misbehaved. The records go to a topic of their own, so that they do not delay orders

@@ -39,7 +39,7 @@ func PathName(p orderclose.Path) string {
 }
 
 // ErrEndsLater says that a pause would end another one earlier.
-var ErrEndsLater = errors.New("a pause that is on ends later; replace it (--replace, or Replace in the console) to end it earlier on purpose")
+var ErrEndsLater = errors.New("a pause that is on ends later; replace it (--replace, or Replace in the console and in Go) to end it earlier on purpose")
 
 // Shortened returns those of the pauses that a pause of some paths and a category would end earlier. Unless replace is set,
 // the error names them and wraps ErrEndsLater. A pause of all orders and one of a category do not end each other.

@@ -42,6 +42,11 @@ type Filter struct {
 	Through []Position
 }
 
+// Selects reports whether the filter leaves dead letters of the snapshot out.
+func (f Filter) Selects() bool {
+	return f.Cause != "" || f.Stage != "" || f.Source != "" || f.Order != "" || !f.Since.IsZero() || len(f.Positions) > 0
+}
+
 // last returns the last offset to read of a partition. It returns false if the partition is left out.
 func (f Filter) last(partition int) (offset int64, ok bool) {
 	if f.Through == nil {
