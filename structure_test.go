@@ -112,7 +112,8 @@ func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 }
 
 // TestStructure_PackagesImportNothingTheyMustNotKnow: parts know nothing of one another, and
-// nothing but the list of rooms knows a room. A client of Kafka does not know
+// nothing but the list of rooms knows a room. Package admin collects calls for other programs: the product links none of it. A client
+// of Kafka does not know
 // what is done with the records that it reads. The root imports the standard library only. An example shows what programs
 // outside of this module can write. Who may open the console does not depend on what the console shows.
 func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
@@ -129,6 +130,7 @@ func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
 			if slices.Contains(parts, pkg) && slices.Contains(parts, imported) ||
 				under(imported, "rooms") && !strings.HasPrefix(pkg, "cmd/") && pkg != "rooms" && pkg != "internal/testkit/without" || // so no room imports another one
 				pkg == "internal/kafka" && imported == "internal/partition" ||
+				imported == "admin" && !under(pkg, "examples") || // it is for programs of users alone
 				pkg == "." && !under(imported, "std") ||
 				under(pkg, "examples") && under(imported, "internal") ||
 				pkg == "internal/console/access" && own && imported != "internal/config" {
@@ -231,7 +233,7 @@ func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
 	ring.NotShort(t)
 	var public []*types.Package
 	compiled := map[string]string{} // the files with the types of packages
-	out := must.Get(goList("-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./pipeline/...", "./closer/...", "./producer"))(t)
+	out := must.Get(goList("-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./pipeline/...", "./closer/...", "./producer", "./admin"))(t)
 	for line := range strings.Lines(out) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		compiled[path] = file

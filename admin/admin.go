@@ -1,0 +1,141 @@
+// Package admin lets a program of yours do what an operator does with commands and the console.
+//
+//	conns, err := pipeline.Connect(servers, cfg, logger)
+//	…
+//	a, err := admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop"})
+//	…
+//	ended, err := a.Pause(ctx, admin.PauseRequest{Category: "virtual", For: time.Hour, Reason: "the provider is down"})
+//
+// Each call asks the servers of the Connections, and needs no running part of the pipeline. It does what the command of the same
+// name does, by the same code. A call whose name begins with Plan changes nothing: show what it returns to a person, and then make the
+// call that carries it out.
+//
+//	admin.go         Admin, the errors that many calls have, and the audit log
+//	pauses.go        Pauses, PlanPause, Pause, Resume
+//	payments.go      LatePayments, LatePayment, ResolveLate
+//	orders.go        Verdicts, History, Overdue
+//	postpone.go      PlanPostpone, ApplyPostpone
+//	deadletters.go   DeadLetters, DeadLetter, PlanRedrive, Redrive, PlanDiscard, Discard
+//	replay.go        PlanReplay, Replay
+//
+// The program decides who may call what. The audit log has each call that has changed something, with the name of the operator. In
+// JSON, the results are those of the commands with -o json.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// Options of an Admin. Config, Connections and Operator are required.
+type Options struct {
+	Config *pipeline.Config // of the pipeline: pipeline.Load makes it, with the rooms of the pipeline
+	// Connections are those of pipeline.Connect, or of pipelinetest, with Config. The Admin does not close them.
+	Connections pipeline.Connections
+	// Operator is who acts, for the audit log and late payments: such as a user's name, at most 255 characters. See Admin.As.
+	Operator string
+	// OwnStore says that pipeline.Options.Store closes the orders. Then the database does not decide about them.
+	OwnStore bool
+	Logger   *slog.Logger // gets an error if the audit log cannot be written; default slog.Default()
+}
+
+// Admin makes the calls. It is safe for concurrent use.
+type Admin struct {
+	p        ops.Pipeline
+	operator string
+	logger   *slog.Logger
+}
+
+// New returns an Admin, or an error that names what is missing in the options. It does not wait for the servers.
+func New(o Options) (*Admin, error) {
+	servers, made := o.Connections.(clients.Clients)
+	switch {
+	case o.Config == nil:
+		return nil, errors.New("admin: Options.Config is missing: pipeline.Load makes it")
+	case !made:
+		return nil, fmt.Errorf("admin: Options.Connections is %T: make it with pipeline.Connect or pipelinetest", o.Connections)
+	case servers.Kafka == nil && servers.Store == nil:
+		return nil, errors.New("admin: Options.Connections name neither a Kafka cluster nor a database")
+	case o.Operator == "":
+		return nil, errors.New("admin: Options.Operator is empty: say who acts, for the audit log")
+	case o.Logger == nil:
+		o.Logger = slog.Default()
+	}
+	a := &Admin{ops.Pipeline{Config: o.Config, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
+		OwnStore: o.OwnStore, WithoutKafka: servers.Kafka == nil}, "", o.Logger}
+	if servers.Kafka != nil {
+		a.p.Control = ops.NewControl(servers.Kafka, o.Config.Topics.Control)
+	}
+	return a.As(o.Operator), nil
+}
+
+// As returns an Admin for another operator, such as the user of one request. It costs nothing.
+func (a *Admin) As(operator string) *Admin {
+	as := *a
+	as.operator = ops.OneLine(operator, 255)
+	return &as
+}
+
+// Errors of many calls. If the database failed, an error wraps orderclose.ErrUnavailable.
+var (
+	// ErrNoKafka and ErrNoDatabase say that a call needs a server that the Connections do not have.
+	ErrNoKafka    = ops.ErrNoKafka
+	ErrNoDatabase = ops.ErrNoDatabase
+	// ErrClosedElsewhere says that a service or a Store of the program closes the orders, so that the database does not decide.
+	ErrClosedElsewhere = ops.ErrClosedElsewhere
+	// ErrNotFound says that there is no such order, late payment or dead letter, or that nobody has a category: it is probably a typo.
+	ErrNotFound = errors.New("not found")
+	// ErrNoCategory says that a call selects a category, and that the orders have none: topics.yaml has no key orders.category, or the
+	// orders are not closed in the database.
+	ErrNoCategory = store.ErrNoCategory
+)
+
+// failed wraps ErrNotFound beside an error that says the same of one thing.
+func failed(err error) error {
+	for _, missing := range []error{store.ErrNoLatePayment, ops.ErrNoSuchCategory} {
+		if errors.Is(err, missing) {
+			return fmt.Errorf("%w: %w", ErrNotFound, err)
+		}
+	}
+	return err
+}
+
+// database returns the database in which orders are closed.
+func (a *Admin) database() (*store.Store, error) {
+	switch {
+	case a.p.ClosesInDatabase():
+		return a.p.Store, nil
+	case a.p.Store == nil:
+		return nil, ErrNoDatabase
+	}
+	return nil, ErrClosedElsewhere
+}
+
+// auditTimeout bounds a write of the audit log.
+const auditTimeout = 10 * time.Second
+
+// acted writes to the audit log what a call has done, if it has changed something, also after the end of ctx. It returns the error of the
+// call.
+func (a *Admin) acted(ctx context.Context, changed bool, err error, call string, with ...any) error {
+	if !changed {
+		return failed(err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+	defer cancel()
+	action, result := "admin."+call+fmt.Sprintf(" %+v", with), "done"
+	if err != nil {
+		result = err.Error()
+	}
+	if kept := a.p.KeepAction(ctx, a.operator, action, result); kept != nil {
+		a.logger.Error("an action could not be written to the audit log", "who", a.operator, "action", action, "err", kept)
+	}
+	return failed(err)
+}

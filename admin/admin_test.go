@@ -1,0 +1,431 @@
+package admin_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/admin"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+)
+
+// shop is embedded servers with topics and tables, and an Admin of them.
+type shop struct {
+	*testing.T
+	*admin.Admin
+	servers *pipelinetest.Servers
+	clients clients.Clients
+	cfg     *pipeline.Config
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	servers := must.Get(pipelinetest.Start(pipelinetest.Options{}))(t)
+	t.Cleanup(servers.Close)
+	cfg := must.Get(pipeline.Parse("shop.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {tickets: 5m}}\n")))(t)
+	must.Get(servers.App(t.Context(), pipeline.Options{Config: cfg}))(t)
+	conns := must.Get(servers.Connect("admin"))(t)
+	t.Cleanup(conns.Close)
+	a := must.Get(admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop"}))(t)
+	return &shop{t, a, servers, clients.Of(conns), cfg}
+}
+
+func (s *shop) exec(query string, args ...any) {
+	s.Helper()
+	must.Get(s.servers.DB().ExecContext(s.Context(), query, args...))(s.T)
+}
+
+// order adds an order with a status, such as 0 for unpaid, which is due so long from now.
+func (s *shop) order(id, category string, status int, due time.Duration) {
+	s.Helper()
+	now := time.Now()
+	s.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, ?, ?, ?, ?, 1)", id, category, status,
+		now.Add(-time.Hour).UnixMilli(), now.Add(due).UnixMilli())
+}
+
+func (s *shop) late(id int64, order, payment string) {
+	s.Helper()
+	s.exec("INSERT INTO late_payments (id, order_id, payment_id, amount, currency, source, found_at) VALUES (?, ?, ?, 1999, 'EUR', 'callback', ?)", id, order,
+		payment, time.Now().UnixMilli())
+}
+
+// record returns a record of an order that is due.
+func (s *shop) record(id, category string) wire.Message {
+	now := time.Now().Add(-time.Minute)
+	return must.Get(wire.Record{Order: orderclose.Order{ID: id, Category: category, CreatedAt: now, Due: now}, Release: now}.Encode())(s.T)
+}
+
+func (s *shop) append(topic string, m wire.Message) {
+	s.Helper()
+	must.Get(s.clients.Kafka.Append(s.Context(), topic, 0, []wire.Message{m}))(s.T)
+}
+
+// replayed returns how many records are in the replay topic.
+func (s *shop) replayed() (n int64) {
+	for p := range s.cfg.Partitions {
+		_, end, err := s.clients.Kafka.Bounds(s.Context(), s.cfg.Topics.Replay, p)
+		must.Do(s.T, err)
+		n += end
+	}
+	return n
+}
+
+// actions returns the audit log, oldest first.
+func (s *shop) actions() (all []string) {
+	rows := must.Get(s.servers.DB().QueryContext(s.Context(), "SELECT who, action, result FROM operator_actions ORDER BY id"))(s.T)
+	defer rows.Close()
+	for rows.Next() {
+		var who, action, result string
+		must.Do(s.T, rows.Scan(&who, &action, &result))
+		all = append(all, fmt.Sprint(who, ": ", action, ": ", result))
+	}
+	must.Do(s.T, rows.Err())
+	return all
+}
+
+// logged checks that the audit log has these actions, each with some text.
+func (s *shop) logged(want ...string) {
+	s.Helper()
+	got := s.actions()
+	must.That(s.T, len(got) == len(want), "the audit log has %q", got)
+	for i := range want {
+		expect.That(s.T, strings.Contains(got[i], want[i]), "action %d is %q, want %q", i, got[i], want[i])
+	}
+}
+
+func TestAdmin_PausesACategoryAndResumesIt(t *testing.T) {
+	s := newShop(t)
+	long := admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "the provider is down"}
+	plan := must.Get(s.PlanPause(t.Context(), long))(t)
+	expect.That(t, len(plan.On)+len(plan.Ended) == 0 && len(must.Get(s.Pauses(t.Context()))(t)) == 0, "a plan has paused: %+v", plan)
+	ended := must.Get(s.Pause(t.Context(), long))(t)
+	on := must.Get(s.Pauses(t.Context()))(t)
+	must.That(t, len(ended) == 0 && len(on) == 3, "ended %+v, on %+v", ended, on)
+	expect.That(t, on[0].Category == "tickets" && on[0].Reason == long.Reason && time.Until(on[0].Until).Round(time.Minute) == time.Hour, "%+v", on[0])
+
+	short := admin.PauseRequest{Category: "tickets", Paths: []orderclose.Path{orderclose.PathSweep}, For: time.Minute, Reason: "a test"}
+	plan, err := s.PlanPause(t.Context(), short)
+	expect.That(t, errors.Is(err, admin.ErrPausedUntilLater) && len(plan.On) == 3 && len(plan.Ended) == 1, "%+v, %v", plan, err)
+	_, err = s.Pause(t.Context(), short)
+	expect.That(t, errors.Is(err, admin.ErrPausedUntilLater) && strings.Contains(err.Error(), long.Reason), "%v", err)
+	short.Replace = true
+	ended = must.Get(s.As("bob").Pause(t.Context(), short))(t)
+	expect.That(t, len(ended) == 1 && ended[0].Path == orderclose.PathSweep, "ended %+v", ended)
+
+	ended = must.Get(s.Resume(t.Context(), "tickets", orderclose.PathSweep))(t)
+	expect.That(t, len(ended) == 1 && len(must.Get(s.Pauses(t.Context()))(t)) == 2, "ended %+v", ended)
+	expect.Equal(t, len(must.Get(s.Resume(t.Context(), ""))(t)), 2, "ended pauses")
+	expect.Equal(t, len(must.Get(s.Resume(t.Context(), ""))(t)), 0, "ended pauses, if nothing is paused")
+	s.logged("ada@shop: admin.Pause [{Paths:[pipeline sweep touch] Category:tickets For:1h0m0s Reason:the provider is down Replace:false}]: done",
+		"bob: admin.Pause", "ada@shop: admin.Resume [tickets [sweep]]: done", "admin.Resume")
+}
+
+func TestAdmin_RefusesAPauseThatWouldPauseNothing(t *testing.T) {
+	s := newShop(t)
+	good := admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"}
+	for name, c := range map[string]struct {
+		change func(*admin.PauseRequest)
+		want   string
+		is     error
+	}{
+		"a typo":        {func(r *admin.PauseRequest) { r.Category = "tickte" }, "category tickte: neither topics.yaml", admin.ErrNotFound},
+		"no time":       {func(r *admin.PauseRequest) { r.For = 0 }, "for is 0s", nil},
+		"a long time":   {func(r *admin.PauseRequest) { r.For = 25 * time.Hour }, "at most 24h", nil},
+		"no reason":     {func(r *admin.PauseRequest) { r.Reason = "" }, "reason is missing", nil},
+		"no such path":  {func(r *admin.PauseRequest) { r.Paths = []orderclose.Path{"on-read"} }, `path is "on-read"`, nil},
+		"a bad and a 2": {func(r *admin.PauseRequest) { r.For, r.Reason = -1, "" }, "reason is missing", nil},
+	} {
+		r := good
+		c.change(&r)
+		_, err := s.Pause(t.Context(), r)
+		_, planned := s.PlanPause(t.Context(), r)
+		for _, err := range []error{err, planned} {
+			expect.That(t, err != nil && strings.Contains(err.Error(), c.want) && (c.is == nil || errors.Is(err, c.is)), "%s: %v", name, err)
+		}
+	}
+	_, err := s.Resume(t.Context(), "", "sweeps")
+	expect.That(t, err != nil && strings.Contains(err.Error(), `path is "sweeps"`), "%v", err)
+	s.logged()
+}
+
+// With a Store of the program's own, the closers obey the pauses of the control topic, and the database decides nothing.
+func TestAdmin_OfAStoreOfTheProgramPausesByTheControlTopic(t *testing.T) {
+	s := newShop(t)
+	a := must.Get(admin.New(admin.Options{Config: s.cfg, Connections: s.clients, Operator: "ada", OwnStore: true}))(t)
+	must.Get(a.Pause(t.Context(), admin.PauseRequest{For: time.Hour, Reason: "why"}))(t)
+	expect.Equal(t, len(must.Get(a.Pauses(t.Context()))(t)), 3, "pauses")
+	expect.Equal(t, len(must.Get(s.Pauses(t.Context()))(t)), 0, "pauses in the database")
+	_, err := a.Pause(t.Context(), admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"})
+	expect.That(t, errors.Is(err, admin.ErrNoCategory), "%v", err)
+	_, err = a.Verdicts(t.Context(), "order-1")
+	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
+	_, err = a.Overdue(t.Context())
+	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
+	_, err = a.PlanPostpone(t.Context(), admin.PostponeRequest{DueBefore: time.Now(), By: time.Minute}, new(bytes.Buffer))
+	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
+}
+
+func TestAdmin_ResolvesLatePaymentsOnce(t *testing.T) {
+	s := newShop(t)
+	s.late(7, "order-1", "pay-1")
+	s.late(8, "order-1", "")
+	found := must.Get(s.LatePayments(t.Context(), false))(t)
+	must.That(t, len(found) == 2, "%+v", found)
+	expect.That(t, found[0].ID == 7 && found[0].Amount == 1999 && found[0].Currency == "EUR" && found[0].Source == admin.SourceCallback &&
+		slices.Equal(found[0].PerhapsSame, []int64{8}), "%+v", found[0])
+	p := must.Get(s.ResolveLate(t.Context(), 7, admin.Refunded))(t)
+	expect.That(t, p.Resolution == admin.Refunded && p.ResolvedBy == "ada@shop" && !p.ResolvedAt.IsZero(), "%+v", p)
+	p, err := s.ResolveLate(t.Context(), 7, admin.Reopened)
+	expect.That(t, errors.Is(err, admin.ErrResolved) && p.Resolution == admin.Refunded, "%+v, %v", p, err)
+	_, err = s.ResolveLate(t.Context(), 9, admin.Reopened)
+	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+	_, err = s.ResolveLate(t.Context(), 8, "kept")
+	expect.That(t, err != nil && strings.Contains(err.Error(), `"kept"`), "%v", err)
+	expect.Equal(t, len(must.Get(s.LatePayments(t.Context(), false))(t)), 1, "late payments that nobody has resolved")
+	expect.Equal(t, len(must.Get(s.LatePayments(t.Context(), true))(t)), 2, "late payments")
+	expect.Equal(t, must.Get(s.LatePayment(t.Context(), 7))(t).ResolvedBy, "ada@shop", "resolved by")
+	_, err = s.LatePayment(t.Context(), 9)
+	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+	s.logged("admin.ResolveLate [7 refunded]: done")
+}
+
+func TestAdmin_SaysWhatBecameOfAnOrder(t *testing.T) {
+	s := newShop(t)
+	s.order("overdue", "tickets", 0, -time.Minute)
+	s.order("waits", "", 0, time.Hour)
+	s.order("paid", "", 1, -time.Minute)
+	s.late(1, "paid", "pay-1")
+	s.append(s.cfg.Topics.Close, s.record("overdue", "tickets"))
+	var verdicts []orderclose.Verdict
+	for _, o := range must.Get(s.Verdicts(t.Context(), "overdue", "waits", "paid", "gone"))(t) {
+		verdicts = append(verdicts, o.Verdict)
+	}
+	expect.Same(t, verdicts, []orderclose.Verdict{orderclose.Closed, orderclose.NotDue, orderclose.AlreadyPaid, orderclose.NotFound}, "verdicts")
+	_, err := s.Verdicts(t.Context(), "paid", "")
+	expect.That(t, err != nil, "an empty id has a verdict")
+
+	h := must.Get(s.History(t.Context(), "overdue"))(t)
+	expect.That(t, strings.HasPrefix(h.Now.String(), "unpaid, and overdue by") && h.Database.Order.Category == "tickets" && len(h.NotRead) == 0, "%+v", h)
+	records := 0
+	for _, topic := range h.Topics {
+		records += len(topic.Records)
+	}
+	expect.Equal(t, records, 1, "records of the order")
+	h = must.Get(s.History(t.Context(), "paid"))(t)
+	expect.That(t, len(h.Database.LatePayments) == 1, "%+v", h.Database)
+	_, err = s.History(t.Context(), "gone")
+	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+	_, err = s.History(t.Context(), "")
+	expect.That(t, err != nil && !errors.Is(err, admin.ErrNotFound), "%v", err)
+	s.logged()
+}
+
+func TestAdmin_ListsOverdueOrders(t *testing.T) {
+	s := newShop(t)
+	s.order("late", "", 0, -time.Minute)
+	s.order("later", "", 0, -time.Hour)
+	s.order("ticket", "tickets", 0, -2*time.Minute)
+	s.order("now", "", 0, -time.Second)
+	s.order("paid", "", 1, -time.Hour)
+	must.Get(s.Pause(t.Context(), admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"}))(t)
+	found := must.Get(s.Overdue(t.Context()))(t)
+	ids := func(orders []orderclose.Order) (ids []string) {
+		for _, o := range orders {
+			ids = append(ids, o.ID)
+		}
+		return ids
+	}
+	expect.Same(t, ids(found.Orders), []string{"later", "late"}, "overdue orders")
+	expect.Same(t, ids(found.Paused), []string{"ticket"}, "paused orders")
+	expect.That(t, !found.More && time.Since(found.At).Abs() < time.Minute, "%+v", found)
+}
+
+func TestAdmin_PostponesWhatItsPlanHasOnce(t *testing.T) {
+	s := newShop(t)
+	for i := range 3 {
+		s.order(fmt.Sprint("ticket-", i), "tickets", 0, time.Hour)
+	}
+	s.order("other", "", 0, time.Hour)
+	var file bytes.Buffer
+	request := admin.PostponeRequest{Categories: []string{"tickets"}, DueBefore: time.Now().Add(2 * time.Hour), By: 20 * time.Minute}
+	plan := must.Get(s.PlanPostpone(t.Context(), request, &file))(t)
+	expect.That(t, plan.Orders == 3 && plan.OtherCategories == 1 && plan.By == "20m" && plan.Table == "orders", "%+v", plan)
+	due := func(id string) time.Duration {
+		return must.Get(s.Verdicts(t.Context(), id))(t)[0].Remaining().Round(time.Minute)
+	}
+	expect.Equal(t, due("ticket-1"), time.Hour, "due after the plan")
+	var progress []string
+	count := func(done, total int64) { progress = append(progress, fmt.Sprint(done, "/", total)) }
+	for _, want := range []int64{3, 0} {
+		r := must.Get(s.ApplyPostpone(t.Context(), bytes.NewReader(file.Bytes()), count))(t)
+		expect.That(t, r.Postponed == want && r.Before == 3-want && due("ticket-1") == 80*time.Minute && due("other") == time.Hour, "%+v", r)
+	}
+	expect.Same(t, progress, []string{"3/3", "3/3"}, "progress")
+	s.logged("admin.ApplyPostpone")
+
+	for want, r := range map[string]admin.PostponeRequest{
+		"DueBefore is missing": {By: time.Minute},
+		"By is 1.5s":           {DueBefore: time.Now(), By: 1500 * time.Millisecond},
+		"has an empty one":     {DueBefore: time.Now(), By: time.Minute, Categories: []string{""}},
+	} {
+		_, err := s.PlanPostpone(t.Context(), r, &file)
+		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v, want %s", err, want)
+	}
+	for want, r := range map[error]admin.PostponeRequest{
+		admin.ErrNotFound:       {DueBefore: time.Now(), By: time.Minute, Categories: []string{"tickte"}},
+		admin.ErrBeyondMaxDelay: {DueBefore: time.Now().Add(3 * time.Hour), By: 1000 * 24 * time.Hour},
+	} {
+		_, err := s.PlanPostpone(t.Context(), r, new(bytes.Buffer))
+		expect.That(t, errors.Is(err, want), "%v, want %v", err, want)
+	}
+	for want, text := range map[error]string{
+		admin.ErrNoPlan:         "orders:\n",
+		admin.ErrIncompletePlan: strings.Replace(file.String(), `{"orders":3}`+"\n", "", 1),
+		admin.ErrOtherDatabase:  strings.Replace(file.String(), `"table":"orders"`, `"table":"t_order"`, 1),
+	} {
+		_, err := s.ApplyPostpone(t.Context(), strings.NewReader(text), nil)
+		expect.That(t, errors.Is(err, want), "%v, want %v", err, want)
+	}
+}
+
+func TestAdmin_RedrivesAndDiscardsDeadLetters(t *testing.T) {
+	s := newShop(t)
+	for _, id := range []string{"a", "b", "c"} {
+		m := s.record(id, "")
+		m.Topic = s.cfg.Topics.Close
+		s.append(s.cfg.Topics.DeadLetter, wire.DeadLetter(m, "closer", "failed", "closing it failed"))
+	}
+	list := must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 2))(t)
+	must.That(t, len(list.Letters) == 2 && list.Pending["failed"] == 3, "%+v", list)
+	whole := must.Get(s.DeadLetter(t.Context(), list.Letters[1].At))(t)
+	expect.That(t, whole.Key == "b" && whole.Detail == "closing it failed" && whole.OrderProblem == "", "%+v", whole)
+	_, err := s.DeadLetter(t.Context(), must.Get(admin.ParsePosition("1/77"))(t))
+	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+
+	f := admin.DeadLetterFilter{Order: "a"}
+	plan := must.Get(s.PlanRedrive(t.Context(), f))(t)
+	expect.That(t, plan.Doable() == 1 && plan.To[s.cfg.Topics.Replay] == 1 && s.replayed() == 0, "%+v", plan)
+	f.Through = plan.Through
+	for _, want := range []int{1, 0} {
+		r := must.Get(s.Redrive(t.Context(), f, nil))(t)
+		expect.That(t, r.Done == want && s.replayed() == 1, "%+v", r)
+	}
+	_, err = s.Discard(t.Context(), admin.DeadLetterFilter{Through: plan.Through}, nil)
+	expect.That(t, err != nil && strings.Contains(err.Error(), "select dead letters"), "%v", err)
+	f = admin.DeadLetterFilter{Positions: []admin.Position{whole.At, {Partition: 1, Offset: 77}}}
+	plan = must.Get(s.PlanDiscard(t.Context(), f))(t)
+	expect.That(t, plan.Doable() == 1 && len(plan.Missing) == 1, "%+v", plan)
+	expect.Equal(t, must.Get(s.Discard(t.Context(), f, nil))(t).Done, 1, "discarded")
+	list = must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 0))(t)
+	expect.That(t, len(list.Letters) == 1 && list.Letters[0].Key == "c", "left: %+v", list)
+	list = must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, true, 0))(t)
+	expect.That(t, len(list.Letters) == 3 && list.Letters[0].Resolution == "redriven" && list.Letters[1].Resolution == "discarded", "all: %+v", list)
+	s.logged("admin.Redrive", "admin.Discard")
+}
+
+func TestAdmin_ReplaysWhatItsPlanHasOnce(t *testing.T) {
+	s := newShop(t)
+	s.order("a", "tickets", 0, -time.Minute)
+	s.append(s.cfg.Topics.Close, s.record("a", "tickets"))
+	s.append(s.cfg.Topics.Close, s.record("b", ""))
+	r := admin.ReplayRequest{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Minute), Categories: []string{"tickets"}}
+	plan := must.Get(s.PlanReplay(t.Context(), r))(t)
+	expect.That(t, plan.Preview.Records == 1 && plan.Preview.Unselected == 1 && plan.Preview.Verdicts[orderclose.Closed] == 1 && s.replayed() == 0,
+		"%+v", plan.Preview)
+	progress := ""
+	result := must.Get(s.Replay(t.Context(), plan, admin.ReplayOptions{Progress: func(done, total int64) { progress = fmt.Sprint(done, "/", total) }}))(t)
+	expect.That(t, result.Sent == 1 && s.replayed() == 1 && progress == "2/2", "%+v, %s", result, progress)
+	plan = must.Get(s.PlanReplay(t.Context(), r))(t)
+	expect.That(t, plan.Handled == 2 && plan.Preview.Records == 0, "the same again: %+v", plan)
+	s.logged("admin.Replay")
+
+	for want, r := range map[string]admin.ReplayRequest{
+		"is empty":                 {From: time.Now().Add(time.Hour)},
+		"ReplayRequest.Orders":     {From: time.Now().Add(-time.Hour), Orders: []string{""}},
+		"0 to 1, and not 2":        {From: time.Now().Add(-time.Hour), Partitions: []int{2}},
+		"category of a record is ": {From: time.Now().Add(-time.Hour), Categories: []string{"tickets"}},
+	} {
+		a := s.Admin
+		if strings.HasPrefix(want, "category") {
+			a = must.Get(admin.New(admin.Options{Config: s.cfg, Connections: clients.Clients{Kafka: s.clients.Kafka}, Operator: "ada"}))(t)
+		}
+		_, err := a.PlanReplay(t.Context(), r)
+		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v, want %s", err, want)
+	}
+	_, err := s.Replay(t.Context(), plan, admin.ReplayOptions{Rate: -1})
+	expect.That(t, err != nil && strings.Contains(err.Error(), "Rate is -1"), "%v", err)
+}
+
+// A shop without Kafka, and a program that sees Kafka alone.
+func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
+	s := newShop(t)
+	made := func(c clients.Clients) *admin.Admin {
+		return must.Get(admin.New(admin.Options{Config: s.cfg, Connections: c, Operator: "ada"}))(t)
+	}
+	noKafka, noDatabase := made(clients.Clients{Store: s.clients.Store}), made(clients.Clients{Kafka: s.clients.Kafka})
+	must.Get(noKafka.Pause(t.Context(), admin.PauseRequest{For: time.Minute, Reason: "why"}))(t)
+	for name, call := range map[string]func(*admin.Admin) error{
+		"DeadLetters": func(a *admin.Admin) error {
+			_, err := a.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 0)
+			return err
+		},
+		"DeadLetter":  func(a *admin.Admin) error { _, err := a.DeadLetter(t.Context(), admin.Position{}); return err },
+		"PlanRedrive": func(a *admin.Admin) error { _, err := a.PlanRedrive(t.Context(), admin.DeadLetterFilter{}); return err },
+		"Redrive": func(a *admin.Admin) error {
+			_, err := a.Redrive(t.Context(), admin.DeadLetterFilter{}, nil)
+			return err
+		},
+		"PlanReplay": func(a *admin.Admin) error {
+			_, err := a.PlanReplay(t.Context(), admin.ReplayRequest{From: time.Now().Add(-time.Hour)})
+			return err
+		},
+		"Replay": func(a *admin.Admin) error {
+			_, err := a.Replay(t.Context(), admin.ReplayPlan{}, admin.ReplayOptions{})
+			return err
+		},
+	} {
+		expect.That(t, errors.Is(call(noKafka), admin.ErrNoKafka), "%s: %v", name, call(noKafka))
+	}
+	for name, call := range map[string]func(*admin.Admin) error{
+		"Pauses": func(a *admin.Admin) error { _, err := a.Pauses(t.Context()); return err },
+		"Pause": func(a *admin.Admin) error {
+			_, err := a.Pause(t.Context(), admin.PauseRequest{For: time.Minute, Reason: "why"})
+			return err
+		},
+		"Resume":       func(a *admin.Admin) error { _, err := a.Resume(t.Context(), ""); return err },
+		"LatePayments": func(a *admin.Admin) error { _, err := a.LatePayments(t.Context(), false); return err },
+		"LatePayment":  func(a *admin.Admin) error { _, err := a.LatePayment(t.Context(), 1); return err },
+		"ResolveLate":  func(a *admin.Admin) error { _, err := a.ResolveLate(t.Context(), 1, admin.Refunded); return err },
+		"Verdicts":     func(a *admin.Admin) error { _, err := a.Verdicts(t.Context(), "a"); return err },
+		"Overdue":      func(a *admin.Admin) error { _, err := a.Overdue(t.Context()); return err },
+		"PlanPostpone": func(a *admin.Admin) error {
+			_, err := a.PlanPostpone(t.Context(), admin.PostponeRequest{DueBefore: time.Now(), By: time.Minute}, new(bytes.Buffer))
+			return err
+		},
+		"ApplyPostpone": func(a *admin.Admin) error {
+			_, err := a.ApplyPostpone(t.Context(), strings.NewReader(""), nil)
+			return err
+		},
+	} {
+		expect.That(t, errors.Is(call(noDatabase), admin.ErrNoDatabase), "%s: %v", name, call(noDatabase))
+	}
+	for want, o := range map[string]admin.Options{
+		"Config is missing":   {Connections: s.clients, Operator: "ada"},
+		"Connections is <nil": {Config: s.cfg, Operator: "ada"},
+		"neither a Kafka":     {Config: s.cfg, Connections: clients.Clients{}, Operator: "ada"},
+		"Operator is empty":   {Config: s.cfg, Connections: s.clients},
+	} {
+		_, err := admin.New(o)
+		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v, want %s", err, want)
+	}
+}

@@ -1,0 +1,57 @@
+package admin_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/orderclose/orderclose/admin"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+)
+
+// The provider of virtual goods is down, so their orders are not closed for an hour, or until somebody resumes. A program in
+// production connects with pipeline.Connect.
+func Example_pause() {
+	servers, err := pipelinetest.Start(pipelinetest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer servers.Close()
+	cfg, err := pipeline.Parse("shop.yaml", []byte("buckets: [1m]\ndelays: {categories: {virtual: 5m}}\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	conns, err := servers.Connect("admin")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conns.Close()
+	a, err := admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	request := admin.PauseRequest{Category: "virtual", For: time.Hour, Reason: "the provider is down"}
+	plan, err := a.PlanPause(ctx, request) // show it to a person
+	fmt.Println("would end", len(plan.Ended), "of", len(plan.On), "pauses:", err)
+	if _, err := a.Pause(ctx, request); err != nil {
+		fmt.Println(err)
+	}
+	on, err := a.Pauses(ctx)
+	for _, p := range on {
+		fmt.Printf("closes by %s of %s wait: %s\n", p.Path, p.Category, p.Reason)
+	}
+	ended, err2 := a.Resume(ctx, "virtual")
+	fmt.Println("ended", len(ended), "pauses:", err, err2)
+	// Output:
+	// would end 0 of 0 pauses: <nil>
+	// closes by pipeline of virtual wait: the provider is down
+	// closes by sweep of virtual wait: the provider is down
+	// closes by touch of virtual wait: the provider is down
+	// ended 3 pauses: <nil> <nil>
+}
