@@ -37,7 +37,7 @@ import (
 
 // Options of an Admin. Config, Connections and Operator are required.
 type Options struct {
-	Config *pipeline.Config // of the pipeline: pipeline.Load makes it, with the rooms of the pipeline
+	Config *pipeline.Config // of the pipeline: pipeline.Load makes it, with the rooms of the pipeline or room.Others()
 	// Connections are those of pipeline.Connect, or of pipelinetest, with Config. The Admin does not close them.
 	Connections pipeline.Connections
 	// Operator is who acts, for the audit log and late payments: such as a user's name, at most 255 characters. See Admin.As.

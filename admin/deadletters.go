@@ -30,10 +30,11 @@ type WholeDeadLetter = deadletters.Whole
 // each partition that is read, as DeadLetterPlan.Through has them; nil: all are read.
 type DeadLetterFilter = deadletters.Filter
 
-// DeadLetterPlan is what Redrive or Discard would do. Pending counts the pending dead letters of the filter, and ByCause has their numbers by cause.
-// To has the numbers of records to send, by topic. Refused counts those that cannot be sent; Refusals has the first 100 with the reasons
-// (At, Key, Cause, Why). Missing are the Positions of the filter that have no dead letter, and Settled those that were redriven or
-// discarded before. Through is the end of the plan: with it in the filter, Redrive and Discard leave later dead letters alone.
+// DeadLetterPlan is what Redrive or Discard would do. Pending counts the pending dead letters of the filter, and ByCause has their numbers by
+// cause. Doable returns how many would be sent or discarded. To has the numbers of records to send, by topic. Refused counts those that
+// cannot be sent; Refusals has the first 100, each with At, Key, Cause and Why. Missing are the Positions of the filter that have no dead
+// letter, and Settled those that were redriven or discarded before. Through is the end of the plan: with it in the filter, Redrive and
+// Discard leave later dead letters alone.
 type DeadLetterPlan = deadletters.Plan
 
 // DeadLetterResult is what Redrive or Discard has done: the fields of DeadLetterPlan, and Done, how many dead letters were sent or

@@ -5,6 +5,7 @@
 //	bookings.go    a Store of the program's own, on embedded servers
 //	shop.go        the SQL store on the program's *sql.DB, with a payment provider and a service
 //	               that keeps stock; needs ORDERCLOSE_KAFKA_BROKERS and ORDERCLOSE_DB_DSN
+//	operator.go    an operator of the shop, who pauses, looks at an order, and resumes
 package main
 
 import (

@@ -111,7 +111,11 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 			return err
 		}
 	}
-	if err := closeOnRead(ctx, db, "order-read"); err != nil {
+	read := func() error { return closeOnRead(ctx, db, "order-read") }
+	if err := operate(ctx, servers, cfg, logger, read); err != nil {
+		return err
+	}
+	if err := read(); err != nil {
 		return err
 	}
 	roles := append(pipeline.AllRoles(), release.Role)

@@ -43,7 +43,7 @@ type folder struct {
 var folders = []folder{
 	{"", nil}, // files of the root
 	{".ci/", nil},
-	{"admin/", nil},
+	{"admin/", []string{"examples/embed"}},
 	{"bench/", []string{"bench"}},
 	{"bench/peers/", []string{"bench/peers"}},
 	{"closer/", nil},

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/admin"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// operate does what an operator does: it finds the one overdue order, and closes no orders on read while it looks at it.
+func operate(ctx context.Context, servers pipeline.Servers, cfg *pipeline.Config, logger *slog.Logger, meanwhile func() error) error {
+	conns, err := pipeline.Connect(servers, cfg, logger)
+	if err != nil {
+		return err
+	}
+	defer conns.Close()
+	a, err := admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop", Logger: logger})
+	if err != nil {
+		return err
+	}
+	pause := admin.PauseRequest{Paths: []orderclose.Path{orderclose.PathTouch}, For: time.Minute, Reason: "Ada looks at an order"}
+	if _, err := a.Pause(ctx, pause); err != nil {
+		return err
+	}
+	late, err := a.Overdue(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range late.Orders {
+		h, err := a.History(ctx, o.ID)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("operator: %s is %s\n", o.ID, h.Now)
+	}
+	if err := meanwhile(); !errors.Is(err, orderclose.ErrPaused) {
+		return fmt.Errorf("closed on read during a pause: %w", err)
+	}
+	ended, err := a.Resume(ctx, "")
+	fmt.Printf("operator: resumed %d path\n", len(ended))
+	return err
+}
