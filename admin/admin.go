@@ -18,8 +18,8 @@
 //	deadletters.go   DeadLetters, DeadLetter, PlanRedrive, Redrive, PlanDiscard, Discard
 //	replay.go        PlanReplay, Replay
 //
-// The program decides who may call what. The audit log has each call that has changed something, with the name of the operator. In
-// JSON, the results are those of the commands with -o json.
+// The program decides who may call what. The audit log has each call that has changed something, with the name of the operator.
+// Histories, plans of replays, postponements and dead letters, and what became of them, have the JSON that the commands print with -o json.
 package admin
 
 import (
