@@ -10,36 +10,29 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-func delays(mixed orderclose.Mixed) orderclose.Delays {
-	return orderclose.Delays{
-		Default:    15 * time.Minute,
-		ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "physical": 30 * time.Minute, "coupon": 5 * time.Minute},
-		Mixed:      mixed,
-	}
+var delays = orderclose.Delays{
+	Default:    15 * time.Minute,
+	ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "physical": 30 * time.Minute, "coupon": 5 * time.Minute},
 }
 
-func TestOf_PicksByCategoryAndMixed(t *testing.T) {
+func TestOf_PicksTheShortestDelay(t *testing.T) {
 	for _, row := range []struct {
 		name       string
-		mixed      orderclose.Mixed
 		categories []string
 		category   string
 		delay      time.Duration
 		unknown    []string
 	}{
-		{"no category", orderclose.Shortest, nil, "", 15 * time.Minute, nil},
-		{"one category", orderclose.Shortest, []string{"physical"}, "physical", 30 * time.Minute, nil},
-		{"one unknown category", orderclose.Shortest, []string{"gift"}, "gift", 15 * time.Minute, []string{"gift"}},
-		{"the empty name is a category", orderclose.Shortest, []string{""}, "", 15 * time.Minute, []string{""}},
-		{"shortest", orderclose.Shortest, []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
-		{"shortest by default", "", []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
-		{"longest", orderclose.Longest, []string{"virtual", "physical"}, "physical", 30 * time.Minute, nil},
-		{"equal delays: the first category decides", orderclose.Shortest, []string{"coupon", "virtual"}, "coupon", 5 * time.Minute, nil},
-		{"equal longest delays: the first category decides", orderclose.Longest, []string{"virtual", "coupon"}, "virtual", 5 * time.Minute, nil},
-		{"an unknown category decides", orderclose.Shortest, []string{"physical", "gift"}, "gift", 15 * time.Minute, []string{"gift"}},
-		{"an unknown category does not decide", orderclose.Longest, []string{"gift", "physical", "toy"}, "physical", 30 * time.Minute, []string{"gift", "toy"}},
+		{"no category", nil, "", 15 * time.Minute, nil},
+		{"one category", []string{"physical"}, "physical", 30 * time.Minute, nil},
+		{"one unknown category", []string{"gift"}, "gift", 15 * time.Minute, []string{"gift"}},
+		{"the empty name is a category", []string{""}, "", 15 * time.Minute, []string{""}},
+		{"shortest", []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
+		{"equal delays: the first category decides", []string{"coupon", "virtual"}, "coupon", 5 * time.Minute, nil},
+		{"an unknown category decides", []string{"physical", "gift"}, "gift", 15 * time.Minute, []string{"gift"}},
+		{"an unknown category does not decide", []string{"gift", "virtual", "toy"}, "virtual", 5 * time.Minute, []string{"gift", "toy"}},
 	} {
-		category, delay, unknown := delays(row.mixed).Of(row.categories...)
+		category, delay, unknown := delays.Of(row.categories...)
 		if category != row.category || delay != row.delay || !cmp.Equal(unknown, row.unknown) {
 			t.Errorf("%s: got %q, %v, unknown %q; want %q, %v, unknown %q",
 				row.name, category, delay, unknown, row.category, row.delay, row.unknown)
@@ -49,18 +42,17 @@ func TestOf_PicksByCategoryAndMixed(t *testing.T) {
 
 func TestOf_TheDelayDoesNotDependOnTheOrderOfCategories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := delays(rapid.SampledFrom([]orderclose.Mixed{"", orderclose.Shortest, orderclose.Longest}).Draw(t, "mixed"))
 		names := rapid.SliceOfN(rapid.SampledFrom([]string{"virtual", "physical", "coupon", "gift"}), 1, 5).Draw(t, "categories")
-		deciding, want, _ := d.Of(names...)
-		if _, got, _ := d.Of(rapid.Permutation(names).Draw(t, "other order")...); got != want {
+		deciding, want, _ := delays.Of(names...)
+		if _, got, _ := delays.Of(rapid.Permutation(names).Draw(t, "other order")...); got != want {
 			t.Fatalf("%q: %v in one order and %v in another", names, want, got)
 		}
-		if _, alone, _ := d.Of(deciding); alone != want {
+		if _, alone, _ := delays.Of(deciding); alone != want {
 			t.Fatalf("%q: %q decides for %v, and alone has %v", names, deciding, want, alone)
 		}
 		for _, name := range names {
-			if _, own, _ := d.Of(name); (d.Mixed == orderclose.Longest && own > want) || (d.Mixed != orderclose.Longest && own < want) {
-				t.Fatalf("%q, %q: %v was picked, %s has %v", names, d.Mixed, want, name, own)
+			if _, own, _ := delays.Of(name); own < want {
+				t.Fatalf("%q: %v was picked, %s has %v", names, want, name, own)
 			}
 		}
 	})

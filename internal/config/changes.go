@@ -82,7 +82,6 @@ func Removed(from, to orderclose.Buckets) orderclose.Buckets {
 func flatten(c *Config) map[string]string {
 	flat := map[string]string{
 		"delays.default": FormatDuration(c.Delays.Default),
-		"delays.mixed":   string(c.Delays.Mixed),
 		"delays.max":     FormatDuration(c.MaxDelay),
 	}
 	for category, d := range c.Delays.ByCategory {

@@ -37,7 +37,7 @@ func TestChanges_UsesTheKeysOfTheFile(t *testing.T) {
 	from := parseText(t, `
 topics: {prefix: a-}
 buckets: [10s, 1m, 2h]
-delays: {default: 1h, categories: {x: 5m, z: 6m}, mixed: longest}
+delays: {default: 1h, categories: {x: 5m, z: 6m}}
 closer: {http: {url: "https://shop.example/close", batch: 3}}
 kafka: {session_timeout: 9s}
 `)
@@ -45,7 +45,7 @@ kafka: {session_timeout: 9s}
 		{"buckets.1m", "open", "draining", true}, {"buckets.2h", "open", "", true}, {"buckets.5m", "", "open", true},
 		{"closer.http.batch", "3", "200", false},
 		{"delays.categories.y", "", "6m", true}, {"delays.categories.z", "6m", "", true},
-		{"delays.max", "30d", "1d", true}, {"delays.mixed", "longest", "shortest", true},
+		{"delays.max", "30d", "1d", true},
 		{"kafka.session_timeout", "9s", "30s", false},
 	}
 	var got []Change

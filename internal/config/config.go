@@ -30,7 +30,7 @@ import (
 // Config is a checked topics.yaml. It is read-only: all parts of a process share it. Every
 // duration is positive.
 type Config struct {
-	Delays      orderclose.Delays  // by category; default: 30 minutes, the shortest of several
+	Delays      orderclose.Delays  // by category; default: 30 minutes
 	MaxDelay    time.Duration      // no new order may be due further ahead; at most 3660 days; default: 30 days
 	Buckets     orderclose.Buckets // at least one; shortest first
 	Topics      Topics
@@ -340,7 +340,6 @@ func defaults(rooms ...AnySection) *settings {
 		Delays: orderclose.Delays{
 			Default:    orderclose.DefaultDelay,
 			ByCategory: map[string]time.Duration{},
-			Mixed:      orderclose.Shortest,
 		},
 		MaxDelay:    orderclose.DefaultMaxDelay,
 		Partitions:  12,

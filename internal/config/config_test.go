@@ -33,7 +33,6 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Delays: orderclose.Delays{
 			Default:    30 * time.Minute,
 			ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "physical": 30 * time.Minute},
-			Mixed:      orderclose.Shortest,
 		},
 		MaxDelay: 720 * time.Hour,
 		Buckets: orderclose.Buckets{
@@ -85,7 +84,7 @@ partitions: 3
 replication: 2
 kafka: {session_timeout: 6s}
 buckets: [1d, 1.5s]
-delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [
+delays: {default: 2m, max: 2d, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [
   {match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s},
   {match: {category: [c.d]}, remind: [1s, 2s]},
   {match: {attributes: {pay: bank}}, after: never}]}
@@ -99,7 +98,6 @@ sync: never
 		Delays: orderclose.Delays{
 			Default:    2 * time.Minute,
 			ByCategory: map[string]time.Duration{"a b": 36 * time.Hour, "42": 90 * time.Second, "c.d": 3 * time.Second},
-			Mixed:      orderclose.Longest,
 			Rules: []orderclose.Rule{
 				{
 					Match: orderclose.Match{Categories: []string{"42", "a b"}, Attributes: map[string][]string{"pay": {"card", "3"}, "vip": {"true"}}},

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/orderclose/orderclose"
 )
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
@@ -27,9 +25,10 @@ func (s *settings) grammar() parser {
 		"kafka":       section(Fields{"session_timeout": duration(&s.Kafka.SessionTimeout)}),
 		"buckets":     list("[10s, 1m, 5m]", s.bucket),
 		"delays": section(Fields{
-			"default":    duration(&s.Delays.Default),
-			"max":        duration(&s.MaxDelay),
-			"mixed":      Choice(&s.Delays.Mixed, orderclose.Shortest, orderclose.Longest),
+			"default": duration(&s.Delays.Default),
+			"max":     duration(&s.MaxDelay),
+			"mixed": Dropped("leave it out: an order with several categories has the shortest of their delays; " +
+				"write an order that needs another with the category that decides alone"),
 			"categories": entries(s.category),
 			"rules":      list("- match: {category: virtual}", s.rule),
 		}),

@@ -41,6 +41,7 @@ const dropped = `topics: {close: a, delay: b, events: c}
 compensator: {page_size: 5, pauses: {wait: never}, causes: {time: 10d},
   lock: {kind: redis, key: k, expiry: 5s, extend: 10s}}
 closer: {batch: 7}
+delays: {mixed: longest}
 outbox: {batch: 7}
 orders: {version: rev, shards: {by: month}}
 `
@@ -135,9 +136,6 @@ var refusals = []struct {
 	}},
 	{"after_delay", "buckets: [1m]\ntracing: {after_delay: drop}\n", []string{
 		`t:2:24: tracing.after_delay: "drop" is neither link nor continue; write link or continue`,
-	}},
-	{"mixed", "buckets: [1m]\ndelays: {mixed: median}\n", []string{
-		`t:2:17: delays.mixed: "median" is neither shortest nor longest; write shortest or longest`,
 	}},
 	{"rules that are not rules", "buckets: [1m]\ndelays:\n  rules:\n  - 5m\n  - {match: {}, afer: 5m}\n  - {match: {categry: a}, after: 5m}\n" +
 		"  - {match: {attributes: {pay: [1.5, true, '', 07, [x], a, a]}}, after: maybe}\n  - {match: {attributes: {pay: []}}, remind: 5m}\n", []string{
@@ -264,11 +262,13 @@ var refusals = []struct {
 		"t:4:51: compensator.lock.extend: there is no such key any more; leave it out: the lock is extended after each third of its time",
 		"t:5:17: closer.batch: there is no such key any more; leave it out: " +
 			"a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency",
-		"t:6:9: outbox: there is no such key any more; leave it out: a dispatcher sends two batches of 999 rows at once; run more dispatchers for more",
-		"t:7:9: orders: items is missing; describe it, or write items: none",
-		"t:7:9: orders: stock is missing; describe it, or write stock: none",
-		"t:7:19: orders.version: there is no such key any more; write lock: and the column",
-		"t:7:37: orders.shards.by: there is no such key any more; leave it out: there is a table for each month",
+		"t:6:17: delays.mixed: there is no such key any more; leave it out: an order with several categories has the shortest of their delays; " +
+			"write an order that needs another with the category that decides alone",
+		"t:7:9: outbox: there is no such key any more; leave it out: a dispatcher sends two batches of 999 rows at once; run more dispatchers for more",
+		"t:8:9: orders: items is missing; describe it, or write items: none",
+		"t:8:9: orders: stock is missing; describe it, or write stock: none",
+		"t:8:19: orders.version: there is no such key any more; write lock: and the column",
+		"t:8:37: orders.shards.by: there is no such key any more; leave it out: there is a table for each month",
 	}},
 
 	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\n" +
@@ -341,7 +341,7 @@ var refusals = []struct {
 	{"an alias without a target", "buckets: [1m]\ntopics: {close: *nope}\n", []string{
 		"t:2:1: this is not YAML: unknown anchor 'nope' referenced; " + hintYAML,
 	}},
-	{"tabs", "buckets: [1m]\ndelays:\n\tmax: 3d\n \t mixed: longest\n", []string{
+	{"tabs", "buckets: [1m]\ndelays:\n\tmax: 3d\n \t default: 1h\n", []string{
 		"t:3:1: a tab in the indentation; indent with spaces",
 		"t:4:2: a tab in the indentation; indent with spaces",
 	}},
@@ -363,7 +363,7 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 }
 
 func TestParse_ErrorUnwrapsToProblems(t *testing.T) {
-	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, mixed: both}\n"))
+	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, mixed: longest}\n"))
 	var all config.Problems
 	must.That(t, errors.As(err, &all) && len(all) == 2, "want two problems, got %v", err)
 	var one config.Problem

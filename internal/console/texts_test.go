@@ -102,8 +102,8 @@ func computed() (keys []string) {
 		keys = append(keys, "letters."+kind)
 	}
 	return append(keys, "ago", "in", "path.all", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
-		"sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "delays.mixed_", "delays.mixed_shortest",
-		"delays.mixed_longest", "server.kafka", "server.database", "state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
+		"sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "server.kafka", "server.database",
+		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
 }
 
 func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
