@@ -20,7 +20,7 @@ import (
 func newCompensate(c *common) *cobra.Command {
 	var once, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "compensate --once",
+		Use:   "compensate --once [--dry-run]",
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
 hourly sweeps, and print a report. With --dry-run it only counts. Exit 3: the orders'

@@ -23,7 +23,7 @@ func newHealthcheck(c *common) *cobra.Command {
 	var alive bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "healthcheck",
+		Use:   "healthcheck [--alive]",
 		Short: "Ask a running process on this machine whether it is ready; exits 3 if not",
 		Long: `Ask the process that listens on ` + config.EnvListen + ` (default ` + config.DefaultListen + `)
 whether it is ready, as a container's health check does. Exits 0 if it is, 3 if it still

@@ -20,7 +20,7 @@ func newMigrate(c *common) *cobra.Command {
 	var print string
 	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:   "migrate",
+		Use:   "migrate [--print[=DATABASE]]",
 		Short: "Migrate the database's schema to this version",
 		Long: `Migrate the database's schema to this version.
 

@@ -41,8 +41,16 @@ func newRun(c *common) *cobra.Command {
 		}
 		help.WriteString("\n")
 	}
+	beside := " [console]" // a sweeper
+	for _, r := range c.env.Rooms {
+		for _, role := range r.Roles {
+			if !role.Kafka {
+				beside += " [" + role.Name + "]"
+			}
+		}
+	}
 	cmd := &cobra.Command{
-		Use:   "run [" + strings.Join(append(names, "all"), "|") + "]... | run sweeper [console] [--every 5s]",
+		Use:   "run [" + strings.Join(append(names, "all"), "|") + "]... | run sweeper" + beside + " [--every 5s]",
 		Short: "Run parts of the pipeline until SIGTERM",
 		Long: `Run parts of the pipeline until SIGTERM. The process then acks and commits what is
 in flight and leaves its consumer groups, within 10 s.

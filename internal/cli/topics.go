@@ -32,7 +32,7 @@ func newTopics(c *common) *cobra.Command {
 func newTopicsApply(c *common, wait *time.Duration) *cobra.Command {
 	var change []string
 	cmd := &cobra.Command{
-		Use:   "apply",
+		Use:   "apply [--change TOPIC]...",
 		Short: "Create missing topics, add partitions, fix settings; deletes nothing",
 		Long: `Create missing topics, add partitions, and fix settings. No topic is deleted.
 

@@ -15,7 +15,7 @@ func newTrigger(c *common) *cobra.Command {
 	var print, on string
 	var o store.TriggerOptions
 	cmd := &cobra.Command{
-		Use:   "trigger --print",
+		Use:   "trigger --print[=DATABASE] [--drop]",
 		Short: "Print a trigger that schedules new orders",
 		Long: `Print an AFTER INSERT trigger for the table of orders that topics.yaml maps. For each new
 unpaid order it writes the row of outbox_schedules, in the order's transaction: a checkout

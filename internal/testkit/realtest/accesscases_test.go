@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -44,6 +46,7 @@ type accessCase struct {
 	cfg     *config.Config
 	file    string
 	prepare func(ctx context.Context, db *store.Store) error // prepares the database of a role; may be nil
+	others  map[string]string                                // variables of a room
 }
 
 // accessTopics has a grace that no case exceeds: a sweep would close the orders that are to be
@@ -59,6 +62,7 @@ intake: {topic: %[1]sshop.orders, format: debezium}
 func accessCases(t *testing.T, b *broker) []*accessCase {
 	t.Helper()
 	parts, rows := accessTable(t)
+	ofRooms := must.Get(rights.All("../../.."))(t).Play
 	var all []*accessCase
 	for _, part := range parts {
 		for i := -1; i < len(rows[part]); i++ {
@@ -74,7 +78,11 @@ func accessCases(t *testing.T, b *broker) []*accessCase {
 				}
 			}
 			c.file = filepath.Join(t.TempDir(), "topics.yaml")
-			must.Do(t, os.WriteFile(c.file, fmt.Appendf(nil, accessTopics, c.prefix), 0o600))
+			text := fmt.Sprintf(accessTopics, c.prefix)
+			if p, is := ofRooms[part]; is {
+				c.others, text = p.Environment, text+sectionOf(part)
+			}
+			must.Do(t, os.WriteFile(c.file, []byte(text), 0o600))
 			c.cfg = must.Get(config.Load(c.file, room.Sections(rooms.All())...))(t)
 			all = append(all, c)
 		}
@@ -114,9 +122,12 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease,
 		"intake": playIntake, "shadow": playShadow, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
+	for part := range must.Get(rights.All("../../.."))(t).Play {
+		play[part] = playAlone
+	}
 	var all []rowCase
 	for _, c := range cases {
-		must.That(t, play[c.part] != nil, "docs/security.md has a part %s that nothing here plays", c.part)
+		must.That(t, play[c.part] != nil, "docs/security.md has a part %s that neither its room nor anything here plays", c.part)
 		row := rowCase{name: c.String(), play: func(ctx context.Context) error { return play[c.part](ctx, b, admin, c) }}
 		if c.without != nil {
 			row.refusal = c.without.refusal(c.user, c.prefix)
@@ -351,6 +362,14 @@ func playShadow(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	})
 }
 
+// playAlone runs a role of a room that needs no Kafka. Beside Kafka it announces itself.
+func playAlone(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	return c.run(ctx, b, pipeline.Role(c.part), func() error { return arrived(ctx, admin, c.cfg.Topics.Control) })
+}
+
 // run runs a role until done succeeds or the log names a missing row. It returns the
 // error of done with the log.
 func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, done func() error) error {
@@ -367,6 +386,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 		return err
 	}
 	defer db.Close()
+	db.UseTables(room.Tables(rooms.All(), c.cfg)...)
 	now := time.Now()
 	if err := errors.Join(db.Migrate(ctx),
 		scenario.OrdersOf(db).CreateOrder(ctx, orderclose.Order{ID: "order-0", CreatedAt: now, Due: now.Add(-time.Second)}, nil),
@@ -382,9 +402,10 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	if role == pipeline.Relay {
 		servers.Store = nil // a relay reaches no database
 	}
+	others := map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}
+	maps.Copy(others, c.others)
 	part, err := pipeline.New(pipeline.Options{
-		Config: c.cfg, Connections: servers, Rooms: rooms.All(), Services: done200{}, Logger: logger,
-		Environment: pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}},
+		Config: c.cfg, Connections: servers, Rooms: rooms.All(), Services: done200{}, Logger: logger, Environment: pipeline.Environment{Others: others},
 	})
 	if err != nil {
 		return err

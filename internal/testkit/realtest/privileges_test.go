@@ -303,12 +303,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	defer db.Close()
-	topics := "partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n"
-	for _, r := range rooms.All() {
-		if r.Name == c.part && r.Settings != nil {
-			topics += r.Settings.Sample() + "\n"
-		}
-	}
+	topics := "partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n" + sectionOf(c.part)
 	cfg, err := config.Parse("topics.yaml", []byte(topics), room.Sections(rooms.All())...)
 	if err != nil {
 		return err
@@ -331,6 +326,16 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return fmt.Errorf("it works, but the log has refusals:\n%s", log)
 	}
 	return err
+}
+
+// sectionOf returns the section of topics.yaml of a room, which has the name of the part; "": it has none.
+func sectionOf(part string) string {
+	for _, r := range rooms.All() {
+		if r.Name == part && r.Settings != nil {
+			return r.Settings.Sample() + "\n"
+		}
+	}
+	return ""
 }
 
 // playAs plays a role of a room as the access.yaml of the room says.
