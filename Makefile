@@ -150,7 +150,7 @@ build: ## all programs, into bin/
 	go build -C notify -o ../bin/ ./cmd/orderclose-notify
 	go build -C payments -o ../bin/ ./cmd/orderclose-payments
 
-release: ## archives, image, SBOM and checksums of the commit that is checked out, into dist/
+release: ## archives, packages, image, SBOM and checksums of the commit that is checked out, into dist/
 	rm -rf dist
 	cd deploy/release && go run . ../.. ../../dist
 

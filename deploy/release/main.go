@@ -1,5 +1,5 @@
 // Command release builds the files of a release from a commit: archives with the static binary for
-// Linux and macOS, an image for containers, an SBOM, and checksums.
+// Linux and macOS, packages for dpkg and rpm, an image for containers, an SBOM, and checksums.
 //
 //	usage: release SOURCE OUT
 //
@@ -9,6 +9,7 @@
 //	main.go      writes all files of a release, each target on its own
 //	build.go     compiles the binaries, and reads version and revision from one
 //	archive.go   the archive of a target: binaries, documents, completions, man pages
+//	package.go   the packages of a target for dpkg and rpm
 //	image.go     the image: binaries, topics.yaml, root certificates
 //	sbom.go      the SBOM: what the release contains
 //	modules.go   the modules that a release contains, and their licenses
@@ -95,6 +96,11 @@ func (r *release) files() ([]file, error) {
 			return nil, err
 		}
 		files = append(files, file{name: r.archiveName(p.target) + ".tar.gz", data: b.Bytes()})
+		packages, err := r.packages(p, append(documents, licenses))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, packages...)
 	}
 	image, err1 := r.imageArchive(licenses)
 	bom, err2 := r.sbom()
