@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
+
 	"github.com/orderclose/orderclose/internal/config"
 )
 
@@ -87,9 +89,7 @@ func queryPrometheus(ctx context.Context, address string) (map[time.Time]float64
 	defer response.Body.Close()
 	var answer struct {
 		Error string
-		Data  struct {
-			Result []struct{ Values [][2]any } // a Unix time, and a number as a string
-		}
+		Data  struct{ Result model.Matrix }
 	}
 	d := json.NewDecoder(io.LimitReader(response.Body, maxPrometheusAnswer))
 	if err := d.Decode(&answer); err != nil || response.StatusCode != http.StatusOK {
@@ -98,10 +98,8 @@ func queryPrometheus(ctx context.Context, address string) (map[time.Time]float64
 	points := map[time.Time]float64{}
 	for _, series := range answer.Data.Result {
 		for _, point := range series.Values {
-			at, _ := point[0].(float64)
-			v, err := strconv.ParseFloat(fmt.Sprint(point[1]), 64)
-			if err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
-				points[time.Unix(int64(at), 0).UTC()] = v
+			if v := float64(point.Value); !math.IsNaN(v) && !math.IsInf(v, 0) {
+				points[point.Timestamp.Time()] = v
 			}
 		}
 	}
