@@ -148,12 +148,12 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 	}
 	health := must.Get(os.ReadFile("../pipeline/health.go"))(t)
 	ran := map[string]bool{}
-	for _, m := range manifests(t, "base/parts.yaml", "components/release/release.yaml", "components/notify/parts.yaml") {
+	for _, m := range manifests(t, "base/parts.yaml", "components/release/release.yaml", "components/notify/parts.yaml", "components/payments/parts.yaml") {
 		pod := m.Spec.Template.Spec
 		for _, c := range pod.Containers {
 			ran[strings.Join(append(c.Command, c.Args[:len(c.Args)-1]...), " ")] = true
 			var required []string
-			if c.Command == nil { // orderclose-notify needs none
+			if c.Command == nil { // the programs of modules of their own check what they need
 				required = requiredVariables(t, "k8s/base/topics.yaml", c.Args)
 			}
 			for _, name := range required {
@@ -183,7 +183,8 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "run release", "orderclose-notify"} {
+	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "run release", "orderclose-notify",
+		"orderclose-payments"} {
 		expect.That(t, ran[want], "no container runs orderclose %s: %v", want, slices.Sorted(maps.Keys(ran)))
 	}
 }

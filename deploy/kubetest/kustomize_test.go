@@ -37,25 +37,33 @@ func everything(t *testing.T) objects {
 	overlay := t.TempDir()
 	relative, err := filepath.Rel(overlay, root)
 	must(t, err)
-	text := "resources: [ROOT/base]\ncomponents: [ROOT/components/monitoring, ROOT/components/autoscaling, ROOT/components/release, ROOT/components/notify]\n" +
-		"configMapGenerator: [{name: orderclose-env, behavior: merge, literals: [\"ORDERCLOSE_RELEASE_URL=https://stock.example/release\"]}]\n"
+	text := "resources: [ROOT/base]\ncomponents: [ROOT/components/monitoring, ROOT/components/autoscaling, ROOT/components/release, ROOT/components/notify, " +
+		"ROOT/components/payments]\n" +
+		"configMapGenerator: [{name: orderclose-env, behavior: merge, literals: [\"ORDERCLOSE_RELEASE_URL=https://stock.example/release\",\n" +
+		"  ORDERCLOSE_PAYMENT_SECRET_FILE=/run/secrets/services/payment-secret]}]\n"
 	must(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "ROOT", relative)), 0o600))
 	return built(t, overlay)
 }
 
 // allOn are values for everything that the chart can install, with the defaults of the rest.
 const allOn = `
-env: {ORDERCLOSE_KAFKA_BROKERS: "kafka:9092", ORDERCLOSE_RELEASE_URL: "https://stock.example/release"}
+env:
+  ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"
+  ORDERCLOSE_RELEASE_URL: "https://stock.example/release"
+  ORDERCLOSE_PAYMENT_SECRET_FILE: /run/secrets/services/payment-secret
 notify: {receivers: {team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret}}}}
-roles: {release: {enabled: true}, notify: {enabled: true}}
+payments:
+  query: SELECT order_id, reference FROM order_payments WHERE order_id IN (?)
+  stripe: {key_file: /run/secrets/payments/stripe-key, authorized: release}
+roles: {release: {enabled: true}, notify: {enabled: true}, payments: {enabled: true}}
 monitoring: {enabled: true}
 autoscaling: {enabled: true}
 `
 
-// A release's hashes: kustomize has its own for the environment and notify.yaml, and none for Jobs.
+// A release's hashes: kustomize has its own for the environment, notify.yaml and payments.yaml, and none for Jobs.
 var (
 	jobHash  = regexp.MustCompile(`(-(?:migrate|topics))-[0-9a-f]{8}\b`)
-	fileHash = regexp.MustCompile(`(-env|-notify)-[0-9a-z]{10}\b`)
+	fileHash = regexp.MustCompile(`(-env|-notify|-payments)-[0-9a-z]{10}\b`)
 	checksum = regexp.MustCompile(`(?m)^ *annotations:\n +checksum/env: .*\n`)
 )
 
@@ -123,10 +131,14 @@ func generated(t *testing.T) map[string]string {
 			add("components/monitoring/monitoring.yaml", doc)
 		case o.Metadata.Name == "orderclose-release":
 			add("components/release/release.yaml", doc)
-		case o.Metadata.Name == "orderclose-notify" && o.Kind == "ConfigMap":
-			add("components/notify/notify.yaml", o.Data["notify.yaml"])
-		case o.Metadata.Name == "orderclose-notify":
-			add("components/notify/parts.yaml", doc)
+		default:
+			for _, part := range []string{"notify", "payments"} {
+				if name := "orderclose-" + part; o.Metadata.Name == name && o.Kind == "ConfigMap" {
+					add("components/"+part+"/"+part+".yaml", o.Data[part+".yaml"])
+				} else if strings.HasPrefix(o.Metadata.Name+"-", name+"-") {
+					add("components/"+part+"/parts.yaml", doc)
+				}
+			}
 		}
 	}
 	return files

@@ -198,7 +198,7 @@ func TestChart_APolicyNamesTheAddressesOfAServer(t *testing.T) {
 	for _, n := range of[networking.NetworkPolicy](t, rendered(t, whole)) {
 		for _, e := range n.Spec.Egress {
 			named, part := len(e.To) > 0 && e.To[0].IPBlock != nil, len(e.To) > 0 && e.To[0].PodSelector != nil // which is payments
-			if named != (n.Name == "orderclose-database") || part && n.Name != "orderclose-services" {
+			if named != (n.Name == "orderclose-database") || part != (n.Name == "orderclose-payments-callers") {
 				t.Errorf("the policy %s goes to %v", n.Name, e.To)
 			}
 		}
