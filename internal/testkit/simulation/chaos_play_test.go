@@ -72,6 +72,7 @@ type chaosWorld struct {
 	cfg        *config.Config
 	processes  map[string]*process
 	clocks     map[string]*atomic.Int64
+	tenures    []*tenure
 	launched   int
 	networks   []*network     // of all processes, past and present
 	away       map[string]int // by address: how many events disconnect the broker

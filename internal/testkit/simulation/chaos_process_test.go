@@ -20,6 +20,9 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
+// redisAddress is the address of Redis. Its client looks up a name, which a bubble does not allow.
+const redisAddress = "127.0.0.1:6379"
+
 // process is a process of the pipeline in a world. It has its own network to the servers and its
 // own clock, and it can be stopped or killed.
 type process struct {
@@ -39,6 +42,7 @@ type process struct {
 	ctx     context.Context // ends when the process must stop
 	cancel  context.CancelFunc
 	done    chan struct{} // is closed when the process has ended
+	tenure  *tenure       // nil: it has no compensator
 }
 
 // launch starts a process with some roles.
@@ -51,8 +55,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 		w.violation("harness", "%s: %v", name, err)
 		return p
 	}
-	dialRedis := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.network.dialRedis(w) }
-	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: dialRedis})
+	p.redis = redis.NewClient(&redis.Options{Addr: redisAddress, MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: p.network.Dial})
 	cfg := w.config()
 	p.wants = cfg.Buckets
 	var own closer.Store
@@ -71,6 +74,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 		return p
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.tenure = w.keeps(roles)
 	w.running.Go(func() {
 		defer close(p.done)
 		if err := p.app.Run(p.ctx, roles...); err != nil {
@@ -104,8 +108,11 @@ func (w *chaosWorld) newNetwork() *network {
 		if away {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errNetworkDown}
 		}
-		if address == shopAddress {
+		switch address {
+		case shopAddress:
 			return w.service.dial(ctx, network)
+		case redisAddress:
+			return w.servers.Redis.Dial()
 		}
 		return w.servers.Dial(ctx, network, address)
 	})
@@ -115,19 +122,10 @@ func (w *chaosWorld) newNetwork() *network {
 	return n
 }
 
-// dialRedis opens a connection to Redis, unless the network is cut.
-func (w *network) dialRedis(world *chaosWorld) (net.Conn, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.down {
-		return nil, errNetworkDown
-	}
-	return world.servers.Redis.Dial()
-}
-
 // stop stops a process in an orderly way.
 func (p *process) stop() {
 	began := time.Now()
+	p.tenure.end(p.world)
 	p.cancel()
 	<-p.done
 	if took := time.Since(began); took > shutdownTime {
@@ -138,6 +136,7 @@ func (p *process) stop() {
 // kill ends a process like kill -9, as the servers see it: no request arrives from now on. Its
 // goroutines end later.
 func (p *process) kill() {
+	p.tenure.end(p.world)
 	p.network.cut()
 	p.cancel()
 }
