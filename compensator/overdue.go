@@ -128,10 +128,11 @@ func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err erro
 	return now, false, nil
 }
 
-// rewind moves after back to the orders whose explanation has ended since the last look.
+// rewind moves after back to the orders whose explanation has ended since the last look. If the database's clock was set back, after may be
+// behind orders that are not overdue yet.
 func (l *lookout) rewind(now time.Time, pauses []Pause) {
 	same := slices.EqualFunc(l.pauses, pauses, func(a, b Pause) bool { return a.Path == b.Path && a.Category == b.Category })
-	if !same {
+	if !same || now.Before(l.looked) { //mutant:set-back-unseen
 		l.after = orderclose.Order{} //mutant:ended-pause-unseen
 	}
 	for _, rest := range l.resting {

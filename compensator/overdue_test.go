@@ -29,12 +29,27 @@ type lookStore struct {
 	pages   int
 	asks    map[string]int
 	pending map[string]bool
+	verdict orderclose.Verdict // of the orders in pending
 	closed  map[string]bool
+	ahead   time.Duration // by how much the database's clock is ahead
 }
 
-func newLookStore() *lookStore { return &lookStore{asks: map[string]int{}, closed: map[string]bool{}} }
+func newLookStore() *lookStore {
+	return &lookStore{asks: map[string]int{}, closed: map[string]bool{}, verdict: orderclose.PaymentPending}
+}
 
-func (s *lookStore) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+func (s *lookStore) Now(context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.ahead), nil
+}
+
+// setClock sets the database's clock ahead of the right time.
+func (s *lookStore) setClock(ahead time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead = ahead
+}
 
 func (s *lookStore) Overdue(_ context.Context, cutoff time.Time, after orderclose.Order, limit int) (page []orderclose.Order, err error) {
 	s.mu.Lock()
@@ -59,7 +74,7 @@ func (s *lookStore) CloseOrders(_ context.Context, _ orderclose.Path, requests [
 	defer s.mu.Unlock()
 	for _, r := range requests {
 		s.asks[r.OrderID]++
-		o := orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.PaymentPending, Due: r.Due, At: time.Now()}
+		o := orderclose.Outcome{OrderID: r.OrderID, Verdict: s.verdict, Due: r.Due, At: time.Now().Add(s.ahead)}
 		if !s.pending[r.OrderID] {
 			o.Verdict = orderclose.Closed
 			s.closed[r.OrderID] = true
@@ -223,6 +238,51 @@ func TestOverdue_AnEndedRestIsSeenBehindExplainedOrders(t *testing.T) {
 		s.setPending()
 		time.Sleep(longestRest + within)
 		expect.Equal(t, s.open(), 2000, "open orders after the payment was decided")
+	})
+}
+
+// While the database's clock was an hour ahead, paused orders seemed to be overdue that are due later than an order that is lost.
+func TestOverdue_AClockThatIsSetBackHidesNoOrder(t *testing.T) {
+	pauses := []Pause{{Path: orderclose.PathPipeline, Category: "held"}}
+	options := Options{Period: 24 * time.Hour, Rate: -1, Pauses: func(context.Context) ([]Pause, error) { return pauses, nil }}
+	keeping(t, options, func(s *lookStore, _ *fakeHistory, _ counts) {
+		s.addMany(2000, "held", -30*time.Minute)
+		s.setClock(time.Hour)
+		time.Sleep(time.Minute)
+		s.setClock(0)
+		time.Sleep(time.Minute)
+		expect.AtMost(t, s.lose(late("lost", "", 0)), OverdueGrace+within, "the time until a lost order is closed")
+	})
+}
+
+// A rest is a time by the database's clock, and was computed while that was an hour ahead.
+func TestOverdue_ARestEndsThoughTheClockIsSetBack(t *testing.T) {
+	keeping(t, Options{Period: 24 * time.Hour}, func(s *lookStore, _ *fakeHistory, _ counts) {
+		s.setPending("p")
+		s.setClock(time.Hour)
+		s.add(late("p", "", 0))
+		time.Sleep(time.Minute)
+		s.setClock(0)
+		s.setPending()
+		time.Sleep(longestRest + within)
+		expect.Equal(t, s.open(), 0, "open orders after the payment was decided")
+	})
+}
+
+// The store alone knows that the orders are paused. The hourly sweep tries them too, between two looks, and must not end their rests unseen.
+func TestOverdue_TheHourlySweepHidesNoOrderThatTheStorePauses(t *testing.T) {
+	keeping(t, Options{Period: time.Hour, Rate: -1}, func(s *lookStore, _ *fakeHistory, _ counts) {
+		var ids []string
+		for i := range 2000 {
+			ids = append(ids, fmt.Sprintf("%06d", i))
+		}
+		s.verdict = orderclose.Paused
+		s.setPending(ids...)
+		s.addMany(len(ids), "", time.Hour)
+		time.Sleep(62 * time.Minute)
+		s.setPending()
+		time.Sleep(longestRest + within)
+		expect.Equal(t, s.open(), 0, "open orders after the pause")
 	})
 }
 

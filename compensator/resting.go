@@ -27,14 +27,19 @@ type rest struct {
 	last  time.Duration
 }
 
-// rests reports whether an order rests now.
-func (r resting) rests(o orderclose.Order, now time.Time) bool { return now.Before(r[o.ID].until) }
+// rests reports whether an order rests now. A rest that has not begun yet is no rest: the clock was set back since.
+func (r resting) rests(o orderclose.Order, now time.Time) bool {
+	rest := r[o.ID]
+	return now.Before(rest.until) && !now.Before(rest.until.Add(-rest.last))
+}
 
-// tried remembers how a close ended. With paused, an order that the store alone knows to be paused rests too.
+// tried remembers how a close ended. With paused, an order that the store alone knows to be paused rests too. Without it, that an order is
+// paused or locked ends no rest: the keeper looks at an order again when its rest ends.
 func (r resting) tried(o orderclose.Outcome, now time.Time, paused bool) {
 	before, known := r[o.OrderID]
 	rests := o.Verdict == orderclose.Failed || o.Verdict == orderclose.PaymentPending || o.Verdict == orderclose.Paused && paused
 	switch {
+	case o.Verdict == orderclose.Paused && !rests, o.Verdict == orderclose.Contended:
 	case !rests:
 		delete(r, o.OrderID)
 	case known || len(r) < maxResting:

@@ -18,6 +18,8 @@ var compensatorMutants = []mutant{
 		"compensator", "TestOverdue_AnOrderThatNothingExplainsStartsASweep", "the time until a lost order is closed"},
 	{"ended-pause-unseen", "orders of a pause that has ended start no sweep", nil,
 		"compensator", "TestOverdue_ExplainedOrdersHideNone", "open orders after the pause"},
+	{"set-back-unseen", "after the database's clock was set back, the keeper overlooks orders", changes{{"now.Before(l.looked)", "false"}},
+		"compensator", "TestOverdue_AClockThatIsSetBackHidesNoOrder", "the time until a lost order is closed"},
 	{"pause-explains-nothing", "paused orders start sweeps", changes{{`p.Category == "" || p.Category == o.Category`, "false"}},
 		"compensator", "TestOverdue_ExplainedOrdersHideNone", "pages are read"},
 	{"explained-read-again", "each look reads all paused orders again", nil,
