@@ -175,7 +175,7 @@ func (a *App) CreateTopics(ctx context.Context) error {
 func (a *App) topics(c *Config) []room.TopicSpec { return room.Topics(a.o.Rooms, c) }
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
-// outbox, ledger, receipts, those of Options.Rooms whose keys are in topics.yaml, and the reference tables of orders unless
+// outbox, receipts, stock_ledger, those of Options.Rooms whose keys are in topics.yaml, and the reference tables of orders unless
 // topics.yaml maps orders to tables of the shop. Several processes may call it at once. It returns an error if the database does
 // not answer or refuses a statement.
 func (a *App) CreateTables(ctx context.Context) error {

@@ -209,7 +209,7 @@ func (s *Store) Probe(ctx context.Context) error { return s.s.Probe(ctx) }
 // orderclose.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error { return s.s.Ping(ctx) }
 
-// CreateTables creates the tables, or brings them up to date: ledger, receipts and outboxes, and
+// CreateTables creates the tables, or brings them up to date: receipts and outboxes, and
 // the reference tables of orders unless TopicsFile maps orders to tables of the shop. Several
 // processes may call it at once.
 func (s *Store) CreateTables(ctx context.Context) error { return s.s.Migrate(ctx) }

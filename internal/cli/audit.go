@@ -35,7 +35,7 @@ func newAudit(c *common) *cobra.Command {
 		Use:   "audit --from TIME [--to TIME]",
 		Short: "Prove that due orders were closed once, with their stock and event",
 		Long: `Compare, for the orders that were due in a window of time, the database's row
-of each order with its receipt, the stock ledger, its event and Kafka. The command changes
+of each order with its receipt, the stock that moved, its event and Kafka. The command changes
 nothing and locks nothing. It reads page by page. Its memory does not grow with the table:
 it keeps 8 bytes for each event, and for each record of the close topic, since the
 beginning of the window.
@@ -58,7 +58,7 @@ about which the payment provider should have been asked again (closer.payment.re
 Kafka keeps a week of events. Closes before the oldest event that is left are not checked
 for an event, and are counted. Without Kafka, or if events are posted to a URL, no close is.
 In tables of the shop's own, a closed order without a receipt is counted and is no fault,
-since the shop may have closed it, and the ledger is compared if there are lines. An order whose status is not in
+since the shop may have closed it, and what came back is compared if there are lines. An order whose status is not in
 orders.status is judged as a close would treat it: as paid, unless orders.status lists only
 paid statuses. The output lists these statuses. Unpaid orders that orders.where or
 orders.not_before excludes are counted and are no fault. Deleted orders are not checked:

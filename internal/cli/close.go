@@ -14,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// maxReason is the length of the column reason of the table stock_ledger, in characters.
+// maxReason is the length of the column left_out of the table receipts, in characters.
 const maxReason = 255
 
 func newClose(c *common) *cobra.Command {
@@ -24,7 +24,7 @@ func newClose(c *common) *cobra.Command {
 		Use:   "close ORDER --without-stock SKU [--without-stock SKU]... --reason TEXT [--yes]",
 		Short: "Close an order whose stock can never come back",
 		Long: `Close an unpaid order that is due, without the stock of SKUs that have no row in the table of stock any more,
-such as those of a deleted product. The rest of its stock comes back. The ledger gets a row with the quantity 0
+such as those of a deleted product. The rest of its stock comes back. The receipt gets the quantity 0
 and the reason, so the stock is not released later either. Without --yes it shows why the order is open.
 
 Exits 5 if the order is not closed: it is paid, not due or paused, the payment provider has no answer, a SKU is
@@ -39,7 +39,7 @@ not in the order or has a row in the table of stock, or there is not one table o
 		},
 	}
 	cmd.Flags().StringArrayVar(&without.SKUs, "without-stock", nil, "a SKU of the order whose stock does not come back; may be repeated")
-	cmd.Flags().StringVar(&without.Reason, "reason", "", "why, for the ledger and the audit log")
+	cmd.Flags().StringVar(&without.Reason, "reason", "", "why, for the receipt and the audit log")
 	cmd.Flags().BoolVar(&yes, "yes", false, "close the order")
 	return cmd
 }

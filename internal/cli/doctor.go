@@ -351,7 +351,7 @@ func printStock(w io.Writer, r store.StockReport) {
 		fmt.Fprintf(w, "\t\t\t-> %s\n", f.Fix)
 	}
 	printAny(w, r.Found-len(r.Findings), "and %d more")
-	fmt.Fprintf(w, "%d SKUs, %d orders, %d ledger rows and %d receipts were compared: ", r.SKUs, r.Orders, r.Ledger, r.Receipts)
+	fmt.Fprintf(w, "%d SKUs, %d orders, %d moves of stock and %d receipts were compared: ", r.SKUs, r.Orders, r.Ledger, r.Receipts)
 	if r.Found == 0 {
 		fmt.Fprintln(w, "no differences")
 		return

@@ -30,8 +30,8 @@ func newEventsAgain(c *common) *cobra.Command {
 for example after the topic of events has lost records, or was deleted. A dispatcher
 publishes them. Each has the id that it had, so readers recognize those that they know.
 
-  order.closed     from the receipt and the ledger; category, version and columns are
-                   those of the order's row now
+  order.closed     from the receipt; category, version and columns are those of the
+                   order's row now
   order.paid       orders that were marked as paid since migrate has created paid_receipts
   order.paid_late  late payments that nobody has resolved
   order.reminder   the last one of an order, if its deadline is ahead

@@ -27,7 +27,7 @@ func newMigrate(c *common) *cobra.Command {
 A key of topics.yaml may need tables of its own, which are created too.
 
 If topics.yaml maps orders to tables of your own (section orders), only the tables beside
-them are created: receipts, stock_ledger, outbox_events and the like. Your tables are
+them are created: receipts, outbox_events, outbox_schedules and the like. Your tables are
 checked first and never changed. If they do not fit the mapping, or a close would do harm
 to them, nothing is created and the exit code is 3. Orders that are due by rule are counted, and
 their statuses checked, when the tables beside them exist. At the end one unpaid order is closed, and

@@ -74,7 +74,7 @@ type AuditSummary struct {
 	// nobody has resolved.
 	LatePayments   int `json:"late_payments"`
 	LateUnresolved int `json:"late_payments_unresolved"`
-	// LeftOut counts closed orders with a row of the ledger that leaves stock out, because its SKU had no row.
+	// LeftOut counts closed orders whose receipt leaves stock out, because its SKU had no row.
 	LeftOut int `json:"closed_without_stock"`
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
 	// was not at each step of closer.payment.recheck.
@@ -109,7 +109,7 @@ type audit struct {
 }
 
 // Audit compares what the database holds about each order that was due in a window of time
-// (its row, its receipt, its stock ledger and its event) with the records in Kafka. It reads
+// (its row, its receipt, its stock that moved and its event) with the records in Kafka. It reads
 // Kafka first, then pages of orders by due time and id, each page with all its rows as of one
 // moment, and passes each Finding to OnFinding at once. It returns an error of the database,
 // of the context, or of OnFinding. What could not be read from Kafka is in

@@ -161,12 +161,12 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 }
 
 // judgeStock judges the stock of an order. Of an order that was not closed it only requires that no
-// close released stock. judgeReceipt reports such an order if it has a receipt.
+// close released stock. judgeReceipt reports a close without a receipt, which would say what it released, and a receipt without a close.
 func judgeStock(r store.AuditRow, closed bool) []store.StockFinding {
-	switch {
-	case closed:
+	switch has := r.Receipt != nil; {
+	case closed && has:
 		return store.JudgeStock(r.LineQuantities, r.Ledger, "close")
-	case r.Receipt != nil:
+	case closed || has:
 		return nil
 	}
 	return store.JudgeStock(nil, slices.DeleteFunc(slices.Clone(r.Ledger), func(l store.LedgerRow) bool { return l.Kind != "close" }), "")

@@ -91,7 +91,7 @@ func happened(kind, subject string, value []byte, known store.OrderHistory, clos
 func releasedAsSaid(says []orderclose.Release, ledger []store.LedgerRow) bool {
 	has := map[string]int64{}
 	for _, l := range ledger {
-		if l.Kind == "close" {
+		if l.Kind == "close" && l.Quantity > 0 { // 0: left out
 			has[l.SKU] = l.Quantity
 		}
 	}

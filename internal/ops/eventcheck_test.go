@@ -16,7 +16,7 @@ func TestHappened_AnInventedEventIsRefused(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	known := store.OrderHistory{
 		Order: &store.OrderRow{ID: "a", Status: store.Closed}, Receipt: &store.ReceiptRow{ClosedAt: at},
-		Ledger:       []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}},
+		Ledger:       []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}, {SKU: "left out", Kind: "close"}},
 		LatePayments: []store.LatePayment{{OrderID: "a", PaymentID: "p", Amount: 100, Currency: "EUR"}},
 	}
 	paid, unpaid := store.OrderHistory{Order: &store.OrderRow{Status: store.Paid}}, store.OrderHistory{Order: &store.OrderRow{Status: -1, Meaning: "unpaid"}}

@@ -69,7 +69,7 @@ type AuditRules struct {
 	// Exclusive says that only orderclose sets the closed status. Then an order is closed
 	// if and only if it has a receipt. In the shop's own tables this is not known.
 	Exclusive bool
-	Lines     bool // orders have lines, so each close writes the ledger
+	Lines     bool // orders have lines, so each receipt has what came back
 	// ClosedAt says that the orders have a column with the time of their close.
 	ClosedAt bool
 	// Event is the type of the event of a close.

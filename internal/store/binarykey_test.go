@@ -56,8 +56,8 @@ func TestMySQL_BinaryUUIDs(t *testing.T) {
 			var state string
 			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT SUM(status) FROM b_order), ' ', (SELECT free FROM b_stock), ' ', (SELECT "+
 				"COUNT(*) FROM b_hold), ' ',"+
-				" (SELECT GROUP_CONCAT(order_id, '/', sku_id ORDER BY order_id) FROM stock_ledger))").Scan(&state))
-			if want := "2 9 1 " + ids[2] + "/00000000-0000-4000-8000-00000000000a," + ids[0] + "/00000000-0000-4000-8000-00000000000a"; state != want {
+				" (SELECT GROUP_CONCAT(order_id, '/', returned ORDER BY order_id) FROM receipts))").Scan(&state))
+			if want := "2 9 1 " + ids[2] + `/{"00000000-0000-4000-8000-00000000000a":2},` + ids[0] + `/{"00000000-0000-4000-8000-00000000000a":2}`; state != want {
 				t.Errorf("%s: %s, want %s", kind, state, want)
 			}
 			history := must.Get(s.OrderHistory(t.Context(), ids[0]))(t)

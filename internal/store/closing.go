@@ -114,7 +114,7 @@ func (c *closing) add(later *closing) {
 
 // write makes all changes of a close.
 func (c *closing) write() error {
-	released, moved := map[string][]orderclose.Release{}, c.s.newMoves()
+	returned, moved := returns{}, c.s.newMoves()
 	c.step = "status"
 	for _, t := range sorted(c.won) {
 		if err := c.mark(t); err != nil {
@@ -123,23 +123,21 @@ func (c *closing) write() error {
 	}
 	c.step = "items"
 	for _, t := range sorted(c.won) {
-		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now, moved)
-		if err != nil {
+		if err := c.s.returnLines(c.tx, t, c.won[t], returned, moved); err != nil {
 			return err
 		}
-		maps.Copy(released, of)
 		c.all = append(c.all, c.won[t]...)
 	}
 	slices.Sort(c.all)
 	c.step = "table"
-	if err := c.receipts(); err != nil {
+	if err := c.receipts(returned); err != nil { //mutant:receipt-without-lines
 		return fmt.Errorf("write receipts: %w", err)
 	}
 	if err := c.onClose(); err != nil {
 		return err
 	}
 	c.step = "event"
-	if err := c.events(released); err != nil { //mutant:close-without-event
+	if err := c.events(returned); err != nil { //mutant:close-without-event
 		return fmt.Errorf("write events: %w", err)
 	}
 	c.step = "stock"
@@ -325,27 +323,31 @@ func (s *Store) mayBeKept(tx lent, t *table) (bool, error) {
 	return may, err
 }
 
-func (c *closing) receipts() error {
+// receipts writes the receipt of each closed order. Its key ensures that an order is closed, and its stock returned, once.
+func (c *closing) receipts(returned returns) error {
 	d := c.s.dialect
 	now := d.time(c.now)
-	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try)", rows: len(c.all)}
+	without, _ := c.tx.Statement.Context.Value(withoutKey{}).(Without)
+	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try, returned, left_out)"}
 	for _, id := range c.all {
+		lines, _ := json.Marshal(returned[id]) // a map of numbers always has a form in JSON
 		due := orderclose.CeilMilli(c.orders[id].due)
-		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), c.txID)
+		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), c.txID,
+			string(lines), without.Reason)
 	}
 	return in.exec(c.tx, c.s.dialect)
 }
 
 // events writes one event for each closed order into the outbox.
-func (c *closing) events(released map[string][]orderclose.Release) error {
+func (c *closing) events(returned returns) error {
 	now := c.s.dialect.time(c.now)
-	in := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(c.all)}
+	in := insert{into: "outbox_events (order_id, payload, created_at)"}
 	for _, id := range c.all {
 		row := c.orders[id]
 		payload, err := encodeKept(orderclose.OrderClosed{
 			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
-			Attempts: c.requests[id].Attempt, Version: row.version + 1, Release: released[id], Columns: row.columns,
-		}, c.requests[id].Traceparent)
+			Attempts: c.requests[id].Attempt, Version: row.version + 1, Columns: row.columns,
+		}, returned[id], c.requests[id].Traceparent)
 		if err != nil {
 			return err
 		}

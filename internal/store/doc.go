@@ -14,7 +14,7 @@
 //  3. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
 //  4. lock and read the lines of the orders that were closed; if another transaction locks a line, the
 //     transaction is tried again without its order;
-//  5. insert their ledger rows and receipts, whose unique keys ensure that stock is released
+//  5. insert their receipts, whose unique key ensures that stock is released
 //     once, run the user's statements (Mapping.OnClose), and insert the events into the outbox;
 //  6. release the stock last, summed per SKU: rows that many orders share are locked briefly.
 //
@@ -32,7 +32,7 @@
 //	status.go, shards.go                        the statuses; the tables of orders by month
 //	close.go                                    CloseOrders: a close, and a second one without locked orders
 //	closing.go, decide.go                       one transaction of a close, and what it does with an order
-//	stock.go, event.go, eventcolumns.go         the lines, the ledger and the stock; the event of a close
+//	stock.go, event.go, eventcolumns.go         the lines and the stock; the event of a close
 //	stocktables.go                              several tables and locations of stock; optimistic locks of the shop
 //	cause.go                                    why one order cannot be closed: by its rows and the server's error
 //	withoutstock.go                             a close without stock that can never come back

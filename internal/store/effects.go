@@ -20,7 +20,7 @@ var word = regexp.MustCompile(`[\pL\pN_$]+`)
 // the code of these triggers, and so on. So it may name a table that no trigger writes.
 func (s *Store) rollsBack(ctx context.Context) error {
 	names, err := s.orderTables(ctx)
-	names = append(names, "receipts", "stock_ledger", "outbox_events")
+	names = append(names, "receipts", "outbox_events")
 	for _, stock := range s.q.m.Stock {
 		names = append(names, stock.Table)
 	}

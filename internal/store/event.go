@@ -29,13 +29,11 @@ type keptEvent struct {
 	Traceparent string `json:"traceparent,omitempty"`
 }
 
-// encodeKept encodes an event for the outbox. It drops the keys of the releases, which ExpandEvent
-// computes again.
-func encodeKept(e orderclose.OrderClosed, traceparent string) (string, error) {
-	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, make(map[string]int64, len(e.Release)), e.Columns, traceparent}
-	for _, r := range e.Release {
-		k.Release[r.SKU] = r.Quantity
-	}
+// encodeKept encodes an event for the outbox, with the quantities by SKU that the close returned in place of e.Release. It deletes those of 0
+// from returned.
+func encodeKept(e orderclose.OrderClosed, returned map[string]int64, traceparent string) (string, error) {
+	maps.DeleteFunc(returned, func(_ string, quantity int64) bool { return quantity == 0 })
+	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, returned, e.Columns, traceparent}
 	payload, err := json.Marshal(k)
 	if err != nil {
 		return "", fmt.Errorf("event of order %q: %w", e.OrderID, err)

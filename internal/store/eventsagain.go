@@ -52,7 +52,7 @@ func (s *Store) CountEvents(ctx context.Context, from, to time.Time) (closed, pa
 }
 
 // ClosedAgain writes the events of up to limit closes in [from, to) into the outbox again, in the order of the closes. It begins behind
-// the close after, as receiptsBetween does. The receipt and the ledger have the due time, the time of the close, the path, the attempts
+// the close after, as receiptsBetween does. The receipt has the due time, the time of the close, the path, the attempts
 // and the stock of an event. The order's row has the category, the version and the columns, as they are now. If the order has no row, the
 // event has none of these three.
 func (s *Store) ClosedAgain(ctx context.Context, from, to time.Time, after ReceiptKey, limit int) (n int, last ReceiptKey, err error) {
@@ -82,13 +82,16 @@ func (s *Store) closeEvents(ctx context.Context, closes []receipt) error {
 	if err := c.lockOrders(ids); err != nil {
 		return err
 	}
-	receipts, released := map[string]*ReceiptRow{}, map[string][]orderclose.Release{}
+	receipts, returned := map[string]*ReceiptRow{}, returns{}
+	for _, id := range all {
+		returned[id] = map[string]int64{}
+	}
 	if err := eachReceipt(c.tx, all, func(id string, r *ReceiptRow) { receipts[id] = r }); err != nil {
 		return err
 	}
 	if err := eachLedgerRow(c.tx, all, func(id string, l LedgerRow) {
-		if l.Kind == string(kindClose) && l.Quantity > 0 { // 0: the stock of the SKU did not come back
-			released[id] = append(released[id], orderclose.Release{SKU: l.SKU, Quantity: l.Quantity})
+		if l.Kind == string(kindClose) {
+			returned[id][l.SKU] = l.Quantity
 		}
 	}); err != nil {
 		return err
@@ -100,8 +103,8 @@ func (s *Store) closeEvents(ctx context.Context, closes []receipt) error {
 		}
 		closes[i].payload, err = encodeKept(orderclose.OrderClosed{
 			Type: s.q.m.Event, OrderID: k.OrderID, Category: row.category, Due: r.Due, ClosedAt: r.ClosedAt, Path: r.Path,
-			Attempts: r.Attempts, Version: max(row.version, 0), Release: released[k.OrderID], Columns: row.columns,
-		}, "")
+			Attempts: r.Attempts, Version: max(row.version, 0), Columns: row.columns,
+		}, returned[k.OrderID], "")
 		if err != nil {
 			return err
 		}
@@ -178,7 +181,7 @@ func (s *Store) writeAgain(ctx context.Context, events []receipt) error {
 		if err != nil {
 			return err
 		}
-		in := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(events)}
+		in := insert{into: "outbox_events (order_id, payload, created_at)"}
 		for _, e := range events {
 			if e.payload != "" {
 				in.row(e.OrderID, e.payload, s.dialect.time(now))

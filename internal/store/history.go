@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -69,7 +71,7 @@ type ReceiptRow struct {
 	LatenessMS int64              `json:"lateness_ms"`
 }
 
-// LedgerRow is a row of the stock ledger.
+// LedgerRow is the quantity of a SKU that moved: a row of the table stock_ledger, or what a receipt says that the close returned.
 type LedgerRow struct {
 	SKU      string    `json:"sku"`
 	Kind     string    `json:"kind"`
@@ -216,17 +218,42 @@ func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow))
 		}), "receipts")
 }
 
-// eachLedgerRow calls each for the ledger rows of orders, with the order's id. Those of one order are
-// sorted by SKU and kind.
+// eachLedgerRow calls each for the stock that moved, with the order's id: for what receipts say that closes returned, and for the rows of the
+// table stock_ledger.
 func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow)) error {
-	const query = "SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ? ORDER BY order_id, sku_id, kind"
-	return wrap(eachRow(tx, query, []any{ids}, func(rows *sql.Rows) error {
+	const query = "SELECT order_id, returned, '', 0, closed_at, left_out FROM receipts WHERE order_id IN ? AND returned IS NOT NULL" +
+		" UNION ALL SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ?"
+	return wrap(eachRow(tx, query, []any{ids, ids}, func(rows *sql.Rows) error {
 		var id string
 		var l LedgerRow
-		err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At), &l.Reason)
-		each(id, l)
+		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At), &l.Reason); err != nil {
+			return err
+		}
+		all, err := l.returned()
+		for _, l := range all {
+			each(id, l)
+		}
 		return err
 	}), "ledger")
+}
+
+// returned returns the rows that a receipt stands for, sorted by SKU: l.SKU is its column returned. If l has a kind, it stands for itself.
+func (l LedgerRow) returned() (all []LedgerRow, err error) {
+	if l.Kind != "" {
+		return []LedgerRow{l}, nil
+	}
+	quantities := map[string]int64{}
+	if err = json.Unmarshal([]byte(l.SKU), &quantities); err != nil {
+		return nil, fmt.Errorf("column returned is %q, and should be JSON of quantities by SKU: %w", l.SKU, err)
+	}
+	for _, sku := range slices.Sorted(maps.Keys(quantities)) {
+		row := LedgerRow{sku, string(kindClose), quantities[sku], l.At, ""}
+		if row.Quantity == 0 {
+			row.Reason = l.Reason
+		}
+		all = append(all, row)
+	}
+	return all, nil
 }
 
 // eachRow calls each for each row of a query.

@@ -18,15 +18,9 @@ type insert struct {
 	into  string // table and columns
 	width int    // how many columns
 	args  []any  // row by row
-	rows  int    // expected number of rows, to allocate args; 0: unknown
 }
 
-func (in *insert) row(args ...any) {
-	if in.args == nil {
-		in.width, in.args = len(args), make([]any, 0, in.rows*len(args))
-	}
-	in.args = append(in.args, args...)
-}
+func (in *insert) row(args ...any) { in.width, in.args = len(args), append(in.args, args...) }
 
 // exec inserts the rows in as few statements as possible.
 func (in *insert) exec(tx *gorm.DB, d Dialect) error {
@@ -70,18 +64,6 @@ func execRows(tx *gorm.DB, n int, query string, args []any) error {
 // fifth of this program's CPU time of a batch.
 func execLong(tx *gorm.DB, query string, args []any) (sql.Result, error) {
 	return tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
-}
-
-// expectRows returns the error of a statement, or a rowsError if the statement did not change
-// exactly n rows.
-func expectRows(res *gorm.DB, n int) error {
-	if res.Error != nil {
-		return res.Error
-	}
-	if res.RowsAffected != int64(n) {
-		return &rowsError{Want: n, Got: res.RowsAffected}
-	}
-	return nil
 }
 
 // rowsError says that a statement changed a wrong number of rows.

@@ -232,7 +232,7 @@ func oneIsRefused(t *testing.T, s *store.Store) {
 	if err != nil || out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || out[2].Verdict != orderclose.Closed {
 		t.Errorf("%+v, %v; want that only b fails", out, err)
 	}
-	exec(t, s.DB(), "DROP TABLE stock_ledger") // now no order can be closed
+	exec(t, s.DB(), "DROP TABLE outbox_events") // now no order can be closed
 	overdue(t, s, "d")
 	if _, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "d"}}); !errors.Is(err, orderclose.ErrNoOrderAtFault) {
 		t.Errorf("without a table of the pipeline: %v", err)

@@ -137,8 +137,8 @@ func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
 // Again means that the rows of order_reminders exist.
 func (c *closing) writeReminders(reminders []Reminder, again bool) (late []time.Duration, err error) {
 	d := c.s.dialect
-	rows := insert{into: "order_reminders (due_at, order_id, before_ms, created_at)", rows: len(reminders)}
-	events := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(reminders)}
+	rows := insert{into: "order_reminders (due_at, order_id, before_ms, created_at)"}
+	events := insert{into: "outbox_events (order_id, payload, created_at)"}
 	for _, r := range reminders {
 		row := c.orders[r.ID]
 		if row.verdict != orderclose.NotDue || !row.due.Equal(r.Due) || !c.now.Before(r.Deadline) || c.paused[row.category] { //mutant:reminder-after-payment

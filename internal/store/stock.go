@@ -16,7 +16,8 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// kind is why stock was released or shipped. It is the last part of the ledger's key.
+// kind is why stock was released or shipped. It is the last part of the ledger's key. The ledger has no rows of closes, except those that
+// programs before version 26 of the schema wrote: receipts.returned has what closes returned.
 type kind string
 
 const (
@@ -31,15 +32,18 @@ type line struct {
 	quantity   int64
 }
 
-// recordLines locks the orders' lines and writes their ledger rows, with the lines of one SKU
-// summed. It returns what each order releases, in SKU order, without the releases' keys. The
-// ledger's unique key ensures that stock is released once. SKUs are spelled as in the lines. It adds what
-// returns to the stock to moved.
-func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time, moved moves) (map[string][]orderclose.Release, error) {
-	released := make(map[string][]orderclose.Release, len(orders))
+// returns are the quantities that a close returns to the stock, by order and SKU; 0: the close leaves that stock out. SKUs are spelled as
+// in the lines.
+type returns map[string]map[string]int64
+
+// returnLines locks the orders' lines, and adds what each of the orders returns, with the lines of one SKU summed, to returned and to moved.
+func (s *Store) returnLines(tx *gorm.DB, t *table, orders []string, returned returns, moved moves) error {
+	for _, id := range orders {
+		returned[id] = map[string]int64{}
+	}
 	if t.lines == "" {
-		_, err := s.leaveOut(tx, nil, now)
-		return released, err
+		_, err := s.leaveOut(tx, nil, returned)
+		return err
 	}
 	for part := range slices.Chunk(orders, maxIn) {
 		all, unreadable, err := s.holdLines(tx, t, part)
@@ -52,34 +56,26 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			}
 		}
 		if err == nil {
-			all[0], err = s.leaveOut(tx, all[0], now)
+			all[0], err = s.leaveOut(tx, all[0], returned)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read lines: %w", err)
+			return fmt.Errorf("read lines: %w", err)
 		}
 		for i := range all {
 			for _, l := range all[i] {
 				s.add(moved, i, l)
 			}
 		}
-		lines := all[0]
-		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)", rows: len(lines)}
-		at := s.dialect.time(now)
-		for _, l := range lines {
-			switch {
-			case l.quantity == 0: // a gift, or a line that was removed: the order holds nothing
-				continue
-			case l.quantity < 0:
-				return nil, negative(l)
+		for _, l := range all[0] {
+			if l.quantity < 0 {
+				return negative(l)
 			}
-			in.row(l.order, l.sku, k, l.quantity, at)
-			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
-		}
-		if err := in.exec(tx, s.dialect); err != nil { //mutant:release-without-ledger
-			return nil, fmt.Errorf("write the ledger: %w", err)
+			if l.quantity > 0 { // 0 is a gift, or a line that was removed: the order holds nothing
+				returned[l.order][l.sku] = l.quantity
+			}
 		}
 	}
-	return released, nil
+	return nil
 }
 
 // holdLines locks the orders' lines and reads them. Another transaction may have replaced them while the SELECT that

@@ -38,7 +38,7 @@ func (q *statements) lineArgs(ids []string) []any {
 }
 
 // readLines returns the lines of the orders, each SKU of an order once, sorted by order and SKU. all[0] has the SKUs
-// of the ledger, and the others the keys of further tables of stock. unreadable has an error for
+// of receipts, and the others the keys of further tables of stock. unreadable has an error for
 // each order with a line that cannot be read, by id.
 func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, err error) {
 	all, unreadable = make([][]line, max(len(s.q.m.Stock), 1)), map[string]error{}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"gorm.io/gorm"
 
@@ -14,22 +13,21 @@ import (
 
 // Without is the stock that the close of one order leaves out, because it can never come back: the product was deleted.
 type Without struct {
-	SKUs   []string // as the ledger spells them
-	Reason string   // of at most 255 characters, kept in the ledger
+	SKUs   []string // as the receipt spells them
+	Reason string   // of at most 255 characters, kept in the receipt
 }
 
 // withoutKey is the context key of WithoutStock.
 type withoutKey struct{}
 
-// WithoutStock returns the context for CloseOrders of one order without some of its stock. In place of a release, the ledger gets a row
-// with the quantity 0, so that no later close releases the stock either. The close fails if a SKU is not in the order, or has a row in
-// the table of stock, and unless the mapping has one table of stock.
+// WithoutStock returns the context for CloseOrders of one order without some of its stock. The receipt says that 0 of it returned, and why.
+// The close fails if a SKU is not in the order, or has a row in the table of stock, and unless the mapping has one table of stock.
 func WithoutStock(ctx context.Context, w Without) context.Context {
 	return context.WithValue(ctx, withoutKey{}, w)
 }
 
-// leaveOut writes the ledger rows of the lines that the context of tx leaves out, and returns the other lines.
-func (s *Store) leaveOut(tx *gorm.DB, lines []line, now time.Time) (others []line, err error) {
+// leaveOut notes in returned which of the lines the context of tx leaves out, and returns the other lines.
+func (s *Store) leaveOut(tx *gorm.DB, lines []line, returned returns) (others []line, err error) {
 	w, _ := tx.Statement.Context.Value(withoutKey{}).(Without)
 	if len(w.SKUs) == 0 {
 		return lines, nil
@@ -37,7 +35,7 @@ func (s *Store) leaveOut(tx *gorm.DB, lines []line, now time.Time) (others []lin
 	if len(s.q.m.Stock) != 1 {
 		return nil, fmt.Errorf("%d tables of stock are mapped: only with one can a close leave out stock", len(s.q.m.Stock))
 	}
-	in, stock := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at, reason)"}, s.q.m.Stock[0]
+	stock := s.q.m.Stock[0]
 	is, _ := stockKey(stock)
 	for _, l := range lines {
 		if !slices.Contains(w.SKUs, l.sku) {
@@ -48,10 +46,10 @@ func (s *Store) leaveOut(tx *gorm.DB, lines []line, now time.Time) (others []lin
 		if err != nil || there { //mutant:without-stock-there
 			return nil, cmp.Or(err, fmt.Errorf("SKU %q has a row in table %s: close the order with its stock", l.sku, stock.Table))
 		}
-		in.row(l.order, l.sku, kindClose, 0, s.dialect.time(now), w.Reason)
+		returned[l.order][l.sku] = 0
 	}
 	if out := len(lines) - len(others); out != len(w.SKUs) {
 		return nil, fmt.Errorf("the order has %d of the SKUs %q", out, w.SKUs)
 	}
-	return others, in.exec(tx, s.dialect)
+	return others, nil
 }

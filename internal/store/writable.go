@@ -167,8 +167,7 @@ func (s *Store) tryWrites(tx *gorm.DB, statements []string) error {
 		row  []any
 	}{
 		{"outbox_events (order_id, payload, created_at)", []any{id, "{}", at}},
-		{"stock_ledger (order_id, sku_id, kind, quantity, created_at)", []any{id, id, kindClose, 0, at}},
-		{"receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms)", []any{id, orderclose.NotFound, at, at, "probe", 0, 0}},
+		{"receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, returned)", []any{id, orderclose.NotFound, at, at, "probe", 0, 0, "{}"}},
 	} {
 		rows := insert{into: in.into}
 		rows.row(in.row...)
@@ -203,7 +202,7 @@ func (s *Store) Probe(ctx context.Context) error {
 		if err := in.exec(tx, s.dialect); err != nil {
 			return err
 		}
-		return expectRows(tx.Exec("DELETE FROM receipts WHERE order_id = ''"), 1)
+		return execRows(tx, 1, "DELETE FROM receipts WHERE order_id = ''", nil)
 	})
 	if err != nil {
 		return fmt.Errorf("write a probe receipt: %w", unavailable(ctx, err))

@@ -37,7 +37,7 @@ func (d *databaseChecker) key(path, name string, t KeyType) {
 }
 
 // readable checks that values of the column can be written as text and compared exactly:
-// records, receipts and the ledger hold ids and SKUs as text.
+// records and receipts hold ids and SKUs as text.
 func (d *databaseChecker) readable(path, name string, c Column) bool {
 	if slices.Contains(integerTypes, c.Type) || slices.Contains(keyTypes, c.Type) {
 		return true

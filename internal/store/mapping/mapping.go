@@ -58,7 +58,7 @@ type Mapping struct {
 	// an alias. Each contains IN (IDs) once, in place of the closed orders' ids.
 	OnClose []string
 	Items   *Items // nil: orders have no lines
-	// Stock lists the tables to which a close returns quantities: first that of the SKUs, whose keys the ledger has,
+	// Stock lists the tables to which a close returns quantities: first that of the SKUs, whose keys the receipts have,
 	// then others, such as the totals of products.
 	Stock  []*Stock
 	Shards *Shards // nil: one table has all orders
@@ -130,7 +130,7 @@ type Items struct {
 	Order    string // the column with the order's id, of the type of Mapping.ID
 	SKU      string
 	Quantity string
-	// Location is the column with the warehouse, if the stock of a SKU is in several; empty: it is in one. Ledger
+	// Location is the column with the warehouse, if the stock of a SKU is in several; empty: it is in one. Receipt
 	// and event then have SKUs in the form of LocatedSKU.
 	Location string
 	// Where lists columns and the values that a line must have to count, as Mapping.Where does for orders.

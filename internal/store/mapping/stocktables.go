@@ -8,7 +8,7 @@ import (
 // atSign is between SKU and location in LocatedSKU. No location contains it, so each text has one reading.
 const atSign = "@"
 
-// LocatedSKU returns the text that stands for a SKU at a location: in the ledger, and in the event of a close.
+// LocatedSKU returns the text that stands for a SKU at a location: in the receipt, and in the event of a close.
 func LocatedSKU(sku, location string) string { return sku + atSign + location }
 
 // SplitSKU splits a text that LocatedSKU has returned.
@@ -71,7 +71,7 @@ func (c *checker) stock(m *Mapping, path string, s *Stock) {
 		c.report(path+".location", "the stock is kept by location, but no column of the lines says which", "map it as items.location")
 	}
 	if path == "stock" && s.Line != "" {
-		c.report(path+".line", "the first table of stock has the key items.sku, which the ledger uses", "map that column as items.sku, and remove line")
+		c.report(path+".line", "the first table of stock has the key items.sku, which the receipts use", "map that column as items.sku, and remove line")
 	}
 	for i, o := range m.Stock {
 		if StockPath(i) != path && strings.EqualFold(o.Table, s.Table) && i > 0 {

@@ -3,6 +3,7 @@ package checker
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -62,7 +63,7 @@ func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 	}{
 		{"SELECT id, status, expire_at, paid_at, closed_at, COALESCE(payment_id, '') FROM orders", t.addOrder},
 		{"SELECT order_id, sku_id, quantity FROM order_items", t.addItem},
-		{"SELECT order_id, due, closed_at, path, lateness_ms FROM receipts", t.addReceipt},
+		{"SELECT order_id, due, closed_at, path, lateness_ms, COALESCE(returned, '{}') FROM receipts", t.addReceipt},
 		{"SELECT order_id, sku_id, kind, quantity FROM stock_ledger", t.addEntry},
 		{"SELECT sku_id, available, reserved FROM stock", t.addStock},
 		{"SELECT order_id, payload FROM outbox_events", t.addEvent},
@@ -117,9 +118,17 @@ func (t *tables) addReceipt(scan func(...any) error) error {
 	var r receipt
 	var due, closedAt moment
 	var ms int64
-	err := scan(&id, &due, &closedAt, &r.path, &ms)
+	var returned string
+	err := scan(&id, &due, &closedAt, &r.path, &ms, &returned)
 	r.due, r.closedAt, r.lateness = due.t, closedAt.t, time.Duration(ms)*time.Millisecond
 	t.receipts[id] = r
+	lines := map[string]int64{}
+	if err == nil {
+		err = json.Unmarshal([]byte(returned), &lines)
+	}
+	for sku, quantity := range lines {
+		t.moved(id, entry{sku, "close"}, quantity)
+	}
 	return err
 }
 
@@ -128,11 +137,16 @@ func (t *tables) addEntry(scan func(...any) error) error {
 	var e entry
 	var quantity int64
 	err := scan(&id, &e.sku, &e.kind, &quantity)
+	t.moved(id, e, quantity)
+	return err
+}
+
+// moved adds the stock of an order that moved.
+func (t *tables) moved(id string, e entry, quantity int64) {
 	if t.ledger[id] == nil {
 		t.ledger[id] = map[entry]int64{}
 	}
 	t.ledger[id][e] += quantity
-	return err
 }
 
 func (t *tables) addStock(scan func(...any) error) error {

@@ -48,8 +48,8 @@ func goodRun(t *testing.T) *run {
 	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, paid_at, version) VALUES ('b', '', 1, 0, ?, 1, 1)", due.UnixMilli())
 	r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('a', 1, 'x', 2), ('b', 1, 'x', 3)")
 	r.exec("INSERT INTO stock (sku_id, available, reserved) VALUES ('x', 7, 3)")
-	r.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES ('a', 'x', 'close', 2, ?)", closed)
-	r.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', ?, ?, 'pipeline', 0, 40)",
+	r.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, returned)"+
+		` VALUES ('a', 'closed', ?, ?, 'pipeline', 0, 40, '{"x":2}')`,
 		due.UnixMilli(), closed)
 	return r
 }
@@ -95,7 +95,7 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 		"an open order":                                 {func(r *run) { r.open("c") }, 0, 0, 0, 1, "overdue and open"},
 		"an order that was lost":                        {func(r *run) { r.expect.Created = append(r.expect.Created, "c") }, 0, 1, 0, 0, "not in the database"},
 		"a paid order is closed":                        {func(r *run) { r.expect.Paid = []string{"a"} }, 0, 0, 1, 0, "was paid and has status"},
-		"a close without a receipt":                     {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 0, 0, "a receipt: false"},
+		"a close without a receipt":                     {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 2, 0, "a receipt: false"},
 		"an order that was added and published nowhere": {func(r *run) { r.expect.Added = []string{"a"} }, 0, 1, 0, 0, "neither there nor in any topic"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,10 +72,10 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 
 	for id, change := range map[string]string{
 		"replayed-1": "DELETE FROM receipts WHERE order_id = ?",
-		"replayed-2": "DELETE FROM stock_ledger WHERE order_id = ?",
-		"replayed-3": "UPDATE stock_ledger SET quantity = 5 WHERE order_id = ?",
-		"replayed-4": "INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at FROM " +
-			"stock_ledger WHERE order_id = ?",
+		"replayed-2": "UPDATE receipts SET returned = '{}' WHERE order_id = ?",
+		"replayed-3": "UPDATE receipts SET returned = REPLACE(returned, ':', ':9') WHERE order_id = ?",
+		"replayed-4": "INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, UTC_TIMESTAMP(3) FROM " +
+			"order_items WHERE order_id = ?",
 		"replayed-5": "UPDATE orders SET status = 1 WHERE id = ?",
 		"replayed-6": "UPDATE orders SET status = 3 WHERE id = ?",
 		"replayed-7": "UPDATE receipts SET closed_at = due - INTERVAL 1 MINUTE WHERE order_id = ?",

@@ -163,7 +163,7 @@ func (r *rig) dump() string {
 	var all strings.Builder
 	for _, query := range []string{
 		"SELECT CONCAT_WS(' ', id, status, version, closed_at) FROM orders ORDER BY id",
-		"SELECT CONCAT_WS(' ', order_id, path, closed_at) FROM receipts ORDER BY order_id",
+		"SELECT CONCAT_WS(' ', order_id, path, closed_at, returned) FROM receipts ORDER BY order_id",
 		"SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind",
 		"SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id",
 	} {

@@ -32,9 +32,8 @@ var plantedFaults = []struct {
 		"failed: hops",
 	},
 	{
-		"a close writes no ledger", "internal/store/stock.go",
-		"		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
-		"		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
+		"receipts do not say what came back", "internal/store/closing.go",
+		"c.receipts(returned)", "c.receipts(nil)",
 		"gave back 0",
 	},
 	{

@@ -303,7 +303,7 @@ func (c *crowd) checkPromises() {
 		c.texts("SELECT order_id FROM late_payments ORDER BY order_id"))
 	want(c, "late payments of paid orders", c.texts("SELECT l.order_id FROM late_payments l JOIN orders o ON o.id = l.order_id WHERE o.status NOT IN (2, 3)"), nil)
 	// The expected ledger: rows of closed and cancelled orders, with their kind, summed by SKU.
-	want(c, "the ledger", c.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind"),
+	want(c, "the ledger", c.ledger(),
 		c.texts("SELECT CONCAT_WS(' ', i.order_id, i.sku_id, CASE o.status WHEN 2 THEN 'close' ELSE 'cancel' END, SUM(i.quantity)) FROM order_items i"+
 			" JOIN orders o ON o.id = i.order_id WHERE o.status IN (2, 3) GROUP BY i.order_id, i.sku_id, o.status ORDER BY i.order_id, i.sku_id"))
 	want(c, "the stock", c.sums("SELECT sku_id, available + reserved, reserved FROM stock"),

@@ -54,7 +54,8 @@ func stockReleasedBefore(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
-	s.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES ('a', 'ink', 'close', 2, ?)", s.time(s.now()))
+	at := s.time(s.now())
+	s.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', ?, ?, 'sweep', 0, 0)", at, at)
 	s.failing("a", "b")
 }
 

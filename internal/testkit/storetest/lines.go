@@ -146,7 +146,7 @@ func linesInAnyOrder(t *testing.T, s *shop) {
 	}
 	s.must(<-done)
 	want(t, "stock", s.stock(), []string{"ink 1000 0", "nib 1000 0"})
-	want(t, "ink in ledger and lines", s.texts("SELECT order_id FROM stock_ledger WHERE sku_id = 'ink' ORDER BY order_id"),
+	want(t, "ink in receipts and lines", s.texts("SELECT order_id FROM receipts WHERE returned LIKE '%\"ink\"%' ORDER BY order_id"),
 		s.texts("SELECT order_id FROM order_items WHERE sku_id = 'ink' ORDER BY order_id"))
 }
 

@@ -122,7 +122,12 @@ func joinedSteps(t *testing.T, s *shop) {
 	s.must(s.PutStock(t.Context(), "ink", 1000))
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
 	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
-	want(t, "verdict at version 13", verdicts(s.close("a")), []string{"a closed"})
+	// The program of version 13 closes an order.
+	at := s.time(s.now())
+	s.exec("UPDATE orders SET status = 2, closed_at = ?, version = version + 1 WHERE id = 'a'", at)
+	s.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES ('a', 'ink', 'close', 1, ?)", at)
+	s.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try) VALUES ('a', 'closed', ?, ?, 'sweep', 0, 0, 1)", at, at)
+	s.exec("UPDATE stock SET available = available + 1, reserved = reserved - 1")
 
 	s.wrongVersion(13, "run orderclose migrate")
 	s.must(s.Migrate(t.Context()))
@@ -130,6 +135,7 @@ func joinedSteps(t *testing.T, s *shop) {
 	want(t, "a payment after the close", s.answer(s.Pay(t.Context(), "a", "late")), shopdb.PaidLate)
 	want(t, "verdicts", verdicts(s.close("a", "b")), []string{"a already_closed", "b closed"})
 	want(t, "stock", s.stock(), []string{"ink 1000 0"})
+	want(t, "ledger", s.ledger(), []string{"a ink close 1", "b ink close 2"})
 	tables, versions := s.definitions(), s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id")
 
 	for _, table := range append(mapping.OwnTables(), "orders", "order_items", "stock", "refund_intents") {

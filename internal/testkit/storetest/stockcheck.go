@@ -16,6 +16,7 @@ var stockPromises = []promise[shop]{
 	{name: "StockIsRightAfterEverything", test: stockIsRight},
 	{name: "StockCheckFindsEveryMistake", test: stockCheckSees},
 	{name: "StockCheckReadsManyPages", test: stockCheckPages},
+	{name: "ClosesOfEarlierProgramsAreReadAlike", test: earlierCloses},
 	{name: "AFailedCloseNamesOneCause", test: failureNamed},
 	{name: "AnOrderClosesWithoutStockThatCannotComeBack", test: withoutStock},
 }
@@ -70,15 +71,17 @@ func stockCheckSees(t *testing.T, s *shop) {
 		{"UPDATE stock SET reserved = reserved + 1 WHERE sku_id = 'nib'", "UPDATE stock SET reserved = reserved - 1 WHERE sku_id = 'nib'", []string{"reserved  nib"}},
 		{"UPDATE orders SET status = 0 WHERE id = 'closed'", "UPDATE orders SET status = 2 WHERE id = 'closed'",
 			[]string{"ledger closed ink", "ledger closed nib", "receipt closed ", "reserved  ink", "reserved  nib"}},
-		{"INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, sku_id, 'cancel', quantity, created_at" +
-			" FROM stock_ledger WHERE order_id = 'closed' AND sku_id = 'ink'",
+		{"INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT 'closed', sku_id, kind, quantity, created_at" +
+			" FROM stock_ledger WHERE order_id = 'cancelled' AND sku_id = 'ink'",
 			"DELETE FROM stock_ledger WHERE order_id = 'closed' AND kind = 'cancel'", []string{"twice closed ink"}},
 		{"UPDATE stock_ledger SET quantity = 4 WHERE order_id = 'cancelled' AND sku_id = 'ink'",
 			"UPDATE stock_ledger SET quantity = 5 WHERE order_id = 'cancelled' AND sku_id = 'ink'", []string{"ledger cancelled ink"}},
 		{"UPDATE receipts SET order_id = 'nobody' WHERE order_id = 'closed'", "UPDATE receipts SET order_id = 'closed' WHERE order_id = 'nobody'",
-			[]string{"no_order nobody ", "receipt closed "}},
-		{"UPDATE stock_ledger SET order_id = 'zz' WHERE order_id = 'closed' AND sku_id = 'nib'", "UPDATE stock_ledger SET order_id = 'closed' WHERE order_id = 'zz'",
-			[]string{"ledger closed nib", "no_order zz nib"}},
+			[]string{"ledger closed ink", "ledger closed nib", "no_order nobody ", "receipt closed "}},
+		{"UPDATE receipts SET returned = REPLACE(returned, '5', '4') WHERE order_id = 'closed'",
+			"UPDATE receipts SET returned = REPLACE(returned, '4', '5') WHERE order_id = 'closed'", []string{"ledger closed ink"}},
+		{"UPDATE stock_ledger SET order_id = 'zz' WHERE order_id = 'cancelled' AND sku_id = 'nib'",
+			"UPDATE stock_ledger SET order_id = 'cancelled' WHERE order_id = 'zz'", []string{"ledger cancelled nib", "no_order zz nib"}},
 		// A close and a transaction of the shop that removed the line have returned its stock, both.
 		{"DELETE FROM order_items WHERE order_id = 'closed' AND sku_id = 'nib'",
 			"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('closed', 7, 'nib', 1)",
@@ -96,6 +99,39 @@ func stockCheckSees(t *testing.T, s *shop) {
 	want(t, "state", s.state(), before)
 	_, found := s.checkStock()
 	want(t, "findings when all is fixed", found, nil)
+}
+
+// earlierCloses reads a close by a program before version 26 of the schema like one by this program. Such a program writes rows of the
+// ledger in place of the column returned. Neither program closes an order that the other has closed.
+func earlierCloses(t *testing.T, s *shop) {
+	s.everything()
+	all := func() []any {
+		s.Helper()
+		history, err := s.OrderHistory(s.Context(), "closed")
+		s.must(err)
+		s.exec("DELETE FROM outbox_events")
+		_, _, err = s.ClosedAgain(s.Context(), s.now().Add(-time.Hour), s.now().Add(time.Hour), store.ReceiptKey{}, 10)
+		s.must(err)
+		_, found := s.checkStock()
+		return []any{s.ledger(), history.Ledger, s.texts("SELECT CONCAT_WS(' ', order_id, payload) FROM outbox_events ORDER BY order_id"), found}
+	}
+	now := all()
+	for sku, quantity := range map[string]int{"ink": 5, "nib": 1} {
+		s.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, ?, 'close', ?, closed_at FROM receipts"+
+			" WHERE order_id = 'closed'", sku, quantity)
+	}
+	_, found := s.checkStock()
+	want(t, "findings of a close in both forms", found, []string{"twice closed ink", "twice closed nib"})
+	s.exec("UPDATE receipts SET returned = NULL WHERE order_id = 'closed'")
+	want(t, "a close by an earlier program", all(), now)
+
+	s.exec("UPDATE orders SET status = 0 WHERE id IN ('closed', 'closed too')")
+	s.failing("closed")
+	const earlier = "INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try) SELECT order_id, verdict, due, closed_at, path, " +
+		"attempts, lateness_ms, try FROM receipts WHERE order_id = 'closed too'"
+	if _, err := s.DB().ExecContext(s.Context(), earlier); err == nil {
+		t.Error("an earlier program writes a second receipt of an order that this program has closed")
+	}
 }
 
 func stockCheckPages(t *testing.T, s *shop) {

@@ -3,8 +3,10 @@
 package storetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -216,9 +218,20 @@ func (s *shop) stock() []string {
 	return s.texts("SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id")
 }
 
+// ledger returns the stock that moved: what receipts say of closes, and the rows of the table stock_ledger.
 func (s *shop) ledger() []string {
 	s.Helper()
-	return s.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind")
+	all := s.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger")
+	for _, receipt := range s.texts("SELECT CONCAT_WS(' ', order_id, returned) FROM receipts WHERE returned IS NOT NULL") {
+		id, lines, _ := strings.Cut(receipt, " {")
+		returned := map[string]int64{}
+		s.must(json.Unmarshal([]byte("{"+lines), &returned))
+		for sku, quantity := range returned {
+			all = append(all, fmt.Sprint(id, " ", sku, " close ", quantity))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func (s *shop) texts(query string, args ...any) []string {
