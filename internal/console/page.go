@@ -66,7 +66,9 @@ func (p page) Word(group string, value any) string {
 func (page) PathName(path orderclose.Path) string { return wire.PathName(path) }
 
 // Say returns a sentence of internal/ops in the page's language.
-func (p page) Say(s ops.Sentence) string { return p.WithConfig(clean(translate(p.Lang, s), 500)) }
+func (p page) Say(s ops.Sentence) string {
+	return p.WithConfig(clean(translate(p.Lang, s, p.Millis), 500))
+}
 
 // Title returns the title of the page.
 func (p page) Title() string {
@@ -117,16 +119,21 @@ func (page) Length(d time.Duration) string { return config.FormatDuration(d) }
 // Rule returns a rule of the delays in words.
 func (page) Rule(r orderclose.Rule) string { return config.DescribeRule(r) }
 
-// Seconds formats a number of seconds for people: 350 ms, 4.2 s, 3m20s.
+// Lasted formats a number of milliseconds.
+func (page) Lasted(ms int64) string {
+	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
+}
+
+// Seconds formats a number of seconds for people: 350ms, 4.2s, 3m20s.
 func (page) Seconds(s float64) string {
 	d := time.Duration(s * float64(time.Second))
 	switch {
 	case d == 0:
 		return "0"
 	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+		return config.FormatDuration(d.Round(time.Millisecond))
 	case d < 10*time.Second:
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+		return config.FormatDuration(d.Round(100 * time.Millisecond))
 	}
 	return config.FormatDuration(d.Round(time.Second))
 }

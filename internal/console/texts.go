@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/text/language"
@@ -52,14 +53,15 @@ func text(lang, key string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// translate returns a sentence of internal/ops. The key of a phrase is its format.
-func translate(lang string, s ops.Sentence) string {
+// translate returns a sentence of internal/ops, with its moments as at writes them. The key of a phrase is its format.
+func translate(lang string, s ops.Sentence, at func(time.Time) string) string {
 	parts := make([]string, len(s))
 	for i, p := range s {
-		parts[i] = p.String()
-		if format := phrases()[p.Format]; lang == "zh" && format != "" {
-			parts[i] = fmt.Sprintf(format, p.Args...)
+		format := p.Format
+		if other := phrases()[p.Format]; lang == "zh" && other != "" {
+			format = other
 		}
+		parts[i] = p.In(format, at)
 	}
 	separator := "; "
 	if lang == "zh" {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
@@ -136,6 +137,19 @@ func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
 		}
 		expect.Equal(t, len(byLanguage), len(languages), "%q has languages that the console does not speak: %v", key, byLanguage)
 	}
+}
+
+// A sentence has its moments as the page has them, and its lengths as topics.yaml has them.
+func TestTranslate_WritesMomentsAndLengthsAsThePageDoes(t *testing.T) {
+	closed := ops.Sentence{
+		{Format: "created, to be closed at %s if it is not paid", Args: []any{time.Date(2026, 11, 26, 19, 21, 13, 0, time.UTC)}},
+		{Format: "closed by %s, %s after it was due", Args: []any{orderclose.PathSweep, 350 * time.Millisecond}},
+	}
+	at := func(t time.Time) string { return t.In(time.FixedZone("", 8*3600)).Format(time.DateTime) }
+	expect.Equal(t, translate("en", closed, at),
+		"created, to be closed at 2026-11-27 03:21:13 if it is not paid; closed by sweep, 350ms after it was due", "English")
+	expect.Equal(t, translate("zh", closed, at), "已创建，若未支付将于 2026-11-27 03:21:13 关闭；由 sweep 关闭，到期后 350ms", "Chinese")
+	expect.Equal(t, closed.String(), "created, to be closed at 2026-11-26T19:21:13.000Z if it is not paid; closed by sweep, 350ms after it was due", "JSON")
 }
 
 var saying = regexp.MustCompile(`say\(("(?:[^"\\]|\\.)*")`)

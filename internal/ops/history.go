@@ -129,7 +129,7 @@ func (s History) record() (where Sentence, acked bool) {
 		for _, r := range p.Records {
 			switch {
 			case r.Waits && !r.Leaves.IsZero():
-				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, stamp(r.Leaves))}, false
+				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, r.Leaves)}, false
 			case r.Waits:
 				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}, false
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):

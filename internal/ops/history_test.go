@@ -64,7 +64,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"05:01.000 dead/0/4: given up by closer: failed: no stock row; from order-close/3/7",
 		"06:00.000 dead/0/5: its dead letter 0/4 was redriven",
 		"07:00.000 order-close/3/9: handed to the closer; after 1 failed attempts (failed); came 2 times before it was due",
-		"07:00.000 database: closed by pipeline, 120000 ms after it was due; after 1 failed attempts",
+		"07:00.000 database: closed by pipeline, 2m after it was due; after 1 failed attempts",
 		"07:00.000 database: stock: 3 of ink came back (close)",
 		"07:00.000 database: event 9 written, and still in the outbox",
 		"07:01.000 events/3/2: event order.closed/a published",
@@ -74,7 +74,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"11:00.000 database: late payment 4 found by recheck: -",
 	}
 	diff := cmp.Diff(want, got)
-	expect.That(t, diff == "" && s.Now.String() == "closed by pipeline, 2m0s after it was due" && s.Known(), "%q (-want +got):\n%s", s.Now, diff)
+	expect.That(t, diff == "" && s.Now.String() == "closed by pipeline, 2m after it was due" && s.Known(), "%q (-want +got):\n%s", s.Now, diff)
 }
 
 func TestNew_SaysWhereTheOrderIs(t *testing.T) {
@@ -110,11 +110,11 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 			"the database has no such order; its record waits in delay_5m/3 at 17"},
 		"paid": {order(store.Paid, 0), []HistoryTopic{bucket(0, waiting)}, true, "paid"},
 		"waits": {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0, gone, waiting)}, true,
-			"due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
+			"due in 1m; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
 		"never due":        {never, []HistoryTopic{bucket(0)}, true, "unpaid, and never closed: its due time means never; no record of it waits"},
-		"without a record": {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
+		"without a record": {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m; no record of it waits"},
 		"overdue": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
-			"overdue by 1m0s; no record of it waits; the sweep closes it"},
+			"overdue by 1m; no record of it waits; the sweep closes it"},
 		"fails": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
 			"no record of it waits; it cannot be closed: locked: a row: orderclose runbook an-order-cannot-be-closed"},
 		"fails, mapped": {mapped, []HistoryTopic{bucket(0, gone)}, true,
@@ -133,7 +133,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 				"with orderclose-payments --ask a; a sweep asks again, and closes nothing without an answer: orderclose runbook "},
 		"pending at a service": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true, "it waits for the payment provider"},
 		"pending, and mapped": {mapped, []HistoryTopic{bucket(0, pending)}, true,
-			"unpaid, and overdue by 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider"},
+			"unpaid, and overdue by 1m; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider"},
 		"mapped, and overdue": {mapped, []HistoryTopic{bucket(0, gone)}, true, "the sweep closes it, unless orders.where"},
 		"mapped, and paid":    {paid, []HistoryTopic{bucket(0, gone)}, true, "201 (paid)"},
 		"pays, and overdue": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,

@@ -33,7 +33,7 @@ func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 		}
 	}
 	if db != nil && db.Order != nil {
-		created := []Phrase{say("created, to be closed at %s if it is not paid", stamp(db.Order.Due))}
+		created := []Phrase{say("created, to be closed at %s if it is not paid", db.Order.Due)}
 		if db.Order.Category != "" {
 			created = append(created, say("category %s", db.Order.Category))
 		}
@@ -71,7 +71,7 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 		}
 	}
 	if r := db.Receipt; r != nil {
-		closed := []Phrase{say("closed by %s, %d ms after it was due", r.Path, r.LatenessMS)}
+		closed := []Phrase{say("closed by %s, %s after it was due", r.Path, time.Duration(r.LatenessMS)*time.Millisecond)}
 		if r.Attempts > 0 {
 			closed = append(closed, say("after %d failed attempts", r.Attempts))
 		}
@@ -133,7 +133,7 @@ func (r Record) what(kind TopicKind) Sentence {
 		states = append(states, say("handed to the closer"))
 	}
 	if !r.Leaves.IsZero() {
-		states = append(states, say("to leave at %s", stamp(r.Leaves)))
+		states = append(states, say("to leave at %s", r.Leaves))
 	}
 	if r.Attempt > 0 {
 		states = append(states, say("after %d failed attempts (%s)", r.Attempt, r.Cause))

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // Phrase is a part of a sentence: a format of package fmt and its values. The console translates
@@ -20,8 +23,22 @@ type Phrase struct {
 // say returns a Phrase. A test of the console finds the formats by the name of this function.
 func say(format string, args ...any) Phrase { return Phrase{format, args} }
 
-// String returns the phrase in English.
-func (p Phrase) String() string { return fmt.Sprintf(p.Format, p.Args...) }
+// String returns the phrase in English, with moments in UTC.
+func (p Phrase) String() string { return p.In(p.Format, stamp) }
+
+// In returns the phrase in another format, such as that of another language. at writes the moments among the arguments.
+func (p Phrase) In(format string, at func(time.Time) string) string {
+	args := slices.Clone(p.Args)
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case time.Time:
+			args[i] = at(v)
+		case time.Duration:
+			args[i] = config.FormatDuration(v)
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}
 
 // Sentence consists of phrases. In JSON it is the text of String.
 type Sentence []Phrase
