@@ -144,8 +144,8 @@ func (w *network) delay() time.Duration {
 	return time.Duration(w.drawn.Int64N(int64(w.latency)))
 }
 
-// wait returns when there is no stall, or when the connection is closed.
-func (w *network) wait(c *networkConn) {
+// wait returns when there is no stall, when the connection is closed or reaches its read deadline, or at until, unless that is zero.
+func (w *network) wait(c *networkConn, until time.Time) {
 	w.mu.Lock()
 	stalled := w.stalled
 	w.mu.Unlock()
@@ -157,9 +157,14 @@ func (w *network) wait(c *networkConn) {
 		defer close(gone)
 		_, _ = c.dead.Read(make([]byte, 1))
 	}()
+	var late <-chan time.Time
+	if !until.IsZero() {
+		late = time.After(time.Until(until))
+	}
 	select {
 	case <-stalled:
 	case <-gone:
+	case <-late:
 	}
 }
 
@@ -173,6 +178,7 @@ type networkConn struct {
 	dead     net.Conn    // a read from it ends only at the deadline, or when the connection is closed
 	otherEnd net.Conn
 	once     sync.Once
+	writeBy  atomic.Pointer[time.Time] // the write deadline; nil: none was set
 }
 
 func (c *networkConn) silence(answersOnly bool) {
@@ -194,7 +200,7 @@ func (c *networkConn) silence(answersOnly bool) {
 
 // Read implements net.Conn.
 func (c *networkConn) Read(b []byte) (int, error) {
-	c.network.wait(c)
+	c.network.wait(c, time.Time{})
 	if !c.deaf.Load() {
 		n, err := c.Conn.Read(b)
 		if d := c.network.damage.Load(); d != nil && c.address != shopAddress {
@@ -210,7 +216,11 @@ func (c *networkConn) Read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (c *networkConn) Write(b []byte) (int, error) {
 	time.Sleep(c.network.delay())
-	c.network.wait(c)
+	if by := c.writeBy.Load(); by == nil {
+		c.network.wait(c, time.Time{})
+	} else if c.network.wait(c, *by); !by.IsZero() && !time.Now().Before(*by) {
+		return 0, os.ErrDeadlineExceeded
+	}
 	if c.mute.Load() {
 		return len(b), nil
 	}
@@ -237,6 +247,12 @@ func (c *networkConn) closeAll() {
 // SetDeadline implements net.Conn.
 func (c *networkConn) SetDeadline(t time.Time) error {
 	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *networkConn) SetWriteDeadline(t time.Time) error {
+	c.writeBy.Store(&t)
 	return c.Conn.SetWriteDeadline(t)
 }
 
