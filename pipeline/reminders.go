@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -18,6 +19,8 @@ const (
 	remindEvery, remindOften = 10 * time.Second, 500 * time.Millisecond
 	// remindPage is how many orders one query of a round reads.
 	remindPage = 500
+	// remindTries is how many failed writes end a round. An order of a page whose reminder the database refuses causes up to ten.
+	remindTries = 30
 )
 
 // remind returns the work that writes the reminders of delays.rules; none if the orders are not in the database. If two processes do it,
@@ -56,7 +59,7 @@ type reminders struct {
 func (r *reminders) do(ctx context.Context) time.Duration {
 	delays := r.delays()
 	offsets, wait := remindOffsets(delays.Rules)
-	var late []time.Duration
+	var result written
 	if len(offsets) == 0 {
 		r.done, r.began = time.Time{}, time.Time{}
 	} else {
@@ -64,22 +67,21 @@ func (r *reminders) do(ctx context.Context) time.Duration {
 			r.done = time.Time{}
 		}
 		r.began, r.offsets = cmp.Or(r.began, time.Now()), offsets
-		if err := r.round(ctx, delays, offsets, &late); err != nil && ctx.Err() == nil {
+		if err := r.round(ctx, delays, offsets, &result); err != nil && ctx.Err() == nil {
 			r.logger.Warn("writing reminders failed, will retry", "err", err)
 		}
 	}
-	r.report(late, cmp.Or(r.done, r.began))
+	r.report(result.late, cmp.Or(r.done, r.began))
 	return wait
 }
 
 // round writes the reminders whose time has come since the last complete round. For each offset it reads the orders
 // that were further from their due time then, and are not now. The first round reads all orders that are no further.
-func (r *reminders) round(ctx context.Context, delays orderclose.Delays, offsets []time.Duration, late *[]time.Duration) error {
+func (r *reminders) round(ctx context.Context, delays orderclose.Delays, offsets []time.Duration, result *written) error {
 	now, err := r.store.Now(ctx)
 	if err != nil {
 		return err
 	}
-	locked := 0
 	for _, offset := range offsets {
 		from, to := now, now.Add(offset)
 		if since := r.done.Add(offset); since.After(from) {
@@ -99,17 +101,47 @@ func (r *reminders) round(ctx context.Context, delays orderclose.Delays, offsets
 					due = append(due, reminder)
 				}
 			}
-			wrote, skipped, err := r.store.Remind(ctx, due)
-			*late, locked = append(*late, wrote...), locked+skipped
-			if err != nil {
-				return err
+			r.write(ctx, due, result)
+			if result.refused >= remindTries {
+				return result.err
 			}
 		}
 	}
-	if locked == 0 { // else the next round tries those orders again
+	if result.err != nil {
+		return result.err
+	}
+	if result.locked == 0 { // else the next round tries those orders again
 		r.done = now
 	}
 	return r.store.ForgetReminders(ctx, now)
+}
+
+// written is what a round has written, and what it could not write.
+type written struct {
+	late    []time.Duration
+	locked  int
+	refused int   // how many calls of Remind have failed; remindTries ends the round
+	err     error // of the last of them
+}
+
+// write writes reminders. If the database refuses them, write tries each half of them: one order keeps no other from its reminder.
+func (r *reminders) write(ctx context.Context, due []store.Reminder, result *written) {
+	late, locked, err := r.store.Remind(ctx, due)
+	result.late, result.locked = append(result.late, late...), result.locked+locked
+	if err == nil {
+		return
+	}
+	if result.refused, result.err = result.refused+1, err; errors.Is(err, orderclose.ErrUnavailable) || ctx.Err() != nil {
+		result.refused = remindTries
+	}
+	if len(due) < 2 {
+		return
+	}
+	for half := range slices.Chunk(due, (len(due)+1)/2) {
+		if result.refused < remindTries {
+			r.write(ctx, half, result) //mutant:one-keeps-reminders
+		}
+	}
 }
 
 // remindOffsets returns how long before their due times orders are reminded, and the time between two

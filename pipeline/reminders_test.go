@@ -22,7 +22,9 @@ import (
 type waitingOrders struct {
 	mu     sync.Mutex
 	orders []orderclose.Order
-	locked string // an order that a payment locks
+	locked string   // an order that a payment locks
+	broken []string // orders whose reminders the database refuses
+	calls  int      // of Remind
 	fails  bool
 	sent   map[string]time.Duration // by order
 	log    []string                 // order, reminder, and when it was written after the begin
@@ -68,6 +70,12 @@ func (w *waitingOrders) DueBetween(_ context.Context, from, to time.Time, after 
 func (w *waitingOrders) Remind(_ context.Context, reminders []store.Reminder) (late []time.Duration, locked int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.calls++
+	for _, r := range reminders {
+		if _, sent := w.sent[r.ID]; !sent && slices.Contains(w.broken, r.ID) {
+			return nil, 0, errors.New("data too long") // one transaction
+		}
+	}
 	for _, r := range reminders {
 		switch before, sent := w.sent[r.ID]; {
 		case r.ID == w.locked:
@@ -171,6 +179,34 @@ func TestReminders_AFailureAndALockDelayThemOnly(t *testing.T) {
 		w.wantLog(t, "b 10m0s @11m0s")
 		time.Sleep(time.Minute)
 		w.wantLog(t, "c 10m0s @12m0s")
+	})
+}
+
+// The reminders of two orders cannot be written. The others are, in the same round; the alert tells of the two until their deadline.
+func TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt(t *testing.T) {
+	inReminders(t, twoReminders, nil, func(w *waitingOrders, start func() func()) {
+		for i := range 1100 {
+			w.orders = append(w.orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), Due: w.began.Add(5 * time.Minute)})
+		}
+		w.broken = []string{"o0017", "o0600"}
+		defer start()()
+		time.Sleep(time.Minute)
+		expect.Equal(t, len(w.log), 1098, "reminders")
+		expect.That(t, w.done.Equal(w.began), "complete up to %v after the begin, want 0", w.done.Sub(w.began))
+		time.Sleep(5 * time.Minute)
+		expect.That(t, time.Since(w.done) < 20*time.Second, "complete up to %v ago after the deadline", time.Since(w.done))
+	})
+}
+
+func TestReminders_ADatabaseThatRefusesAllIsNotAskedForEach(t *testing.T) {
+	inReminders(t, twoReminders, nil, func(w *waitingOrders, start func() func()) {
+		for i := range 1100 {
+			w.orders = append(w.orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), Due: w.began.Add(5 * time.Minute)})
+			w.broken = append(w.broken, w.orders[i].ID)
+		}
+		defer start()()
+		synctest.Wait()
+		expect.AtMost(t, w.calls, remindTries+1, "calls of the first round")
 	})
 }
 

@@ -20,6 +20,8 @@ var compensatorMutants = []mutant{
 		"compensator", "TestOverdue_ExplainedOrdersHideNone", "open orders after the pause"},
 	{"set-back-unseen", "after the database's clock was set back, the keeper overlooks orders", changes{{"now.Before(l.looked)", "false"}},
 		"compensator", "TestOverdue_AClockThatIsSetBackHidesNoOrder", "the time until a lost order is closed"},
+	{"one-keeps-reminders", "an order whose reminder the database refuses keeps others from theirs", changes{{"r.write(ctx, half, result)", "_ = half"}},
+		"pipeline", "TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt", "reminders: got"},
 	{"pause-explains-nothing", "paused orders start sweeps", changes{{`p.Category == "" || p.Category == o.Category`, "false"}},
 		"compensator", "TestOverdue_ExplainedOrdersHideNone", "pages are read"},
 	{"explained-read-again", "each look reads all paused orders again", nil,
