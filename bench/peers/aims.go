@@ -37,6 +37,7 @@ var aims = []aim{
 	{text: "W5: no slower than a poller", workload: "w5", of: lastClosed},
 	{text: "W6: the fewest statements on the main database, all roles beside the pollers and River", workload: "w6", own: "orderclose-all", of: queries,
 		against: []string{"poll-1s", "poll-3s", "poll-5s", "poll-30s", "cron", "river"}},
+	{text: "W7: nothing acknowledged is lost, and the lowest p99 after the return", workload: "w7", of: p99},
 }
 
 // reasons say why a way is ahead, by the workload.
@@ -65,8 +66,8 @@ func reasonFor(workload, system string) string {
 
 // aims prints a table of aims, and why one is not reached.
 func (p page) aims() string {
-	b := "## Aims\n\nAnother way counts if it loses nothing in any workload, is never early, and has a p99 of at most 1 s in W1 (for the aim of W3,\n" +
-		"in W3).\n\n| aim | orderclose | best other | reached |\n| --- | ---: | ---: | --- |\n"
+	b := "## Aims\n\nAnother way counts if it loses nothing in W1 to W6 (for the aim of W7, in all), is never early, and has a p99 of at most 1 s\n" +
+		"in W1 (for the aim of W3, in W3).\n\n| aim | orderclose | best other | reached |\n| --- | ---: | ---: | --- |\n"
 	for _, a := range aims {
 		b += p.aim(a)
 	}
@@ -129,6 +130,9 @@ func (p page) counts(workload, system string) bool {
 	}
 	for _, g := range p.groups {
 		first := g.first()
+		if first.Workload == "w7" && workload != "w7" {
+			continue
+		}
 		if first.System == system && g.leftOut() == "" && (g.sum(lost)+g.sum(early) > 0 || first.Workload == reference && g.median(p99) > punctualMS) {
 			return false
 		}

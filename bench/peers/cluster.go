@@ -57,13 +57,13 @@ func (p *pipeline) leader(_ context.Context, victim string, all []*servers.Serve
 // consumeAsCloser consumes with the client of the closer, which keeps its membership while another broker becomes
 // the coordinator. A kafka-go Reader leaves its group then, and its next membership begins when the session of
 // the former one has ended, after 6 s.
-func (p *pipeline) consumeAsCloser(ctx context.Context, to *receipts) error {
+func (p *pipeline) consumeAsCloser(ctx context.Context, topic string, to *receipts) error {
 	cluster, err := kafka.New(kafka.Options{Brokers: p.brokers()})
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
-	return cluster.Consume(ctx, "peers-"+p.run.ID, p.closeTopic(), func(ctx context.Context, claim wire.Claim) {
+	return cluster.Consume(ctx, "peers-"+p.run.ID, topic, func(ctx context.Context, claim wire.Claim) {
 		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
 		for ctx.Err() == nil {
 			read, err := cluster.Read(ctx, at)

@@ -58,16 +58,20 @@ func TestAddresses_JoinServersOfAKind(t *testing.T) {
 	}
 }
 
-func TestRabbitMQ_ReplicatesQueuesOnThreeNodesOnly(t *testing.T) {
+func TestRabbitMQ_HasQuorumQueuesOnThreeNodesAndInTheWayOfThatName(t *testing.T) {
 	one := &rabbitMQ{run: run{Servers: map[string]string{"rabbitmq": "a:1"}}}
 	several := &rabbitMQ{run: run{Servers: map[string]string{"rabbitmq": "a:1,b:2,c:3"}}}
-	if got := one.replicated(amqp.Table{}); len(got) != 0 {
+	if got := one.typed(amqp.Table{}); len(got) != 0 {
 		t.Errorf("one node: %v", got)
 	}
-	if got := several.replicated(amqp.Table{}); len(got) != 1 || got["x-queue-type"] != "quorum" {
+	one.run.Way = "rabbitmq-quorum"
+	if got := one.typed(amqp.Table{}); got["x-queue-type"] != "quorum" {
+		t.Errorf("one node with quorum queues: %v", got)
+	}
+	if got := several.typed(amqp.Table{}); len(got) != 1 || got["x-queue-type"] != "quorum" {
 		t.Errorf("three nodes: %v", got)
 	}
-	if got := several.replicated(deadLetters(0)); got["x-dead-letter-strategy"] != "at-least-once" || got["x-overflow"] != "reject-publish" {
+	if got := several.typed(deadLetters(0)); got["x-dead-letter-strategy"] != "at-least-once" || got["x-overflow"] != "reject-publish" {
 		t.Errorf("dead letters: %v", got)
 	}
 }

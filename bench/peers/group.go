@@ -99,5 +99,7 @@ func serverIdle(r result) float64 { return r.ServerIdle }
 func clientIdle(r result) float64 { return r.ClientIdle }
 func disk(r result) float64       { return r.DiskMB }
 func queries(r result) float64    { return r.Queries }
+func acknowledged(r result) int   { return r.Acknowledged }
+func overdue(r result) float64    { return r.OverdueS }
 func early(r result) int          { return r.Early }
 func lost(r result) int           { return r.Lost }

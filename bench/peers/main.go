@@ -9,7 +9,7 @@
 // Files: way.go has the interface and the list of ways; orderclose.go, rabbitmq.go, redisset.go,
 // rediskeys.go, polling.go, timers.go, asynq.go, river.go, rocketmq.go and nats.go the ways, cluster.go those on three servers;
 // worker.go and proc.go their processes; plan.go the workloads; session.go
-// runs them; measure.go, crash.go (W4), orders.go and poller.go (W5) and waiting.go (W6) the measurements;
+// runs them; measure.go, crash.go (W4 and W7), orders.go and poller.go (W5) and waiting.go (W6) the measurements;
 // publish.go, message.go, receipts.go and tracker.go what they use; result.go and
 // summary.go the numbers; report.go, aims.go and plot.go the page.
 package main

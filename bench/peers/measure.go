@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/power"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -25,7 +26,8 @@ type measurement struct {
 	tracker *tracker
 	// publishing is the time for each message of the last part of the warm-up.
 	publishing time.Duration
-	killed     cpuMark // CPU seconds of the processes that W4 has killed
+	killed     cpuMark       // CPU seconds of the processes that W4 or W7 has killed
+	disks      []*power.Disk // of W7: the disk of each server
 }
 
 // openMeasurement opens the way, starts its worker, and warms it up. close must be called also
@@ -188,7 +190,7 @@ func (m *measurement) measure(ctx context.Context) (result, error) {
 
 // publishLimit limits publishing.
 func (w workload) publishLimit() time.Duration {
-	if w.perSecond == 0 || w.kill {
+	if w.perSecond == 0 || w.kill || w.cut {
 		return 4 * time.Minute
 	}
 	return time.Duration(w.messages/w.perSecond)*time.Second + time.Minute
@@ -216,13 +218,10 @@ func (m *measurement) describe(r *result, p *publisher, start, published time.Ti
 		r.RefusedBy = p.refuse.Error()
 	}
 	r.AcceptedPS = measure.Round(float64(r.Messages-r.Refused)/published.Sub(start).Seconds(), 1)
-	at := func(q float64) float64 {
-		return measure.Round(float64(measure.Percentile(o.late, q))/float64(time.Millisecond), 3)
-	}
-	r.P50, r.P99, r.P999, r.Max = at(0.5), at(0.99), at(0.999), at(1)
+	r.describeLateness(o.late)
 	r.Early, r.Lost, r.Duplicates = o.early, o.lost, o.duplicates
 	if o.early > 0 {
-		r.EarliestMS = -at(0)
+		r.EarliestMS = -milliseconds(o.late, 0)
 	}
 	if len(o.times) == 0 {
 		return
@@ -235,4 +234,14 @@ func (m *measurement) describe(r *result, p *publisher, start, published time.Ti
 	} else if first := time.Unix(0, o.times[0]); m.run.SameDelay > 0 && last.After(first) {
 		r.HeldPS = measure.Round(float64(len(o.times))/last.Sub(first).Seconds(), 1)
 	}
+}
+
+// describeLateness writes the percentiles of sorted times into the result.
+func (r *result) describeLateness(late []time.Duration) {
+	r.P50, r.P99, r.P999, r.Max = milliseconds(late, 0.5), milliseconds(late, 0.99), milliseconds(late, 0.999), milliseconds(late, 1)
+}
+
+// milliseconds returns a percentile of sorted times.
+func milliseconds(sorted []time.Duration, q float64) float64 {
+	return measure.Round(float64(measure.Percentile(sorted, q))/float64(time.Millisecond), 3)
 }

@@ -122,10 +122,14 @@ func (s *natsSchedules) consume(ctx context.Context, to *receipts) error {
 }
 
 func (s *natsSchedules) settings(context.Context) map[string]string {
+	sync := "sync_interval 2m (the default): no fsync before the ack"
+	if s.run.Way == "nats-always" {
+		sync = "sync_interval always"
+	}
 	return map[string]string{
 		"server":  "nats-server " + s.conn.ConnectedServerVersion(),
 		"client":  versionOf("github.com/nats-io/nats.go"),
-		"stream":  fmt.Sprintf("file storage, %d replicas, sync_interval 2m (the default): no fsync before the ack", s.replicas()),
+		"stream":  fmt.Sprintf("file storage, %d replicas, %s", s.replicas(), sync),
 		"publish": "Nats-Schedule: @at with nanoseconds, a subject for each message, PublishMsgAsync and wait for the acks",
 		"consume": fmt.Sprintf("durable pull consumer, explicit acks, MaxAckPending %d", natsPending),
 	}

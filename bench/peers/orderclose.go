@@ -38,6 +38,7 @@ type pipeline struct {
 // bucketsOf returns the buckets for the delays of each workload, as an operator sets them.
 var bucketsOf = map[string]string{
 	"w1": "[5s]", "w2": "[10s]", "w3": "[1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s, 10s]", "w4": "[5s]", "w5": "[10s]", "w6": "[10s, 1m, 5m, 30m, 2h, 12h]",
+	"w7": "[10s]",
 }
 
 const closePartitions = 12
@@ -57,11 +58,18 @@ func newOrderclose(roles string) func(run) way {
 func (p *pipeline) prefix() string            { return "peers-" + p.run.ID + "-" }
 func (p *pipeline) closeTopic() string        { return p.prefix() + "order-close" }
 func (p *pipeline) process() *process.Process { return p.relay }
-func (p *pipeline) brokers() []string         { return strings.Split(p.run.Servers["kafka"], ",") }
+func (p *pipeline) neverSyncs() bool          { return strings.HasSuffix(p.run.Way, neverSyncs) }
+
+// closes says whether the orders of the workload are in the database and are closed. Then a message is received when the event comes.
+func (p *pipeline) closes() bool      { return p.roles == rolesAll && p.run.Workload == "w7" }
+func (p *pipeline) brokers() []string { return strings.Split(p.run.Servers["kafka"], ",") }
 
 func (p *pipeline) open(ctx context.Context) error {
 	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: %d\nbuckets: %s\n",
 		p.prefix(), closePartitions, len(p.brokers()), bucketsOf[p.run.Workload])
+	if p.neverSyncs() {
+		text += "sync: never\n"
+	}
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -103,6 +111,7 @@ func (p *pipeline) openDatabase(ctx context.Context) error {
 	if p.db, err = sql.Open(driver, p.dsn(p.database())); err != nil {
 		return err
 	}
+	p.db.SetMaxIdleConns(p.run.Publishers)
 	return p.call("migrate")
 }
 
@@ -141,7 +150,7 @@ func (p *pipeline) call(arguments ...string) error {
 
 // publish schedules each order by a call of its own, as checkouts do at the same time.
 func (p *pipeline) publish(ctx context.Context, messages []message) error {
-	if err := p.addPaid(ctx, messages); err != nil {
+	if err := p.addOrders(ctx, messages); err != nil {
 		return err
 	}
 	if len(messages) == 1 {
@@ -154,19 +163,24 @@ func (p *pipeline) publish(ctx context.Context, messages []message) error {
 	return all.Wait()
 }
 
-// addPaid adds the orders of the warm-up to the database, as paid orders. Without a row the closer
-// would try them again while the way is watched. The other orders are not due in that time, and
+// addOrders adds the orders of W7 to the database, and those of the warm-up of W6 as paid orders. Without a row the closer
+// would try these again while the way is watched. The other orders of W6 are not due in that time, and
 // get no row.
-func (p *pipeline) addPaid(ctx context.Context, messages []message) error {
+func (p *pipeline) addOrders(ctx context.Context, messages []message) error {
 	if p.db == nil {
 		return nil
+	}
+	status, paidAt := 1, any(time.Now().UTC())
+	if p.closes() {
+		status, paidAt = 0, nil
 	}
 	for _, m := range messages {
 		if m.Delay > time.Minute {
 			continue
 		}
-		_, err := p.db.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, paid_at, version) VALUES (?, '', 1, ?, ?, ?, 1)",
-			m.OrderID, m.Due.Add(-m.Delay).UTC(), m.Due.UTC(), time.Now().UTC())
+		// A call that is repeated may have added the order before.
+		_, err := p.db.ExecContext(ctx, "INSERT IGNORE INTO orders (id, category, status, created_at, expire_at, paid_at, version) VALUES (?, '', ?, ?, ?, ?, 1)",
+			m.OrderID, status, m.Due.Add(-m.Delay).UTC(), m.Due.UTC(), paidAt)
 		if err != nil {
 			return err
 		}
@@ -187,10 +201,17 @@ func orderOf(m message) orderclose.Order {
 // commitInterval is the time between two commits of the consumer.
 const commitInterval = 100 * time.Millisecond
 
+// asCloser says whether the worker has the client of the closer. A reader of kafka-go may lose what a broker without power forgets: its
+// position is in memory.
+func (p *pipeline) asCloser() bool { return len(p.brokers()) > 1 || p.run.Workload == "w7" }
+
 func (p *pipeline) consume(ctx context.Context, to *receipts) error {
 	go to.flushOften(ctx)
-	if len(p.brokers()) > 1 {
-		return p.consumeAsCloser(ctx, to)
+	if p.closes() {
+		return p.consumeAsCloser(ctx, p.prefix()+"order-events", to)
+	}
+	if p.asCloser() {
+		return p.consumeAsCloser(ctx, p.closeTopic(), to)
 	}
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: p.brokers(), GroupID: "peers-" + p.run.ID, Topic: p.closeTopic(), StartOffset: kafka.FirstOffset,
@@ -235,8 +256,12 @@ func (p *pipeline) queries(ctx context.Context) (int64, error) {
 }
 
 func (p *pipeline) settings(context.Context) map[string]string {
+	flushing := "topics are synced before the ack (flush.messages=1, as orderclose topics apply sets it on one broker)"
+	if p.neverSyncs() {
+		flushing = "sync: never in topics.yaml: no fsync before the ack"
+	}
 	s := map[string]string{
-		"server":  "Apache Kafka 4.1.0, 1 broker, default flushing: no fsync before the ack",
+		"server":  "Apache Kafka 4.1.0, 1 broker; " + flushing,
 		"relay":   "orderclose run relay, built from this tree, with ORDERCLOSE_INSTANCE as the systemd unit sets it",
 		"topics":  fmt.Sprintf("buckets %s, %d partitions, as orderclose topics apply creates them", bucketsOf[p.run.Workload], closePartitions),
 		"publish": "package producer, Schedule for each order, acks from all in-sync replicas",
@@ -246,7 +271,13 @@ func (p *pipeline) settings(context.Context) map[string]string {
 	if len(p.brokers()) > 1 {
 		s["server"] = "Apache Kafka 4.1.0, 3 brokers, each also a controller, " + strings.Join(brokerSettings, ", ") + ", -Xmx384m; " +
 			"replication 3 with min.insync.replicas 2; default flushing: no fsync before the ack"
+	}
+	if p.asCloser() {
 		s["consume"] = "the client of orderclose's closer, 1 member of a group, a commit each 200 ms"
+	}
+	if p.closes() {
+		s["publish"] = "a row for each order, and then " + s["publish"]
+		s["consume"] += "; of the topic order-events: an event says that the order is closed"
 	}
 	if p.roles == rolesAll {
 		s["relay"] = "orderclose run all, built from this tree, with MariaDB and Redis: relay, closer, outbox and sweeps"

@@ -17,6 +17,7 @@ type workload struct {
 	atOnce     bool // all are due at one instant
 	warmUp     int  // messages before the measurement that do not count
 	kill       bool // W4
+	cut        bool // W7
 	watch      time.Duration
 	rounds     int
 }
@@ -57,6 +58,13 @@ func workloadOf(name string, quick bool) workload {
 		w.shortest, w.longest, w.watch = 30*time.Minute, 30*time.Minute, time.Minute
 		if quick {
 			w.messages, w.watch = 50_000, 10*time.Second
+		}
+	case "w7":
+		w.cut = true
+		w.warmUp = 5000
+		w.shortest, w.longest = 10*time.Second, 10*time.Second
+		if quick {
+			w.messages, w.warmUp = 10_000, 1000
 		}
 	}
 	return w

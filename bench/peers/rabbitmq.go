@@ -54,9 +54,11 @@ func (b *rabbitMQ) dial() (*amqp.Connection, error) {
 
 func (b *rabbitMQ) nodes() []string { return strings.Split(b.run.Servers["rabbitmq"], ",") }
 
-// replicated adds the type of a queue on three nodes to its arguments. A dead letter must not be lost either.
-func (b *rabbitMQ) replicated(t amqp.Table) amqp.Table {
-	if len(b.nodes()) > 1 {
+func (b *rabbitMQ) quorum() bool { return len(b.nodes()) > 1 || b.run.Way == "rabbitmq-quorum" }
+
+// typed adds the type of a quorum queue to its arguments. A dead letter must not be lost either.
+func (b *rabbitMQ) typed(t amqp.Table) amqp.Table {
+	if b.quorum() {
 		t["x-queue-type"] = "quorum"
 		if t["x-dead-letter-exchange"] != nil {
 			t["x-dead-letter-strategy"], t["x-overflow"] = "at-least-once", "reject-publish"
@@ -92,14 +94,14 @@ func (b *rabbitMQ) open(context.Context) error {
 	if err := ch.ExchangeDeclare(rabbitExchange, "direct", true, false, false, false, nil); err != nil {
 		return err
 	}
-	if _, err := ch.QueueDeclare(rabbitDue, true, false, false, false, b.replicated(amqp.Table{})); err != nil {
+	if _, err := ch.QueueDeclare(rabbitDue, true, false, false, false, b.typed(amqp.Table{})); err != nil {
 		return err
 	}
 	if err := ch.QueueBind(rabbitDue, rabbitDue, rabbitExchange, false, nil); err != nil {
 		return err
 	}
 	if !b.perDelay {
-		if _, err := ch.QueueDeclare(rabbitWaiting, true, false, false, false, b.replicated(deadLetters(b.run.SameDelay))); err != nil {
+		if _, err := ch.QueueDeclare(rabbitWaiting, true, false, false, false, b.typed(deadLetters(b.run.SameDelay))); err != nil {
 			return err
 		}
 	}
@@ -258,7 +260,7 @@ func (b *rabbitMQ) settings(context.Context) map[string]string {
 		ttl = "x-message-ttl on the queue"
 	}
 	kind := "classic"
-	if len(b.nodes()) > 1 {
+	if b.quorum() {
 		kind = "quorum, dead letters at least once,"
 	}
 	s := map[string]string{

@@ -169,6 +169,10 @@ var headlines = []struct {
 	{"W5: last closed s", "w5", "", lastClosed},
 	{"W6: server % of a core", "w6", "", serverIdle},
 	{"W6: queries a minute", "w6", "", queries},
+	{"W7: acknowledged", "w7", "", func(r result) float64 { return float64(r.Acknowledged) }},
+	{"W7: lost", "w7", "", func(r result) float64 { return float64(r.Lost) }},
+	{"W7: overdue s", "w7", "", overdue},
+	{"W7: p99 ms", "w7", "", p99},
 }
 
 // results has the most important number of each way in each workload, and what it lost in all of them.

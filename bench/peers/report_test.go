@@ -42,6 +42,9 @@ func some() []result {
 	all = append(all, own, other)
 	own, other = base("orderclose-all", "w6"), base("poll-1s", "w6")
 	own.Queries, other.Queries = 30, 180
+	all = append(all, own, other)
+	own, other = base("orderclose", "w7"), base("redis", "w7")
+	own.Acknowledged, own.P99, own.OverdueS, other.Acknowledged, other.Lost, other.P99 = 50, 2, 1.5, 51, 7, 1
 	return append(all, own, other, result{System: "nats", Workload: "w1", LeftOut: "nats cannot be installed"})
 }
 
@@ -65,6 +68,8 @@ func TestSummary_HasTheNumbersOfEachWorkload(t *testing.T) {
 		"w5": `[{"last_closed_s":3,"system":"orderclose"},{"last_closed_s":4,"system":"poll-1s"}]`,
 		"w6": `[{"client_idle_percent":0,"disk_mb":0,"queries_per_minute":30,"server_idle_percent":0,"system":"orderclose-all"},` +
 			`{"client_idle_percent":0,"disk_mb":0,"queries_per_minute":180,"server_idle_percent":0,"system":"poll-1s"}]`,
+		"w7": `[{"acknowledged":50,"early":0,"lost":0,"overdue_s":1.5,"p99_ms":2,"system":"orderclose"},` +
+			`{"acknowledged":51,"early":2,"lost":7,"overdue_s":0,"p99_ms":1,"system":"redis"}]`,
 		"left_out": `[{"system":"nats","why":"nats cannot be installed","workload":"w1"}]`,
 	} {
 		expect.That(t, string(got[name]) == want, "%s is\n%s\nwant\n%s", name, got[name], want)
@@ -108,6 +113,7 @@ func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 		"| 4 | redis-3 0.25 | no: above 3; ahead: redis-3 (0.25)",
 		"| W5: no slower than a poller | 3 | poll-1s 4 | yes |",
 		"| 30 | poll-1s 180 | yes |",
+		"| W7: nothing acknowledged is lost, and the lowest p99 after the return | 2 | none measured | not judged: nothing to compare with |",
 		"- W1: nats cannot be installed (nats)",
 		"## When a plain poller is the better choice",
 	} {
@@ -116,8 +122,9 @@ func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 	data := p.data()
 	for name, want := range map[string]string{
 		"data/comparison-settings.csv": "redis,server,redis 1\n",
-		resultsData:                    "redis,\"Redis sorted set, polled every 100 ms\",100,\"100,000\",100,0.25,0.25,,,,,,0,0,0\n",
+		resultsData:                    "redis,\"Redis sorted set, polled every 100 ms\",100,\"100,000\",100,0.25,0.25,,,,,,51,7,0,1,0,7,0\n",
 		"data/comparison-w2.csv":       "redis,100000,0,0,0,0,0,0,0,0,0,0,0,0,0,\n",
+		"data/comparison-w7.csv":       "redis,51,0,7,0,0,0,1,0,0,\n",
 		"data/comparison-w4.csv":       "redis,server,0.25,0,100,0,0,0,0,0,0,\n",
 	} {
 		expect.That(t, strings.Contains(data[name], want), "%s has no row %q:\n%s", name, want, data[name])

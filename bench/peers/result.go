@@ -40,6 +40,9 @@ type result struct {
 	GapS       float64 `json:"gap_s,omitempty"` // of W4: the longest time without a receipt
 	RestartS   float64 `json:"restart_s,omitempty"`
 
+	Acknowledged int     `json:"acknowledged,omitempty"` // of W7: when the power was cut
+	OverdueS     float64 `json:"overdue_s,omitempty"`    // of W7: from the return until the last message came that was due before it
+
 	ServerCPU float64 `json:"server_cpu_s"`
 	ClientCPU float64 `json:"client_cpu_s"`
 	ServerMB  float64 `json:"server_mb"`

@@ -128,8 +128,12 @@ func (m *rocketMQ) settings(context.Context) map[string]string {
 	if m.levels {
 		publish = "DELAY, the level that is not shorter than the delay"
 	}
+	flush := "ASYNC_FLUSH and timerPrecisionMs 1000 (the defaults)"
+	if m.run.Way == "rocketmq-sync" {
+		flush = "SYNC_FLUSH, and timerPrecisionMs 1000 (the default)"
+	}
 	return map[string]string{
-		"server":  "RocketMQ 5.5.0, -Xmx2g, ASYNC_FLUSH and timerPrecisionMs 1000 (the defaults)",
+		"server":  "RocketMQ 5.5.0, -Xmx2g, " + flush,
 		"client":  versionOf("github.com/apache/rocketmq-client-go/v2"),
 		"publish": publish + ", SendSync, a call for each message",
 		"consume": fmt.Sprintf("push consumer, %d queues, batches of up to 32", rocketQueues),

@@ -8,6 +8,11 @@
 #   ROUNDS=3                   measure each workload three times (W5 has always five rounds)
 #   QUICK=1                    less of everything; the page is not written
 #   RESULTS=FILE               append each result to FILE; default: results.jsonl of this folder
+set -euo pipefail
+# In a mount namespace of its own the disks of W7 vanish with it. Only root can do that; without it no power is cut.
+if [[ -z ${PEERS_NAMESPACE:-} ]] && unshare --mount true 2>/dev/null; then
+  PEERS_NAMESPACE=1 exec unshare --mount "$0" "$@"
+fi
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../deploy/native/lib.sh"
 native=$here
 if [[ ${RESULTS:-} ]]; then RESULTS=$(realpath -m -- "$RESULTS"); fi
@@ -21,6 +26,12 @@ peers=
 finish() {
   trap '' INT TERM HUP
   if [[ $peers ]] && kill -TERM "$peers" 2>/dev/null; then wait "$peers" || true; fi
+  local folder
+  for folder in "$dir"/servers/*/*/; do # after a kill of the comparison they may still run
+    stop_server "$folder" &
+  done
+  wait
+  unmount_below "$dir"
   "$native/down.sh" "$dir"
 }
 

@@ -130,6 +130,22 @@ var sections = []section{
 			value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn,
 		},
 	},
+	{
+		workload: "w7", title: "W7: a cut of power",
+		text: "1,000 messages a second for 20 s, with a delay of 10 s. In the middle the power of all servers of the way is cut at once: what\n" +
+			"they have not synced is gone. They start again on the rest. A message is *lost* if it was\n" +
+			"acknowledged and is not received 100 s after the last due time. *Overdue* is the time from the return until the last message came that was\n" +
+			"due before; p99 and maximum are of messages that were due 5 s after the return or later.\n" +
+			"orderclose-all closes the orders in MariaDB, and a message is received when its event is: with sync: never, the closes of lost\n" +
+			"records come from a sweep. Each server has its own defaults where the name does not say otherwise.",
+		plot: &plotOf{"W7, power cut: acknowledged messages lost", "", func(r result) float64 { return float64(r.Lost) }},
+		columns: columns([]column{
+			systemColumn, count("acknowledged before the cut", acknowledged),
+		}, fates, []column{
+			value("back after s", func(r result) float64 { return r.RestartS }), value("overdue s", overdue), value("p99 ms", p99),
+			value("max ms", func(r result) float64 { return r.Max }), value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn,
+		}),
+	},
 }
 
 const pageHead = `# Comparison

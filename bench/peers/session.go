@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/power"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -25,10 +26,11 @@ type session struct {
 	dir       string // of servers and runs; the caller removes it
 	program   string // orderclose
 	measured  []result
+	disks     []*power.Disk // in W7: of each server of the way that is measured
 }
 
 // allWorkloads are the names of the workloads.
-var allWorkloads = []string{"w1", "w2", "w3", "w4", "w5", "w6"}
+var allWorkloads = []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"}
 
 // runLimit limits one measurement, with its warm-up.
 const runLimit = 9 * time.Minute
@@ -36,13 +38,22 @@ const runLimit = 9 * time.Minute
 // run measures everything. A way that cannot be measured gets a result that says why; only an
 // interrupt ends the session.
 func (s *session) run(ctx context.Context) error {
-	onServers := slices.DeleteFunc(slices.Clone(s.workloads), func(w string) bool { return w == "w5" })
+	var onServers, onDisks []string
+	for _, w := range s.workloads {
+		switch w {
+		case "w5": // of all ways in turns
+		case "w7":
+			onDisks = []string{w}
+		default:
+			onServers = append(onServers, w)
+		}
+	}
 	for _, way := range s.ways {
-		if err := s.measureWay(ctx, way, onServers); err != nil {
+		if err := errors.Join(s.measureWay(ctx, way, onServers), s.measureWay(ctx, way, onDisks)); err != nil {
 			return err
 		}
 	}
-	if len(onServers) < len(s.workloads) {
+	if slices.Contains(s.workloads, "w5") {
 		return s.measureOrders(ctx)
 	}
 	return nil
@@ -107,8 +118,16 @@ func (s *session) measureWay(ctx context.Context, way spec, workloads []string) 
 	}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", way.name, strings.Join(workloads, " "))
 	dir := filepath.Join(s.dir, way.name)
-	started, err := startServers(ctx, dir, way)
-	defer stopServers(dir, started)
+	var started []*servers.Server
+	var err error
+	if workloads[0] == "w7" && way.cannot["w7"] == "" {
+		defer s.closeDisks(dir)
+		err = s.openDisks(dir, way)
+	}
+	if err == nil {
+		started, err = startServers(ctx, dir, way)
+	}
+	defer func() { stopServers(dir, started) }()
 	for range s.rounds {
 		for _, name := range workloads {
 			if ctx.Err() != nil {
@@ -132,6 +151,35 @@ func (s *session) measureWay(ctx context.Context, way spec, workloads []string) 
 		}
 	}
 	return nil
+}
+
+// diskSize is the size of the disk of a server in W7. Its image takes only the space that is used.
+const diskSize = 8 << 30
+
+// openDisks mounts a disk on the folder of each server of a way.
+func (s *session) openDisks(dir string, way spec) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, w := range way.servers {
+		d, err := power.New(filepath.Join(dir, w.kind+".disk"), filepath.Join(dir, w.kind), diskSize)
+		if err != nil {
+			return err
+		}
+		s.disks = append(s.disks, d)
+	}
+	return nil
+}
+
+// closeDisks unmounts the disks and removes them with the folder that has them.
+func (s *session) closeDisks(dir string) {
+	for _, d := range s.disks {
+		if err := d.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "peers:", err)
+		}
+	}
+	s.disks = nil
+	os.RemoveAll(dir)
 }
 
 func (s *session) leaveOut(way spec, workload, why string) error {
@@ -186,8 +234,9 @@ func (s *session) measureOnce(ctx context.Context, way spec, w workload, started
 	if err != nil {
 		return r, err
 	}
+	m.disks = s.disks
 	switch {
-	case w.kill:
+	case w.kill || w.cut:
 		r, err = m.measureCrash(ctx, victim)
 	case w.watch > 0:
 		r, err = m.measureWaiting(ctx)
@@ -225,6 +274,9 @@ func (r result) String() string {
 	}
 	if r.DrainPS > 0 {
 		line += fmt.Sprintf(", %.0f/s", r.DrainPS)
+	}
+	if r.Acknowledged > 0 {
+		line += fmt.Sprintf(", acknowledged %d, overdue ones %.2f s after the return", r.Acknowledged, r.OverdueS)
 	}
 	if r.GapS > 0 {
 		line += fmt.Sprintf(", gap %.2f s", r.GapS)

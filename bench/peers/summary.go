@@ -12,6 +12,7 @@ var figures = map[string]map[string]func(result) float64{
 	"w4": {"gap_s": gap},
 	"w5": {"last_closed_s": lastClosed},
 	"w6": {"server_idle_percent": serverIdle, "client_idle_percent": clientIdle, "disk_mb": disk, "queries_per_minute": queries},
+	"w7": {"overdue_s": overdue, "p99_ms": p99},
 }
 
 func summarize(all []result) summary {
@@ -29,7 +30,10 @@ func summarize(all []result) summary {
 		if first.Victim != "" {
 			row["victim"] = first.Victim
 		}
-		if first.Workload < "w5" { // of messages, not of orders
+		if first.Workload == "w7" {
+			row["acknowledged"] = g.sum(acknowledged)
+		}
+		if first.Workload != "w5" && first.Workload != "w6" { // of messages, not of orders
 			row["early"], row["lost"] = g.sum(early), g.sum(lost)
 		}
 		s[first.Workload] = append(s[first.Workload], row)

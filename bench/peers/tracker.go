@@ -56,6 +56,33 @@ func (t *tracker) lastDue() (last time.Time) {
 	return last
 }
 
+// acknowledged returns how many messages were accepted so far.
+func (t *tracker) acknowledged() (n int) {
+	for i := range t.accepted {
+		if t.accepted[i].Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// around returns how long after the power was back the last message came that was due before, and the lateness of the messages that
+// were due at a time or later, sorted.
+func (t *tracker) around(back, from time.Time) (overdue time.Duration, late []time.Duration) {
+	for i := range t.received {
+		at, due := t.received[i].Load(), t.due[i].Load()
+		switch {
+		case at == 0:
+		case due < back.UnixNano():
+			overdue = max(overdue, time.Duration(at-back.UnixNano()))
+		case due >= from.UnixNano():
+			late = append(late, time.Duration(at-due))
+		}
+	}
+	slices.Sort(late)
+	return overdue, late
+}
+
 // outcome is what became of the messages of a run.
 type outcome struct {
 	late       []time.Duration // received − due, sorted

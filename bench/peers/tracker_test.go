@@ -41,6 +41,27 @@ func TestTracker_CountsEarlyLostAndDuplicates(t *testing.T) {
 	}
 }
 
+func TestTracker_TellsOverdueMessagesFromThoseAfterTheReturn(t *testing.T) {
+	back := time.UnixMilli(100_000)
+	tr := newTracker(6)
+	for i, m := range []struct{ due, late time.Duration }{ // from the return
+		{-9 * time.Second, time.Second}, // before the cut
+		{-2 * time.Second, 5 * time.Second},
+		{-time.Second, time.Second},
+		{time.Second, 9 * time.Second}, // soon after the return: in neither
+		{6 * time.Second, 3 * time.Millisecond},
+		{5 * time.Second, 2 * time.Millisecond},
+	} {
+		tr.publish(i, back.Add(m.due))
+		tr.accept(i)
+		tr.receive(i, back.Add(m.due+m.late).UnixNano())
+	}
+	overdue, late := tr.around(back, back.Add(5*time.Second))
+	expect.Equal(t, overdue, 3*time.Second, "the last overdue message came")
+	expect.That(t, slices.Equal(late, []time.Duration{2 * time.Millisecond, 3 * time.Millisecond}), "lateness %v", late)
+	expect.Equal(t, tr.acknowledged(), 6, "acknowledged")
+}
+
 func TestBody_HasTheNumberAlsoInsideOtherJSON(t *testing.T) {
 	body := bodyOf(orderID("0123abcd", 77))
 	expect.Equal(t, len(body), bodySize, "bytes")

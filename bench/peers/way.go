@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +92,15 @@ const bySweeps = "orderclose-sweeper"
 // onlyRelay is why the other roles of orderclose are in W5 and W6 only.
 const onlyRelay = "the messages have no orders that its closer could close; W5 has them"
 
+// neverSyncs ends the names of ways with sync: never in topics.yaml.
+const neverSyncs = "-never"
+
+// onlyPower is why ways whose settings matter when the power is cut are in W7 only.
+const onlyPower = "the way with the default settings is there"
+
+// cutToo are the ways whose power W7 cuts, beside those that are in W7 only.
+var cutToo = []string{"orderclose", "orderclose-all", "rabbitmq", "redis", "poll-1s", "asynq", "river", "rocketmq", "nats"}
+
 // onlyCrash is why ways on three servers are in W4 only.
 const onlyCrash = "the way with one server is there; three of them would share the cores"
 
@@ -146,26 +156,55 @@ func specs() []spec {
 		{name: "redis-3", title: "Redis sorted set, polled every 100 ms, two replicas and three Sentinels",
 			servers: redis(), cluster: redisSentinel, make: newRedisSet(100 * time.Millisecond)},
 	} {
-		s.cannot = map[string]string{}
-		for _, w := range allWorkloads {
-			if w != "w4" {
-				s.cannot[w] = onlyCrash
-			}
+		s.cannot = except("w4", onlyCrash)
+		all = append(all, s)
+	}
+	for i := range all {
+		if all[i].cannot == nil {
+			all[i].cannot = map[string]string{}
 		}
+		if !slices.Contains(cutToo, all[i].name) {
+			all[i].cannot["w7"] = "a way with the same servers is there, or it has none"
+		}
+	}
+	natsAlways, err := filepath.Abs("nats-always.conf")
+	if err != nil {
+		panic(err) // without a working folder no server starts
+	}
+	for _, s := range []spec{
+		{name: "orderclose" + neverSyncs, title: "orderclose, sync: never", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
+		{name: "orderclose-all" + neverSyncs, title: "orderclose, all its roles, sync: never",
+			servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll)},
+		{name: "rabbitmq-quorum", title: "RabbitMQ, TTL and dead-letter exchange, quorum queues", servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
+		{name: "redis-always", title: "Redis sorted set, polled every 100 ms, appendfsync always", servers: redis("--appendfsync", "always"),
+			make: newRedisSet(100 * time.Millisecond)},
+		{name: "rocketmq-sync", title: "RocketMQ, by timer, SYNC_FLUSH", servers: []server{{"rocketmq", []string{"flushDiskType=SYNC_FLUSH"}}}, make: newRocketMQ},
+		{name: "nats-always", title: "NATS JetStream, message schedules, sync_interval always",
+			servers: []server{{"nats", []string{"--config", natsAlways}}}, make: newNATS},
+	} {
+		s.cannot = except("w7", onlyPower)
 		all = append(all, s)
 	}
 	for i := range all {
 		if all[i].lead == 0 {
 			all[i].lead = defaultLead
 		}
-		if all[i].cannot == nil {
-			all[i].cannot = map[string]string{}
-		}
 		if all[i].interval == 0 && !isOwn(all[i].name) {
 			all[i].cannot["w5"] = notOrders
 		}
 	}
 	return all
+}
+
+// except returns a reason for each workload but one.
+func except(workload, why string) map[string]string {
+	reasons := map[string]string{}
+	for _, w := range allWorkloads {
+		if w != workload {
+			reasons[w] = why
+		}
+	}
+	return reasons
 }
 
 // specsOf returns the named ways, or all if names is empty.

@@ -52,7 +52,7 @@ finish() {
     stop_server "$folder" &
   done
   wait
-  awk -v below="$dir/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | while read -r folder; do umount --lazy -- "$folder" || true; done
+  unmount_below "$dir"
   "$native/down.sh" "$dir"
 }
 

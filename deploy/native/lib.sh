@@ -25,7 +25,7 @@ mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
 rocketmq_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/rocketmq-5.5.0"; }
 debezium_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/debezium-3.2.0.Final"; }
 clients_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/clients"; }
-nats_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/nats-server-2.15.2"; }
+nats_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/nats-server-2.15.3"; }
 
 # The program that Debian's package installs. The one in PATH only starts as another user.
 rabbitmq_server=/usr/lib/rabbitmq/bin/rabbitmq-server
@@ -115,6 +115,12 @@ lock_dir() {
     flock 9
     if [[ $1 -ef /dev/fd/9 ]]; then return; fi
   done
+}
+
+# unmount_below DIR unmounts the disks below DIR that a killed program has left.
+unmount_below() {
+  local folder
+  awk -v below="$1/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | while read -r folder; do umount --lazy -- "$folder" || true; done
 }
 
 answers() { (exec 4<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }

@@ -24,7 +24,7 @@ start_native() {
   mapfile -t java < <(java_command "$dir")
   if ! running "$dir/names"; then # it survives a broker that was killed
     own_dir "$dir/names" >/dev/null
-    free_port >"$dir/names/port"
+    [[ -s $dir/names/port ]] || free_port >"$dir/names/port" # clients know the port
     printf '%s\n' "listenPort=$(<"$dir/names/port")" bindAddress=127.0.0.1 >"$dir/names/names.conf"
     launch "$dir/names" "$(<"$dir/names/port")" 'boot success' \
       "${java[@]}" -Xms256m -Xmx256m org.apache.rocketmq.namesrv.NamesrvStartup -c "$dir/names/names.conf"
