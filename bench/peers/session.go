@@ -49,8 +49,10 @@ func (s *session) run(ctx context.Context) error {
 		}
 	}
 	for _, way := range s.ways {
-		if err := errors.Join(s.measureWay(ctx, way, onServers), s.measureWay(ctx, way, onDisks)); err != nil {
-			return err
+		for _, some := range [][]string{onServers, onDisks} {
+			if err := s.measureWay(ctx, way, some); err != nil {
+				return err
+			}
 		}
 	}
 	if slices.Contains(s.workloads, "w5") {

@@ -99,7 +99,7 @@ const neverSyncs = "-never"
 const onlyPower = "the way with the default settings is there"
 
 // cutToo are the ways whose power W7 cuts, beside those that are in W7 only.
-var cutToo = []string{"orderclose", "orderclose-all", "rabbitmq", "redis", "poll-1s", "asynq", "river", "rocketmq", "nats"}
+var cutToo = []string{"orderclose", "orderclose-all", "rabbitmq", "redis", "poll-1s", "river", "rocketmq", "nats"}
 
 // onlyCrash is why ways on three servers are in W4 only.
 const onlyCrash = "the way with one server is there; three of them would share the cores"
