@@ -136,10 +136,8 @@ var sections = []section{
 			"on what they have synced: the kernel would write the rest after some 30 s. *Lost* is as in W4. *Overdue* is the time from the return until\n" +
 			"the last message came that was due before it; p99 and maximum are of messages due 5 s after it or later. Other\n" +
 			"programs kept the machine busy: the counts hold, the times do not.\n\n" +
-			"- orderclose: `topics apply` has the topics of one broker synced. With `sync: never` records are lost, and a sweep of\n" +
-			"  orderclose-all closes their orders all the same.\n" +
-			"- nats and rocketmq acknowledge before they sync; redis syncs once a second.\n" +
-			"- nats-always syncs each message, and falls behind.",
+			"With `sync: never` orderclose loses records; orderclose-all, whose orders are in MariaDB, closes all. nats and rocketmq acknowledge\n" +
+			"before they sync, redis syncs once a second, and nats-always falls behind.",
 		plot: &plotOf{"W7, power cut: acknowledged messages lost", "", func(r result) float64 { return float64(r.Lost) }},
 		columns: columns([]column{
 			systemColumn, count("acknowledged before the cut", acknowledged),
