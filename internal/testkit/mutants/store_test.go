@@ -72,7 +72,7 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestSuite_InMemory/TablesOfRoomsAreMigratedAndChecked", "the database lacks the tables of notes"},
 	{"foreign-table-taken", "a table of the shop is taken for that of a room", changes{{"&& core > 0", "|| core > 0"}},
 		"internal/store/sqlite", "TestSuite_InMemory/ATableThatARoomDidNotCreateIsRefused", "a table notes that orderclose did not create"},
-	{"close-without-event", "a close without its event", changes{{"c.events(released)", "error(nil)"}},
+	{"close-without-event", "a close without its event", changes{{"c.events(returned)", "error(nil)"}},
 		"internal/store/sqlite", "TestSuite_InMemory/EventDescribesTheClose", "events of the order"},
 	{"delete-before-publish", "the outbox deletes before it publishes",
 		changes{{"done := d.Publish(rows)", "var done []int64; for _, row := range rows { done = append(done, row.ID) }; defer d.Publish(rows)"}},

@@ -222,7 +222,7 @@ func (s *shop) stock() []string {
 func (s *shop) ledger() []string {
 	s.Helper()
 	all := s.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger")
-	for _, receipt := range s.texts("SELECT CONCAT_WS(' ', order_id, returned) FROM receipts WHERE returned IS NOT NULL") {
+	for _, receipt := range s.texts("SELECT CONCAT_WS(' ', order_id, returned) FROM receipts WHERE returned LIKE '{%'") {
 		id, lines, _ := strings.Cut(receipt, " {")
 		returned := map[string]int64{}
 		s.must(json.Unmarshal([]byte("{"+lines), &returned))
