@@ -141,12 +141,7 @@ func (c *closing) write() error {
 		return fmt.Errorf("write events: %w", err)
 	}
 	c.step = "stock"
-	if !c.stockFirst {
-		if err := c.lockStockLast(moved); err != nil {
-			return fmt.Errorf("lock the stock: %w", err)
-		}
-	}
-	return c.s.moveStock(c.tx, moved, c.now, c.spelt)
+	return c.moveStock(moved)
 }
 
 // sorted returns the tables of orders, always in the same order.

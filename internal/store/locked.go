@@ -20,11 +20,12 @@ import (
 // A close waits in no queue of the server for a row while it holds one, so it is part of no deadlock on the rows of
 // orders, lines and stock, in whatever order the shop locks them.
 const (
-	// stockWait is how long a close, before it writes the stock, asks again for rows that others lock. A close
+	// stockWait is how long a close tries again to write rows of stock that others lock. A close
 	// of 500 orders locks its rows of stock for 2 to 20 ms. Meanwhile payments of the orders wait.
 	stockWait = 50 * time.Millisecond
-	// stockPoll is the pause between two such questions.
-	stockPoll = time.Millisecond
+	// firstPoll is the pause before the second such try. The pauses double up to lastPoll.
+	firstPoll = 250 * time.Microsecond
+	lastPoll  = time.Millisecond
 	// crowdedFor is how long closes lock the stock first, after stockWait was not enough twice in a row, or a row of stock was locked then.
 	crowdedFor = 5 * time.Second
 	// crowdedBatch is how many orders a transaction closes meanwhile: a checkout waits for one of 100 half as long as for one of 500.
@@ -140,43 +141,67 @@ func (s *Store) crowded() { s.crowdedUntil.Store(time.Now().Add(crowdedFor).Unix
 
 func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil.Load() }
 
-// lockStockLast locks the rows of stock that a close writes, in the order of their keys. If another transaction locks one of them, such as
-// another close, it tries again and again for up to stockWait. Then the error is errStockLocked.
-func (c *closing) lockStockLast(moved moves) error {
-	if c.s.dialect.skipLocked == "" {
-		return nil // this database locks no rows
+// release runs ReleaseStock for SKUs, in the order of their keys. If another transaction locks one of their rows, such as another close, it
+// tries again and again until a time. Then the error is errStockLocked. Rows that lockStockFirst has locked need no second try.
+func (c *closing) release(stock *mapping.Stock, skus []string, args []any, until time.Time) error {
+	d, ctx := c.s.dialect, c.tx.Statement.Context
+	change := func() error { return execRows(c.tx, len(skus), d.ReleaseStock(stock, len(skus)), args) }
+	if c.stockFirst || d.skipLocked == "" {
+		return change()
 	}
-	if err := c.tx.Exec("SAVEPOINT stock").Error; err != nil {
-		return err
+	if d.failFast != "" {
+		if err := c.tx.Exec(d.failFast).Error; err != nil {
+			return err
+		}
 	}
-	for began := time.Now(); ; {
-		err := c.lockStockNow(moved)
+	waits, err := c.s.releaseWaits(c.tx)
+	for pause := firstPoll; err == nil; pause = min(2*pause, lastPoll) {
+		if waits {
+			_, err = c.s.stockRows(c.tx, stock, skus, d.lock+" NOWAIT")
+		}
+		if err == nil {
+			err = change()
+		}
 		switch {
 		case !hasCode(err, lockedCodes):
 			return err
-		case time.Since(began) > stockWait || !retry.Sleep(c.tx.Statement.Context, stockPoll):
-			return cmp.Or(c.tx.Statement.Context.Err(), errStockLocked)
+		case time.Now().After(until) || !retry.Sleep(ctx, pause):
+			return cmp.Or(ctx.Err(), errStockLocked)
 		}
-		// With innodb_rollback_on_timeout, MariaDB has rolled back the whole transaction. Then there is no savepoint.
-		if err := c.tx.Exec("ROLLBACK TO SAVEPOINT stock").Error; hasCode(err, "1305") {
-			return errStockLocked
-		} else if err != nil {
-			return err
-		}
+		err = c.undoRelease(err)
 	}
+	return err
 }
 
-// lockStockNow locks the rows of stock that a close writes. It fails at the first row that another transaction locks: so two closes
-// never wait for each other, as they would with SKIP LOCKED.
-func (c *closing) lockStockNow(moved moves) error {
-	for i, stock := range c.s.q.m.Stock {
-		for part := range slices.Chunk(slices.SortedFunc(maps.Keys(moved[i]), compareStock(stock)), maxIn) {
-			if _, err := c.s.stockRows(c.tx, stock, part, c.s.dialect.lock+" NOWAIT"); err != nil {
-				return err
-			}
-		}
+// undoRelease lets the transaction go on after a ReleaseStock that failed because of a lock. With innodb_rollback_on_timeout, MariaDB has
+// rolled back the whole transaction, and would commit each further statement alone. Then the error is errStockLocked.
+func (c *closing) undoRelease(failed error) error {
+	if c.s.dialect.failFast != "" {
+		return c.tx.Exec("ROLLBACK TO SAVEPOINT stock").Error
 	}
-	return nil
+	if !hasCode(failed, "1205") {
+		return nil // MySQL says 3572
+	}
+	open, err := valueOf[bool](c.s.own(c.tx), "SELECT @@in_transaction")
+	if err == nil && !open {
+		err = errStockLocked
+	}
+	return err
+}
+
+// releaseWaits reports whether ReleaseStock waits for rows that other transactions lock, so that they have to be locked before.
+func (s *Store) releaseWaits(tx *gorm.DB) (bool, error) {
+	if s.dialect.releaseWaits == "" {
+		return false, nil
+	}
+	if known := s.waits.Load(); known != nil {
+		return *known, nil
+	}
+	waits, err := valueOf[bool](s.own(tx), s.dialect.releaseWaits)
+	if err == nil {
+		s.waits.Store(&waits)
+	}
+	return waits, err
 }
 
 // lockStock locks the rows of SKUs that no other transaction locks, and returns the SKUs of the others, spelled as

@@ -193,15 +193,16 @@ func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (all []string, err
 // no row, or less reserved than released. Without a mapped stock it does nothing: the owner
 // of the stock reads the release from the event.
 //
-// spelt has, for each table, the stock's spelling of SKUs that the lines spell otherwise. If it is nil and two
+// c.spelt has, for each table, the stock's spelling of SKUs that the lines spell otherwise. If it is nil and two
 // SKUs may be one row of the stock, the error is a *spellingError.
-func (s *Store) moveStock(tx *gorm.DB, moved moves, now time.Time, spelt []map[string]string) error {
+func (c *closing) moveStock(moved moves) error {
+	s, until := c.s, time.Now().Add(stockWait)
 	for i, stock := range s.q.m.Stock {
 		sums := moved[i]
-		if spelt != nil {
+		if c.spelt != nil {
 			sums = map[string]int64{}
 			for sku, quantity := range moved[i] {
-				sums[cmp.Or(spelt[i][sku], sku)] += quantity
+				sums[cmp.Or(c.spelt[i][sku], sku)] += quantity
 			}
 		}
 		skus := slices.SortedFunc(maps.Keys(sums), compareStock(stock))
@@ -210,9 +211,9 @@ func (s *Store) moveStock(tx *gorm.DB, moved moves, now time.Time, spelt []map[s
 			for _, sku := range part {
 				args = append(append(args, stockArgs(stock, sku)...), sums[sku])
 			}
-			err := execRows(tx, len(part), s.dialect.ReleaseStock(stock, len(part)), append(args, s.q.stockLockArgs(i, now)...))
-			if _, fewer := errors.AsType[*rowsError](err); fewer && spelt == nil {
-				if err := s.spellingError(tx, moved); err != nil {
+			err := c.release(stock, part, append(args, s.q.stockLockArgs(i, c.now)...), until)
+			if _, fewer := errors.AsType[*rowsError](err); fewer && c.spelt == nil {
+				if err := s.spellingError(c.tx, moved); err != nil {
 					return err
 				}
 			}

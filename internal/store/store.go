@@ -98,6 +98,7 @@ type Store struct {
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
 	crowdedUntil atomic.Int64
+	waits        atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
