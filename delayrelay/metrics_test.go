@@ -45,7 +45,6 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 func TestMetrics_AnImpossibleLatenessIsNotObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, metrics := &testkit.Log{}, testkit.NewMetrics()
-		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		log.Put(bucket10s, record("late", -29*24*time.Hour))
 		log.Put(bucket10s, record("forged", -31*24*time.Hour))
 		forged := record("older than time", 0)
@@ -55,6 +54,7 @@ func TestMetrics_AnImpossibleLatenessIsNotObserved(t *testing.T) {
 			}
 		}
 		log.Put(bucket10s, forged)
+		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		time.Sleep(time.Minute)
 		if n, observed := len(log.Keys("order-close")), metrics.Value("relay_lateness_seconds"); n != 3 || observed != 1 {
 			t.Errorf("%d records were forwarded, the lateness of %v was observed; want 3 and 1", n, observed)
@@ -92,8 +92,8 @@ func TestRelay_CountsARecordAsEarlyByWholeMilliseconds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				broker := func(string) time.Time { return time.Now().Add(-behind).Truncate(time.Millisecond) }
 				log, metrics := &testkit.Log{Clock: broker}, testkit.NewMetrics()
-				defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 				log.Put(bucket10s, record("a", 2*time.Second))
+				defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 				time.Sleep(5 * time.Second)
 				expect.Equal(t, len(log.Keys("order-close")), 1, "records left")
 				expect.Equal(t, metrics.Value("relay_early_total"), want, "early records")

@@ -191,9 +191,11 @@ func TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt(t *testing.T) {
 		w.broken = []string{"o0017", "o0600"}
 		defer start()()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		expect.Equal(t, len(w.log), 1098, "reminders")
 		expect.That(t, w.done.Equal(w.began), "complete up to %v after the begin, want 0", w.done.Sub(w.began))
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		expect.That(t, time.Since(w.done) < 20*time.Second, "complete up to %v ago after the deadline", time.Since(w.done))
 	})
 }
