@@ -322,13 +322,13 @@ func (s *Store) mayBeKept(tx lent, t *table) (bool, error) {
 func (c *closing) receipts(returned returns) error {
 	d := c.s.dialect
 	now := d.time(c.now)
-	without, _ := c.tx.Statement.Context.Value(withoutKey{}).(Without)
+	leftOut := without(c.tx).Reason
 	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try, returned, left_out)"}
 	for _, id := range c.all {
 		lines, _ := json.Marshal(returned[id]) // a map of numbers always has a form in JSON
 		due := orderclose.CeilMilli(c.orders[id].due)
 		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), c.txID,
-			string(lines), without.Reason)
+			string(lines), leftOut)
 	}
 	return in.exec(c.tx, c.s.dialect)
 }

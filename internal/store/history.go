@@ -218,18 +218,22 @@ func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow))
 		}), "receipts")
 }
 
-// eachLedgerRow calls each for the stock that moved, with the order's id: for what receipts say that closes returned, and for the rows of the
-// table stock_ledger.
+// eachLedgerRow calls each for the stock of orders that moved, with the order's id. A receipt says what its close returned. The rows of the
+// table stock_ledger say the rest; those of one order are sorted by SKU and kind.
 func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow)) error {
 	const query = "SELECT order_id, returned, '', 0, closed_at, left_out FROM receipts WHERE order_id IN ? AND returned IS NOT NULL" +
-		" UNION ALL SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ?"
+		" UNION ALL SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ? ORDER BY 1, 2, 3"
 	return wrap(eachRow(tx, query, []any{ids, ids}, func(rows *sql.Rows) error {
 		var id string
 		var l LedgerRow
 		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At), &l.Reason); err != nil {
 			return err
 		}
-		all, err := l.returned()
+		if l.Kind != "" {
+			each(id, l)
+			return nil
+		}
+		all, err := returnedRows(l.SKU, l.At, l.Reason)
 		for _, l := range all {
 			each(id, l)
 		}
@@ -237,19 +241,17 @@ func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow))
 	}), "ledger")
 }
 
-// returned returns the rows that a receipt stands for, sorted by SKU: l.SKU is its column returned. If l has a kind, it stands for itself.
-func (l LedgerRow) returned() (all []LedgerRow, err error) {
-	if l.Kind != "" {
-		return []LedgerRow{l}, nil
-	}
+// returnedRows returns one row for each SKU in the column returned of a receipt, sorted by SKU. at is the time of the close, and leftOut its
+// reason for the quantities of 0.
+func returnedRows(returned string, at time.Time, leftOut string) (all []LedgerRow, err error) {
 	quantities := map[string]int64{}
-	if err = json.Unmarshal([]byte(l.SKU), &quantities); err != nil {
-		return nil, fmt.Errorf("column returned is %q, and should be JSON of quantities by SKU: %w", l.SKU, err)
+	if err = json.Unmarshal([]byte(returned), &quantities); err != nil {
+		return nil, fmt.Errorf("column returned is %q, and should be JSON of quantities by SKU: %w", returned, err)
 	}
 	for _, sku := range slices.Sorted(maps.Keys(quantities)) {
-		row := LedgerRow{sku, string(kindClose), quantities[sku], l.At, ""}
+		row := LedgerRow{sku, string(kindClose), quantities[sku], at, ""}
 		if row.Quantity == 0 {
-			row.Reason = l.Reason
+			row.Reason = leftOut
 		}
 		all = append(all, row)
 	}

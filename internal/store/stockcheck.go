@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"gorm.io/gorm"
 )
@@ -196,7 +197,7 @@ func (c *stockCheck) judgePage(p orderRange) error {
 		return err
 	}
 	for _, r := range receipts {
-		returned, err := r.returned()
+		returned, err := returnedRows(r.SKU, time.Time{}, "")
 		if err != nil {
 			return wrap(err, "receipt of order %q", r.order)
 		}

@@ -26,9 +26,15 @@ func WithoutStock(ctx context.Context, w Without) context.Context {
 	return context.WithValue(ctx, withoutKey{}, w)
 }
 
+// without returns the stock that the close of a transaction leaves out.
+func without(tx *gorm.DB) Without {
+	w, _ := tx.Statement.Context.Value(withoutKey{}).(Without)
+	return w
+}
+
 // leaveOut notes in returned which of the lines the context of tx leaves out, and returns the other lines.
 func (s *Store) leaveOut(tx *gorm.DB, lines []line, returned returns) (others []line, err error) {
-	w, _ := tx.Statement.Context.Value(withoutKey{}).(Without)
+	w := without(tx)
 	if len(w.SKUs) == 0 {
 		return lines, nil
 	}
