@@ -108,17 +108,6 @@ func failed(err error) error {
 	return err
 }
 
-// database returns the database in which orders are closed.
-func (a *Admin) database() (*store.Store, error) {
-	switch {
-	case a.p.ClosesInDatabase():
-		return a.p.Store, nil
-	case a.p.Store == nil:
-		return nil, ErrNoDatabase
-	}
-	return nil, ErrClosedElsewhere
-}
-
 // auditTimeout bounds a write of the audit log.
 const auditTimeout = 10 * time.Second
 

@@ -19,7 +19,7 @@ const verdictsAtOnce = 500
 // that is unpaid and due, whether it is paused or not; NotDue for an unpaid one whose Due has not come. It reads by key without a lock.
 // The error wraps ErrNoDatabase or ErrClosedElsewhere, or names an id that no order can have.
 func (a *Admin) Verdicts(ctx context.Context, ids ...string) (outcomes []orderclose.Outcome, err error) {
-	db, err := a.database()
+	db, err := a.p.ClosingDatabase()
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ type Overdue struct {
 // Overdue lists the overdue orders in the database. Those that the mapping excludes are not among them. A few are normal: orders that
 // are retried, and orders whose payment is pending. The error wraps ErrNoDatabase or ErrClosedElsewhere.
 func (a *Admin) Overdue(ctx context.Context) (Overdue, error) {
-	if _, err := a.database(); err != nil {
+	if _, err := a.p.ClosingDatabase(); err != nil {
 		return Overdue{}, err
 	}
 	l, err := a.p.ListOverdue(ctx)

@@ -162,7 +162,19 @@ func (p Pipeline) pendingLetters(ctx context.Context) (deadletters.Counts, error
 
 // ClosesInDatabase reports whether orders are closed in the database, rather than by a service.
 func (p Pipeline) ClosesInDatabase() bool {
-	return p.Store != nil && !p.OwnStore && p.Config.Closer.Kind != config.KindHTTP
+	_, err := p.ClosingDatabase()
+	return err == nil
+}
+
+// ClosingDatabase returns the database in which orders are closed. The error is ErrClosedElsewhere, or ErrNoDatabase.
+func (p Pipeline) ClosingDatabase() (*store.Store, error) {
+	switch {
+	case p.OwnStore || p.Config.Closer.Kind == config.KindHTTP:
+		return nil, ErrClosedElsewhere
+	case p.Store == nil:
+		return nil, ErrNoDatabase
+	}
+	return p.Store, nil
 }
 
 // Writable tries the writes of a close, and rolls them back. It returns nil if orders are not closed in

@@ -74,11 +74,12 @@ type Pauser interface {
 
 // Pauser returns where the pauses of the pipeline are kept.
 func (p Pipeline) Pauser() (Pauser, error) {
-	switch inDatabase := p.Config.Closer.Kind != config.KindHTTP && !p.OwnStore; {
-	case inDatabase && p.Store != nil:
-		return p.Store, nil
-	case inDatabase:
-		return nil, ErrNoDatabase
+	db, err := p.ClosingDatabase()
+	switch {
+	case err == nil:
+		return db, nil
+	case errors.Is(err, ErrNoDatabase):
+		return nil, err
 	case p.Control != nil:
 		return p.Control, nil
 	}

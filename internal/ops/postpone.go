@@ -46,18 +46,16 @@ var (
 // PostponeWhere returns a plan with the database and the table of the orders, or an error if their due times cannot be changed
 // there: it wraps ErrClosedElsewhere, ErrNoDatabase, store.ErrDueGenerated or orderclose.ErrUnavailable, or is a *store.MappingError.
 func (p Pipeline) PostponeWhere(ctx context.Context) (where PostponePlan, err error) {
-	switch {
-	case p.OwnStore || p.Config.Closer.Kind == config.KindHTTP:
-		return where, ErrClosedElsewhere
-	case p.Store == nil:
-		return where, ErrNoDatabase
+	db, err := p.ClosingDatabase()
+	if err != nil {
+		return where, err
 	}
-	for _, check := range []func(context.Context) error{p.Store.Ping, p.Store.CheckMapping, p.Store.CheckPostpone} {
+	for _, check := range []func(context.Context) error{db.Ping, db.CheckMapping, db.CheckPostpone} {
 		if err := check(ctx); err != nil {
 			return where, err
 		}
 	}
-	return PostponePlan{Database: p.Store.Database(), Table: p.Store.OrdersTable()}, nil
+	return PostponePlan{Database: db.Database(), Table: db.OrdersTable()}, nil
 }
 
 // PostponePlan says which orders are postponed, and by how much. It is the first line of the plan's
