@@ -27,14 +27,15 @@ type rest struct {
 	last  time.Duration
 }
 
-// rests reports whether an order rests now. A rest that has not begun yet is no rest: the clock was set back since.
+// rests reports whether an order rests now. A rest has a begin and an end. If the clock was set back to a time before the begin,
+// the order does not rest.
 func (r resting) rests(o orderclose.Order, now time.Time) bool {
 	rest := r[o.ID]
 	return now.Before(rest.until) && !now.Before(rest.until.Add(-rest.last))
 }
 
-// tried remembers how a close ended. With paused, an order that the store alone knows to be paused rests too. Without it, that an order is
-// paused or locked ends no rest: the keeper looks at an order again when its rest ends.
+// tried remembers how a close ended. With paused, an order that the store alone knows to be paused rests too. A close of a paused or a
+// locked order does not end a rest that the order already has: the keeper looks at the order again at the end of that rest.
 func (r resting) tried(o orderclose.Outcome, now time.Time, paused bool) {
 	before, known := r[o.OrderID]
 	rests := o.Verdict == orderclose.Failed || o.Verdict == orderclose.PaymentPending || o.Verdict == orderclose.Paused && paused

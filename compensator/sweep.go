@@ -101,7 +101,7 @@ func (s *sweepRun) run(ctx context.Context, r *Report, grace time.Duration) erro
 		return err
 	}
 	for id, f := range s.lastFailed {
-		if _, tried := s.failed[id]; !tried && now.Before(s.resting[id].until) {
+		if _, tried := s.failed[id]; !tried && s.resting.rests(orderclose.Order{ID: id}, now) {
 			s.failed[id] = f
 		}
 	}
