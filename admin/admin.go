@@ -27,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -108,23 +107,18 @@ func failed(err error) error {
 	return err
 }
 
-// auditTimeout bounds a write of the audit log.
-const auditTimeout = 10 * time.Second
-
-// acted writes to the audit log what a call has done, if it has changed something, also after the end of ctx. It returns the error of the
-// call.
+// acted writes to the audit log what a call has done, also after the end of ctx. A call that has changed nothing is not written. acted
+// returns the error of the call.
 func (a *Admin) acted(ctx context.Context, changed bool, err error, call string, with ...any) error {
 	if !changed {
 		return failed(err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
-	defer cancel()
 	action, result := "admin."+call+fmt.Sprintf(" %+v", with), "done"
 	if err != nil {
 		result = err.Error()
 	}
-	if kept := a.p.KeepAction(ctx, a.operator, action, result); kept != nil {
-		a.logger.Error("an action could not be written to the audit log", "who", a.operator, "action", action, "err", kept)
+	if kept := a.p.KeepAction(context.WithoutCancel(ctx), a.operator, action, result); kept != nil {
+		a.logger.Error("writing an action to the audit log failed", "who", a.operator, "action", action, "err", kept)
 	}
 	return failed(err)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -51,11 +50,9 @@ func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error 
 	defer s.Close()
 	action := cmd.CommandPath()
 	cmd.Flags().Visit(func(f *pflag.Flag) { action += fmt.Sprintf(" --%s=%s", f.Name, f.Value) })
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
-	defer cancel()
 	result := "done"
 	if err != nil {
 		result = err.Error()
 	}
-	return s.pipeline().KeepAction(ctx, operator(), strings.Join(append([]string{action}, args...), " "), result)
+	return s.pipeline().KeepAction(context.WithoutCancel(cmd.Context()), operator(), strings.Join(append([]string{action}, args...), " "), result)
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -97,10 +95,8 @@ func (c *Console) audit(p plan) {
 	c.o.Logger.Info("console action", "who", p.by.Name, "role", p.by.Role, "address", p.by.Address, "action", p.Kind, "plan", p.ID,
 		"selected", fields, "planned", p.Planned, "handled", p.Handled, "result", result)
 	if p.State == done || p.State == failed {
-		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
-		defer cancel()
-		if err := c.pipeline().KeepAction(ctx, p.by.Name, p.Kind+" "+fields, fmt.Sprintf("%s, %d of %d", result, p.Handled, p.Planned)); err != nil {
-			c.o.Logger.Error("an action of the console could not be written to the audit log", "plan", p.ID, "err", err)
+		if err := c.pipeline().KeepAction(c.ctx, p.by.Name, p.Kind+" "+fields, fmt.Sprintf("%s, %d of %d", result, p.Handled, p.Planned)); err != nil {
+			c.o.Logger.Error("writing an action of the console to the audit log failed", "plan", p.ID, "err", err)
 		}
 	}
 }

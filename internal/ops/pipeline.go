@@ -199,8 +199,14 @@ func (p Pipeline) broken(context.Context) error {
 	return p.Broken()
 }
 
-// KeepAction writes what an operator has done to the table operator_actions, or if the database does not take it to the control topic.
+// actionTimeout bounds a write of the audit log.
+const actionTimeout = 10 * time.Second
+
+// KeepAction writes to the audit log what an operator has done. The log is the table operator_actions. If the database does not take the
+// action, KeepAction writes it to the control topic. It takes 10 s at most.
 func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
+	defer cancel()
 	err = ErrNoDatabase
 	if p.ClosesInDatabase() {
 		err = p.Store.KeepAction(ctx, who, action, result)
