@@ -19,7 +19,8 @@ const (
 	remindEvery, remindOften = 10 * time.Second, 500 * time.Millisecond
 	// remindPage is how many orders one query of a round reads.
 	remindPage = 500
-	// remindTries is how many failed writes end a round. An order of a page whose reminder the database refuses causes up to ten.
+	// remindTries is how many failed writes end a round. The database may refuse the reminder of one order. Then the page of that order
+	// is halved up to nine times, and up to ten writes fail.
 	remindTries = 30
 )
 

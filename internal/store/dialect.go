@@ -64,10 +64,12 @@ type Dialect struct {
 	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock. Empty: the
 	// database has one write transaction at a time, and locks no rows.
 	skipLocked string
-	// failFast are statements before ReleaseStock. With them it fails if another transaction locks a row for a millisecond more, and the
-	// savepoint stock undoes it. Empty: its failure undoes only itself.
+	// failFast are statements that a close executes before ReleaseStock. Then ReleaseStock waits for a locked row for a millisecond, and
+	// fails. They also set the savepoint stock, to which the transaction goes back after that failure. Empty: the transaction goes on
+	// without a savepoint.
 	failFast string
-	// releaseWaits is a query whether ReleaseStock waits on this server for rows that other transactions lock. Empty: it does not.
+	// releaseWaits is a query whether ReleaseStock waits for locked rows on this server: MySQL waits, MariaDB does not. Empty: no server
+	// of this dialect waits.
 	releaseWaits string
 	// isolation is a query for the isolation of the transaction. Its second value has no meaning. It is for a database whose
 	// SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ transaction. A row that another

@@ -141,8 +141,9 @@ func (s *Store) crowded() { s.crowdedUntil.Store(time.Now().Add(crowdedFor).Unix
 
 func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil.Load() }
 
-// release runs ReleaseStock for SKUs, in the order of their keys. If another transaction locks one of their rows, such as another close, it
-// tries again and again until a time. Then the error is errStockLocked. Rows that lockStockFirst has locked need no second try.
+// release runs ReleaseStock for SKUs, in the order of their keys. While another transaction, such as another close, locks one of the rows,
+// release repeats the statement. At the time until it gives up: the error is errStockLocked. If lockStockFirst has locked the rows before,
+// release runs the statement once.
 func (c *closing) release(stock *mapping.Stock, skus []string, args []any, until time.Time) error {
 	d, ctx := c.s.dialect, c.tx.Statement.Context
 	change := func() error { return execRows(c.tx, len(skus), d.ReleaseStock(stock, len(skus)), args) }
@@ -173,8 +174,9 @@ func (c *closing) release(stock *mapping.Stock, skus []string, args []any, until
 	return err
 }
 
-// undoRelease lets the transaction go on after a ReleaseStock that failed because of a lock. With innodb_rollback_on_timeout, MariaDB has
-// rolled back the whole transaction, and would commit each further statement alone. Then the error is errStockLocked.
+// undoRelease prepares the transaction for the next try of ReleaseStock, after a lock has made the last try fail. With
+// innodb_rollback_on_timeout=ON, MariaDB has then rolled back the whole transaction, and would commit each further statement alone. In this
+// case the error is errStockLocked.
 func (c *closing) undoRelease(failed error) error {
 	if c.s.dialect.failFast != "" {
 		return c.tx.Exec("ROLLBACK TO SAVEPOINT stock").Error
