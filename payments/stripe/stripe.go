@@ -34,7 +34,7 @@ import (
 	"strings"
 	"time"
 
-	stripego "github.com/stripe/stripe-go/v83"
+	stripego "github.com/stripe/stripe-go/v85"
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
