@@ -10,7 +10,7 @@
 // name does, by the same code. A call whose name begins with Plan changes nothing: show what it returns to a person, and then make the
 // call that carries it out.
 //
-//	admin.go         Admin, the errors that many calls have, and the audit log
+//	admin.go         Admin, Host and Act for the calls of rooms, the errors that many calls have, and the audit log
 //	pauses.go        Pauses, PlanPause, Pause, Resume
 //	payments.go      LatePayments, LatePayment, ResolveLate
 //	orders.go        Verdicts, History, Overdue
@@ -32,6 +32,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/room"
 )
 
 // Options of an Admin. Config, Connections and Operator are required.
@@ -83,6 +84,17 @@ func (a *Admin) As(operator string) *Admin {
 	return &as
 }
 
+// Host returns what calls of rooms need that change nothing, such as webhook.PlanSendAgain.
+func (a *Admin) Host() room.Host {
+	return room.Host{Config: a.p.Config, Kafka: a.p.Kafka, Store: a.p.Store, OwnStore: a.p.OwnStore, Logger: a.logger}
+}
+
+// Act makes a call of a room that changes something, such as webhook.SendAgain, and returns its error. The audit log has it by the name
+// call.
+func (a *Admin) Act(ctx context.Context, call string, do func(room.Host) error) error {
+	return a.acted(ctx, true, do(a.Host()), call)
+}
+
 // Errors of many calls. If the database failed, an error wraps orderclose.ErrUnavailable.
 var (
 	// ErrNoKafka and ErrNoDatabase say that a call needs a server that the Connections do not have.
@@ -113,7 +125,10 @@ func (a *Admin) acted(ctx context.Context, changed bool, err error, call string,
 	if !changed {
 		return failed(err)
 	}
-	action, result := "admin."+call+fmt.Sprintf(" %+v", with), "done"
+	action, result := "admin."+call, "done"
+	if len(with) > 0 {
+		action += fmt.Sprintf(" %+v", with)
+	}
 	if err != nil {
 		result = err.Error()
 	}

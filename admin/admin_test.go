@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/room"
 )
 
 // shop is embedded servers with topics and tables, and an Admin of them.
@@ -364,6 +365,18 @@ func TestAdmin_ReplaysWhatItsPlanHasOnce(t *testing.T) {
 	}
 	_, err := s.Replay(t.Context(), plan, admin.ReplayOptions{Rate: -1})
 	expect.That(t, err != nil && strings.Contains(err.Error(), "Rate is -1"), "%v", err)
+}
+
+// A call of a room gets the clients of the Admin, and is in the audit log with its error.
+func TestAdmin_MakesTheCallsOfRooms(t *testing.T) {
+	s, refused := newShop(t), errors.New("the room refuses")
+	must.Do(t, s.Act(t.Context(), "letters.SendAgain", func(h room.Host) error {
+		expect.That(t, h.Store == s.clients.Store && h.Kafka == s.clients.Kafka && h.Config == s.cfg, "the host is %+v", h)
+		return nil
+	}))
+	err := s.Act(t.Context(), "letters.Burn", func(room.Host) error { return refused })
+	expect.That(t, errors.Is(err, refused), "%v", err)
+	s.logged("ada@shop: admin.letters.SendAgain: done", "ada@shop: admin.letters.Burn: the room refuses")
 }
 
 // A shop without Kafka, and a program that sees Kafka alone.

@@ -39,36 +39,65 @@ func newAgain(flags *flag.FlagSet) func() (room.Run, error) {
 	return func() (room.Run, error) {
 		from, err := ops.ParseTime("--from", *text, time.Now())
 		return func(ctx context.Context, h room.Host, _ func(done, total int64, step string)) (room.Result, error) {
-			return again(ctx, table{h.Store}, plan{From: from.UTC(), Done: *yes}, *onlyDead)
+			do := PlanSendAgain
+			if *yes {
+				do = SendAgain
+			}
+			p, err := do(ctx, h, from, *onlyDead)
+			return room.Result{JSON: p, Table: p.table}, err
 		}, err
 	}
 }
 
-// plan is the output of webhook again.
-type plan struct {
-	From   time.Time `json:"from"`
-	Events int64     `json:"events"`
-	Dead   int64     `json:"dead_letters"` // of Events
-	First  []letter  `json:"first"`        // of the dead letters
-	Done   bool      `json:"done"`
+// Again is what PlanSendAgain and SendAgain return, and the output of webhook again.
+type Again struct {
+	From   time.Time    `json:"from"`
+	Events int64        `json:"events"`
+	Dead   int64        `json:"dead_letters"` // of Events
+	First  []DeadLetter `json:"first"`        // of the dead letters, at most 20
+	Done   bool         `json:"done"`         // the events wait for the role webhook, which sends them
 }
 
-// again says which events would be sent again, and makes them wait for a sender if Done is set.
-func again(ctx context.Context, t table, p plan, onlyDead bool) (room.Result, error) {
-	from, dead := p.From.UnixMilli(), map[bool]int{true: 1}[onlyDead]
-	err := t.DB().QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(dead), 0) FROM webhook_events WHERE"+ended, from, dead).Scan(&p.Events, &p.Dead)
+// PlanSendAgain says which events SendAgain would send, and changes nothing: those that the receiver has accepted from a time on, and those
+// that were given up since, or only the latter. A program gets the Host from package admin. The error is admin.ErrNoDatabase,
+// or one of the database.
+func PlanSendAgain(ctx context.Context, h room.Host, from time.Time, onlyDead bool) (Again, error) {
+	p := Again{From: from.UTC()}
+	if h.Store == nil {
+		return p, ops.ErrNoDatabase
+	}
+	t := table{h.Store}
+	err := t.DB().QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(dead), 0) FROM webhook_events WHERE"+ended,
+		from.UnixMilli(), flagOf(onlyDead)).Scan(&p.Events, &p.Dead)
 	if err == nil {
-		p.First, err = t.letters(ctx, from, lettersShown)
+		p.First, err = t.letters(ctx, from.UnixMilli(), lettersShown)
 	}
-	if err == nil && p.Done {
-		if p.Events, err = t.again(ctx, from, dead); err != nil {
-			err = fmt.Errorf("after %s: %w; the same command continues", ops.Plural(p.Events, "event"), err)
-		}
-	}
-	return room.Result{JSON: p, Table: p.table}, err
+	return p, err
 }
 
-func (p plan) table(w io.Writer) {
+// SendAgain makes the events that PlanSendAgain names wait for the role webhook, which sends them with their webhook-id of before, those of
+// an order in their order. After an error Again.Events says how many it were; called again, it continues.
+func SendAgain(ctx context.Context, h room.Host, from time.Time, onlyDead bool) (Again, error) {
+	p, err := PlanSendAgain(ctx, h, from, onlyDead)
+	if err != nil {
+		return p, err
+	}
+	p.Done = true
+	if p.Events, err = (table{h.Store}).again(ctx, from.UnixMilli(), flagOf(onlyDead)); err != nil {
+		err = fmt.Errorf("after %s: %w; the same call continues", ops.Plural(p.Events, "event"), err)
+	}
+	return p, err
+}
+
+// flagOf returns the least value of the column dead that is selected.
+func flagOf(onlyDead bool) int {
+	if onlyDead {
+		return 1
+	}
+	return 0
+}
+
+func (p Again) table(w io.Writer) {
 	for _, l := range p.First {
 		fmt.Fprintf(w, "dead letter\torder %s\t%s\n", ops.OneLine(l.Order, orderclose.MaxIDBytes), ops.OneLine(l.Error, 300))
 	}

@@ -225,12 +225,15 @@ type state struct {
 	Oldest      time.Duration // the age of the oldest of them
 	LastError   string        // of one that failed; "": none has
 	Dead        int           // dead letters, counted up to countMost
-	Letters     []letter      // the first of them
+	Letters     []DeadLetter  // the first of them
 	OtherReader time.Duration // since another program was seen that takes rows of outbox_events; 0: none was
 }
 
-// letter is an event that was given up.
-type letter struct{ Order, Error string }
+// DeadLetter is an event that was given up: its order, and the error of the last attempt.
+type DeadLetter struct {
+	Order string `json:"order"`
+	Error string `json:"error"`
+}
 
 func (t table) state(ctx context.Context) (s state, err error) {
 	now, err := t.Now(ctx)
@@ -263,10 +266,10 @@ func (t table) state(ctx context.Context) (s state, err error) {
 }
 
 // letters returns the first dead letters from a time on.
-func (t table) letters(ctx context.Context, from int64, limit int) (all []letter, err error) {
+func (t table) letters(ctx context.Context, from int64, limit int) (all []DeadLetter, err error) {
 	err = each(ctx, t.DB(), "SELECT order_id, error FROM webhook_events WHERE dead = 1 AND done_ms >= ? ORDER BY done_ms, id LIMIT ?", []any{from, limit},
 		func(rows *sql.Rows) error {
-			all = append(all, letter{})
+			all = append(all, DeadLetter{})
 			return rows.Scan(&all[len(all)-1].Order, &all[len(all)-1].Error)
 		})
 	return all, err

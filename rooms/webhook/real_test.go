@@ -93,10 +93,10 @@ func TestReal_EventsAreTakenSentMarkedAndSentAgain(t *testing.T) {
 		expect.Equal(t, len(r.now().Letters), 1, "dead letters")
 		must.Do(t, r.forget(t.Context()))
 
-		p := must.Get(again(t.Context(), r.table, plan{From: time.Now().Add(-time.Hour)}, false))(t).JSON.(plan)
+		p := must.Get(PlanSendAgain(t.Context(), r.host(), time.Now().Add(-time.Hour), false))(t)
 		expect.That(t, p.Events == 301 && p.Dead == 1 && len(p.First) == 1 && p.First[0].Order == "bad", "%+v", p)
 		expect.Equal(t, len(r.take()), 0, "requests by a plan")
-		p = must.Get(again(t.Context(), r.table, plan{From: time.Now().Add(-time.Hour), Done: true}, false))(t).JSON.(plan)
+		p = must.Get(SendAgain(t.Context(), r.host(), time.Now().Add(-time.Hour), false))(t)
 		expect.Equal(t, p.Events, int64(301), "events that are sent again")
 		await("all events are sent again", func(s state) bool { return s.Waiting == 0 && s.Dead == 1 })
 		second := r.take()

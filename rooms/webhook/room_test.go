@@ -136,7 +136,7 @@ func TestCheck_SaysWhatWaitsAndWhatWasGivenUp(t *testing.T) {
 	expect.Equal(t, len(judged(state{Waiting: 3, Oldest: waitsLong - 1}, nil).Problems), 0, "findings")
 	v := judged(state{
 		Waiting: 3, Oldest: 10 * time.Minute, LastError: "it answered 500",
-		Dead: 2, Letters: []letter{{"a", "it answered 422"}}, OtherReader: time.Minute,
+		Dead: 2, Letters: []DeadLetter{{"a", "it answered 422"}}, OtherReader: time.Minute,
 	}, nil)
 	must.That(t, len(v.Problems) == 3 && v.State == ops.LookToday, "%+v", v)
 	for i, want := range []string{
@@ -176,23 +176,22 @@ func TestAgain_ShowsAPlanFirst(t *testing.T) {
 		for _, c := range []struct {
 			from time.Time
 			dead bool
-			want plan
+			want Again
 		}{
-			{middle.Add(-time.Hour), false, plan{Events: 4, Dead: 1}},
-			{middle, false, plan{Events: 1}},
-			{middle.Add(-time.Hour), true, plan{Events: 1, Dead: 1}},
+			{middle.Add(-time.Hour), false, Again{Events: 4, Dead: 1}},
+			{middle, false, Again{Events: 1}},
+			{middle.Add(-time.Hour), true, Again{Events: 1, Dead: 1}},
 		} {
-			result := must.Get(again(r.Context(), r.table, plan{From: c.from}, c.dead))(r)
-			p := result.JSON.(plan)
+			p := must.Get(PlanSendAgain(r.Context(), r.host(), c.from, c.dead))(r)
 			expect.That(t, p.Events == c.want.Events && p.Dead == c.want.Dead, "%+v, want %+v", p, c.want)
 			var text strings.Builder
-			result.Table(&text)
+			p.table(&text)
 			expect.That(t, strings.Contains(text.String(), "nothing was changed"), "%s", text.String())
 			expect.Equal(t, strings.Contains(text.String(), "order bad"), c.want.Dead > 0, "%s names the dead letter", text.String())
 		}
 		time.Sleep(time.Minute)
 		expect.Equal(t, len(r.take()), 0, "requests by plans")
-		must.Get(again(r.Context(), r.table, plan{From: middle.Add(-time.Hour), Done: true}, false))(r)
+		must.Get(SendAgain(r.Context(), r.host(), middle.Add(-time.Hour), false))(r)
 		time.Sleep(10 * time.Second)
 		got := r.take()
 		expect.Same(t, events(of("a", got)), []string{"a/1", "a/2"}, "of an order, sent again")
