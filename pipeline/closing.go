@@ -35,7 +35,7 @@ func (c closeMethod) batch(want int) int {
 
 // target returns the target time of a transaction, of which a request to a service may be a part. 0 is the closer's default.
 func (c closeMethod) target(configured time.Duration) time.Duration {
-	if configured == 0 && (c.maxBatch > 0 || c.provider != nil) {
+	if configured == 0 && (c.maxBatch > 0 || c.provider != nil) { //mutant:service-has-no-time
 		return closer.ServiceTargetLatency
 	}
 	return configured

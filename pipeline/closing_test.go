@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -46,4 +47,20 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 			t.Errorf("hints %q, waiting %q", hints, a.Ready())
 		}
 	})
+}
+
+// A request to a service takes longer than a transaction.
+func TestCloseMethod_AServiceHasMoreTime(t *testing.T) {
+	asks := struct{ payment.Provider }{}
+	for _, row := range []struct {
+		method closeMethod
+		want   time.Duration // 0: the default of the closer
+	}{{closeMethod{}, 0}, {closeMethod{maxBatch: 200}, 3 * time.Second}, {closeMethod{provider: asks}, 3 * time.Second}} {
+		if got := row.method.target(0); got != row.want {
+			t.Errorf("%+v: %v, want %v", row.method, got, row.want)
+		}
+		if got := row.method.target(time.Second); got != time.Second {
+			t.Errorf("%+v: %v in place of the configured second", row.method, got)
+		}
+	}
 }

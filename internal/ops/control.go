@@ -143,8 +143,8 @@ func (c *Control) add(r wire.RawRecord) {
 	case wire.KeyPause:
 		if pause, err := wire.DecodePause(m.Value); err == nil {
 			// Every process may write to the topic, so the record does not decide alone when the pause ends.
-			lasts := min(pause.Until.Sub(pause.CreatedAt), wire.MaxPause)
-			if !m.Appended.IsZero() { // the operator's clock may be wrong
+			lasts := min(pause.Until.Sub(pause.CreatedAt), wire.MaxPause) //mutant:forged-pause-endless
+			if !m.Appended.IsZero() {                                     // the operator's clock may be wrong
 				pause.CreatedAt, pause.Until = m.Appended.UTC(), m.Appended.UTC().Add(lasts)
 			}
 			on := c.pauses[pause.Path]

@@ -81,7 +81,7 @@ func happened(kind, subject string, value []byte, known store.OrderHistory, clos
 		return err
 	case id != want || order != subject:
 		return fmt.Errorf("its id is %q, which orderclose gives to no such event", id)
-	case !is:
+	case !is: //mutant:invented-event-sent
 		return errors.New("the database does not know what it says: see orderclose order")
 	}
 	return nil

@@ -86,9 +86,13 @@ func (s *Store) AuditRules() AuditRules {
 }
 
 // AuditParts returns all parts of an audit: the statuses that the mapping names, and the other
-// statuses that orders have. An order whose status is NULL is in no part.
+// statuses that orders have. An order whose status is NULL is in no part. If row-level security may hide rows, the error is a
+// *MappingError.
 func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 	in, err := s.allTables(ctx)
+	if err == nil {
+		err = s.seesAllRows(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

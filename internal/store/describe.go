@@ -113,6 +113,10 @@ func (s *Store) hiddenRows(ctx context.Context) (problems []mapping.Problem, err
 	for _, stock := range s.q.m.Stock {
 		names = append(names, stock.Table)
 	}
+	for _, statement := range s.q.m.OnClose {
+		written, _, _ := mapping.OnCloseTable(statement)
+		names = append(names, written)
+	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		schema, table := mapping.Split(name)

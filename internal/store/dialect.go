@@ -176,7 +176,7 @@ var postgresDialect = Dialect{
 	nowSQL:       "date_trunc('milliseconds', statement_timestamp())",
 	millisSQL:    "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)",
 	microsSQL:    "CAST(extract(epoch FROM %s) * 1000000 AS bigint)",
-	oddTextSQL:   "(OCTET_LENGTH(%[1]s) > 64 OR %[1]s ~ '[[:space:][:cntrl:]]')",
+	oddTextSQL:   "(OCTET_LENGTH(%[1]s) > 64 OR %[1]s ~ '[[:space:][:cntrl:]" + `\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000` + "]')",
 	timeLayout:   "2006-01-02 15:04:05.000+00",
 	onTx:         postgres.OnTx,
 	onConflict:   true,

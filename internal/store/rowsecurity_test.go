@@ -23,6 +23,7 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
   due: {column: due, type: unix_ms}
   items: {table: t_line, order: oid, sku: sku, quantity: num}
   stock: {table: t_stock, sku: sku, available: free}
+  on_close: ["UPDATE t_coupon SET used = false WHERE oid IN ({ids})"]
 `)
 		dsn := ownDatabase(t)
 		owner := open(t, store.Options{DSN: dsn, Orders: m})
@@ -32,6 +33,8 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			"CREATE TABLE t_line (id SERIAL PRIMARY KEY, oid BIGINT NOT NULL, sku TEXT NOT NULL, num INT NOT NULL)",
 			"CREATE INDEX ol ON t_line (oid)",
 			"CREATE TABLE t_stock (sku TEXT PRIMARY KEY, free INT NOT NULL)",
+			"CREATE TABLE t_coupon (oid BIGINT NOT NULL, used BOOLEAN NOT NULL)",
+			"CREATE INDEX oc ON t_coupon (oid)",
 			"INSERT INTO t_order VALUES (1, 1, 0, 1000), (2, 2, 0, 1000)",
 		} {
 			exec(t, owner.DB(), ddl)
@@ -56,7 +59,7 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 		if got := sweep(closer); got != "2 <nil>" {
 			t.Errorf("without policies: %s", got)
 		}
-		for _, table := range []string{"t_order", "t_line", "receipts"} {
+		for _, table := range []string{"t_order", "t_line", "t_coupon", "receipts"} {
 			exec(t, owner.DB(), "ALTER TABLE "+table+" ENABLE ROW LEVEL SECURITY")
 			exec(t, owner.DB(), "CREATE POLICY one ON "+table+" USING ("+map[bool]string{true: "tenant = 1", false: "true"}[table == "t_order"]+")")
 			err := closer.CheckMapping(t.Context())
@@ -66,6 +69,9 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			}
 			if got := sweep(closer); !strings.Contains(got, "0 ") || !strings.Contains(got, "row-level security of table "+table+" applies") {
 				t.Errorf("a sweep with policies of %s: %s", table, got)
+			}
+			if _, err := closer.AuditParts(t.Context()); err == nil || !strings.Contains(err.Error(), "row-level security of table "+table+" applies") {
+				t.Errorf("an audit with policies of %s: %v", table, err)
 			}
 			if got := sweep(owner); got != "2 <nil>" {
 				t.Errorf("a sweep of the owner: %s", got)

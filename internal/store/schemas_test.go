@@ -94,6 +94,9 @@ func drawShop(r *rand.Rand, kind string) *drawnShop {
 	}
 	if !d.numbers {
 		texts = append(texts, " lead", "tab\t", "\u0001")
+		if d.charset != "ascii" && d.charset != "latin1" {
+			texts = append(texts, "wide\u3000")
+		}
 	}
 	skus := slices.Sorted(maps.Keys(d.stock))
 	for i := range 12 {

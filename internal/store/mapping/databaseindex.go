@@ -88,8 +88,14 @@ func (d *databaseChecker) needIndexOn(path, column, name string) {
 			return
 		}
 	}
-	d.reportHarm(path, fmt.Sprintf("table %s has no index that begins with %s", d.name, column), "each close would read the whole table",
-		fmt.Sprintf("CREATE INDEX %s ON %s (%s)", Quote(name), Quote(d.name), Quote(column)))
+	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s) ALGORITHM=INPLACE LOCK=NONE", Quote(name), Quote(d.name), Quote(column))
+	switch { // beside writes, as in AddDueIndex
+	case d.table.Postgres && d.table.Partitioned:
+		add = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", Quote(name), Quote(d.name), Quote(column))
+	case d.table.Postgres:
+		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s)", Quote(name), Quote(d.name), Quote(column))
+	}
+	d.reportHarm(path, fmt.Sprintf("table %s has no index that begins with %s", d.name, column), "each close would read the whole table", add)
 }
 
 // indexLedBy returns the index that begins with the column; empty: there is none.
