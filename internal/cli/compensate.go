@@ -23,8 +23,9 @@ func newCompensate(c *common) *cobra.Command {
 		Use:   "compensate --once [--dry-run]",
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
-hourly sweeps, and print a report. With --dry-run it only counts. Exit 3: the orders'
-tables do not fit the mapping in topics.yaml, or with --dry-run, the due times or the
+hourly sweeps, and print a report. With --dry-run it only counts. If Kafka is set, orders
+that have been due for less than compensator.grace are left to the pipeline. Exit 3: the
+orders' tables do not fit the mapping in topics.yaml, or with --dry-run, the due times or the
 statuses of the orders do not fit it; 5: another process is sweeping; 6: some
 orders could not be closed.
 
@@ -55,6 +56,9 @@ func (c *common) openSweep(ctx context.Context) (*session, *pipeline.App, error)
 		return nil, nil, err
 	}
 	c.attachKafka(s)
+	if s.Kafka == nil { // no pipeline has to close an order first: sweep what a sweeper sweeps
+		s.cfg.Compensator.Grace = 0
+	}
 	a, err := pipeline.New(s.options())
 	if err == nil {
 		err = findings(a.CheckDatabase(ctx))
@@ -123,7 +127,11 @@ func printReport(w io.Writer, r compensator.Report, cfg *config.Config) {
 		fmt.Fprintf(w, "oldest due\t%s\n", r.OldestDue.UTC().Format("2006-01-02 15:04:05.000Z"))
 	}
 	if r.DryRun {
-		fmt.Fprintf(w, "dry run\tnothing was changed; orders due less than %v ago are left to the pipeline\n", cfg.Compensator.Grace)
+		left := ""
+		if cfg.Compensator.Grace > 0 {
+			left = fmt.Sprintf("; orders due less than %v ago are left to the pipeline", cfg.Compensator.Grace)
+		}
+		fmt.Fprintf(w, "dry run\tnothing was changed%s\n", left)
 		if cfg.Closer.AsksPayment() {
 			fmt.Fprintf(w, "\tthe payment provider was not asked: an order that it has no answer on stays open\n")
 		}

@@ -79,6 +79,10 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	refused("compensate", "--once")
 	refused("postpone", "--due-before", "now", "--by", "20m", "--plan", filepath.Join(t.TempDir(), "plan.jsonl"))
 	expect.Equal(t, count("SELECT COUNT(*) FROM t WHERE state = 0"), 1, "the order was closed")
+	must.Get(db.ExecContext(t.Context(), "INSERT INTO t VALUES (2, 0, UNIX_TIMESTAMP() * 1000 - 5000, UTC_TIMESTAMP())"))(t)
+	_, stderr, code := run(t, env, "compensate", "--once", "--config", good)
+	expect.That(t, code == 0 && count("SELECT COUNT(*) FROM t WHERE state = 0") == 0,
+		"without Kafka no pipeline has to close the second order first: exit %d\n%s", code, stderr)
 }
 
 // litemall are tables with the columns of linlinjava/litemall that a mapping names, as far as its sources publish
