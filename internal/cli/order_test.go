@@ -207,9 +207,25 @@ func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {
 	} {
 		cfg := config.Default()
 		cfg.Accept = []string{c.accept}
-		what, fix := doubt(c.counts, cfg)
+		what, fix := doubt(c.counts, nil, cfg)
 		expect.That(t, (what == "") == (c.want == "") && strings.Contains(what, c.want) && (fix == "") == (what == ""), "%+v: %q; %q", c.counts, what, fix)
 	}
+}
+
+// The only orders of a quiet hour may be those that cannot be closed. Their cause comes before a doubt about the mapping.
+func TestOrderCounts_AnOrderThatCannotBeClosedIsNamed(t *testing.T) {
+	failure := &wire.Failure{OrderID: "order-1", Error: "stock_row_missing: SKU \"17\" has no row in table stock"}
+	what, fix := doubt(store.OrderCounts{At: at, From: 1, Overdue: 1}, failure, config.Default())
+	expect.That(t, strings.HasPrefix(what, "1 unpaid orders are overdue, and none is due in the future: order order-1 cannot be closed: stock_row_missing: ") &&
+		strings.HasPrefix(fix, "orderclose runbook an-order-cannot-be-closed; or "), "%s; %s", what, fix)
+}
+
+// An order that was created before a delay by rule became shorter keeps the longer delay.
+func TestOrderCounts_ByRuleALongerDelayMayStillHold(t *testing.T) {
+	cfg := config.Default()
+	cfg.Orders = &mapping.Mapping{ByRule: true}
+	_, fix := doubt(store.OrderCounts{At: at, From: 1, Waiting: 1, Farthest: at.Add(8 * time.Hour)}, nil, cfg)
+	expect.That(t, strings.Contains(fix, "if the delay was longer when the order was created, wait until it is due"), "%s", fix)
 }
 
 func TestOrderCounts_Table(t *testing.T) {

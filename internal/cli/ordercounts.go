@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // dueSlack is how much farther than the longest delay an order may be due: the clocks of shop and
@@ -46,7 +48,11 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	if c.Doubt, c.Fix = doubtStatus(evidence, s.cfg); c.Doubt != "" {
 		c.wrong = true
 	} else {
-		c.Doubt, c.Fix = doubt(found, s.cfg)
+		var overdue ops.OverdueOrders
+		if found.Overdue > 0 && found.Waiting == 0 {
+			overdue, _ = s.pipeline().OverdueExplained(ctx) // without it the doubt says less
+		}
+		c.Doubt, c.Fix = doubt(found, overdue.Failure, s.cfg)
 	}
 	return c, nil
 }
@@ -71,21 +77,28 @@ func doubtStatus(e store.Evidence, cfg *config.Config) (what, fix string) {
 	return "", ""
 }
 
-// doubt says what is improbable about the due times of orders, and what to do. Pure.
-func doubt(c store.OrderCounts, cfg *config.Config) (what, fix string) {
+// doubt says what is improbable about the due times of orders, and what to do. failure is why the oldest overdue order cannot be
+// closed; nil: that is not known. Pure.
+func doubt(c store.OrderCounts, failure *wire.Failure, cfg *config.Config) (what, fix string) {
 	longest := cfg.Delays.Longest()
 	ahead := c.Farthest.Sub(c.At)
 	switch {
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:
 		return fmt.Sprintf("orders.where or orders.not_before excludes all %d unpaid orders: none is ever closed", c.Excluded), "correct the values"
 	case c.Overdue > 0 && c.Waiting == 0 && !cfg.Accepts(mapping.NothingDueLater):
-		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: orders.due may name a creation time, its zone may be wrong, or "+
-				"orders.status.from may be the status of closed orders", c.Overdue),
-			mapping.OrAccept("correct them; if no order is waiting now, check again when one is", mapping.NothingDueLater)
+		what = "orders.due may name a creation time, its zone may be wrong, or orders.status.from may be the status of closed orders"
+		fix = mapping.OrAccept("correct them; if no order is waiting now, check again when one is", mapping.NothingDueLater)
+		if failure != nil {
+			what, fix = failure.String()+"; or "+what, "orderclose runbook an-order-cannot-be-closed; or "+fix
+		}
+		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: %s", c.Overdue, what), fix
 	case c.Waiting > 0 && ahead > longest+dueSlack && !cfg.Accepts(mapping.FarDue):
+		fix = "correct the zone, or the delays"
+		if cfg.Orders != nil && cfg.Orders.ByRule {
+			fix += "; if the delay was longer when the order was created, wait until it is due"
+		}
 		return fmt.Sprintf("an unpaid order is due in %v, but the longest delay in topics.yaml is %s: the zone of orders.due may be wrong, and every "+
-			"order would be closed late",
-			ahead.Round(time.Second), config.FormatDuration(longest)), mapping.OrAccept("correct the zone, or the delays", mapping.FarDue)
+			"order would be closed late", ahead.Round(time.Second), config.FormatDuration(longest)), mapping.OrAccept(fix, mapping.FarDue)
 	}
 	return "", ""
 }

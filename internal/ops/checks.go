@@ -34,7 +34,7 @@ func Checks() []Check {
 		{Name: string(AskSchema), Every: 5 * seldom, Limit: often, Ask: AskSchema.By(Pipeline.Schema),
 			Finds: []Kind{
 				{Name: SchemaDiffers, Errors: differs, Severity: Today, Runbook: "the-schema-differs", InDoctor: true, Hides: []ProblemKind{"schema", "late payments"}}}},
-		{Name: string(AskOverdue), Every: soon, Limit: soon, Rest: restOverdue, Ask: AskOverdue.By(Pipeline.overdueExplained),
+		{Name: string(AskOverdue), Every: soon, Limit: soon, Rest: restOverdue, Ask: AskOverdue.By(Pipeline.OverdueExplained),
 			Failing: wire.FailingWrites, Judge: func(f *Findings) { f.closesNothing(DatabaseAway) }, Finds: []Kind{
 				{Name: DatabaseAway, Errors: all, Severity: Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
 					Hides: append([]ProblemKind{WritesRefused, "clock of the database", "late payments", "schema", "pauses", PausesUnknown}, unclosed...)}}},

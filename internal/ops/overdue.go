@@ -144,8 +144,8 @@ const (
 	exampleTime    = 2 * time.Second
 )
 
-// overdueExplained is OverdueOrders, with Failure, and with Where if many orders are overdue.
-func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
+// OverdueExplained is OverdueOrders, with Failure, and with Where if many orders are overdue.
+func (p Pipeline) OverdueExplained(ctx context.Context) (OverdueOrders, error) {
 	o, example, err := p.countOverdue(ctx)
 	o.Pays = p.Config.Closer.AsksPayment()
 	if err == nil && o.Orders > 0 {
