@@ -187,7 +187,7 @@ func Load(path string, rooms ...AnySection) (*Config, error) {
 func readTopics(path string) ([]byte, error) {
 	data, err := ReadFile(path, MaxFile)
 	if err != nil {
-		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
+		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml, as with --config", err)
 	}
 	return data, err
 }

@@ -107,8 +107,8 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 		{"column: no", "colum: no", `4:8: orders.id: unknown key "colum"; did you mean column?`},
 		{"  event: {type: order.gone, columns: [buyer, total]}\n", "  event: Gone!\n",
 			`14:10: orders.event.type: "Gone!" cannot be the type of an event; use a-z, 0-9, dot and underscore, such as order.receipt_confirmed`},
-		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" contains '-': names consist of letters, digits, _ and $; write the name of the ` +
-			`column or index as the database has it`},
+		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" contains '-': orderclose supports letters, digits, _ and $ in names; write the ` +
+			`name of the column or index as the database has it, or rename it there`},
 		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "",
 			`3:3: orders: stock is missing; describe it, or write stock: none`},
 		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:",

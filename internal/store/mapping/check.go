@@ -116,7 +116,7 @@ func (c *checker) reportAcceptable(name, path, what, why, do string) {
 
 func (c *checker) name(path, name string) {
 	if err := checkName(name); err != nil {
-		c.report(path, err.Error(), "write the name of the column or index as the database has it")
+		c.report(path, err.Error(), "write the name of the column or index as the database has it, or rename it there")
 	}
 }
 
@@ -138,7 +138,7 @@ func (c *checker) table(path, name string, sharded bool) {
 		c.report(path, fmt.Sprintf("%q has no placeholder for the month", name), "write it as "+name+"_{yyyyMM}, or remove shards")
 	default:
 		if err := checkTable(name); err != nil {
-			c.report(path, err.Error(), "write the name of the table as the database has it, as table or database.table")
+			c.report(path, err.Error(), "write the name of the table as the database has it, as table or database.table, or rename it there")
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 	}{
 		{func(m *Mapping) { m.Orders = "" }, "table: has no placeholder for the month"},
 		{func(m *Mapping) { m.Shards, m.Items = nil, nil; m.Stock = nil }, "table: no shards are mapped"},
-		{func(m *Mapping) { m.Orders = "o`; DROP TABLE x_{yyyyMM}" }, "table: names consist of letters"},
+		{func(m *Mapping) { m.Orders = "o`; DROP TABLE x_{yyyyMM}" }, "table: orderclose supports letters"},
 		{func(m *Mapping) { m.ID.Column = "" }, "id.column: missing"},
 		{func(m *Mapping) { m.ID.Type = "guid" }, `id.type: "guid" is not a type`},
 		{func(m *Mapping) { m.Status.To = TextValue("WAIT_PAY") }, "status.to: also the status before the close"},

@@ -19,7 +19,7 @@ func checkName(name string) error {
 	}
 	for _, r := range name {
 		if r != '_' && r != '$' && !unicode.IsLetter(r) && !unicode.IsDigit(r) || r > 0xFFFF {
-			return fmt.Errorf("%q contains %q: names consist of letters, digits, _ and $", name, r)
+			return fmt.Errorf("%q contains %q: orderclose supports letters, digits, _ and $ in names", name, r)
 		}
 	}
 	if len([]rune(name)) > maxName {
