@@ -3,39 +3,76 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // slowLateness is how late an order may be while each answer of a broker takes up to slowest: a hop, or a close, is a fetch, a
-// look-up and two requests.
-const slowLateness = 30 * time.Second
+// look-up and two requests. A close that takes slowestClose is late by less.
+const (
+	slowLateness = 30 * time.Second
+	slowestClose = 10 * time.Second
+)
 
-// TestSimulation_BrokersThatAreSlowForAnHourStopNothing: every wait for a broker is drawn, up to 3 s, and all connections are reset
-// from time to time. The pipeline closes every order by itself, late by what the brokers are slow.
-func TestSimulation_BrokersThatAreSlowForAnHourStopNothing(t *testing.T) {
-	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.network = newNetwork(r.world.Dial)
-		r.useOutbox()
-		r.startStable()
-		r.network.slowDown(slowest, 1)
-		orders := 0
-		for range 6 {
-			for range 20 {
-				r.order(fmt.Sprint("o", orders), []string{"virtual", "physical"}[orders%2], true)
-				orders++
-				time.Sleep(29 * time.Second)
-			}
-			r.network.reset()
-		}
-		time.Sleep(32 * time.Minute)
-		r.network.slowDown(0, 0)
-		time.Sleep(time.Minute)
-		v := r.check(time.Now())
-		expect.Equal(t, v.ByPath["pipeline"], orders, "orders that the pipeline closed")
-		expect.AtMost(t, v.Quantile(1), slowLateness, "the latest order")
-		t.Logf("lateness: median %v, latest %v", v.Quantile(0.5), v.Quantile(1))
-	})
+// slowStore is a closing service, or a database, whose answers take a drawn time.
+type slowStore struct {
+	*store.Store
+	wait func(orders int) time.Duration
+}
+
+func (s *slowStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if !retry.Sleep(ctx, s.wait(len(requests))) {
+		return nil, ctx.Err()
+	}
+	return s.Store.CloseOrders(ctx, path, requests)
+}
+
+// drawn draws a wait up to most.
+func drawn(most time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(most))) }
+
+// TestSimulation_WhatIsSlowForAnHourStopsNothing: every wait for a broker is drawn, up to 3 s, and all connections are reset from
+// time to time; or every wait for a close, up to 10 s. The pipeline closes every order, late by what is slow.
+func TestSimulation_WhatIsSlowForAnHourStopsNothing(t *testing.T) {
+	for name, wait := range map[string]func(orders int) time.Duration{
+		"brokers":                          nil,
+		"closes":                           func(int) time.Duration { return drawn(slowestClose) },
+		"closes that grow with the orders": func(n int) time.Duration { return drawn(min(time.Duration(n)*2*time.Second, slowestClose)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.network = newNetwork(r.world.Dial)
+				if r.useOutbox(); wait != nil {
+					r.store = &slowStore{r.db, wait}
+				}
+				r.startStable()
+				if wait == nil {
+					r.network.slowDown(slowest, rand.Uint64())
+				}
+				orders := 0
+				for range 6 {
+					for range 20 {
+						for range map[bool]int{true: 1, false: 4}[wait == nil] {
+							r.order(fmt.Sprint("o", orders), []string{"virtual", "physical"}[orders%2], true)
+							orders++
+						}
+						time.Sleep(29 * time.Second)
+					}
+					r.network.reset()
+				}
+				time.Sleep(32 * time.Minute)
+				r.network.slowDown(0, 0)
+				time.Sleep(time.Minute)
+				v := r.check(time.Now())
+				expect.Equal(t, v.ByPath["pipeline"], orders, "orders that the pipeline closed")
+				expect.AtMost(t, v.Quantile(1), slowLateness, "the latest order")
+				t.Logf("lateness: median %v, latest %v", v.Quantile(0.5), v.Quantile(1))
+			})
+		})
+	}
 }
