@@ -5,7 +5,8 @@
 // imports the core, and never another room. A program of its own passes the rooms that it chooses as
 // pipeline.Options.Rooms; without them it links none.
 //
-// A room is deleted by deleting its folder and its entry: make without ROOM=name shows what is left then.
+// To delete a room, delete its folder and its entry. Everything compiles then: make without ROOM=name. docs/architecture.md says what else
+// names a room.
 package room
 
 import (
