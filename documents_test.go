@@ -68,7 +68,7 @@ func TestDocuments_ArchitectureNamesWhatThereIs(t *testing.T) {
 	for _, m := range regexp.MustCompile("`([\\w./-]+)`").FindAllStringSubmatch(string(page), -1) {
 		named[m[1]] = true
 		if _, err := os.Stat(m[1]); err != nil && strings.Contains(m[1], "/") {
-			t.Errorf("docs/architecture.md names %s, which does not exist", m[1])
+			t.Errorf("docs/architecture.md names %s, which does not exist: correct or delete its line", m[1])
 		}
 	}
 	for pkg := range packages(t) {
@@ -77,7 +77,7 @@ func TestDocuments_ArchitectureNamesWhatThereIs(t *testing.T) {
 			folder = filepath.Dir(folder)
 		}
 		if folder == "." && pkg != "." {
-			t.Errorf("docs/architecture.md has no line for package %s", pkg)
+			t.Errorf("To change X, open Y of docs/architecture.md has no row for package %s, or a folder above it", pkg)
 		}
 	}
 	for _, room := range must.Get(os.ReadDir("rooms"))(t) {

@@ -25,7 +25,7 @@ func TestLimits_NamesEachConstantAsTheCodeHasIt(t *testing.T) {
 				code := codeOf(t, text)
 				for _, c := range constants {
 					if found++; !regexp.MustCompile(`(^|\W)` + regexp.QuoteMeta(c) + `($|[^\w.])`).MatchString(code) {
-						t.Errorf("docs/limits.md: %s does not have %q", text, c)
+						t.Errorf("docs/limits.md says that %s has %q, which is not there: write what the code has", text, c)
 					}
 				}
 				constants = nil

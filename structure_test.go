@@ -96,7 +96,7 @@ func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
 		}
 		for _, linked := range listed.links {
 			if slices.ContainsFunc(forbidden, func(root string) bool { return under(linked, root) }) || under(pkg, "closer") && linked == "closer" {
-				t.Errorf("%s links %s", pkg, linked)
+				t.Errorf("%s links %s, which its list in this test forbids", pkg, linked)
 			}
 		}
 	}
@@ -111,11 +111,7 @@ func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 	}
 }
 
-// TestStructure_PackagesImportNothingTheyMustNotKnow: parts know nothing of one another, and
-// nothing but the list of rooms knows a room. Package admin collects calls for other programs: the product links none of it. A client
-// of Kafka does not know
-// what is done with the records that it reads. The root imports the standard library only. An example shows what programs
-// outside of this module can write. Who may open the console does not depend on what the console shows.
+// TestStructure_PackagesImportNothingTheyMustNotKnow: each broken rule is reported with its reason.
 func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
 	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox"}
 	all := packages(t)
@@ -127,14 +123,19 @@ func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
 	for pkg, of := range all {
 		for _, imported := range of.imports {
 			_, own := all[imported]
-			if slices.Contains(parts, pkg) && slices.Contains(parts, imported) ||
-				under(imported, "rooms") && !strings.HasPrefix(pkg, "cmd/") && pkg != "rooms" && pkg != "internal/testkit/without" || // so no room imports another one
-				pkg == "internal/kafka" && imported == "internal/partition" ||
-				imported == "admin" && !under(pkg, "examples") || // it is for programs of users alone
-				pkg == "." && !under(imported, "std") ||
-				under(pkg, "examples") && under(imported, "internal") ||
-				pkg == "internal/console/access" && own && imported != "internal/config" {
-				t.Errorf("%s imports %s", pkg, imported)
+			for why, broken := range map[string]bool{
+				"a part knows no other part: pipeline connects them": slices.Contains(parts, pkg) && slices.Contains(parts, imported),
+				"programs and the list of rooms know a room, and no room knows another": under(imported, "rooms") && !strings.HasPrefix(pkg, "cmd/") &&
+					pkg != "rooms" && pkg != "internal/testkit/without",
+				"the client of Kafka does not know the loop of a stage":     pkg == "internal/kafka" && imported == "internal/partition",
+				"package admin is for programs of users alone":              imported == "admin" && !under(pkg, "examples"),
+				"the root package imports the standard library only":        pkg == "." && !under(imported, "std"),
+				"an example imports what programs of users can import":      under(pkg, "examples") && under(imported, "internal"),
+				"who may open the console does not depend on what it shows": pkg == "internal/console/access" && own && imported != "internal/config",
+			} {
+				if broken {
+					t.Errorf("%s imports %s: %s", pkg, imported, why)
+				}
 			}
 		}
 	}
@@ -222,7 +223,7 @@ func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 			}
 		}
 		if slices.Sort(listed); listed != nil && !slices.Equal(listed, files[folder]) {
-			t.Errorf("the package comment of %s lists\n%v, its folder has\n%v", folder, listed, files[folder])
+			t.Errorf("the package comment of %s lists\n%v\nand its folder has\n%v: write one line for each file", folder, listed, files[folder])
 		}
 	}
 }
