@@ -15,7 +15,8 @@ type Rules struct {
 	// Replay is the topic for orders that are due. It is a topic of its own, so that many
 	// redriven orders do not delay orders that become due now.
 	Replay string
-	// Events is the topic of events. Dead letters of events are sent there unchanged, if Happened returns no refusal.
+	// Events is the topic of events. Dead letters of events are sent there unchanged, if Happened returns no refusal:
+	// Pipeline.EventHappened of internal/ops, which asks the database.
 	Events   string
 	Happened func(ctx context.Context, event wire.Message) (refusal string)
 }

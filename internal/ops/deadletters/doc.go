@@ -13,7 +13,7 @@
 // harmless.
 //
 //	letter.go   decoding a dead letter; with its record, for people
-//	decide.go   whether and where to a dead letter can be sent again (pure)
+//	decide.go   whether and where to a dead letter can be sent again; internal/ops/eventcheck.go judges events
 //	index.go    an index of dead letters: which are pending (pure)
 //	entries.go  what the index keeps of each
 //	topic.go    reading the topic up to a snapshot
