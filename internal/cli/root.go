@@ -12,7 +12,7 @@
 //	forecast.go       forecast: when records leave
 //	sweeps.go         sweeps: earlier sweeps
 //	order.go          order: the history of one order
-//	actions.go     what acting commands write to the audit log
+//	actions.go        what acting commands write to the audit log
 //	audit.go          audit: compares the database with Kafka
 //	rooms.go          the commands of rooms
 //	compensate.go     compensate: one sweep, or its preview
