@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // slowLateness is how late an order may be while each answer of a broker takes up to slowest: a hop, or a close, is a fetch, a
@@ -23,36 +25,43 @@ const (
 // slowStore is a closing service, or a database, whose answers take a drawn time.
 type slowStore struct {
 	*store.Store
-	wait func(orders int) time.Duration
+	wait func(orders int) time.Duration // the most that a close of orders takes
+
+	mu    sync.Mutex
+	drawn *rand.Rand
 }
 
 func (s *slowStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if !retry.Sleep(ctx, s.wait(len(requests))) {
+	s.mu.Lock()
+	wait := time.Duration(s.drawn.Int64N(int64(s.wait(len(requests)))))
+	s.mu.Unlock()
+	if !retry.Sleep(ctx, wait) {
 		return nil, ctx.Err()
 	}
 	return s.Store.CloseOrders(ctx, path, requests)
 }
-
-// drawn draws a wait up to most.
-func drawn(most time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(most))) }
 
 // TestSimulation_WhatIsSlowForAnHourStopsNothing: every wait for a broker is drawn, up to 3 s, and all connections are reset from
 // time to time; or every wait for a close, up to 10 s. The pipeline closes every order, late by what is slow.
 func TestSimulation_WhatIsSlowForAnHourStopsNothing(t *testing.T) {
 	for name, wait := range map[string]func(orders int) time.Duration{
 		"brokers":                          nil,
-		"closes":                           func(int) time.Duration { return drawn(slowestClose) },
-		"closes that grow with the orders": func(n int) time.Duration { return drawn(min(time.Duration(n)*2*time.Second, slowestClose)) },
+		"closes":                           func(int) time.Duration { return slowestClose },
+		"closes that grow with the orders": func(n int) time.Duration { return min(time.Duration(n)*2*time.Second, slowestClose) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			if wait != nil {
+				ring.OnlyAll(t, "TestCloser_KeepsUpWithAnyStore")
+			}
+			seed, _ := ring.Seeds(1)
 			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 				r.network = newNetwork(r.world.Dial)
 				if r.useOutbox(); wait != nil {
-					r.store = &slowStore{r.db, wait}
+					r.store = &slowStore{Store: r.db, wait: wait, drawn: rand.New(rand.NewPCG(seed, 2))}
 				}
 				r.startStable()
 				if wait == nil {
-					r.network.slowDown(slowest, rand.Uint64())
+					r.network.slowDown(slowest, seed)
 				}
 				orders := 0
 				for range 6 {
