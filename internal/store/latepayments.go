@@ -216,8 +216,8 @@ func (s *Store) recordOfArchived(tx lent, p LatePayment) (Recorded, error) {
 // otherPaid reports whether late_payments says that a payment did not pay a paid order whose row has no payment's id: an
 // operator has reopened the order for another payment, or the payment itself is on record and was not reopened.
 func (s *Store) otherPaid(tx lent, p LatePayment) (other bool, err error) {
-	known, err := rowsOf(tx, "SELECT payment_id, resolution FROM late_payments WHERE order_id = ? AND payment_id <> ''", []any{p.OrderID},
-		func(k *LatePayment) []any { return []any{&k.PaymentID, &k.Resolution} })
+	known, err := rowsOf(tx, "SELECT payment_id, resolution FROM late_payments WHERE order_id = ? AND payment_id <> ''"+s.dialect.lock, // as in recordLate
+		[]any{p.OrderID}, func(k *LatePayment) []any { return []any{&k.PaymentID, &k.Resolution} })
 	for _, k := range known {
 		if k.PaymentID == p.PaymentID {
 			return k.Resolution != Reopened, err
@@ -229,7 +229,12 @@ func (s *Store) otherPaid(tx lent, p LatePayment) (other bool, err error) {
 
 // wasClosed reports whether an order has a receipt of a close.
 func (s *Store) wasClosed(tx lent, id string) (closed bool, err error) {
-	return valueOf[bool](tx, "SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", id)
+	query := "SELECT 1 FROM receipts WHERE order_id = ?"
+	if s.dialect.isolation == "" { // a locking read, as in recordLate: seesCommitted cannot tell REPEATABLE READ on MySQL and MariaDB
+		query += s.dialect.share("")
+	}
+	found, err := rowsOf(tx, query, []any{id}, func(one *int) []any { return []any{one} })
+	return len(found) > 0, err
 }
 
 // payable is an order whose row a transaction has locked to record a payment.

@@ -64,6 +64,48 @@ func paymentOnAShopsConnection(t *testing.T) {
 	}
 }
 
+// A transaction of the shop has read at REPEATABLE READ, the default of MySQL and MariaDB, before others commit what decides
+// about its payment.
+func TestRecordPayment_SeesWhatOthersCommitAtRepeatableRead(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		s := openMigrated(t, store.Options{})
+		closeIt := func(id string) {
+			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: id}})
+			must.Do(t, err)
+			if out[0].Verdict != orderclose.Closed {
+				t.Fatalf("%s: %s", id, out[0].Verdict)
+			}
+		}
+		for id, row := range map[string]struct {
+			before string
+			others func()
+		}{
+			"same id":  {"UPDATE orders SET payment_id = 'p1' WHERE id = 'same id'", func() { closeIt("same id") }},
+			"archived": {"", func() { closeIt("archived"); exec(t, s.DB(), "DELETE FROM orders WHERE id = 'archived'") }},
+			"reopened": {"UPDATE orders SET status = 1 WHERE id = 'reopened'", func() {
+				exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at, resolved_at, resolution) "+
+					"VALUES ('reopened', 'p2', 'callback', UTC_TIMESTAMP(3), UTC_TIMESTAMP(3), 'reopened')")
+			}},
+		} {
+			overdue(t, s, id)
+			if row.before != "" {
+				exec(t, s.DB(), row.before)
+			}
+			tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
+			must.Do(t, tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(new(int)))
+			row.others()
+			got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: "p1", Amount: 5, Currency: "EUR"})
+			if err != nil || got != store.RecordedLate {
+				t.Errorf("%s: %q, %v; want %q", id, got, err, store.RecordedLate)
+			}
+			must.Do(t, tx.Commit())
+		}
+		if got := texts(t, s, "SELECT order_id FROM late_payments WHERE payment_id = 'p1' ORDER BY order_id"); got != "archived, reopened, same id" {
+			t.Errorf("late payments of %s", got)
+		}
+	})
+}
+
 // A shop in another language runs the statements of docs/wire.md. They do what RecordPayment does.
 func TestRecordPayment_IsWhatTheDocumentedStatementsDo(t *testing.T) {
 	eachDatabase(t, documentedStatements)

@@ -48,13 +48,15 @@ type privilege struct {
 	on                string // the databases that need it, such as "only MySQL and PostgreSQL"; "": all
 }
 
-var neededBy = regexp.MustCompile("^(only MySQL and PostgreSQL|only PostgreSQL|not PostgreSQL)")
+var neededBy = regexp.MustCompile("^(only MySQL and PostgreSQL|only MySQL|only PostgreSQL|not PostgreSQL)")
 
 // neededOn reports whether a kind of database needs the privilege.
 func (p privilege) neededOn(kind string) bool {
 	switch p.on {
 	case "only MySQL and PostgreSQL":
 		return kind != "mariadb"
+	case "only MySQL":
+		return kind == "mysql"
 	case "only PostgreSQL":
 		return kind == "postgres"
 	case "not PostgreSQL":
