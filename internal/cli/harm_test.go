@@ -83,6 +83,9 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	_, stderr, code := run(t, env, "compensate", "--once", "--config", good)
 	expect.That(t, code == 0 && count("SELECT COUNT(*) FROM t WHERE state = 0") == 0,
 		"without Kafka no pipeline has to close the second order first: exit %d\n%s", code, stderr)
+	must.Get(db.ExecContext(t.Context(), "UPDATE t SET state = 0, late_ms = 1 WHERE id = 2"))(t) // the shop opens it again
+	out, _, code := run(t, env, "doctor", "--config", good)
+	expect.That(t, code == 3 && strings.Contains(out, "none is due in the future: order 2 cannot be closed: closed_before: "), "exit %d\n%s", code, out)
 }
 
 // litemall are tables with the columns of linlinjava/litemall that a mapping names, as far as its sources publish
