@@ -38,7 +38,8 @@ func (r resting) rests(o orderclose.Order, now time.Time) bool {
 // locked order does not end a rest that the order already has: the keeper looks at the order again at the end of that rest.
 func (r resting) tried(o orderclose.Outcome, now time.Time, paused bool) {
 	before, known := r[o.OrderID]
-	rests := o.Verdict == orderclose.Failed || o.Verdict == orderclose.PaymentPending || o.Verdict == orderclose.Paused && paused
+	rests := o.Verdict == orderclose.Failed || o.Verdict == orderclose.PaymentPending || o.Verdict == orderclose.Paused && paused ||
+		o.Verdict == orderclose.NotFound // such as an order whose id orderclose refuses
 	switch {
 	case o.Verdict == orderclose.Paused && !rests, o.Verdict == orderclose.Contended:
 	case !rests:

@@ -31,6 +31,9 @@ func TestResting_DoublesUntilAnOrderIsClosed(t *testing.T) {
 	if r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Closed}, now, false); len(r) != 0 {
 		t.Error("a closed order rests")
 	}
+	r.tried(orderclose.Outcome{OrderID: "b", Verdict: orderclose.NotFound}, now, false)
+	expect.That(t, r.rests(orderclose.Order{ID: "b"}, now), "an order whose id is refused is tried by each sweep")
+	delete(r, "b")
 	r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, now, false)
 	expect.That(t, len(r) == 0, "an order of a paused category rests")
 	r.tried(orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, now, true)
