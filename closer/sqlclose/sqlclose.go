@@ -53,7 +53,8 @@ type Options struct {
 	// refused: ErrPool. Close leaves the pool open.
 	//
 	// On PostgreSQL it is a pool of pgx: sql.Open("pgx", …), or stdlib.OpenDBFromPool of a
-	// pgxpool.Pool. Its settings do not matter. A wrapper of the driver, and lib/pq, are refused.
+	// pgxpool.Pool, with SetMaxOpenConns below the MaxConns of that: its limit cannot be read, and the Store would keep its users
+	// waiting. Other settings do not matter. A wrapper of the driver, and lib/pq, are refused.
 	DB *sql.DB
 	// TopicsFile is the path of a topics.yaml that maps orders to the shop's own tables (key
 	// orders). "": the reference schema.
@@ -181,8 +182,8 @@ var (
 // the event order.paid_late. The shop commits, and then answers the provider; all results are a success.
 // A repeated call changes nothing: it returns AlreadyPaid after Paid, and PaidLate again after PaidLate.
 //
-// tx is orderclose.SQL(tx) of a *sql.Tx or of gorm's ConnPool, or pgxtx.New(tx) of a pgx.Tx. It is on the database of the Store, at READ
-// COMMITTED, with any settings of its connection; on PostgreSQL its driver is pgx. The order's row is locked first, as in a close: call
+// tx is orderclose.SQL(tx) of a *sql.Tx or of gorm's ConnPool, or pgxtx.New(tx) of a pgx.Tx, and no pool. It is on the database of the Store, with any settings
+// of its connection; on PostgreSQL at READ COMMITTED, and its driver is pgx. The order's row is locked first, as in a close: call
 // RecordPayment before other statements that lock rows of other orders or of the stock. After an error, roll back: the error wraps
 // ErrNoOrder, ErrUnnamedStatus, ErrBadPayment, orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
 func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p Payment) (Recorded, error) {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -24,13 +25,29 @@ var pgxPools = map[string]func(t *testing.T, dsn string) *sql.DB{
 	"stdlib.OpenDBFromPool": func(t *testing.T, dsn string) *sql.DB {
 		pool := must.Get(pgxpool.New(context.Background(), dsn+"&timezone=Asia/Shanghai&lock_timeout=50s&pool_max_conns=8"))(t)
 		t.Cleanup(pool.Close)
-		return closed(t, stdlib.OpenDBFromPool(pool))
+		db := closed(t, stdlib.OpenDBFromPool(pool))
+		db.SetMaxOpenConns(8)
+		return db
 	},
 	"stdlib.OpenDB": func(t *testing.T, dsn string) *sql.DB {
 		c := must.Get(pgx.ParseConfig(dsn + "&timezone=Asia/Shanghai&lock_timeout=50s"))(t)
 		c.DefaultQueryExecMode = pgx.QueryExecModeExec
 		return closed(t, stdlib.OpenDB(*c))
 	},
+}
+
+// The limit of a pgxpool.Pool cannot be read. A Store would take all of its connections, and keep the program waiting.
+func TestPostgresPool_OfAPgxpoolNeedsALimit(t *testing.T) {
+	onPostgres(t, func(t *testing.T) {
+		pool := must.Get(pgxpool.New(t.Context(), ownDatabase(t)))(t)
+		t.Cleanup(pool.Close)
+		db := closed(t, stdlib.OpenDBFromPool(pool))
+		if err := open(t, store.Options{DB: db}).Ping(t.Context()); !errors.Is(err, store.ErrPool) {
+			t.Errorf("without a limit: %v", err)
+		}
+		db.SetMaxOpenConns(4)
+		must.Do(t, open(t, store.Options{DB: db}).Ping(t.Context()))
+	})
 }
 
 // closed closes a pool when the test ends.

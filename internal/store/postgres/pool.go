@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -51,6 +52,9 @@ func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		if !ok {
 			return fmt.Errorf("%w: its driver %T is not that of pgx", ErrPool, of)
 		}
+		if c.pool.Stats().MaxOpenConnections == 0 && ofPgxpool(std) {
+			return fmt.Errorf("%w: it lends connections of a pgxpool.Pool, and would lend all of them: call SetMaxOpenConns with less than pool_max_conns", ErrPool)
+		}
 		p.conn = &conn{Conn: std, limit: c.limit, lockWait: lockTimeout, left: c.left}
 		const settings = "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET client_encoding = 'UTF8'; SET standard_conforming_strings = on"
 		if _, err := p.ExecContext(ctx, settings, nil); err != nil {
@@ -63,6 +67,13 @@ func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// ofPgxpool reports whether a connection is one of a pgxpool.Pool. pgx exports no way to ask: it keeps no configuration of
+// such a connection.
+func ofPgxpool(c *stdlib.Conn) bool {
+	cfg := reflect.ValueOf(c).Elem().FieldByName("connConfig")
+	return cfg.IsValid() && cfg.IsZero()
 }
 
 // pooledConn is a connection that was taken out of a pool.
