@@ -27,7 +27,7 @@ type SQLTx interface {
 
 // SQL returns the Tx of a *sql.Tx, or of another type with these methods: *sql.Conn, *sqlx.Tx, the ConnPool of gorm
 // (tx.Statement.ConnPool, also with PrepareStmt), and the Tx of ent with the feature sql/execquery. With a *sql.DB each statement
-// is committed on its own.
+// is committed on its own, so RecordPayment refuses it.
 func SQL(tx SQLTx) Tx { return sqlTx{tx} }
 
 type sqlTx struct{ SQLTx }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -127,7 +128,10 @@ func (p LatePayment) check() error {
 // returned as the driver has them, wrapped: the caller rolls tx back.
 func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p LatePayment) (Recorded, error) {
 	p.Source = SourceCallback
-	err := p.check()
+	err := cmp.Or(asTransaction(tx), p.check())
+	if err == nil && orderclose.ValidateID(p.OrderID) != nil {
+		err = ErrNoOrder // PostgreSQL fails to read some texts that are no id
+	}
 	if err == nil && s.q.m.PaymentID != "" && orderclose.ValidateID(p.PaymentID) != nil {
 		err = fmt.Errorf("%w: the column %s takes ids of at most %d bytes, and this one has %d: pass the provider's shorter id of the payment itself",
 			ErrBadPayment, s.q.m.PaymentID, orderclose.MaxIDBytes, len(p.PaymentID))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
+	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
@@ -60,6 +61,26 @@ func paymentOnAShopsConnection(t *testing.T) {
 		var ok bool
 		if must.Do(t, s.DB().QueryRowContext(t.Context(), query).Scan(&ok)); !ok {
 			t.Errorf("not true: %s", query)
+		}
+	}
+}
+
+func TestRecordPayment_RefusesWhatIsNoTransaction(t *testing.T) {
+	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
+	for _, tx := range []orderclose.Tx{nil, orderclose.SQL(nil), orderclose.SQL(s.DB()), orderclose.SQL(&gorm.PreparedStmtDB{ConnPool: s.DB()})} {
+		_, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a", PaymentID: "p1"})
+		if err == nil || !strings.Contains(err.Error(), "begin") || errors.Is(store.Classify(err), orderclose.ErrUnavailable) {
+			t.Errorf("%T: %v", tx, err)
+		}
+	}
+}
+
+func TestRecordPayment_AnIDThatNoOrderCanHaveIsNotAskedFor(t *testing.T) {
+	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
+	for _, id := range []string{"", " a", "a\x00b", "a\xffb", strings.Repeat("a", orderclose.MaxIDBytes+1)} {
+		_, err := s.RecordPayment(t.Context(), orderclose.SQL((*sql.Tx)(nil)), store.LatePayment{OrderID: id, PaymentID: "p1"})
+		if !errors.Is(err, store.ErrNoOrder) {
+			t.Errorf("%q: %v", id, err)
 		}
 	}
 }

@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
 
 	"gorm.io/gorm"
 
@@ -25,6 +28,21 @@ func (s *Store) lentBy(ctx context.Context, tx orderclose.Tx) lent {
 		}
 	}
 	return lent{ctx, tx, s, s.dialect.onTx}
+}
+
+// asTransaction returns an error if tx is nil, or a pool: each statement of a pool is a transaction of its own.
+func asTransaction(tx orderclose.Tx) error {
+	of := any(tx)
+	if x, ok := tx.(interface{ Unwrap() orderclose.SQLTx }); ok {
+		of = x.Unwrap()
+	}
+	switch of.(type) {
+	case nil:
+		return errors.New("the transaction is nil: begin one")
+	case *gorm.PreparedStmtDB, interface{ Stats() sql.DBStats }: // the second is *sql.DB, and what embeds it
+		return fmt.Errorf("%T is a pool, which commits each statement by itself: begin a transaction and pass that", of)
+	}
+	return nil
 }
 
 // own returns a transaction of the store.
