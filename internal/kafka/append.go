@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
@@ -19,6 +19,9 @@ import (
 // goneAfter is how long a partition must be missing before an append to it gives up. A
 // partition that was just created, or that moves, is missing for a moment too.
 const goneAfter = 4 * time.Second
+
+// produceWithTail is the last version of a produce request that ends with the batch; see query.tail.
+const produceWithTail = 8
 
 // Idempotent returns a function that appends idempotently. If an answer is lost, it sends
 // the same bytes again under the same producer id and sequence, and the broker drops the
@@ -195,23 +198,37 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 
 // produce sends a batch of n records once. recordbatch.Encode has made the batch.
 func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
-	res, err := c.client.RawProduce(ctx, &kafka.RawProduceRequest{
-		Topic:        topic,
-		Partition:    partition,
-		RequiredAcks: kafka.RequireAll,
-		RawRecords:   protocol.RawRecordSet{Reader: bytes.NewReader(batch)},
-	})
-	if err == nil {
-		err = c.transport.judge(about{request: protocol.Produce, topic: topic}, res.Error)
-	}
+	answer, err := c.produceRaw(ctx, topic, partition, batch)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("append %d records to %s/%d: %w", n, topic, partition, refusal(err))
 	}
-	at := res.LogAppendTime
-	if at.UnixMilli() <= 0 { // -1: the broker sent none
-		at = time.Time{}
+	if answer.LogAppendTime <= 0 { // -1: the broker sent none
+		return time.Time{}, nil
 	}
-	return at, nil
+	return time.UnixMilli(answer.LogAppendTime), nil
+}
+
+// produceRaw is produce that returns the broker's answer.
+func (c *Cluster) produceRaw(ctx context.Context, topic string, partition int, batch []byte) (answer kmsg.ProduceResponseTopicPartition, err error) {
+	leader, err := c.transport.leader(ctx, topic, partition)
+	if err != nil {
+		return answer, err
+	}
+	req := &kmsg.ProduceRequest{Acks: -1, TimeoutMillis: int32(requestTimeout.Milliseconds() / 2), Topics: []kmsg.ProduceRequestTopic{
+		{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: int32(partition)}}}}}
+	res, err := req.RequestWith(ctx, query{transport: c.transport, route: leader, version: produceWithTail, versionByName: produceWithTail, tail: batch})
+	switch {
+	case err != nil:
+		return answer, err
+	case len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1:
+		return answer, kafka.Unknown
+	}
+	answer = res.Topics[0].Partitions[0]
+	err = kafka.Error(answer.ErrorCode)
+	if answer.ErrorMessage != nil {
+		err = fmt.Errorf("%w: %s", err, *answer.ErrorMessage)
+	}
+	return answer, c.transport.judge(about{request: protocol.Produce, topic: topic}, err)
 }
 
 // ReportAppends implements clock.Log.

@@ -37,8 +37,8 @@ func (c *conn) exchange(req kafka.Request) (kafka.Response, error) {
 	return c.RoundTrip(req)
 }
 
-// query sends a request that the client library does not know, or not in the version that is needed. Package kmsg encodes the
-// request, and decodes its answer. query implements kmsg.Requestor.
+// query sends a request that the client library does not know, not in the version that is needed, or not without a copy of its
+// records. Package kmsg encodes the request, and decodes its answer. query implements kmsg.Requestor.
 type query struct {
 	transport *transport
 	route     route
@@ -47,7 +47,13 @@ type query struct {
 	// room returns a buffer of size bytes for the answer; nil: a new one. The byte slices of
 	// the answer lie in that buffer.
 	room func(size int) []byte
+	// tail replaces the last field of the request, which must be empty; it begins with its length. nil: nothing is replaced.
+	tail []byte
 }
+
+// copiedTail is how much of a tail is copied behind its request, in bytes. So a small tail is sent with the request, and of a large one
+// no copy is made.
+const copiedTail = 16 << 10
 
 // Request implements kmsg.Requestor.
 func (q query) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
@@ -65,8 +71,20 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 	}
 	req.SetVersion(min(version, q.version))
 	c.out = c.by.formatter.AppendRequest(c.out[:0], req, oneRequest)
+	tail := q.tail
+	if tail != nil {
+		c.out = c.out[:len(c.out)-4] // the length of the empty field
+		binary.BigEndian.PutUint32(c.out, uint32(len(c.out)-4+len(tail)))
+		n := min(len(tail), copiedTail)
+		c.out, tail = append(c.out, tail[:n]...), tail[n:]
+	}
 	if _, err := c.Write(c.out); err != nil {
 		return nil, err
+	}
+	if len(tail) > 0 {
+		if _, err := c.Write(tail); err != nil {
+			return nil, err
+		}
 	}
 	var head [8]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {

@@ -9,8 +9,8 @@
 //
 // Every request, also those of the library's Client, goes through exchange: it takes a connection to
 // the broker that must answer, and sends the request once. The library encodes the request; package kmsg
-// encodes the few that the library does not know. The callers give the error codes of answers to
-// transport.judge.
+// encodes the few that the library does not know, and appends, whose batches the library would copy.
+// The callers give the error codes of answers to transport.judge.
 //
 //	cluster.go    the options, and what the cluster looks like
 //	transport.go  send a request to the right broker; judge the error codes of its answer

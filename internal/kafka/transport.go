@@ -14,7 +14,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
-	"github.com/segmentio/kafka-go/protocol/rawproduce"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -67,8 +66,6 @@ func (t *transport) route(ctx context.Context, req kafka.Request) (route, error)
 	switch r := req.(type) {
 	case protocol.GroupMessage:
 		return t.coordinator(ctx, r.Group())
-	case *rawproduce.Request:
-		return t.leader(ctx, r.Topics[0].Topic, int(r.Topics[0].Partitions[0].Partition))
 	case protocol.BrokerMessage: // the controller, or the broker whose settings it is about
 		cluster, err := t.cluster(ctx)
 		if err != nil {
