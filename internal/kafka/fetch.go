@@ -93,8 +93,9 @@ func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, err
 		}
 		f = recordbatch.Split(raw.RecordBatches, at.Offset, max(end, raw.HighWatermark), buffer.records[:0])
 	}
-	if n := len(raw.RecordBatches); n > 0 && f.Next == at.Offset {
-		return failed(fmt.Errorf("the broker sent %d bytes without a whole batch", n))
+	// A broker whose segment has a damaged batch length finds no batch behind it, and answers with nothing at once, again and again.
+	if n := len(raw.RecordBatches); f.Next == at.Offset && (n > 0 || at.Offset < raw.HighWatermark) { //mutant:silence-is-no-error
+		return failed(fmt.Errorf("the broker sent %d bytes without a whole batch, and its log ends at %d", n, raw.HighWatermark))
 	}
 	f.AtEnd, f.End = f.Next >= raw.HighWatermark, raw.HighWatermark
 	f.Log = wire.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}

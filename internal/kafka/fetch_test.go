@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +106,16 @@ func TestRead_BatchBeyondEndOfLogIsCorrupt(t *testing.T) {
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
 	expect.That(t, err == nil && f.Corrupt != nil && len(f.Records) == 0 && f.Next == 2,
 		"%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
+}
+
+// TestRead_NothingBeforeTheEndOfTheLogIsAnError: a broker answers so if it finds no batch behind a damaged length.
+func TestRead_NothingBeforeTheEndOfTheLogIsAnError(t *testing.T) {
+	broker, c := newFakeWith(t, 3)
+	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark = 3 })
+	_, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
+	expect.That(t, err != nil && strings.Contains(err.Error(), "fetch t/0 at 1: the broker sent 0 bytes"), "before the end: %v", err)
+	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3})
+	expect.That(t, err == nil && f.Next == 3 && f.AtEnd, "at the end: %+v, %v", f, err)
 }
 
 // TestRead_BelievesDamageAfterThreeAnswers: a single answer may be damaged on the network.

@@ -114,7 +114,7 @@ func splitBatch(b, rest []byte, end int64, room int, f *wire.Fetched) (inflated 
 		f.Corrupt = &wire.Range{First: first, Last: last, Err: err}
 	}
 	if err == nil {
-		f.Log.Epoch = max(f.Log.Epoch, batch.PartitionLeaderEpoch)
+		f.Log.Epoch = batch.PartitionLeaderEpoch // not the highest: the checksum does not cover it, and one may be damaged
 	}
 	f.Next = last + 1
 	return inflated, true

@@ -130,6 +130,18 @@ func TestSplit_ReportsDamagedBatchAfterGoodRecords(t *testing.T) {
 	}
 }
 
+// TestSplit_ReturnsTheEpochOfTheLastBatch also if a bit of an earlier epoch has flipped: a broker rejects an epoch that it does not know.
+func TestSplit_ReturnsTheEpochOfTheLastBatch(t *testing.T) {
+	var all []byte
+	for n, epoch := range []uint32{3, 3 | 1<<20, 4} {
+		b := batch(t, int64(n), 0, "a")
+		binary.BigEndian.PutUint32(b[atLength+4:], epoch)
+		all = append(all, b...)
+	}
+	f := Split(all, 0, 3, nil)
+	expect.That(t, f.Log.Epoch == 4 && f.Next == 3 && f.Corrupt == nil, "%+v; want epoch 4", f)
+}
+
 // TestSplit_DistrustsDamagedHeader requires that no good record is skipped. The base offset
 // of the next batch, and the end of the log, are more reliable than a damaged header.
 func TestSplit_DistrustsDamagedHeader(t *testing.T) {

@@ -29,6 +29,8 @@ var kafkaMutants = []mutant{
 		"internal/kafka", "TestRead_TruncatedLogIsNotReadFromStart", "the next offset if no record is of the last nanosecond"},
 	{"tail-counts-corrupt", "batches beyond the end of a response count as corrupt", changes{{"{", "&& buffer == nil {"}},
 		"internal/kafka", "TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt", "corrupt"},
+	{"silence-is-no-error", "an answer without records before the end of the log is no error", changes{{"at.Offset < raw.HighWatermark", "false"}},
+		"internal/kafka", "TestRead_NothingBeforeTheEndOfTheLogIsAnError", "before the end"},
 	{"checksum-ignored", "the checksum of a batch is not compared", changes{{"{", "&& false {"}},
 		"internal/kafka/recordbatch", "TestSplit_ReportsDamagedBatchAfterGoodRecords", "corrupt <nil>"},
 	{"added-counts-loss", "a partition that was added counts as a loss", changes{{"==", "<"}},
