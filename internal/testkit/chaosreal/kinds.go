@@ -19,6 +19,8 @@ type kind struct {
 	loses bool
 	// forgets says that some databases may lose commits; see database.forgets.
 	forgets bool
+	// flips says that a batch cannot be read, which becomes a dead letter.
+	flips bool
 	// needs is what the machine must have: "" (nothing), needsDisk or needsClock.
 	needs string
 	// step is how far it sets the clock of the database off.

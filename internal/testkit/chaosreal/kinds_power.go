@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -18,22 +19,37 @@ import (
 
 // powerKinds cut the power of servers. They need a disk of their own for each server, and no other kind is played beside them.
 func powerKinds(v variant) []kind {
-	cut := func(name, does string, loses, forgets bool, play func(w *world, e event) error) kind {
-		return kind{name: "power-" + name, does: does + " loses power: what no server has synced is gone, but for pages that are written back by the seed",
-			least: 2 * time.Second, most: 8 * time.Second, on: onPower, needs: needsPower, loses: loses && !v.synced(), forgets: forgets, play: play}
+	type player = func(w *world, e event) error
+	fault := func(name, does string, loses, forgets bool, play player) kind {
+		return kind{name: "power-" + name, does: does, least: 2 * time.Second, most: 8 * time.Second, on: onPower, needs: needsPower,
+			loses: loses, forgets: forgets, play: play}
+	}
+	cut := func(name, does string, loses, forgets bool, play player) kind {
+		return fault(name, does+" loses power: what no server has synced is gone, but for pages that are written back by the seed",
+			loses && !v.synced(), forgets, play)
+	}
+	full := func(name, whose string, loses, forgets bool, play player) kind {
+		return fault(name, "the disk of "+whose+" is filled and then loses power; the space is freed when it is back", loses && !v.synced(), forgets, play)
 	}
 	all := []kind{
-		cut("brokers", "every broker at once", true, false, func(w *world, e event) error { return w.cutPower(e, w.cluster.brokers...) }),
-		cut("database", "the database", false, true, func(w *world, e event) error { return w.cutPower(e, w.cluster.database) }),
-		cut("redis", "Redis", false, false, func(w *world, e event) error { return w.cutPower(e, w.cluster.redis) }),
-		cut("all", "everything at once, with all processes,", true, true, (*world).cutEverything),
+		cut("brokers", "every broker at once", true, false, func(w *world, e event) error { return w.cutPower(e, nil, w.cluster.brokers...) }),
+		cut("database", "the database", false, true, func(w *world, e event) error { return w.cutPower(e, nil, w.cluster.database) }),
+		cut("redis", "Redis", false, false, func(w *world, e event) error { return w.cutPower(e, nil, w.cluster.redis) }),
+		cut("all", "everything at once, with all processes,", true, true, func(w *world, e event) error { return w.cutEverything(e, nil, nil) }),
+		full("full-brokers", "every broker", true, false, func(w *world, e event) error { return w.cutFull(e, w.cluster.brokers...) }),
+		full("full-database", "the database", false, true, func(w *world, e event) error { return w.cutFull(e, w.cluster.database) }),
 	}
 	if v.brokers > 1 {
-		all = append(all, cut("broker", "one broker", false, false, func(w *world, e event) error {
-			return w.cutPower(e, w.cluster.brokers[e.N%uint64(v.brokers)])
+		return append(all, cut("broker", "one broker", false, false, func(w *world, e event) error {
+			return w.cutPower(e, nil, w.cluster.brokers[e.N%uint64(v.brokers)])
 		}))
 	}
-	return all
+	bit := fault("flip", "as power-all, and a bit flips in the log of a topic before the broker starts, which deletes the log from there on",
+		true, true, (*world).flipRecovered)
+	read := fault("flip-read", "as power-all, and a bit flips in a batch that no relay has read, after the broker has started; undone",
+		true, true, (*world).flipRead)
+	read.flips = true
+	return append(all, bit, read)
 }
 
 // powerDiskSize is the size of the disk of a server. The image takes only the space that is used.
@@ -66,14 +82,18 @@ func (c *cluster) syncDisks() error {
 	return errors.Join(errs...)
 }
 
-// cutEverything cuts the power of all servers, and kills all processes of the pipeline.
-func (w *world) cutEverything(e event) error {
+// cutEverything cuts the power of all servers, and kills all processes of the pipeline. It calls away before the servers start, and up
+// before the processes start. Either may be nil.
+func (w *world) cutEverything(e event, away, up func() error) error {
 	for _, role := range roles {
 		for _, p := range w.parts[role] {
 			p.Kill()
 		}
 	}
-	errs := []error{w.cutPower(e, w.cluster.servers()...)}
+	errs := []error{w.cutPower(e, away, w.cluster.servers()...)}
+	if up != nil {
+		errs = append(errs, up())
+	}
 	for _, role := range roles {
 		for _, p := range w.parts[role] {
 			errs = append(errs, p.Start())
@@ -82,8 +102,9 @@ func (w *world) cutEverything(e event) error {
 	return errors.Join(errs...)
 }
 
-// cutPower cuts the power of servers at the same time, and lets it return after a while.
-func (w *world) cutPower(e event, all ...*servers.Server) error {
+// cutPower cuts the power of servers at the same time, and lets it return after a while. It calls away, which may be nil, when the disks
+// have returned and the servers have not started.
+func (w *world) cutPower(e event, away func() error, all ...*servers.Server) error {
 	r := rand.New(rand.NewPCG(e.N, 0x90e3))
 	for _, s := range all {
 		if err := w.cluster.powered[s].WriteBack(r); err != nil {
@@ -107,7 +128,31 @@ func (w *world) cutPower(e event, all ...*servers.Server) error {
 	err = errors.Join(err, each(func(s *servers.Server) error { return process.KillTree(w.ctx, pids[s]) }),
 		each(func(s *servers.Server) error { return w.cluster.powered[s].Return() }))
 	w.hold(e)
+	if away != nil {
+		err = errors.Join(err, away())
+	}
 	return errors.Join(err, each(w.restart), w.cluster.syncDisks())
+}
+
+// cutFull fills the disks of servers for a while, and then cuts their power.
+func (w *world) cutFull(e event, all ...*servers.Server) error {
+	var frees []func() error
+	for _, s := range all {
+		free, err := fill(w.cluster.powered[s].Dir)
+		if err != nil {
+			return err
+		}
+		frees = append(frees, free)
+	}
+	w.hold(e)
+	return w.cutPower(e, func() (err error) {
+		for _, free := range frees {
+			if failed := free(); !errors.Is(failed, fs.ErrNotExist) { // a file that was never synced has gone
+				err = errors.Join(err, failed)
+			}
+		}
+		return err
+	}, all...)
 }
 
 const (

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,8 +39,22 @@ func TestPowerKinds_LoseRecordsOnlyIfTopicsAreNotSynced(t *testing.T) {
 		}
 		return names
 	}
-	expect.Equal(t, len(loses(variant{brokers: 1})), 0, "one broker, synced")
+	cuts, flips := []string{"power-brokers", "power-all", "power-full-brokers"}, []string{"power-flip", "power-flip-read"}
+	expect.Same(t, loses(variant{brokers: 1}), flips, "one broker, synced")
 	expect.Equal(t, len(loses(variant{brokers: 3, sync: "always"})), 0, "three brokers, synced")
-	expect.Same(t, loses(variant{brokers: 3}), []string{"power-brokers", "power-all"}, "three brokers")
-	expect.Same(t, loses(variant{brokers: 1, sync: "never"}), []string{"power-brokers", "power-all"}, "one broker, not synced")
+	expect.Same(t, loses(variant{brokers: 3}), cuts, "three brokers")
+	expect.Same(t, loses(variant{brokers: 1, sync: "never"}), slices.Concat(cuts, flips), "one broker, not synced")
+}
+
+func TestLastBatch_IsTheLastWholeOne(t *testing.T) {
+	batch := func(size int) []byte { // of a header and size bytes
+		b := make([]byte, 12+size)
+		binary.BigEndian.PutUint32(b[8:], uint32(size))
+		return b
+	}
+	log := slices.Concat(batch(60), batch(70), batch(80)[:50])
+	at, size := lastBatch(log)
+	expect.Same(t, []int{at, size}, []int{72, 82}, "begin and size")
+	_, size = lastBatch(log[:60])
+	expect.Equal(t, size, 0, "size without a whole batch")
 }

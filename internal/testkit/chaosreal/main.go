@@ -17,6 +17,7 @@
 //	kinds.go      what a kind of fault is, and all kinds
 //	kinds_brokers.go, kinds_topics.go, kinds_database.go, kinds_process.go, kinds_other.go    the kinds
 //	kinds_power.go    cuts of power, the only kinds with POWER=1
+//	kinds_flip.go     bits that flip in a log, beside cuts of power
 //	kafka.go      requests to Kafka that the faults need
 //	database.go   what differs between the databases
 //	cluster.go    brokers, database, Redis, and the proxies in front of them

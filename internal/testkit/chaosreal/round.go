@@ -205,6 +205,9 @@ func (w *world) judge(all []kind) (*checker.Verdict, error) {
 	if w.forgot(all) {
 		deadLetters = slices.Concat(deadLetters, []string{"not_found"})
 	}
+	if w.did(all, func(k kind) bool { return k.flips }) {
+		deadLetters = slices.Concat(deadLetters, []string{"corrupt"})
+	}
 	delays := map[string]string{}
 	for _, b := range w.cfg.Buckets {
 		delays[b.Topic] = w.cfg.RelayGroup(b)

@@ -86,7 +86,7 @@ func TestKinds_AreComplete(t *testing.T) {
 func TestKinds_AreThoseOfTheDocuments(t *testing.T) {
 	const file = "../../../docs/data/faults.csv"
 	rows := [][]string{{"kind", "what happens, and how it is undone"}}
-	for _, k := range slices.Concat(allKinds(t), powerKinds(variant{brokers: 3})) {
+	for _, k := range slices.Concat(allKinds(t), powerKinds(variant{brokers: 3}), powerKinds(variant{brokers: 1})) {
 		name := k.name
 		for _, role := range roles {
 			if strings.HasPrefix(k.does, "one process") {

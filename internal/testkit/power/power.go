@@ -116,14 +116,15 @@ func writeBack(f *os.File, offset, n int64) error {
 	return unix.SyncFileRange(int(f.Fd()), offset, n, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
 }
 
-// commit syncs a file of its own. That commits the log of the file system, with the sizes of files whose pages were written back.
+// commit syncs a file of its own, which stays empty, so the disk may be full. That commits the log of the file system, with the sizes of
+// files whose pages were written back.
 func (d *Disk) commit() error {
-	f, err := os.Create(filepath.Join(d.Dir, ".power"))
+	path := filepath.Join(d.Dir, ".power")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString("x")
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(os.Chtimes(path, time.Time{}, time.Now()), f.Sync(), f.Close())
 }
 
 // Cut cuts the power: from now on no program can write. The servers on the disk must be killed then, before Return.

@@ -90,3 +90,16 @@ func TestWriteBack_WritesSomePages(t *testing.T) {
 	}
 	expect.That(t, some > 0 && whole < len(names), "%d files have some pages, and %d all", some, whole)
 }
+
+// A server that fills its disk is cut off like any other.
+func TestWriteBack_WorksOnAFullDisk(t *testing.T) {
+	d := newDisk(t)
+	must.Do(t, os.WriteFile(filepath.Join(d.Dir, "a"), pageOf('a'), 0o600))
+	f := must.Get(os.Create(filepath.Join(d.Dir, "filler")))(t)
+	for err := error(nil); err == nil; {
+		_, err = f.Write(pageOf('f'))
+	}
+	must.Do(t, f.Close())
+	must.Do(t, d.WriteBack(rand.New(rand.NewPCG(1, 2))))
+	must.Do(t, os.Remove(filepath.Join(d.Dir, "filler")))
+}
