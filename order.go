@@ -69,14 +69,14 @@ func (e *OrderError) Error() string {
 // Unwrap returns the reason.
 func (e *OrderError) Unwrap() error { return e.Reason }
 
-// Validate reports why o cannot be scheduled at the time now: a bad id, no due time,
+// Validate reports why o cannot be scheduled at the time now: a bad id, no due time (or one before 1970),
 // or a due time further ahead than max plus MaxDelaySlack. A due time in the past is
 // valid: such an order is closed at once. The error is an *OrderError.
 func (o Order) Validate(now time.Time, max time.Duration) error {
 	if err := ValidateID(o.ID); err != nil {
 		return err
 	}
-	if o.Due.IsZero() {
+	if o.Due.Unix() <= 0 { // also a due time that was computed from a zero CreatedAt
 		return &OrderError{o.ID, ErrNoDue, "set Due to the time written with the order"}
 	}
 	if ahead := o.Due.Sub(now); ahead > max+MaxDelaySlack { //mutant:no-clock-slack

@@ -66,6 +66,7 @@ func TestValidate_ChecksTheDueTime(t *testing.T) {
 	}{
 		{"none", time.Time{}, orderclose.ErrNoDue},
 		{"no due time, in another zone", time.Time{}.In(time.FixedZone("", 3600)), orderclose.ErrNoDue},
+		{"computed from no time of creation", time.Time{}.Add(30 * time.Minute), orderclose.ErrNoDue},
 		{"long past", now.Add(-1000 * time.Hour), nil},
 		{"now", now, nil},
 		{"at the maximum", now.Add(most), nil},

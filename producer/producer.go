@@ -9,7 +9,7 @@
 //	err = p.Schedule(ctx, order)
 //
 // Call Schedule after the order's transaction has committed. If the process dies in
-// between, or Kafka stays unavailable, the order is not lost: the hourly sweep closes
+// between, or Kafka stays unavailable, the order is not lost: a sweep closes
 // it. A duplicate is harmless. docs/wire.md describes the record for producers in
 // other languages.
 //
