@@ -98,6 +98,9 @@ type App struct {
 	bucketsReady chan struct{} // closed when picked holds the buckets whose topics exist
 	subscribers  []func(serve, pick orderclose.Buckets)
 
+	life    context.Context // until Close
+	endLife func()
+
 	mu    sync.Mutex
 	stop  func() // ends Run; nil: it does not run
 	ended error  // why it will not run any more; nil: it does, or it may
@@ -120,6 +123,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{clock: clock.New(o.Now)}
+	a.life, a.endLife = context.WithCancel(context.Background())
 	a.gatherer, _ = o.Registerer.(prometheus.Gatherer)
 	var err error
 	if a.metrics, err = newMetrics(o.Registerer); err != nil {

@@ -60,12 +60,19 @@ type EventOptions[E EventData] struct {
 // after Handle, so that a restart continues there. ReadEvents retries all failures of Kafka and of
 // Handle, after 50 ms at first and half a second later, without end; each is a warning in the log. It
 // returns an error only if an option is missing or wrong, there are no brokers, the name
-// of the group or topic is invalid, or another process has the same instance (ErrFenced). It may run before, beside or without app.Run.
+// of the group or topic is invalid, another process has the same instance (ErrFenced), or app was closed (ErrClosed). It may
+// run before, beside or without app.Run.
 func ReadEvents[E EventData](ctx context.Context, app *App, o EventOptions[E]) error {
 	if app.conns.Kafka == nil {
 		return errNoBrokers
 	}
-	return readEvents(ctx, app.conns.Kafka, eventOptions(app, o))
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(app.life, stop)()
+	if err := readEvents(reading, app.conns.Kafka, eventOptions(app, o)); err != nil || ctx.Err() != nil || app.life.Err() == nil {
+		return err
+	}
+	return ErrClosed
 }
 
 func readEvents[E EventData](ctx context.Context, k *kafka.Cluster, o EventOptions[E]) error {

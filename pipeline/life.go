@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/room"
 )
 
-// ErrClosed is the error of Run and WaitReady of an App that was closed.
+// ErrClosed is the error of Run, WaitReady and ReadEvents of an App that was closed.
 var ErrClosed = errors.New("pipeline: the App was closed")
 
 var (
@@ -96,6 +96,7 @@ func (a *App) Close() {
 	if a == nil {
 		return
 	}
+	a.endLife()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {

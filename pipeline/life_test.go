@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -130,12 +131,23 @@ func TestClose_EndsRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
 		ended := start(t.Context(), app, pipeline.AllRoles()...)
 		must.Do(t, app.WaitReady(t.Context()))
+		read := make(chan error, 1)
+		go func() { read <- readLate(t.Context(), app) }()
 		app.Close()
 		expect.That(t, len(app.Ready()) != 0, "a closed App is ready")
 		expect.Is(t, <-ended, pipeline.ErrClosed, "Run")
+		expect.Is(t, <-read, pipeline.ErrClosed, "ReadEvents")
 		app.Close()
 		expect.Is(t, app.WaitReady(t.Context()), pipeline.ErrClosed, "WaitReady")
 	})
+}
+
+// readLate reads events of late money until ctx or the App ends.
+func readLate(ctx context.Context, app *pipeline.App) error {
+	return pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderPaidLate]{Group: "refunds", Handle: func(context.Context,
+		[]pipeline.Event[orderclose.OrderPaidLate]) error {
+		return nil
+	}})
 }
 
 func TestClose_BeforeRun(t *testing.T) {
@@ -143,6 +155,10 @@ func TestClose_BeforeRun(t *testing.T) {
 		app.Close()
 		expect.Is(t, app.Run(t.Context(), pipeline.Relay), pipeline.ErrClosed, "Run")
 		expect.Is(t, app.WaitReady(t.Context()), pipeline.ErrClosed, "WaitReady")
+		expect.Is(t, readLate(t.Context(), app), pipeline.ErrClosed, "ReadEvents")
+		ended, end := context.WithCancel(t.Context())
+		end()
+		must.Do(t, readLate(ended, app))
 	})
 }
 
