@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -64,7 +65,7 @@ func New(o Options) (*Admin, error) {
 		return nil, fmt.Errorf("admin: Options.Connections is %T: make it with pipeline.Connect or pipelinetest", o.Connections)
 	case servers.Kafka == nil && servers.Store == nil:
 		return nil, errors.New("admin: Options.Connections name neither a Kafka cluster nor a database")
-	case o.Operator == "":
+	case strings.TrimSpace(o.Operator) == "":
 		return nil, errors.New("admin: Options.Operator is empty: say who acts, for the audit log")
 	case o.Logger == nil:
 		o.Logger = slog.Default()

@@ -142,7 +142,7 @@ func TestAdmin_RefusesAPauseThatWouldPauseNothing(t *testing.T) {
 		"a typo":        {func(r *admin.PauseRequest) { r.Category = "tickte" }, "category tickte: neither topics.yaml", admin.ErrNotFound},
 		"no time":       {func(r *admin.PauseRequest) { r.For = 0 }, "for is 0s", nil},
 		"a long time":   {func(r *admin.PauseRequest) { r.For = 25 * time.Hour }, "at most 24h", nil},
-		"no reason":     {func(r *admin.PauseRequest) { r.Reason = "" }, "reason is missing", nil},
+		"no reason":     {func(r *admin.PauseRequest) { r.Reason = " " }, "reason is missing", nil},
 		"no such path":  {func(r *admin.PauseRequest) { r.Paths = []orderclose.Path{"on-read"} }, `path is "on-read"`, nil},
 		"a bad and a 2": {func(r *admin.PauseRequest) { r.For, r.Reason = -1, "" }, "reason is missing", nil},
 	} {
@@ -436,7 +436,7 @@ func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 		"Config is missing":   {Connections: s.clients, Operator: "ada"},
 		"Connections is <nil": {Config: s.cfg, Operator: "ada"},
 		"neither a Kafka":     {Config: s.cfg, Connections: clients.Clients{}, Operator: "ada"},
-		"Operator is empty":   {Config: s.cfg, Connections: s.clients},
+		"Operator is empty":   {Config: s.cfg, Connections: s.clients, Operator: " "},
 	} {
 		_, err := admin.New(o)
 		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v, want %s", err, want)

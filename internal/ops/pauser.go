@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -54,7 +55,7 @@ func CheckPause(d time.Duration) error {
 
 // CheckReason checks the reason of a pause.
 func CheckReason(reason string) error {
-	if n := len([]rune(reason)); n == 0 || n > maxReason {
+	if n := len([]rune(reason)); strings.TrimSpace(reason) == "" || n > maxReason {
 		return fmt.Errorf("reason is missing or longer than %d characters: say why, for the others on call", maxReason)
 	}
 	return nil
