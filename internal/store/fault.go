@@ -85,6 +85,7 @@ const (
 	thereCodes    = "1060 1061"                                             // the column or index to add is there
 	lockedCodes   = "1205 3572 55P03"                                       // another transaction locks a row
 	deniedCodes   = "1142 1143 42501"                                       // a privilege is missing
+	missingCodes  = "1054 1146 42703 42P01"                                 // a column or a table is missing
 	binlogCodes   = "1665"                                                  // binlog_format is STATEMENT, which takes no write of READ COMMITTED
 )
 
@@ -248,8 +249,8 @@ func wrap(err error, what string, args ...any) error {
 }
 
 // unavailable wraps err with orderclose.ErrUnavailable. If ctx ended, it adds the error of
-// ctx, since the driver may have returned another error. To an error about a missing privilege, it
-// adds what to do.
+// ctx, since the driver may have returned another error. To an error about a missing privilege, table or column,
+// it adds what to do.
 func unavailable(ctx context.Context, err error) error {
 	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
 		err = fmt.Errorf("%w: %w", end, err)
@@ -259,6 +260,9 @@ func unavailable(ctx context.Context, err error) error {
 	}
 	if Denied(err) {
 		return fmt.Errorf("%w: %w; grant it to the database's user: docs/security.md lists what each part needs", orderclose.ErrUnavailable, err)
+	}
+	if hasCode(err, missingCodes) {
+		return fmt.Errorf("%w: %w; orderclose migrate (in Go, CreateTables) creates what is missing of the tables of orderclose", orderclose.ErrUnavailable, err)
 	}
 	if hasCode(err, binlogCodes) {
 		return fmt.Errorf("%w: binlog_format of the server is STATEMENT, and no close can be written: set it to ROW or MIXED in the server's configuration and with "+

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -83,6 +84,15 @@ func TestUnavailable_AddsTheContextsErrorOnce(t *testing.T) {
 	}
 	if want := "the store is unavailable: context canceled: driver: bad connection"; err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
+	}
+}
+
+func TestUnavailable_SaysWhatCreatesAMissingTable(t *testing.T) {
+	for _, missing := range []error{&mysql.MySQLError{Number: 1146}, &mysql.MySQLError{Number: 1054}, &pgconn.PgError{Code: "42P01"}, &pgconn.PgError{Code: "42703"}} {
+		err := unavailable(t.Context(), missing)
+		if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, missing) || !strings.Contains(err.Error(), "orderclose migrate") {
+			t.Errorf("error %v", err)
+		}
 	}
 }
 
