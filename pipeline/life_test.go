@@ -142,7 +142,7 @@ func TestClose_EndsRun(t *testing.T) {
 	})
 }
 
-// readLate reads events of late money until ctx or the App ends.
+// readLate reads order.paid_late events until ctx or the App ends.
 func readLate(ctx context.Context, app *pipeline.App) error {
 	return pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderPaidLate]{Group: "refunds", Handle: func(context.Context,
 		[]pipeline.Event[orderclose.OrderPaidLate]) error {

@@ -88,7 +88,8 @@ func TestUnavailable_AddsTheContextsErrorOnce(t *testing.T) {
 }
 
 func TestUnavailable_SaysWhatCreatesAMissingTable(t *testing.T) {
-	for _, missing := range []error{&mysql.MySQLError{Number: 1146}, &mysql.MySQLError{Number: 1054}, &pgconn.PgError{Code: "42P01"}, &pgconn.PgError{Code: "42703"}} {
+	for _, missing := range []error{&mysql.MySQLError{Number: 1146}, &mysql.MySQLError{Number: 1054}, &pgconn.PgError{Code: "42P01"},
+		&pgconn.PgError{Code: "42703"}} {
 		err := unavailable(t.Context(), missing)
 		if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, missing) || !strings.Contains(err.Error(), "orderclose migrate") {
 			t.Errorf("error %v", err)
