@@ -117,32 +117,78 @@ func (r *rig) deleteRecords(ctx context.Context, topic string) {
 	must.Do(r.t, r.world.Broker.DeleteRecords(topic, 0, r.inTopic(topic)))
 }
 
+// programStore is a program's own store with the methods that a compensator needs, and no others.
+type programStore struct{ db *store.Store }
+
+func (s programStore) Now(ctx context.Context) (time.Time, error) { return s.db.Now(ctx) }
+
+func (s programStore) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	return s.db.Overdue(ctx, cutoff, after, limit)
+}
+
+func (s programStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return s.db.CloseOrders(ctx, path, requests)
+}
+
 // TestSimulation_ALossThatNobodyCanNotice: a power cut takes the end of a log that was acked, and the offsets are used again. An order of
-// the close topic is lost in the same way. A service of the shop closes the orders, or the database.
+// the close topic is lost in the same way. The database, a service of the shop or a store of the program closes the orders, within half a
+// minute of their due time or of the end of a pause.
 func TestSimulation_ALossThatNobodyCanNotice(t *testing.T) {
 	t.Parallel()
-	for name, service := range map[string]bool{"closed in the database": false, "closed by a service": true} {
+	paths := func(all ...orderclose.Path) []orderclose.Path { return all }
+	const service, own, noRedis = "service", "own", "no Redis"
+	for name, c := range map[string]struct {
+		by       string            // "": the database
+		paused   []orderclose.Path // until two minutes after the due time
+		category string            // of the pause
+	}{
+		"closed in the database":                         {},
+		"closed by a service":                            {by: service},
+		"closed by a store of the program":               {by: own},
+		"closed without Redis":                           {by: noRedis},
+		"the pipeline was paused":                        {paused: paths(orderclose.PathPipeline)},
+		"sweeps were paused":                             {paused: paths(orderclose.PathSweep)},
+		"everything was paused":                          {paused: paths(orderclose.PathPipeline, orderclose.PathSweep)},
+		"a category was paused":                          {paused: paths(orderclose.PathPipeline, orderclose.PathSweep), category: "virtual"},
+		"everything was paused for a service":            {by: service, paused: paths(orderclose.PathPipeline, orderclose.PathSweep)},
+		"everything was paused for a store of a program": {by: own, paused: paths(orderclose.PathPipeline, orderclose.PathSweep)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig()
-			if service {
+			if c.by == service {
 				cfg = httpConfig()
 			}
 			cfg.Compensator.Period = 24 * time.Hour
 			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.disturbed = true
-				if service {
+				switch c.by {
+				case service:
 					_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
 					defer stop()
+				case own:
+					r.store = programStore{r.db}
+				case noRedis:
+					r.world.Redis.SetError("LOADING")
 				}
 				r.startAll()
 				time.Sleep(30 * time.Second)
+				var from time.Time
 				for i := range 40 {
-					r.order(fmt.Sprint("o", i), "virtual", i%2 == 0) // the record of each second one is gone
+					from = r.order(fmt.Sprint("o", i), "virtual", i%2 == 0).Due // the record of each second one is gone
 				}
-				time.Sleep(5*time.Minute + lostBound)
+				if len(c.paused) > 0 {
+					from = from.Add(2 * time.Minute)
+					pause := r.db.Pause
+					if c.by != "" {
+						pause = ops.NewControl(r.kafka, cfg.Topics.Control).Pause
+					}
+					must.Get(pause(ctx, c.paused, c.category, time.Until(from), "a trial", false))(t)
+					time.Sleep(time.Until(from) - time.Second)
+					expect.Equal(t, r.status("o1"), store.Unpaid, "the status of a lost order during the pause")
+				}
+				time.Sleep(time.Until(from.Add(lostBound)))
 				v := r.verdict(time.Now())
-				expect.That(t, v.Closed() == 40, "closed %v, want 40", v.ByPath)
-				expect.AtMost(t, v.Latest(), lostBound, "the lateness")
+				expect.That(t, v.Closed() == 40 && v.Early == 0 && v.Inconsistent == 0, "closed %v, early %d, double %d; want all 40", v.ByPath, v.Early, v.Inconsistent)
 			})
 		})
 	}
