@@ -144,7 +144,8 @@ func (c *Control) add(r wire.RawRecord) {
 		if pause, err := wire.DecodePause(m.Value); err == nil {
 			// Every process may write to the topic, so the record does not decide alone when the pause ends.
 			lasts := min(pause.Until.Sub(pause.CreatedAt), wire.MaxPause) //mutant:forged-pause-endless
-			if !m.Appended.IsZero() {                                     // the operator's clock may be wrong
+			// The operator's clock may be wrong, so the pause begins when the broker has appended its record.
+			if !m.Appended.IsZero() {
 				pause.CreatedAt, pause.Until = m.Appended.UTC(), m.Appended.UTC().Add(lasts)
 			}
 			on := c.pauses[pause.Path]

@@ -46,6 +46,7 @@ type Dialect struct {
 	nowSQL    string // the server's clock in UTC, in milliseconds, when the statement began; empty: Clock is set
 	millisSQL string // the same in unix milliseconds
 	// oddTextSQL is a condition on a text %s, which each id meets that orderclose.ValidateID refuses, and others too. Empty: there is none.
+	// PostgreSQL reads the escapes itself, because a database may have an encoding without these characters.
 	oddTextSQL string
 	microsSQL  string // a column with a date and time as if in UTC, %s, in unix microseconds
 	timeLayout string // of Dialect.timeText

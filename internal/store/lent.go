@@ -22,21 +22,23 @@ type lent struct {
 
 // lentBy returns a transaction of a program.
 func (s *Store) lentBy(ctx context.Context, tx orderclose.Tx) lent {
-	if x, ok := tx.(interface{ Unwrap() orderclose.SQLTx }); ok {
-		if p, ok := x.Unwrap().(*gorm.PreparedStmtTX); ok {
-			tx = orderclose.SQL(p.Tx) // pgx takes no pgx.QueryExecMode among the arguments of a prepared statement
-		}
+	if p, ok := wrappedBy(tx).(*gorm.PreparedStmtTX); ok {
+		tx = orderclose.SQL(p.Tx) // pgx takes no pgx.QueryExecMode among the arguments of a prepared statement
 	}
 	return lent{ctx, tx, s, s.dialect.onTx}
 }
 
+// wrappedBy returns what orderclose.SQL has made tx from, or else tx.
+func wrappedBy(tx orderclose.Tx) any {
+	if x, ok := tx.(interface{ Unwrap() orderclose.SQLTx }); ok {
+		return x.Unwrap()
+	}
+	return tx
+}
+
 // asTransaction returns an error if tx is nil, or a pool: each statement of a pool is a transaction of its own.
 func asTransaction(tx orderclose.Tx) error {
-	of := any(tx)
-	if x, ok := tx.(interface{ Unwrap() orderclose.SQLTx }); ok {
-		of = x.Unwrap()
-	}
-	switch of.(type) {
+	switch of := wrappedBy(tx); of.(type) {
 	case nil:
 		return errors.New("the transaction is nil: begin one")
 	case *gorm.PreparedStmtDB, interface{ Stats() sql.DBStats }: // the second is *sql.DB, and what embeds it

@@ -55,15 +55,10 @@ func (d *databaseChecker) needDueIndex(m *Mapping) {
 // appends the id by itself if it is the primary key.
 func (m *Mapping) AddDueIndex(name string, t Table) string {
 	status, due, id := strings.ToLower(m.Status.Column), strings.ToLower(m.Due.Column), strings.ToLower(m.ID.Column)
-	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s) ALGORITHM=INPLACE LOCK=NONE", Quote("orderclose_overdue"), Quote(name),
-		Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
+	add := t.createIndex("orderclose_overdue", name, m.Status.Column, m.Due.Column, m.ID.Column)
 	if t.Postgres { // rows that are no longer open leave a partial index
-		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s, %s) WHERE %s = '%s'", Quote("orderclose_overdue"), Quote(name), Quote(m.Due.Column),
-			Quote(m.ID.Column),
-			Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))
-		if t.Partitioned { // PostgreSQL builds no index of a partitioned table beside writes
-			add = strings.Replace(add, " CONCURRENTLY", "", 1)
-		}
+		add = t.createIndex("orderclose_overdue", name, m.Due.Column, m.ID.Column) +
+			fmt.Sprintf(" WHERE %s = '%s'", Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))
 	}
 	for _, i := range t.Indexes {
 		if i.Where != "" && strings.Contains(i.Where, status) && strings.Contains(i.Where, m.Status.From.Text) && slices.Equal(i.Columns, []string{due, id}) {
@@ -81,6 +76,23 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 	return add
 }
 
+// createIndex returns the statement that adds an index to the table with a name. The shop can write meanwhile, but not to a partitioned
+// table of PostgreSQL.
+func (t Table) createIndex(index, name string, columns ...string) string {
+	var quoted []string
+	for _, c := range columns {
+		quoted = append(quoted, Quote(c))
+	}
+	on := fmt.Sprintf("%s ON %s (%s)", Quote(index), Quote(name), strings.Join(quoted, ", "))
+	switch {
+	case !t.Postgres:
+		return "CREATE INDEX " + on + " ALGORITHM=INPLACE LOCK=NONE"
+	case t.Partitioned:
+		return "CREATE INDEX " + on
+	}
+	return "CREATE INDEX CONCURRENTLY " + on
+}
+
 // needIndexOn checks for an index that begins with the column.
 func (d *databaseChecker) needIndexOn(path, column, name string) {
 	for _, i := range d.table.Indexes {
@@ -88,14 +100,8 @@ func (d *databaseChecker) needIndexOn(path, column, name string) {
 			return
 		}
 	}
-	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s) ALGORITHM=INPLACE LOCK=NONE", Quote(name), Quote(d.name), Quote(column))
-	switch { // beside writes, as in AddDueIndex
-	case d.table.Postgres && d.table.Partitioned:
-		add = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", Quote(name), Quote(d.name), Quote(column))
-	case d.table.Postgres:
-		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s)", Quote(name), Quote(d.name), Quote(column))
-	}
-	d.reportHarm(path, fmt.Sprintf("table %s has no index that begins with %s", d.name, column), "each close would read the whole table", add)
+	d.reportHarm(path, fmt.Sprintf("table %s has no index that begins with %s", d.name, column), "each close would read the whole table",
+		d.table.createIndex(name, d.name, column))
 }
 
 // indexLedBy returns the index that begins with the column; empty: there is none.

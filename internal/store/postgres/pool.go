@@ -53,7 +53,7 @@ func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
 			return fmt.Errorf("%w: its driver %T is not that of pgx", ErrPool, of)
 		}
 		if c.pool.Stats().MaxOpenConnections == 0 && ofPgxpool(std) {
-			return fmt.Errorf("%w: it lends connections of a pgxpool.Pool, and would lend all of them: call SetMaxOpenConns with less than pool_max_conns", ErrPool)
+			return fmt.Errorf("%w: its connections are those of a pgxpool.Pool, and it may take all: call SetMaxOpenConns with less than pool_max_conns", ErrPool)
 		}
 		p.conn = &conn{Conn: std, limit: c.limit, lockWait: lockTimeout, left: c.left}
 		const settings = "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET client_encoding = 'UTF8'; SET standard_conforming_strings = on"

@@ -54,6 +54,10 @@ func TestSimulation_WhatIsSlowForAnHourStopsNothing(t *testing.T) {
 				ring.OnlyAll(t, "TestCloser_KeepsUpWithAnyStore")
 			}
 			seed, _ := ring.Seeds(1)
+			atOnce := 1
+			if wait != nil {
+				atOnce = 4 // a close of several orders
+			}
 			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 				r.network = newNetwork(r.world.Dial)
 				if r.useOutbox(); wait != nil {
@@ -66,7 +70,7 @@ func TestSimulation_WhatIsSlowForAnHourStopsNothing(t *testing.T) {
 				orders := 0
 				for range 6 {
 					for range 20 {
-						for range map[bool]int{true: 1, false: 4}[wait == nil] {
+						for range atOnce {
 							r.order(fmt.Sprint("o", orders), []string{"virtual", "physical"}[orders%2], true)
 							orders++
 						}
