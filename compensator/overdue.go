@@ -21,7 +21,11 @@ const (
 	// lookPage is how many orders one read of a look returns at most. lookTimeout limits the reads of one look, which reads no further page
 	// after lookInterval.
 	lookPage    = 500
-	lookTimeout = 10 * time.Second
+	lookTimeout = 30 * time.Second
+	// wholeShare limits the share of the time that looks at all orders take: by rule, one reads past all orders with longer delays. The next
+	// such look begins wholeShare times as long after it as it took. Looks in between read what was due lookBack before the last cutoff, or later.
+	wholeShare = 10
+	lookBack   = time.Minute
 	// seriesRest is how long no order may be overdue until a series of sweeps ends.
 	seriesRest = time.Minute
 	// sweepTimeout limits one sweep of a series: a store that does not answer must not keep the lock from others.
@@ -49,11 +53,14 @@ type lookout struct {
 	*Compensator
 	keeper *keeper
 
-	// A look begins behind after: all orders up to it are explained. The last page that was read is not among them, because
+	// A whole look begins behind after: all orders up to it are explained. The last page that was read is not among them, because
 	// orders may be added to it.
 	after  orderclose.Order
-	looked time.Time // the last look, by the database's clock
-	pauses []Pause   // at the last look
+	whole  time.Time        // when a whole look is due
+	cutoff time.Time        // of the last look that read all orders, or of the first look, by the database's clock
+	start  orderclose.Order // all orders that the last look read up to here are explained
+	looked time.Time        // the last look, by the database's clock
+	pauses []Pause          // at the last look
 
 	found   time.Time // the end of the last sweep of a series
 	since   time.Time // the first of the looks in a row that found an order without an explanation; zero: the last look found none
@@ -109,23 +116,48 @@ func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err erro
 		return now, false, nil
 	}
 	l.rewind(now, pauses)
-	began, last := time.Now(), l.after
+	cutoff := now.Add(-OverdueGrace)
+	if l.cutoff.IsZero() || cutoff.Before(l.cutoff) {
+		l.cutoff = cutoff
+	}
+	l.start = orderclose.Order{Due: l.cutoff.Add(-lookBack)}
+	began := time.Now()
+	whole := !began.Before(l.whole) || l.start.Due.Before(l.after.Due)
+	if whole {
+		l.start = l.after
+	}
+	found, ended, err := l.read(ctx, now, cutoff)
+	if whole {
+		l.after = l.start
+	}
+	if ended {
+		l.cutoff = cutoff
+	}
+	if whole && (ended || err != nil) {
+		l.whole = time.Now().Add(wholeShare * time.Since(began)) //mutant:whole-look-never-again
+	}
+	return now, found, err
+}
+
+// read moves start behind explained orders, and reports whether it found an order that nothing explains, or has read all orders up to cutoff.
+func (l *lookout) read(ctx context.Context, now, cutoff time.Time) (found, ended bool, err error) {
+	began, last := time.Now(), l.start
 	for pages := (cycleCheck{}); time.Since(began) < lookInterval; {
-		page, err := l.o.Store.Overdue(ctx, now.Add(-OverdueGrace), last, lookPage)
+		page, err := l.o.Store.Overdue(ctx, cutoff, last, lookPage)
 		if err == nil && len(page) > 0 {
 			err = pages.add(page)
 		}
 		if err != nil || len(page) == 0 {
-			return now, false, err
+			return false, err == nil, err
 		}
-		l.after = last //mutant:explained-read-again
+		l.start = last //mutant:explained-read-again
 		if slices.ContainsFunc(page, func(o orderclose.Order) bool { return !l.explained(o, now) }) {
-			return now, true, nil
+			return true, false, nil
 		}
 		last = page[len(page)-1]
 	}
-	l.after = last // the next look goes on here
-	return now, false, nil
+	l.start = last // the next look goes on here
+	return false, false, nil
 }
 
 // rewind moves after back to the orders whose explanation has ended since the last look. If the database's clock was set back, after may be
@@ -133,11 +165,14 @@ func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err erro
 func (l *lookout) rewind(now time.Time, pauses []Pause) {
 	same := slices.EqualFunc(l.pauses, pauses, func(a, b Pause) bool { return a.Path == b.Path && a.Category == b.Category })
 	if !same || now.Before(l.looked) { //mutant:set-back-unseen
-		l.after = orderclose.Order{} //mutant:ended-pause-unseen
+		l.after, l.whole = orderclose.Order{}, time.Time{} //mutant:ended-pause-unseen
 	}
 	for _, rest := range l.resting {
-		if rest.until.After(l.looked) && !rest.until.After(now) && !rest.due.After(l.after.Due) {
-			l.after = orderclose.Order{Due: rest.due} // without an id: before all orders of that time
+		if rest.until.After(l.looked) && !rest.until.After(now) {
+			l.whole = time.Time{}
+			if !rest.due.After(l.after.Due) {
+				l.after = orderclose.Order{Due: rest.due} // without an id: before all orders of that time
+			}
 		}
 	}
 	l.looked, l.pauses = now, pauses
@@ -162,7 +197,7 @@ func (l *lookout) act(ctx context.Context, now time.Time) time.Duration {
 		return lookInterval
 	}
 	s := l.newSweep(func(o orderclose.Order) bool { return l.explained(o, now) })
-	s.series, s.start = true, l.after
+	s.series, s.start = true, l.start
 	if l.backlog.Late && l.backlog.Settled != before.Settled {
 		s.limiter = l.slowLimiter
 	}

@@ -32,6 +32,8 @@ type lookStore struct {
 	verdict orderclose.Verdict // of the orders in pending
 	closed  map[string]bool
 	ahead   time.Duration // by how much the database's clock is ahead
+	whole   time.Duration // how long a read takes that begins at the oldest orders
+	wholes  atomic.Int64  // such reads
 }
 
 func newLookStore() *lookStore {
@@ -51,7 +53,15 @@ func (s *lookStore) setClock(ahead time.Duration) {
 	s.ahead = ahead
 }
 
-func (s *lookStore) Overdue(_ context.Context, cutoff time.Time, after orderclose.Order, limit int) (page []orderclose.Order, err error) {
+func (s *lookStore) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) (page []orderclose.Order, err error) {
+	if after.Due.IsZero() {
+		s.wholes.Add(1)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(s.whole):
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pages++
@@ -192,6 +202,32 @@ func TestOverdue_AtRestALookReadsOnePage(t *testing.T) {
 }
 
 // An order whose payment is pending rests: it starts no sweep meanwhile, its provider is not asked, and it prolongs no series.
+// A store that reads past many orders needs long for all of them, as by rule: so do looks at all orders, which become rare, and losses are found meanwhile.
+func TestOverdue_FindsALossThoughReadingAllOrdersTakesLong(t *testing.T) {
+	for _, took := range []time.Duration{2 * time.Second, 12 * time.Second, time.Hour} {
+		t.Run(took.String(), func(t *testing.T) {
+			keeping(t, Options{Period: 24 * time.Hour}, func(s *lookStore, _ *fakeHistory, _ counts) {
+				s.whole = took
+				look := min(took, lookTimeout)
+				time.Sleep(2 * (look + lookAtRest)) // the first look that is slow
+				for i := range 30 {
+					open := s.lose(late(fmt.Sprint("a", i), "", 0))
+					expect.AtMost(t, open, OverdueGrace+within+look+lookAtRest, "the time until a lost order is closed")
+					time.Sleep(time.Duration(i) * time.Second)
+				}
+				if took < lookTimeout {
+					open := s.lose(late("added late", "", time.Hour))
+					expect.AtMost(t, open, (wholeShare+3)*took+2*lookAtRest, "the time until an order is closed that was due before it was added")
+				}
+				time.Sleep(2 * seriesRest)
+				before := s.wholes.Load()
+				time.Sleep(time.Hour)
+				expect.AtMost(t, time.Duration(s.wholes.Load()-before)*look, time.Hour/wholeShare, "the time of reads of all orders in an hour")
+			})
+		})
+	}
+}
+
 func TestOverdue_ARestingOrderStartsNoSweep(t *testing.T) {
 	keeping(t, Options{Period: 24 * time.Hour}, func(s *lookStore, h *fakeHistory, _ counts) {
 		s.setPending("p")

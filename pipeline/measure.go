@@ -99,7 +99,8 @@ const (
 	countAtRest   = 15 * time.Second // between two counts while no order is overdue
 	countInterval = 5 * time.Second  // between two counts while some are
 	lateInterval  = time.Minute      // between two counts of payments that came late
-	countTimeout  = 10 * time.Second // of one count
+	countTimeout  = 30 * time.Second // of one count
+	countShare    = 10               // the next count begins this many times as long after a count as it took
 	countHolds    = time.Minute      // how long a count stands for those that failed since
 )
 
@@ -149,13 +150,15 @@ type orderCounter struct {
 func (c *orderCounter) once(ctx context.Context) (next time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
+	began := time.Now()
 	o, err := c.count(limited)
+	rest := countShare * time.Since(began)
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
 		c.counted = time.Now()
 		if c.report(o); o.Orders+o.Paused > 0 {
-			return countInterval
+			return max(countInterval, rest)
 		}
 	default:
 		c.logger.Warn("overdue orders in the database cannot be counted, will retry", "err", err)
@@ -163,7 +166,7 @@ func (c *orderCounter) once(ctx context.Context) (next time.Duration) {
 			c.idle()
 		}
 	}
-	return countAtRest
+	return max(countAtRest, rest)
 }
 
 func (c *orderCounter) idle() { c.report(ops.OverdueOrders{}) }

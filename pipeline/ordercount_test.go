@@ -62,3 +62,15 @@ func TestOrderCounter_TheLastCountHoldsForAMinute(t *testing.T) {
 		expect.That(t, !known(), "the number is known in a process that does not count")
 	})
 }
+
+func TestOrderCounter_ACountThatTakesLongIsRare(t *testing.T) {
+	counting(t, func(c *orderCounter, _ *int64, count func(time.Duration) int, known func() bool) {
+		fast := c.count
+		c.count = func(ctx context.Context) (ops.OverdueOrders, error) {
+			time.Sleep(12 * time.Second)
+			return fast(ctx)
+		}
+		expect.Equal(t, count(11*time.Minute), 5, "counts of 12 s in eleven minutes")
+		expect.That(t, known(), "the number is not known")
+	})
+}
