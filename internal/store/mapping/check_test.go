@@ -487,3 +487,22 @@ func TestColumn_HoldsDecimals(t *testing.T) {
 		}
 	}
 }
+
+func TestAddDueIndex_ByRuleHasTheCategory(t *testing.T) {
+	for _, c := range []struct {
+		byRule bool
+		kind   Column
+		want   string
+	}{
+		{true, Column{Type: "varchar", Length: 20}, "(`state`, `created`, `id`, `kind`)"},
+		{true, Column{Type: "varchar", Length: 2000}, "(`state`, `created`, `id`)"},
+		{true, Column{Type: "text", Length: 255}, "(`state`, `created`, `id`)"},
+		{false, Column{Type: "varchar", Length: 20}, "(`state`, `created`, `id`)"},
+	} {
+		m := &Mapping{ByRule: c.byRule, Category: "kind", Status: Status{Column: "state"}, Due: TimeColumn{Column: "created"}, ID: Key{Column: "id"}}
+		got := m.AddDueIndex("orders", Table{Columns: map[string]Column{"kind": c.kind}})
+		if want := "CREATE INDEX `orderclose_overdue` ON `orders` " + c.want + " ALGORITHM=INPLACE LOCK=NONE"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
