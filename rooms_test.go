@@ -74,36 +74,56 @@ func TestDocuments_CommandsAreThoseOfTheProgram(t *testing.T) {
 	})
 }
 
-// The runbook, the folder of alerts and topics.yaml have what the folders of rooms have: UPDATE_GOLDEN=1 go test -run RoomsAreJoined . writes it.
+// What the folders of rooms have is in the files of all: UPDATE_GOLDEN=1 go test -run RoomsAreJoined . writes it, and removes what is left of
+// rooms that are gone.
 func TestDocuments_RoomsAreJoined(t *testing.T) {
-	for _, name := range append(must.Get(filepath.Glob("rooms/*/*.rules.yml"))(t), must.Get(filepath.Glob("rooms/*/*.test.yml"))(t)...) {
-		join(t, filepath.Join("deploy/alerts", filepath.Base(name)), func(string) string { return string(must.Get(os.ReadFile(name))(t)) })
+	ofRooms := func(pattern string) []string { return must.Get(filepath.Glob("rooms/*/" + pattern))(t) }
+	read := func(name string) string { return string(must.Get(os.ReadFile(name))(t)) }
+	const from = "# A copy of "
+	for _, name := range append(ofRooms("*.rules.yml"), ofRooms("*.test.yml")...) {
+		join(t, filepath.Join("deploy/alerts", filepath.Base(name)), func(string) string { return from + name + ".\n" + read(name) })
 	}
-	join(t, "topics.yaml", func(page string) string {
-		const heading, next = "# ---- Of rooms", "# ---- Refusals"
-		before, rest, _ := strings.Cut(page, heading)
-		line, rest, _ := strings.Cut(rest, "\n")
-		_, after, found := strings.Cut(rest, next)
-		must.That(t, found, "topics.yaml has no place for the keys of rooms")
-		text := before + heading + line + "\n\n"
-		for _, name := range must.Get(filepath.Glob("rooms/*/topics.yaml"))(t) {
-			text += string(must.Get(os.ReadFile(name))(t)) + "\n"
+	for _, name := range must.Get(filepath.Glob("deploy/alerts/*.yml"))(t) {
+		line, _, _ := strings.Cut(read(name), ".\n")
+		source, copied := strings.CutPrefix(line, from)
+		if _, err := os.Stat(source); !copied || err == nil {
+			continue
 		}
-		return text + next + after
-	})
-	for _, name := range must.Get(filepath.Glob("rooms/*/runbook.md"))(t) {
-		section := string(must.Get(os.ReadFile(name))(t))
-		title, _, _ := strings.Cut(section, "\n")
-		join(t, "docs/runbook.md", func(page string) string {
-			before, after, found := strings.Cut(page, "\n"+title+"\n")
-			if !found {
-				return page + "\n" + section
+		if os.Getenv("UPDATE_GOLDEN") == "1" {
+			must.Do(t, os.Remove(name))
+			continue
+		}
+		t.Errorf("%s is a copy of %s, which is gone", name, source)
+	}
+	// between replaces what a file has between two pieces of text; "" is its end.
+	between := func(path, begin, end, text string) {
+		join(t, path, func(page string) string {
+			before, rest, begins := strings.Cut(page, begin)
+			at := len(rest)
+			if end != "" {
+				at = strings.Index(rest, end)
 			}
-			_, rest, more := strings.Cut(after, "\n## ")
-			if more {
-				rest = "\n## " + rest
-			}
-			return before + "\n" + section + rest
+			must.That(t, begins && at >= 0, "%s has no place for what rooms have", path)
+			return before + begin + text + rest[at:]
 		})
 	}
+	keys, sections, rows := "\n", "", ""
+	for _, name := range ofRooms("topics.yaml") {
+		keys += read(name) + "\n"
+	}
+	between("topics.yaml", "# ---- Of rooms: topics.yaml in the folder of each -----------------------------\n", "# ---- Refusals", keys)
+	links := strings.NewReplacer("](../../docs/runbook.md#", "](#", "](../../docs/", "](")
+	for _, name := range ofRooms("runbook.md") {
+		sections += "\n" + links.Replace(read(name))
+	}
+	between("docs/runbook.md", lastOfCore, "", sections)
+	for line := range strings.Lines(must.Get(goList("-f", "{{.Name}} {{.Doc}}", "./rooms/..."))(t)) {
+		if name, what, is := strings.Cut(line, " Package "); is && name != "rooms" {
+			rows += "| " + strings.TrimRight(strings.TrimPrefix(what, name+" "), ".\n") + " | `rooms/" + name + "` |\n"
+		}
+	}
+	between("docs/architecture.md", "| **Rooms** | |\n", "| what a room has and gets |", rows)
 }
+
+// lastOfCore is the end of the sections of the runbook that are not those of rooms.
+const lastOfCore = "Raise `partitions`, then `topics apply`. Running relays and closers notice within 5 s.\n"

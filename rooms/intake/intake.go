@@ -1,5 +1,5 @@
-// Package intake schedules orders from the change records of the shop's table of orders: what Debezium, Canal or
-// Maxwell write to a topic when a row is inserted or updated. The checkout needs no change.
+// Package intake schedules orders from change records of Debezium, Canal or Maxwell. They write one to a topic when a row of the
+// shop's table of orders is inserted or updated. The checkout needs no change.
 //
 // Create an Intake with New and call Run. It reads the topic in a consumer group of its own. For each row that is
 // unpaid by the mapping it appends the record that a producer would have sent, to the delay topic that fits.

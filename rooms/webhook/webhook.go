@@ -1,5 +1,5 @@
-// Package webhook posts each event of outbox_events to a URL of the shop, as a CloudEvent in structured mode that is signed as
-// Standard Webhooks say (https://www.standardwebhooks.com). It is for those who have no Kafka.
+// Package webhook posts each event of outbox_events to a URL, for those who have no Kafka. A request is a CloudEvent in structured
+// mode, signed as Standard Webhooks say (https://www.standardwebhooks.com).
 //
 // Run the role webhook beside sweeper, or beside closer and compensator; docs/webhook.md says what the receiver must do. A program that
 // embeds the pipeline passes Room().
