@@ -263,8 +263,8 @@ func partsAccept(t *testing.T, f *file, dir string, known map[string]bool) {
 		given := map[string]string{}
 		for variable, value := range s.Environment {
 			expect.That(t, known[variable], "%s: orderclose does not know the variable %s", name, variable)
-			if value == "${ORDERCLOSE_RELEASE_URL:-}" {
-				value = "http://stock.example/release"
+			if value == "${"+variable+":-}" {
+				value = "http://service.example"
 			}
 			if secret, ok := strings.CutPrefix(value, "/run/secrets/"); ok {
 				expect.That(t, slices.Contains(s.Secrets, secret), "%s: %s names the secret %s, which is not mounted", name, variable, secret)

@@ -163,8 +163,8 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 				}) bool {
 					return strings.HasPrefix(file, v.MountPath+"/")
 				})
-				// The user adds the URL to the environment; the chart demands it.
-				if env[name] == "" && !mounted && name != "ORDERCLOSE_RELEASE_URL" {
+				// The user adds the variables of a room to the environment; the chart demands them.
+				if env[name] == "" && !mounted && !slices.Contains(room.Variables(rooms.All()), name) {
 					t.Errorf("%s: orderclose %v needs %s, which the pod does not have", m.Metadata.Name, c.Args, name)
 				}
 			}
@@ -183,15 +183,15 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "run release", "orderclose-notify",
+	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "orderclose-notify",
 		"orderclose-payments"} {
 		expect.That(t, ran[want], "no container runs orderclose %s: %v", want, slices.Sorted(maps.Keys(ran)))
 	}
 }
 
-// The console and the shadow run are in the chart only. With its environment the console starts behind an
-// Ingress and on the loopback, and a shadow run needs only what its pod has.
-func TestKubernetes_ConsoleAndShadowRunWithWhatTheyNeed(t *testing.T) {
+// The console and roles of rooms are in the chart only. With its environment the console starts behind an
+// Ingress and on the loopback, and a role needs only what its pod has.
+func TestKubernetes_ConsoleAndRoomsRunWithWhatTheyNeed(t *testing.T) {
 	text := must.Get(os.ReadFile("helm/orderclose/values.yaml"))(t)
 	var values struct {
 		Env     map[string]string
@@ -210,9 +210,14 @@ func TestKubernetes_ConsoleAndShadowRunWithWhatTheyNeed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	needs := requiredVariables(t, "k8s/base/topics.yaml", []string{"run", "shadow", "--config=/etc/orderclose/topics.yaml"})
-	if want := []string{config.EnvDSN, config.EnvBrokers}; !slices.Equal(needs, want) || values.Env[config.EnvDSN+"_FILE"] != "/run/secrets/database/dsn" {
-		t.Errorf("a shadow run needs %v, want %v; the DSN is in %s", needs, want, values.Env[config.EnvDSN+"_FILE"])
+	expect.Equal(t, values.Env[config.EnvDSN+"_FILE"], "/run/secrets/database/dsn", "the file of the DSN")
+	for _, r := range rooms.All() {
+		for _, role := range r.Roles {
+			for _, name := range requiredVariables(t, "k8s/base/topics.yaml", []string{"run", role.Name, "--config=/etc/orderclose/topics.yaml"}) {
+				has := role.Database && name == config.EnvDSN || role.Kafka && name == config.EnvBrokers || slices.Contains(r.Variables, name)
+				expect.That(t, has, "the role %s needs %s, which its pod does not have", role.Name, name)
+			}
+		}
 	}
 }
 

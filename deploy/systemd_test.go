@@ -15,6 +15,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // unit returns the values of each key of a systemd unit, in order.
@@ -36,15 +38,21 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 	t.Chdir("systemd")
 	known := knownVariables(t)
 	roles := []string{"all"}
-	for _, r := range append(pipeline.AllRoles(), "release", pipeline.Console) {
+	for _, r := range append(pipeline.AllRoles(), pipeline.Console) {
 		roles = append(roles, string(r))
+	}
+	for _, r := range rooms.All() {
+		roles = append(roles, room.Names(r.Roles)...)
 	}
 	for name, instances := range map[string][]string{"orderclose@.service": roles, "orderclose-setup.service": {""}} {
 		u := unit(t, name)
 		if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/secrets"}) || u["EnvironmentFile"][0] != "/etc/orderclose/environment" {
 			t.Errorf("%s reads secrets from %v, and variables from %v", name, u["LoadCredential"], u["EnvironmentFile"])
 		}
-		files := map[string]bool{config.EnvBrokers: true, "ORDERCLOSE_RELEASE_URL": true} // in the environment file
+		files := map[string]bool{config.EnvBrokers: true} // in the environment file
+		for _, variable := range room.Variables(rooms.All()) {
+			files[variable] = true
+		}
 		for _, e := range u["Environment"] {
 			variable, file, _ := strings.Cut(e, "=")
 			if e == config.EnvInstance+"=%H-%i" && name == "orderclose@.service" { // host and role: no other process has the same

@@ -5,8 +5,9 @@
 // imports the core, and never another room. A program of its own passes the rooms that it chooses as
 // pipeline.Options.Rooms; without them it links none.
 //
-// To delete a room, delete its folder and its entry. This module compiles without them: make without ROOM=name. docs/architecture.md says
-// what else names a room, and programs in modules of their own, such as examples/embed, may import it.
+// To delete a room, delete its folder, its entry, and the tests room_NAME_test.go that play it in other folders. This module compiles without
+// them: make without ROOM=name. docs/architecture.md says what else names a room, and programs in modules of their own, such as
+// examples/embed, may import it.
 package room
 
 import (

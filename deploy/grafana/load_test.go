@@ -80,11 +80,21 @@ func underLoad(t *testing.T) (r run) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
 		cfg := must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile)))(t)
-		environment := pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}}
+		plays := must.Get(rights.All("../.."))(t).Play
+		roles, environment := pipeline.AllRoles(), pipeline.Environment{Others: map[string]string{}}
+		for _, r := range rooms.All() {
+			if r.TakesEvents != nil || r.Source != nil { // it runs below, or reads a topic of the shop
+				continue
+			}
+			maps.Copy(environment.Others, plays[r.Name].Environment)
+			for _, role := range r.Roles {
+				roles = append(roles, pipeline.Role(role.Name))
+			}
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		apps := map[string]*pipeline.App{}
 		ran := make(chan error)
-		for _, role := range append(pipeline.AllRoles(), "release", "shadow") {
+		for _, role := range roles {
 			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Rooms: rooms.All(),
 				Environment: environment, Services: stock{}}))(t)
 			apps[string(role)+":9464"] = app
@@ -98,7 +108,7 @@ func underLoad(t *testing.T) (r run) {
 			}
 			app := must.Get(alone.App(ctx, pipeline.Options{
 				Config: must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile+r.Settings.Sample()+"\n"), r))(t), Rooms: []room.Room{r}, Services: stock{},
-				Environment: pipeline.Environment{Others: must.Get(rights.All("../.."))(t).Play[r.Name].Environment},
+				Environment: pipeline.Environment{Others: plays[r.Name].Environment},
 			}))(t)
 			apps[r.Name+":9464"] = app
 			go func() { ran <- app.Run(ctx, pipeline.Role(r.Name)) }()

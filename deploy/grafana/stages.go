@@ -242,12 +242,6 @@ func closerDashboard() dashboard {
 					queries: []query{{"{{instance}}", since("instance", "orderclose_payment_cancelled_open_since_timestamp_seconds", here)}},
 				},
 			}},
-			{title: "Shadow run (a trial beside the job that closes the orders today)", height: graphHeight, panels: []panel{{
-				title: "Verdicts per second", kind: "timeseries", unit: "short", runbook: "First look",
-				shows:   "What closes would do, by verdict, of all processes that run shadow. They close nothing. No line without a shadow run.",
-				good:    "closed, and the verdicts on orders that were paid or cancelled. orderclose shadow report compares them with what the job did.",
-				queries: []query{{"{{verdict}}", perSecond("verdict", "orderclose_shadow_verdicts_total", everywhere)}},
-			}}},
 			process(),
 		}...)...),
 	}

@@ -39,8 +39,8 @@ func sweepsAlone(t *testing.T, more string) string {
 	return string(text) + more
 }
 
-// whole sets every switch and list of the chart.
-const whole = `
+// whole sets every switch and list of the chart. Tests of rooms add to it.
+var whole = `
 image: {repository: registry.example/orderclose, tag: 1.2.3, pullPolicy: Always}
 topics:
   delays: {default: 15m, categories: {virtual: 5m}, max: 7d}
@@ -66,12 +66,9 @@ env:
   ORDERCLOSE_KAFKA_SASL_USER_FILE: /run/secrets/kafka/user
   ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE: /run/secrets/kafka/password
   ORDERCLOSE_PAYMENT_SECRET_FILE: /run/secrets/services/payment-secret
-  ORDERCLOSE_RELEASE_URL: https://stock.example/release
-  ORDERCLOSE_RELEASE_TOKEN_FILE: /run/secrets/services/release-token
 secrets: {database: shop-database}
 roles:
   relay: {secrets: {kafka: orderclose-kafka-relay}}
-  release: {enabled: true, replicas: 3}
   notify: {enabled: true, secrets: {notify: alerts}, podAnnotations: {shop.example/team: oncall}}
   payments: {enabled: true}
   sweeper: {enabled: true, every: 30s}

@@ -107,32 +107,6 @@ console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: console.example}}`)
 	}
 }
 
-func TestShadow_RunsWithoutClosers(t *testing.T) {
-	all := rendered(t, small+`
-roles:
-  shadow: {enabled: true, secrets: {database: orderclose-database-readonly}}
-  closer: {enabled: false}
-  compensator: {enabled: false}
-  outbox: {enabled: false}
-jobs: {migrate: {enabled: false}}`)
-	p := all.deployment(t, "shadow")
-	if !slices.Equal(p.Spec.Containers[0].Args, []string{"run", "shadow", "--config=/etc/orderclose/topics.yaml"}) {
-		t.Errorf("the shadow run is %v", p.Spec.Containers[0].Args)
-	}
-	var secrets []string
-	for _, v := range p.Spec.Volumes {
-		if v.Secret != nil {
-			secrets = append(secrets, v.Secret.SecretName)
-		}
-	}
-	if !slices.Equal(secrets, []string{"orderclose-kafka", "orderclose-database-readonly"}) {
-		t.Errorf("its Secrets are %v", secrets)
-	}
-	if have := all.pods(t); len(have) != 3 { // relay, shadow, topics
-		t.Errorf("there are %d pods", len(have))
-	}
-}
-
 // Grafana's sidecar finds each dashboard by its label.
 func TestDashboards_AreConfigMapsWithALabel(t *testing.T) {
 	files, err := filepath.Glob("../grafana/*.json")

@@ -29,6 +29,9 @@ func built(t *testing.T, dir string) objects {
 	return all
 }
 
+// componentsNeed are the variables that components need.
+var componentsNeed = []string{"ORDERCLOSE_PAYMENT_SECRET_FILE=/run/secrets/services/payment-secret"}
+
 // everything builds the base with all components.
 func everything(t *testing.T) objects {
 	t.Helper()
@@ -37,25 +40,29 @@ func everything(t *testing.T) objects {
 	overlay := t.TempDir()
 	relative, err := filepath.Rel(overlay, root)
 	must(t, err)
-	text := "resources: [ROOT/base]\ncomponents: [ROOT/components/monitoring, ROOT/components/autoscaling, ROOT/components/release, ROOT/components/notify, " +
-		"ROOT/components/payments]\n" +
-		"configMapGenerator: [{name: orderclose-env, behavior: merge, literals: [\"ORDERCLOSE_RELEASE_URL=https://stock.example/release\",\n" +
-		"  ORDERCLOSE_PAYMENT_SECRET_FILE=/run/secrets/services/payment-secret]}]\n"
+	components, err := filepath.Glob(filepath.Join(root, "components/*"))
+	must(t, err)
+	text := "resources: [ROOT/base]\ncomponents:\n"
+	for _, c := range components {
+		if name := filepath.Base(c); name != "monitoring-sweeper" {
+			text += "- ROOT/components/" + name + "\n"
+		}
+	}
+	text += "configMapGenerator: [{name: orderclose-env, behavior: merge, literals: [\"" + strings.Join(componentsNeed, "\", \"") + "\"]}]\n"
 	must(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "ROOT", relative)), 0o600))
 	return built(t, overlay)
 }
 
-// allOn are values for everything that the chart can install, with the defaults of the rest.
-const allOn = `
+// allOn are values for everything that the chart can install, with the defaults of the rest. Tests of rooms add to it, and to componentsNeed.
+var allOn = `
 env:
   ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"
-  ORDERCLOSE_RELEASE_URL: "https://stock.example/release"
   ORDERCLOSE_PAYMENT_SECRET_FILE: /run/secrets/services/payment-secret
 notify: {receivers: {team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret}}}}
 payments:
   query: SELECT order_id, reference FROM order_payments WHERE order_id IN (?)
   stripe: {key_file: /run/secrets/payments/stripe-key, authorized: release}
-roles: {release: {enabled: true}, notify: {enabled: true}, payments: {enabled: true}}
+roles: {notify: {enabled: true}, payments: {enabled: true}}
 monitoring: {enabled: true}
 autoscaling: {enabled: true}
 `
@@ -123,14 +130,18 @@ func generated(t *testing.T) map[string]string {
 			}
 		}
 	}
+	ofRooms := rolesOfRooms(t)
 	for _, doc := range documents(t, allOn) {
-		switch o := decode(doc); {
+		o := decode(doc)
+		part := strings.TrimPrefix(o.Metadata.Name, "orderclose-")
+		_, isRoom := ofRooms[part]
+		switch {
 		case strings.HasPrefix(o.APIVersion, "keda.sh/"):
 			add("components/autoscaling/scaledobjects.yaml", doc)
 		case strings.HasPrefix(o.APIVersion, "monitoring.coreos.com/"):
 			add("components/monitoring/monitoring.yaml", doc)
-		case o.Metadata.Name == "orderclose-release":
-			add("components/release/release.yaml", doc)
+		case isRoom:
+			add("components/"+part+"/"+part+".yaml", doc)
 		default:
 			for _, part := range []string{"notify", "payments"} {
 				if name := "orderclose-" + part; o.Metadata.Name == name && o.Kind == "ConfigMap" {

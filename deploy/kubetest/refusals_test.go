@@ -14,7 +14,6 @@ import (
 func TestChart_RefusesWrongValues(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`: "set it to the brokers",
-		small + "\nroles: {release: {enabled: true}}":                                                         "env.ORDERCLOSE_RELEASE_URL is not set",
 		small + "\nroles: {notify: {enabled: true}}":                                                          "notify.receivers is empty",
 		small + "\nroles: {payments: {enabled: true}}":                                                        "payments.query is not set",
 		"roles: {sweeper: {enabled: true}}":                                                                   "needs Kafka: set it to the brokers",
@@ -32,7 +31,6 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\ntopics: {compensator: {lock: zookeeper}}":                                                  "/topics/compensator/lock",
 		small + "\ntopics: {compensator: {lock: {kind: database}}}":                                           "/topics/compensator/lock",
 		small + "\ntopics: {orders: {tabel: shop_orders}}":                                                    "'tabel' not allowed",
-		small + "\nroles: {shadow: {enabled: true}}":                                                          "disable roles.closer and roles.compensator",
 		small + "\nroles: {console: {enabled: true}}":                                                         "set console.env.ORDERCLOSE_CONSOLE_PROXIES",
 		small + "\nconsole: {env: {ORDERCLOSE_CONSOLE_TOKENS_FILE: ann}}":                                     "ORDERCLOSE_CONSOLE_TOKENS_FILE",
 		small + "\npod: {containers: []}":                                                                     "pod.containers cannot be set",
@@ -47,7 +45,6 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_INSTANCE: "relay"}`:                                "ORDERCLOSE_INSTANCE",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_CONSOLE_OPERATORS: "ann"}`:                         "ORDERCLOSE_CONSOLE_OPERATORS",
 		`env: {ORDERCLOSE_KAFKA_BROKER: "k:1"}`:                                                               "'ORDERCLOSE_KAFKA_BROKER'",
-		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_RELEASE_URL: "https://u:p@s/"}`:                    "into env.ORDERCLOSE_RELEASE_URL_FILE",
 		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7}}": "ORDERCLOSE_CONSOLE_HOSTS is not set",
 		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7, ORDERCLOSE_CONSOLE_HOSTS: c}, ingress: " +
 			"{enabled: true}}": "console.ingress.host is not set",
@@ -66,7 +63,7 @@ func TestChart_TakesALockInTheDatabase(t *testing.T) {
 
 // A secret in env would be in a ConfigMap. The error says where the secret belongs, and does not quote it.
 func TestChart_RefusesSecretsAsPlainValues(t *testing.T) {
-	for _, name := range []string{"DB_DSN", "REDIS_URL", "KAFKA_SASL_PASSWORD", "HTTP_SECRET", "PAYMENT_SECRET", "RELEASE_TOKEN"} {
+	for _, name := range []string{"DB_DSN", "REDIS_URL", "KAFKA_SASL_PASSWORD", "HTTP_SECRET", "PAYMENT_SECRET"} {
 		name = "ORDERCLOSE_" + name
 		_, err := template(t, "orderclose", "shop", parse(t, `env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", `+name+`: hunter2}`))
 		if err == nil || !strings.Contains(err.Error(), "env."+name+" is a secret") || !strings.Contains(err.Error(), "env."+name+"_FILE") ||

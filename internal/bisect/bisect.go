@@ -2,7 +2,7 @@
 //
 // The closer and the compensator use Culprits, for a store over many batches, and the payment
 // check for questions to the payment provider. The HTTP handler of a service that closes orders
-// uses Bisect, for one batch. The release worker uses Suspects, for events.
+// uses Bisect, for one batch. A room uses Suspects, for events.
 //
 //	bisect.go    what a store is; Bisect, for a store whose errors tell whether an order is at fault
 //	culprits.go  Culprits: also for a store that a single order makes hang or crash

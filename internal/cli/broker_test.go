@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // rig is an embedded broker on the loopback, and a small topics.yaml. The tests create
@@ -349,8 +350,10 @@ func TestBroker_DoctorFindsAWrongValueOfTheEnvironment(t *testing.T) {
 
 func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	r := newRig(t)
-	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", "ORDERCLOSE_RELEASE_URL": "x",
-		config.EnvHTTPSecret: "x"}
+	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", config.EnvHTTPSecret: "x"}
+	for _, name := range room.Variables(rooms.All()) {
+		wrong[name] = "x"
+	}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"status"}, {"forecast"}, {"dlq", "ls"}} {
 		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code != 0 {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)

@@ -59,8 +59,6 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"run", "compensator", "--config", good}, config.EnvRedis},
 		{[]string{"run", "outbox", "--config", good}, config.EnvDSN},
 		{[]string{"run", "outbox", "--config", good}, config.EnvBrokers},
-		{[]string{"run", "release", "--config", good}, "ORDERCLOSE_RELEASE_URL"},
-		{[]string{"run", "intake", "--config", good}, config.EnvBrokers},
 		{[]string{"trigger", "--config", good}, "write --print"},
 		{[]string{"trigger", "--print=oracle", "--config", good}, "no trigger for a database called"},
 		{[]string{"run", "console", "--config", good}, config.EnvBrokers},

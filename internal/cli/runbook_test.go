@@ -85,7 +85,7 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 	for _, file := range []string{"compose.yaml", "sweeper.yaml"} {
 		requireCommands(t, "../../deploy/compose/"+file, roles)
 	}
-	for _, want := range []string{"relay", "closer", "compensator", "outbox", "release", "sweeper"} {
+	for _, want := range []string{"relay", "closer", "compensator", "outbox", "sweeper"} {
 		expect.That(t, roles[want], "no container runs the %s", want)
 	}
 }

@@ -314,7 +314,7 @@ func TestSalvage_OfAValidFileEqualsLoad(t *testing.T) {
 }
 
 func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
-	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_REDIS_URL": "x", "ORDERCLOSE_LISTEN": "x", "ORDERCLOSE_RELEASE_URL": "x",
+	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_REDIS_URL": "x", "ORDERCLOSE_LISTEN": "x",
 		"ORDERCLOSE_HTTP_SECRET": "x", "ORDERCLOSE_DB_DSN_FILE": "no/such"}
 	got, err := config.FromEnviron(env.lookup, config.EnvBrokers)
 	diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got)

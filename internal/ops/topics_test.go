@@ -31,8 +31,8 @@ func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 	}
 }
 
-// A shadow run beside closers closes nothing that they do not: late orders are theirs.
-func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
+// A room that reads the close topic beside closers closes nothing: late orders are theirs.
+func TestWaitingTopics_ARoomStandsForClosersThatDoNotRun(t *testing.T) {
 	beside := func(c *config.Config) string { return c.Group("beside", c.Topics.Close) }
 	_, k := fakeKafka(t, kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	cfg := must.Get(config.Parse("topics.yaml", []byte("buckets: [1m]\npartitions: 2\n")))(t)

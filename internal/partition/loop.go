@@ -1,5 +1,5 @@
 // Package partition is the engine of every stage that consumes partitions: the relay, the
-// closer, the release worker, the intake and the shadow run.
+// closer, and roles of rooms.
 //
 // A stage describes itself by a Stage, and calls Consume with a function that creates a
 // Handler for each assigned partition. A Loop serves the partition: it fetches, commits what

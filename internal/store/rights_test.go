@@ -105,11 +105,11 @@ func TestMySQL_UpdateOnTheWrittenColumnsSuffices(t *testing.T) {
 	})
 }
 
-// A shadow run and its report need SELECT on the mapped tables, and no table of ours. The mapping has
+// Who asks what a close would do, and which orders are closed, needs SELECT on the mapped tables, and no table of ours. The mapping has
 // statements of a close, which this user may not run.
-func TestMySQL_AShadowRunOnlyReads(t *testing.T) { eachServer(t, shadowOnlyReads) }
+func TestMySQL_APreviewOnlyReads(t *testing.T) { eachServer(t, previewOnlyReads) }
 
-func shadowOnlyReads(t *testing.T) {
+func previewOnlyReads(t *testing.T) {
 	dsn, shop := ownDatabase(t), withConstants(examples(t)[0])
 	admin := open(t, store.Options{DSN: dsn, Orders: shop.Mapping})
 	for _, ddl := range shop.DDL {
@@ -118,7 +118,7 @@ func shadowOnlyReads(t *testing.T) {
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline, finish_time) VALUES (2, 'CLOSED', '2026-01-01', "+
 		"'2026-01-01', '2026-01-01 00:00:09')")
-	reads := rights.Rows{Database: [][]string{{"shadow", "orders", "SELECT"}, {"shadow", "order_items", "SELECT"}, {"shadow", "stock", "SELECT"}}}
+	reads := rights.Rows{Database: [][]string{{"reader", "orders", "SELECT"}, {"reader", "order_items", "SELECT"}, {"reader", "stock", "SELECT"}}}
 	s := open(t, store.Options{DSN: asUserWith(t, admin, dsn, shop, reads), Orders: shop.Mapping})
 	must.Do(t, s.Ping(t.Context()))
 	must.Do(t, s.CheckTables(t.Context()))

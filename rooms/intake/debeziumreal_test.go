@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	_ "github.com/go-sql-driver/mysql" // the driver of the shop
 	_ "github.com/jackc/pgx/v5/stdlib" // the same on PostgreSQL
@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // The servers are in another zone than the rows, to show each mistake.
@@ -229,14 +230,13 @@ func (c connector) properties(t *testing.T, number int, prefix, port string) str
 // readValues returns the values of a topic when it has as many.
 func readValues(t *testing.T, c *kafka.Cluster, topic string, want int) (values []string) {
 	t.Helper()
-	end, deadline := int64(0), time.Now().Add(3*time.Minute)
-	for end < int64(want) {
-		must.That(t, !time.Now().After(deadline), "%s has %d records, not %d", topic, end, want)
-		time.Sleep(200 * time.Millisecond)
+	end := int64(0)
+	storetest.Await(t, fmt.Sprintf("%d records of %s", want, topic), func() (string, bool) {
 		if _, known, err := c.Bounds(t.Context(), topic, 0); err == nil {
 			end = known
 		}
-	}
+		return strconv.FormatInt(end, 10), end >= int64(want)
+	})
 	for at := int64(0); at < end; {
 		records, next, err := c.ReadSome(t.Context(), topic, 0, at, end, 1<<20)
 		must.Do(t, err)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/cli/clitest"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -26,4 +27,8 @@ func TestRoom_RefusesAServiceWithoutTLS(t *testing.T) {
 		_, err := Room(nil).Roles[0].New(h)
 		expect.Says(t, err, c.want, "%+v", c)
 	}
+}
+
+func TestRoom_RequiresTheService(t *testing.T) {
+	clitest.Refuses(t, Room(nil), map[string]string{"run release": EnvURL})
 }

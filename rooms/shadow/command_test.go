@@ -3,6 +3,7 @@ package shadow
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -78,11 +80,12 @@ func TestReport_ComparesAShadowRunWithTheOldJob(t *testing.T) {
 		expect.NoError(t, <-ran)
 	}()
 	var report output
-	for deadline := time.Now().Add(30 * time.Second); report.Summary.Verdicts < 5 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	storetest.Await(t, "five verdicts", func() (string, bool) {
 		if out, findings, _ := run(0); findings != "" {
 			report = out
 		}
-	}
+		return fmt.Sprintf("%+v", report.Summary), report.Summary.Verdicts >= 5
+	})
 	// The shadow run saw these orders now, half an hour after they were due.
 	seen := report.Summary.Last
 	for id, after := range closedAt {

@@ -82,7 +82,7 @@ func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 	for _, source := range []string{"events", "outbox_events"} {
 		m := wire.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
 			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
-		topic, got, refusal := rules.decide(t.Context(), letterOf(wire.DeadLetter(m, "release", "failed", "no")), now)
+		topic, got, refusal := rules.decide(t.Context(), letterOf(wire.DeadLetter(m, "reader", "failed", "no")), now)
 		m.Topic, m.Partition, m.Offset = "", 0, 0
 		diff := cmp.Diff(m, got)
 		expect.That(t, topic == "events" && refusal == "" && diff == "", "of %s to %q, %q\n%s", source, topic, refusal, diff)
@@ -93,7 +93,7 @@ func TestDecide_AnEventThatHasNotHappenedIsRefused(t *testing.T) {
 	r := rules
 	r.Happened = func(context.Context, wire.Message) string { return "it has not" }
 	topic, _, refusal := r.decide(t.Context(), letterOf(wire.DeadLetter(wire.Message{Topic: "events", Key: []byte("a"), Value: []byte("{}")},
-		"release", "failed", "no")), now)
+		"reader", "failed", "no")), now)
 	expect.That(t, topic == "" && refusal == "it has not", "to %q, %q", topic, refusal)
 }
 

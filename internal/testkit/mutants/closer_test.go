@@ -1,6 +1,6 @@
 package mutants
 
-// closerMutants are mistakes in the closer and the release worker.
+// closerMutants are mistakes in the closer.
 var closerMutants = []mutant{
 	{"replay-counts-late", "a replay counts as a late close of the pipeline", changes{{"replays", "Closes"}},
 		"closer", "TestCloser_ReplaysHaveALatenessOfTheirOwn", "replay: 0 closed"},

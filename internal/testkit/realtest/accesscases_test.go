@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -46,7 +45,7 @@ type accessCase struct {
 	cfg     *config.Config
 	file    string
 	prepare func(ctx context.Context, db *store.Store) error // prepares the database of a role; may be nil
-	others  map[string]string                                // variables of a room
+	as      rights.Play                                      // how the role of a room is played
 }
 
 // accessTopics has a grace that no case exceeds: a sweep would close the orders that are to be
@@ -55,7 +54,6 @@ const accessTopics = `topics: {prefix: %[1]s}
 partitions: 2
 buckets: [1s, 2s]
 compensator: {grace: 1h}
-intake: {topic: %[1]sshop.orders, format: debezium}
 `
 
 // accessCases returns the cases of all parts in the table.
@@ -79,9 +77,8 @@ func accessCases(t *testing.T, b *broker) []*accessCase {
 			}
 			c.file = filepath.Join(t.TempDir(), "topics.yaml")
 			text := fmt.Sprintf(accessTopics, c.prefix)
-			if p, is := ofRooms[part]; is {
-				c.others, text = p.Environment, text+sectionOf(part)
-			}
+			c.as = ofRooms[part]
+			text += must.Get(sectionOf(part, c.as, c.prefix))(t)
 			must.Do(t, os.WriteFile(c.file, []byte(text), 0o600))
 			c.cfg = must.Get(config.Load(c.file, room.Sections(rooms.All())...))(t)
 			all = append(all, c)
@@ -119,11 +116,11 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	play := map[string]func(context.Context, *broker, *kafka.Cluster, *accessCase) error{
-		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease,
-		"intake": playIntake, "shadow": playShadow, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
+		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox,
+		"inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
 	for part := range must.Get(rights.All("../../.."))(t).Play {
-		play[part] = playAlone
+		play[part] = playRoom
 	}
 	var all []rowCase
 	for _, c := range cases {
@@ -291,83 +288,63 @@ func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	})
 }
 
-// done200 is the transport to a stock service that always succeeds.
+// done200 is the transport to services that always succeeds.
 type done200 struct{}
 
 func (done200) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
-// playRelease runs a worker that releases the stock of an event, and gives up an
-// unreadable event.
-func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
-	if err := makeTopics(ctx, admin, c); err != nil {
+// playRoom plays a role of a room as the access.yaml of the room says.
+func playRoom(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := errors.Join(makeTopics(ctx, admin, c), putRecords(ctx, admin, c.as, c.cfg)); err != nil {
 		return err
 	}
-	value, err := orderclose.OrderClosed{OrderID: "order-0", Release: []orderclose.Release{{SKU: "ink", Quantity: 1, Key: "k"}}}.Encode()
-	if err != nil {
-		return err
-	}
-	if _, err := admin.Append(ctx, c.cfg.Topics.Events, 0, []wire.Message{{Key: []byte("order-0"), Value: value}, {Key: []byte("unreadable")}}); err != nil {
-		return err
-	}
-	return c.run(ctx, b, "release", func() error {
-		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
-			committed(ctx, admin, c.cfg.Group("release", c.cfg.Topics.Events), c.cfg.Topics.Events))
-	})
+	return c.run(ctx, b, pipeline.Role(c.part), func() error { return usedRecords(ctx, admin, c.as, c.cfg, c.part) })
 }
 
-// playIntake schedules an order that is due later and one that is due, and makes a dead letter.
-func playIntake(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
-	if err := makeTopics(ctx, admin, c); err != nil {
-		return err
-	}
-	topic := c.prefix + "shop.orders"
-	if err := apply(ctx, admin, []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1, Retention: time.Hour}}); err != nil {
-		return err
-	}
-	now := time.Now()
-	records := []wire.Message{
-		debezium(orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(later)}, "c", 0, 0),
-		debezium(orderclose.Order{ID: "due", CreatedAt: now, Due: now.Add(-time.Second)}, "c", 0, 0),
-		{Key: []byte("x"), Value: []byte("unreadable")},
-	}
-	if _, err := admin.Append(ctx, topic, 0, records); err != nil {
-		return err
-	}
-	return c.run(ctx, b, "intake", func() error {
-		return errors.Join(arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
-			arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.Group("intake", topic), topic))
-	})
-}
-
-// playShadow runs a shadow run that creates its topic and appends verdicts.
-func playShadow(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
-	if err := makeTopics(ctx, admin, c); err != nil {
-		return err
-	}
-	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second); err != nil {
-		return err
-	}
-	return c.run(ctx, b, "shadow", func() error {
-		topic := c.cfg.Topics.Prefix + "shadow"
-		there, err := admin.Exists(ctx, topic)
-		if err == nil && !there {
-			err = errors.New("the topic does not exist yet")
+// putRecords appends the records that a role reads. A topic that is none of the pipeline gets one partition.
+func putRecords(ctx context.Context, k *kafka.Cluster, p rights.Play, cfg *config.Config) error {
+	for _, r := range p.Records {
+		topic := cfg.Topics.Prefix + r.Topic
+		value, err := rights.Text(r.Value, cfg.Topics.Prefix)
+		m := wire.Message{Key: []byte(r.Key), Value: []byte(value)}
+		for name, text := range r.Headers {
+			text, failed := rights.Text(text, cfg.Topics.Prefix)
+			m.Headers, err = append(m.Headers, wire.Header{Key: name, Value: []byte(text)}), errors.Join(err, failed)
 		}
-		if err == nil {
-			err = arrived(ctx, admin, topic)
+		there, failed := k.Exists(ctx, topic)
+		if err = errors.Join(err, failed); err == nil && !there {
+			err = apply(ctx, k, []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1, Retention: time.Hour}})
 		}
-		return errors.Join(err, arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.Group("shadow", c.cfg.Topics.Close), c.cfg.Topics.Close))
-	})
+		if err != nil {
+			return err
+		}
+		if err := insist(ctx, func() error { _, err := k.Append(ctx, topic, 0, []wire.Message{m}); return err }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// playAlone runs a role of a room that needs no Kafka. Beside Kafka it announces itself.
-func playAlone(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
-	if err := makeTopics(ctx, admin, c); err != nil {
-		return err
+// usedRecords returns an error until a role has appended its records, and committed those that it reads.
+func usedRecords(ctx context.Context, k *kafka.Cluster, p rights.Play, cfg *config.Config, role string) (err error) {
+	for _, name := range p.Arrives {
+		topic := cfg.Topics.Prefix + name
+		there, failed := k.Exists(ctx, topic)
+		switch {
+		case failed == nil && !there:
+			failed = fmt.Errorf("topic %s does not exist yet", topic)
+		case failed == nil:
+			failed = arrived(ctx, k, topic)
+		}
+		err = errors.Join(err, failed)
 	}
-	return c.run(ctx, b, pipeline.Role(c.part), func() error { return arrived(ctx, admin, c.cfg.Topics.Control) })
+	if p.Commits != "" {
+		topic := cfg.Topics.Prefix + p.Commits
+		err = errors.Join(err, committed(ctx, k, cfg.Group(role, topic), topic))
+	}
+	return err
 }
 
 // run runs a role until done succeeds or the log names a missing row. It returns the
@@ -402,10 +379,8 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	if role == pipeline.Relay {
 		servers.Store = nil // a relay reaches no database
 	}
-	others := map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}
-	maps.Copy(others, c.others)
 	part, err := pipeline.New(pipeline.Options{
-		Config: c.cfg, Connections: servers, Rooms: rooms.All(), Services: done200{}, Logger: logger, Environment: pipeline.Environment{Others: others},
+		Config: c.cfg, Connections: servers, Rooms: rooms.All(), Services: done200{}, Logger: logger, Environment: pipeline.Environment{Others: c.as.Environment},
 	})
 	if err != nil {
 		return err

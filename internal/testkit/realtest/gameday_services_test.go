@@ -29,30 +29,6 @@ import (
 // serviceIncidents are those in which a service of the shop, or a provider, fails.
 var serviceIncidents = []incident{
 	{
-		name:   "the stock service refuses",
-		alerts: []string{"OrdercloseStockReleaseFails"},
-		play: func(g *game) {
-			var refuses atomic.Bool
-			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if refuses.Load() {
-					w.WriteHeader(http.StatusForbidden)
-				}
-			}))
-			g.t.Cleanup(service.Close)
-			g.env = append(g.env, "ORDERCLOSE_RELEASE_URL"+"="+service.URL)
-			g.begin("relay", "closer", "outbox", "release")
-			refuses.Store(true)
-			stop := g.flow("sold", 1)
-			g.fires(g.alerts...)
-			stop()
-			g.look(g.alerts...)
-			refuses.Store(false) // somebody repairs it
-			g.allClosed()
-			g.act("orderclose dlq redrive --stage release --yes", g.alerts...)
-			g.resolves(g.alerts...)
-		},
-	},
-	{
 		name:   "the service that closes is down",
 		alerts: []string{"OrdercloseServiceDoesNotAnswer"},
 		play: func(g *game) {

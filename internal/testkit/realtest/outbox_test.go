@@ -1,12 +1,8 @@
 package realtest
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"sync"
 	"syscall"
 	"testing"
@@ -98,70 +94,4 @@ func killingADispatcherLosesNothing(t *testing.T, servers config.Servers) {
 	}
 	expect.That(t, v.ByPath["sweep"] == 0 && v.Closed() >= many && v.Events == v.Closed(), "closed by path %v, %d events", v.ByPath, v.Events)
 	t.Logf("%d records of %d events", r.sent(r.cfg.Topics.Events), v.Events)
-}
-
-// run release calls the service once for each order and SKU, or again with the same
-// key after a kill.
-func TestReal_AServiceGetsTheStockBack(t *testing.T) {
-	servers := realServers(t)
-	t.Parallel()
-	type posted struct {
-		OrderID  string `json:"order_id"`
-		SKU      string `json:"sku"`
-		Quantity int64  `json:"quantity"`
-		Key      string `json:"idempotency_key"`
-	}
-	var mu sync.Mutex
-	seen, repeats := map[string]posted{}, 0
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		data, _ := io.ReadAll(req.Body)
-		var p posted
-		scenario.Pause(req.Context(), 50*time.Millisecond) // a slow service
-		mu.Lock()
-		defer mu.Unlock()
-		if err := json.Unmarshal(data, &p); err != nil || req.Header.Get("Idempotency-Key") != p.Key || req.Header.Get("Authorization") != "Bearer of tokens" {
-			t.Errorf("%v %s: %v", req.Header, data, err)
-		}
-		if old, again := seen[p.Key]; again {
-			if repeats++; old != p {
-				t.Errorf("key %s for %+v and %+v", p.Key, old, p)
-			}
-			w.WriteHeader(http.StatusConflict)
-			return
-		}
-		seen[p.Key] = p
-	}))
-	defer service.Close()
-	r := newRig(t, servers)
-	r.disturbed = true
-	r.env = []string{"ORDERCLOSE_RELEASE_URL" + "=" + service.URL + "/release", "ORDERCLOSE_RELEASE_TOKEN" + "=of tokens"}
-	r.closeMany(600, 100)
-	r.start("outbox", "release")
-	for i := range 2 {
-		r.eventually(func() error {
-			mu.Lock()
-			defer mu.Unlock()
-			return atLeast("releases", len(seen), 150*(i+1))
-		})
-		r.signal("release", syscall.SIGKILL)
-		r.start("release")
-	}
-	r.drain()
-	r.eventually(func() error {
-		mu.Lock()
-		n := len(seen)
-		mu.Unlock()
-		lag, err := r.kafka.WaitingIn(t.Context(), r.cfg.Group("release", r.cfg.Topics.Events), r.cfg.Topics.Events)
-		if n != 600 || lag != 0 || err != nil {
-			return fmt.Errorf("%d releases of 600, %d events not committed, %w", n, lag, err)
-		}
-		return nil
-	})
-	r.check()
-	mu.Lock()
-	defer mu.Unlock()
-	t.Logf("%d repeats", repeats)
-	for _, p := range seen {
-		expect.Equal(t, p.Quantity, 1, "%+v", p)
-	}
 }

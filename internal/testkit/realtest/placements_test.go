@@ -48,7 +48,6 @@ var placements = map[string]placement{
 	"TestReal_KillingARelayOrACloserLosesNothing": {in: mysqldb, on: databases, alone: "kill -9 of a member, and the group of a real coordinator"},
 	"TestReal_KillingADispatcherLosesNothing": {in: postgres, on: databases,
 		alone: "kill -9 between the acknowledgment of a broker and the deletion of a row"},
-	"TestReal_KillingAnIntakeLeavesNoGap": {in: postgres, on: []database{mariadb, postgres}, alone: "kill -9 of the role intake"},
 	"TestReal_RelaysComeAndGo": {in: mariadb, on: onMariaDB,
 		alone: "the rebalances of a real coordinator, and a process that is frozen"},
 	"TestReal_OneBrokerOfThree": {in: mariadb, on: onMariaDB, alone: "replication, and new leaders and coordinators of real brokers"},
@@ -67,8 +66,6 @@ var placements = map[string]placement{
 		alone: "TestPostpone_ChangesWhatItsPlanHasAndNothingTwice, TestSimulation_APostponedOrderClosesWhenItIsDueThen"},
 	"TestReal_APauseClosesNothingUntilItEnds": {in: nowhere, on: onMariaDB,
 		alone: "TestSimulation_PausesWithoutKafka, the random worlds with pauses"},
-	"TestReal_AShadowRunBesideAnOldJob": {in: nowhere, on: onMariaDB,
-		alone: "TestReport_ComparesAShadowRunWithTheOldJob, and the part shadow of TestReal_EachPartNeedsItsPrivileges"},
 	"TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack": {in: nowhere, on: onMariaDB, alone: "TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack"},
 	"TestReal_OfTwoProcessesWithOneInstanceOneEnds":        {in: nowhere, on: onMariaDB, alone: "TestConsume_OfTwoWithOneInstanceTheFirstEnds"},
 
@@ -108,7 +105,6 @@ var placements = map[string]placement{
 	"TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder": {in: nowhere, on: onMariaDB,
 		alone: "the tests of examples/checkout, TestReal_PaymentsRaceWithTheClose"},
 	"TestReal_OrdersCloseThroughAService": {in: mysqldb, on: onMySQL, alone: "a closer without a database, and HTTP between processes"},
-	"TestReal_AServiceGetsTheStockBack":   {in: nowhere, on: onMariaDB, alone: "TestSimulation_ClosedOrdersAreReleasedToTheWarehouse"},
 	"TestReal_AProgramEmbedsTheModule":    {in: mysqldb, on: databases, alone: "a program outside of this repository"},
 
 	// What an operator does.

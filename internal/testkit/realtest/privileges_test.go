@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -99,11 +100,11 @@ func (p privilege) refusal() *regexp.Regexp {
 type privilegeCase struct {
 	part     string
 	rows     []privilege
-	without  *privilege        // nil: has all rows
-	root     *sql.DB           // the case's database, as a user who may do everything
-	dsn      string            // the same as the user of the case
-	others   map[string]string // the variables of rooms
-	user     string            // that user
+	without  *privilege  // nil: has all rows
+	root     *sql.DB     // the case's database, as a user who may do everything
+	dsn      string      // the same as the user of the case
+	as       rights.Play // how the role of a room is played
+	user     string      // that user
 	postgres bool
 }
 
@@ -121,7 +122,7 @@ const parallelPrivileges = 16
 // of them fails with an error that names it.
 func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 	play := map[string]func(context.Context, *testing.T, *privilegeCase) error{
-		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds,
+		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds,
 		"viewer": viewerNeeds, "operator": operatorNeeds, "rule": ruleNeeds, "migrate": migrateNeeds,
 	}
 	parts, rows := privilegeTable(t)
@@ -305,7 +306,11 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	defer db.Close()
-	topics := "partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n" + sectionOf(c.part)
+	section, err := sectionOf(c.part, c.as, "")
+	if err != nil {
+		return err
+	}
+	topics := "partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n" + section
 	cfg, err := config.Parse("topics.yaml", []byte(topics), room.Sections(rooms.All())...)
 	if err != nil {
 		return err
@@ -313,7 +318,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 	cfg.Closer.Payment.Recheck = []time.Duration{time.Second}
 	app, err := pipeline.New(pipeline.Options{
 		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger, Payment: paidLate, Rooms: rooms.All(),
-		Services: done200{}, Environment: pipeline.Environment{Others: c.others},
+		Services: done200{}, Environment: pipeline.Environment{Others: c.as.Environment},
 		Missed: func(missed []compensator.Miss) { logger.Info("missed", "orders", fmt.Sprint(missed)) },
 	})
 	if err != nil {
@@ -331,13 +336,14 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 }
 
 // sectionOf returns the section of topics.yaml of a room, which has the name of the part; "": it has none.
-func sectionOf(part string) string {
+func sectionOf(part string, as rights.Play, prefix string) (string, error) {
+	section := as.Topics
 	for _, r := range rooms.All() {
 		if r.Name == part && r.Settings != nil {
-			return r.Settings.Sample() + "\n"
+			section = cmp.Or(section, r.Settings.Sample())
 		}
 	}
-	return ""
+	return rights.Text(section+"\n", prefix)
 }
 
 // playAs plays a role of a room as the access.yaml of the room says.
@@ -358,10 +364,56 @@ func playAs(p rights.Play) func(context.Context, *testing.T, *privilegeCase) err
 				return err
 			}
 		}
-		c.others = p.Environment
-		return c.run(ctx, pipeline.Role(c.part), func(*kafka.Cluster, *config.Config) error { return nil },
-			func(*kafka.Cluster, *config.Config, string) error { return c.has(ctx, p.Until) })
+		c.as = p
+		return c.run(ctx, pipeline.Role(c.part), func(k *kafka.Cluster, cfg *config.Config) error { return putRecords(ctx, k, p, cfg) },
+			func(k *kafka.Cluster, cfg *config.Config, _ string) error {
+				err := usedRecords(ctx, k, p, cfg, c.part)
+				if p.Until != "" {
+					err = errors.Join(err, c.has(ctx, p.Until))
+				}
+				for line, want := range p.Finds {
+					if err == nil {
+						err = c.finds(ctx, k, cfg, line, want)
+					}
+				}
+				return err
+			})
 	}
+}
+
+// finds returns an error if a command of a room does not find what it should.
+func (c *privilegeCase) finds(ctx context.Context, k *kafka.Cluster, cfg *config.Config, line, want string) error {
+	db, err := store.Open(store.Options{DSN: c.dsn})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var named room.Command
+	args, commands := strings.Fields(line), []room.Command{}
+	for _, r := range rooms.All() {
+		commands = append(commands, r.Commands...)
+	}
+	for ; len(args) > 0 && len(commands) > 0; args = args[1:] {
+		i := slices.IndexFunc(commands, func(c room.Command) bool { return strings.HasPrefix(c.Use+" ", args[0]+" ") })
+		if i < 0 {
+			return fmt.Errorf("no room has the command %s", line)
+		}
+		named, commands = commands[i], commands[i].Commands
+	}
+	flags := flag.NewFlagSet(line, flag.ContinueOnError)
+	check := named.New(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	run, err := check()
+	if err != nil {
+		return err
+	}
+	result, err := run(ctx, room.Host{Config: cfg, Kafka: k, Store: db}, nil)
+	if err == nil && result.Findings != want {
+		err = fmt.Errorf("%s says %q", line, result.Findings)
+	}
+	return err
 }
 
 // callbackNeeds records a payment in time, and one of an order that is closed, whose amount becomes known. An earlier row has no id.
@@ -558,47 +610,6 @@ func outboxNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	return c.run(ctx, pipeline.Outbox, func(*kafka.Cluster, *config.Config) error { return nil }, func(k *kafka.Cluster, cfg *config.Config, _ string) error {
 		return errors.Join(arrived(ctx, k, cfg.Topics.Events), arrived(ctx, k, cfg.Buckets[1].Topic),
 			c.has(ctx, "SELECT CASE WHEN (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) = 0 THEN 1 ELSE 0 END"))
-	})
-}
-
-// shadowNeeds gives a verdict on an order, and reads the orders of a report.
-func shadowNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
-	return c.run(ctx, "shadow", func(k *kafka.Cluster, cfg *config.Config) error {
-		m, err := record("good", time.Now().Add(-time.Minute))
-		if err != nil {
-			return err
-		}
-		_, err = k.Append(ctx, cfg.Topics.Close, 0, []wire.Message{m})
-		return err
-	}, func(k *kafka.Cluster, cfg *config.Config, _ string) error {
-		const topic = "shadow"
-		if there, err := k.Exists(ctx, topic); err != nil || !there {
-			return fmt.Errorf("the topic exists: %v, %w", there, err)
-		}
-		if err := arrived(ctx, k, topic); err != nil {
-			return err
-		}
-		db, err := store.Open(store.Options{DSN: c.dsn})
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		all := rooms.All()
-		i := slices.IndexFunc(all, func(r room.Room) bool { return r.Name == "shadow" })
-		flags := flag.NewFlagSet("report", flag.ContinueOnError)
-		check := all[i].Commands[0].Commands[0].New(flags)
-		if err := flags.Parse([]string{"--from=1h", "--tolerance=1s"}); err != nil {
-			return err
-		}
-		report, err := check()
-		if err != nil {
-			return err
-		}
-		result, err := report(ctx, room.Host{Config: cfg, Kafka: k, Store: db}, nil)
-		if err == nil && result.Findings != "2 of 2 orders differ" { // good by its record, bad by a sweep
-			err = fmt.Errorf("the report says %q", result.Findings)
-		}
-		return err
 	})
 }
 

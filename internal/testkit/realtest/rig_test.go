@@ -211,8 +211,13 @@ func (r *rig) clean(f func(context.Context) error) {
 }
 
 func (r *rig) dropTopics(ctx context.Context) error {
-	names := []string{r.cfg.Topics.Prefix + "shadow"}
-	for _, spec := range ops.TopicSpecs(r.cfg) {
+	specs, names := ops.TopicSpecs(r.cfg), []string{}
+	for _, one := range rooms.All() {
+		if one.Topics != nil {
+			specs = append(specs, one.Topics(r.cfg)...)
+		}
+	}
+	for _, spec := range specs {
 		names = append(names, spec.Name)
 	}
 	// A busy broker may need longer than one request has.

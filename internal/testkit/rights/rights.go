@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/template"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -21,12 +23,44 @@ type Rows struct {
 	Play            map[string]Play // how a role of a room is played, by its part, which has its name
 }
 
-// Play says when a role has used each privilege on the database. Its statements are those of MySQL, where UTC_TIMESTAMP(3) is now.
+// Play says how a role is played, and when it has used each ACL and each privilege. Statements are those of MySQL, where UTC_TIMESTAMP(3)
+// is now.
 type Play struct {
 	Environment map[string]string // the variables of the room
+	Topics      string            // the section of the room in topics.yaml; "": its sample
+	Records     []Record          // on Kafka, before the role begins
+	Arrives     []string          // topics that get a record by the role
+	Commits     string            // a topic of which the group of the role commits all; "": none
 	Before      []string          // statements before the role begins
 	Lock        string            // a statement whose locks another program holds meanwhile; "": none does
-	Until       string            // a query that counts rows when the role has done everything
+	Until       string            // a query that counts rows when the role has done everything; "": none
+	Finds       map[string]string // what a command of the room finds then, as the same user
+}
+
+// Record is a record of Kafka.
+type Record struct {
+	Topic, Key, Value string
+	Headers           map[string]string
+}
+
+// Text returns a text of Play. In it {{prefix}} stands for topics.prefix, and {{at "-1m"}} and {{ms "-1m"}} for the time a minute ago, as
+// RFC 3339 and in milliseconds.
+func Text(text, prefix string) (string, error) {
+	ago := func(d string) (time.Time, error) {
+		length, err := time.ParseDuration(d)
+		return time.Now().UTC().Add(length), err
+	}
+	t, err := template.New("").Funcs(template.FuncMap{
+		"prefix": func() string { return prefix },
+		"at":     func(d string) (string, error) { t, err := ago(d); return t.Format("2006-01-02T15:04:05.000Z"), err },
+		"ms":     func(d string) (int64, error) { t, err := ago(d); return t.UnixMilli(), err },
+	}).Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	err = t.Execute(&all, nil)
+	return all.String(), err
 }
 
 // Core returns the rows of the core. root is the folder of the repository.

@@ -176,8 +176,8 @@ func closedPages(t *testing.T, s *shop) {
 	want(t, "the time is known", s.AuditRules().ClosedAt, true)
 }
 
-// A shadow run and its report read the tables of the shop only: nothing else may exist.
-func shadowMapped(t *testing.T, s *mapped) {
+// Who asks what a close would do reads the tables of the shop only: nothing else may exist.
+func previewMapped(t *testing.T, s *mapped) {
 	s.begin()
 	closed, open, paid := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute)
 	s.put(s.Mapping.Status.From, closed, open)

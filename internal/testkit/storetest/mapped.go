@@ -66,7 +66,7 @@ var mappedPromises = []promise[mapped]{
 	{name: "PreviewsAndPays", test: payOrdersMapped},
 	{name: "APaymentIsRecordedOnce", test: recordPaymentsMapped},
 	{name: "AnAuditReadsAllTables", test: auditMapped},
-	{name: "AShadowRunReadsTheShopsTablesOnly", test: shadowMapped, tags: Empty},
+	{name: "APreviewReadsTheShopsTablesOnly", test: previewMapped, tags: Empty},
 	{name: "ExcludedOrdersStayAsTheyAre", test: mappedExcluded},
 	{name: "CategoriesAreThoseOfTheOrdersThatExist", test: categoriesMapped},
 	{name: "PostponeMovesOnlyOpenOrdersWithTheirDueTime", test: postponeMapped},

@@ -1,5 +1,5 @@
-// Command without builds and vets this module and its other modules without a room: without the folder below rooms and without
-// the lines of rooms/rooms.go that name it. It changes no file: the compiler reads an overlay.
+// Command without builds and vets this module and its other modules without a room: without the folder below rooms, without the tests
+// room_NAME_test.go in other folders, and without the lines of rooms/rooms.go that name it. It changes no file: the compiler reads an overlay.
 //
 //	without [-modules "bench payments"] [room]...
 //	without -list
@@ -128,8 +128,8 @@ func writeOverlay(dir, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = filepath.WalkDir(filepath.Join("rooms", name), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && (d.Name() == "room_"+name+"_test.go" || strings.HasPrefix(path, filepath.Join("rooms", name)+"/")) {
 			replace[filepath.Join(root, path)] = ""
 		}
 		return err

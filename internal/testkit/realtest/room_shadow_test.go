@@ -18,6 +18,11 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
+func init() {
+	placements["TestReal_AShadowRunBesideAnOldJob"] = placement{in: nowhere, on: onMariaDB,
+		alone: "TestReport_ComparesAShadowRunWithTheOldJob, and the part shadow of TestReal_EachPartNeedsItsPrivileges"}
+}
+
 // A team runs a relay and a shadow run beside the job that closes its orders. The processes may only
 // read the shop's tables, and the database has no other table. The report has each difference.
 func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {

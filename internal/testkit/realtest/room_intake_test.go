@@ -32,6 +32,10 @@ func debezium(o orderclose.Order, op string, before, after int) wire.Message {
 		`{"before":%s,"after":%s,"source":{"connector":"mysql","db":"shop","table":"orders"},"op":%q,"ts_ms":%d}`, former, row(after), op, time.Now().UnixMilli())}
 }
 
+func init() {
+	placements["TestReal_KillingAnIntakeLeavesNoGap"] = placement{in: postgres, on: []database{mariadb, postgres}, alone: "kill -9 of the role intake"}
+}
+
 // Two intakes are killed at random moments. No sweep runs and nothing else schedules orders: each unpaid order
 // that is closed at the end was scheduled by an intake.
 func TestReal_KillingAnIntakeLeavesNoGap(t *testing.T) { eachDatabase(t, killingAnIntakeLeavesNoGap) }
