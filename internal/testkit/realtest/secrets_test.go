@@ -37,6 +37,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // marks are secrets that are like no other text.
@@ -112,8 +114,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: freeAddress(t),
 		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," +
 			r.secret(config.EnvPaymentSecret) + "\n",
-		"ORDERCLOSE_RELEASE_TOKEN": r.secret("ORDERCLOSE_RELEASE_TOKEN"),
-		config.EnvConsoleListen:    freeAddress(t),
+		config.EnvConsoleListen: freeAddress(t),
 	}
 	r.consolePassword = r.mark(config.EnvConsoleWebConfig)
 	hash := must.Get(bcrypt.GenerateFromPassword([]byte(r.consolePassword), bcrypt.MinCost))(t)
@@ -121,9 +122,11 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	r.kafkaEnviron(b)
 	service := r.service()
 	host := strings.TrimPrefix(service.URL, "http://")
-	r.env["ORDERCLOSE_RELEASE_URL"] = "http://shop:" + url.QueryEscape(r.secret("ORDERCLOSE_RELEASE_URL")) + "@" + host + "/release/" +
-		r.mark("ORDERCLOSE_RELEASE_URL") +
-		"?token=" + r.mark("ORDERCLOSE_RELEASE_URL")
+	for _, name := range room.Variables(rooms.All()) {
+		if r.env[name] = r.secret(name); strings.HasSuffix(name, "_URL") {
+			r.env[name] = "http://shop:" + url.QueryEscape(r.secret(name)) + "@" + host + "/room/" + r.mark(name) + "?token=" + r.mark(name)
+		}
+	}
 	prefix := newPrefix()
 	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s}\n"+
 		"closer: {payment: {url: \"%s/pay\"}}\n", prefix, service.URL))
@@ -400,7 +403,7 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 	token := func(source string) map[string]string {
 		return map[string]string{config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLUser: "", config.EnvSASLPassword: "", config.EnvSASLToken: source}
 	}
-	for name, changed := range map[string]map[string]string{
+	wrong := map[string]map[string]string{
 		"a wrong password of the database":   {dsn: "root:" + password(dsn) + "@tcp(" + database.Addr + ")/" + database.DBName},
 		"an unknown database":                {dsn: database.User + ":" + database.Passwd + "@tcp(" + database.Addr + ")/unknown"},
 		"a database that is down":            {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop"},
@@ -445,23 +448,28 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 			config.EnvSASLToken: service + "/token"},
 		"a password in the token endpoint": {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLToken: "https://shop:" +
 			r.mark(config.EnvSASLToken) + "@" + closed},
-		"a password in the brokers":         {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
-		"a password as a CA":                {config.EnvTLSCA: password(config.EnvTLSCA)},
-		"a Kafka that is down":              {config.EnvBrokers: closed},
-		"certificate and key swapped":       {config.EnvTLSCert: r.env[config.EnvTLSKey], config.EnvTLSKey: r.env[config.EnvTLSCert]},
-		"a key as the CA":                   {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},
-		"the content of the key":            {config.EnvTLSKey: key},
-		"half of a key":                     {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
-		"a secret that is too short":        {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
-		"a secret as a file":                {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
-		"a stock service of another scheme": {"ORDERCLOSE_RELEASE_URL": "ftp://shop:" + r.mark("ORDERCLOSE_RELEASE_URL") + "@stock"},
-		"a stock service that is no URL":    {"ORDERCLOSE_RELEASE_URL": "http://shop:" + password("ORDERCLOSE_RELEASE_URL") + "@stock"},
-		"a token as a file":                 {"ORDERCLOSE_RELEASE_TOKEN": "", "ORDERCLOSE_RELEASE_TOKEN" + "_FILE": password("ORDERCLOSE_RELEASE_TOKEN")},
-		"a listener that is none":           {config.EnvListen: password(config.EnvListen)},
-		"a password in topics.yaml":         {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
-		"closing over HTTP":                 {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {http: {url: \""+service+"/close\"}}\n")},
-		"no URL in topics.yaml":             {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
-	} {
+		"a password in the brokers":   {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
+		"a password as a CA":          {config.EnvTLSCA: password(config.EnvTLSCA)},
+		"a Kafka that is down":        {config.EnvBrokers: closed},
+		"certificate and key swapped": {config.EnvTLSCert: r.env[config.EnvTLSKey], config.EnvTLSKey: r.env[config.EnvTLSCert]},
+		"a key as the CA":             {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},
+		"the content of the key":      {config.EnvTLSKey: key},
+		"half of a key":               {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
+		"a secret that is too short":  {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
+		"a secret as a file":          {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
+		"a listener that is none":     {config.EnvListen: password(config.EnvListen)},
+		"a password in topics.yaml":   {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
+		"closing over HTTP":           {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {http: {url: \""+service+"/close\"}}\n")},
+		"no URL in topics.yaml":       {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
+	}
+	for _, name := range room.Variables(rooms.All()) {
+		wrong[name+" as a file"] = map[string]string{name: "", name + "_FILE": password(name)}
+		if strings.HasSuffix(name, "_URL") {
+			wrong[name+" of another scheme"] = map[string]string{name: "ftp://shop:" + r.mark(name) + "@service"}
+			wrong[name+" that is no URL"] = map[string]string{name: "http://shop:" + password(name) + "@service"}
+		}
+	}
+	for name, changed := range wrong {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			topics := "topics.yaml"
