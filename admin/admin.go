@@ -65,8 +65,6 @@ func New(o Options) (*Admin, error) {
 		return nil, fmt.Errorf("admin: Options.Connections is %T: make it with pipeline.Connect or pipelinetest", o.Connections)
 	case servers.Kafka == nil && servers.Store == nil:
 		return nil, errors.New("admin: Options.Connections name neither a Kafka cluster nor a database")
-	case strings.TrimSpace(o.Operator) == "":
-		return nil, errors.New("admin: Options.Operator is empty: say who acts, for the audit log")
 	case o.Logger == nil:
 		o.Logger = slog.Default()
 	}
@@ -75,14 +73,16 @@ func New(o Options) (*Admin, error) {
 	if servers.Kafka != nil {
 		a.p.Control = ops.NewControl(servers.Kafka, o.Config.Topics.Control)
 	}
-	return a.As(o.Operator), nil
+	return a.As(o.Operator)
 }
 
-// As returns an Admin for another operator, such as the user of one request. It costs nothing.
-func (a *Admin) As(operator string) *Admin {
+// As returns an Admin for another operator, such as the user of one request, or an error if the name is empty. It costs nothing.
+func (a *Admin) As(operator string) (*Admin, error) {
 	as := *a
-	as.operator = ops.OneLine(operator, 255)
-	return &as
+	if as.operator = ops.OneLine(operator, 255); strings.TrimSpace(as.operator) == "" {
+		return nil, errors.New("admin: the operator is empty: say who acts, for the audit log")
+	}
+	return &as, nil
 }
 
 // Host returns what calls of rooms need that change nothing, such as webhook.PlanSendAgain.

@@ -120,7 +120,7 @@ func TestAdmin_PausesACategoryAndResumesIt(t *testing.T) {
 	_, err = s.Pause(t.Context(), short)
 	expect.That(t, errors.Is(err, admin.ErrPausedUntilLater) && strings.Contains(err.Error(), long.Reason), "%v", err)
 	short.Replace = true
-	ended = must.Get(s.As("bob").Pause(t.Context(), short))(t)
+	ended = must.Get(must.Get(s.As("bob"))(t).Pause(t.Context(), short))(t)
 	expect.That(t, len(ended) == 1 && ended[0].Path == orderclose.PathSweep, "ended %+v", ended)
 
 	ended = must.Get(s.Resume(t.Context(), "tickets", orderclose.PathSweep))(t)
@@ -436,9 +436,12 @@ func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 		"Config is missing":   {Connections: s.clients, Operator: "ada"},
 		"Connections is <nil": {Config: s.cfg, Operator: "ada"},
 		"neither a Kafka":     {Config: s.cfg, Connections: clients.Clients{}, Operator: "ada"},
-		"Operator is empty":   {Config: s.cfg, Connections: s.clients, Operator: " "},
+		"operator is empty":   {Config: s.cfg, Connections: s.clients, Operator: " "},
 	} {
 		_, err := admin.New(o)
 		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v, want %s", err, want)
+	}
+	for _, name := range []string{"", " "} {
+		expect.Says(t, expect.Err(s.As(name)), "operator is empty", "As(%q)", name)
 	}
 }
