@@ -45,7 +45,8 @@
 //	duerule.go                                  due times by rule: the delays in force, and postponed orders
 //	pagestatements.go                           the statement of a page
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, rechecks, payments
-//	latepayments.go                             payments, and money that comes after a close
+//	recordpayment.go                            payments that the shop records
+//	latepayments.go                             money that comes after a close
 //	lent.go                                     statements in a transaction of the shop
 //	lock.go                                     locks that belong to a connection
 //	postpone.go                                 moving due times to later
