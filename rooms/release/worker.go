@@ -1,6 +1,5 @@
-// Package release returns stock to the service that keeps it, for shops whose stock is not
-// in the database. A Worker reads the events of closed orders, and calls a Releaser for
-// each SKU that an order held. Create it with New and call Run.
+// Package release returns stock to the service that keeps it. It is for shops whose stock is not in the database. A Worker reads
+// the events of closed orders, and calls a Releaser for each SKU that an order held. Create it with New and call Run.
 //
 //	worker.go     types, options and lifecycle
 //	handler.go    the events of one partition: which wait, and which are tried now
