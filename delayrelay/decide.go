@@ -31,13 +31,13 @@ type view struct {
 
 // readsAgain reports whether to read the dropped records again. That is before their release time, because the records that stayed leave
 // first. Urgent ones are all read before any is read once more.
-func (v view) readsAgain(r reading) bool {
+func (v *view) readsAgain(r reading) bool {
 	return v.dropped.any && v.offset >= r.urgentTo && v.room //mutant:window-forgets-urgent
 }
 
 // mayRead reports whether to read on when it is time to. What is read takes the place of records that leave later. If the bucket is read
 // at once and its window is full, the window must shrink first, unless dropped records are urgent: until then look-aheads read what is new.
-func (v view) mayRead(r reading) bool {
+func (v *view) mayRead(r reading) bool {
 	return !v.dropped.any || !v.atOnce || v.offset < r.urgentTo
 }
 
@@ -88,7 +88,7 @@ func (r reading) sooner(by time.Duration) reading {
 
 // plan reads when a record is due, and returns its release time in Unix milliseconds. urgent says that the record may leave before
 // nextFetch would read it. A record that cannot be read is not urgent.
-func (v view) plan(r *wire.RawRecord) (release int64, urgent bool, err error) {
+func (v *view) plan(r *wire.RawRecord) (release int64, urgent bool, err error) {
 	if r.DueAt, r.Replay, err = r.Route(); err != nil {
 		return 0, false, err
 	}
@@ -96,12 +96,12 @@ func (v view) plan(r *wire.RawRecord) (release int64, urgent bool, err error) {
 }
 
 // urgent reports whether a record may leave before nextFetch would read it.
-func (v view) urgent(r *wire.RawRecord) bool {
+func (v *view) urgent(r *wire.RawRecord) bool {
 	return v.atOnce || mispicked(v.bucket, r.DueAt, min(v.appended(r), v.now.UnixMilli()))
 }
 
 // appended returns the append time of a record by the database's clock, in Unix milliseconds.
-func (v view) appended(r *wire.RawRecord) int64 { return r.Appended + v.ahead.Milliseconds() }
+func (v *view) appended(r *wire.RawRecord) int64 { return r.Appended + v.ahead.Milliseconds() }
 
 // minStay is the minimum time that a record that is not due stays in memory, unless half
 // the bucket's tolerance is shorter. With this delay the record still fits the bucket

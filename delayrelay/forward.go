@@ -1,6 +1,7 @@
 package delayrelay
 
 import (
+	"math"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -10,11 +11,15 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// releaseDue appends the records whose release time has come to their destinations.
+// releaseDue appends the records whose release time has come to their destinations: those of the last fetch, and then those of
+// the window.
 func (h *handler) releaseDue() {
 	for h.loop.Ctx.Err() == nil && h.loop.StillAssigned() {
-		now := h.now().UnixMilli()
-		leaving, fetched := h.window.takeReleased(now, maxReleaseBytes)
+		now, leaving := h.now().UnixMilli(), h.ready
+		fetched := len(leaving) > 0
+		if h.ready = nil; !fetched {
+			leaving = h.window.takeReleased(now, maxReleaseBytes)
+		}
 		if len(leaving) == 0 {
 			return
 		}
@@ -56,24 +61,24 @@ func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (t
 	current := h.relay.current.Load()
 	toClose = leaving[:0]
 	for i := range leaving {
-		r := leaving[i]
+		r := &leaving[i]
 		to := current.decide(r.DueAt, r.Appended, now)
 		toReplay := to.close && r.Replay && h.o.ReplayTopic != h.o.CloseTopic
 		if to.close && !toReplay {
-			toClose = append(toClose, r)
+			toClose = append(toClose, *r)
 			continue
 		}
 		if to.cause != "" {
-			h.loop.DeadLetterRaw(r, to.cause, to.detail)
+			h.loop.DeadLetterRaw(*r, to.cause, to.detail)
 			continue
 		}
 		if fetched { //mutant:replay-pins-fetch
 			r.Body = h.bodyPool.copy(r.Body)
 		}
 		if toReplay {
-			h.addTo(h.o.ReplayTopic, h.replay, r)
+			h.addTo(h.o.ReplayTopic, h.replay, *r)
 		} else {
-			h.addTo(to.topic, h.hop, r)
+			h.addTo(to.topic, h.hop, *r)
 		}
 	}
 	return toClose, h.outgoing
@@ -97,13 +102,18 @@ func (h *handler) handleForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.forwarded.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(acked.Records)))
 		now := h.timeAt(acked.Answered).UnixMilli()
-		for _, r := range acked.Records {
+		// The append was at the latest at this time, because an append time has whole milliseconds.
+		appended := int64(math.MaxInt64)
+		if !acked.At.IsZero() {
+			appended = acked.At.Add(time.Millisecond + h.o.Clock.DatabaseAhead()).UnixMilli()
+		}
+		for i := range acked.Records {
+			r := &acked.Records[i]
 			// An earlier due time is forged, or the record was sent much too late.
 			if r.DueAt >= r.Appended-orderclose.DefaultMaxDelay.Milliseconds() {
-				metrics.Observe(h.metrics.lateness, time.Duration(now-r.DueAt)*time.Millisecond, h.traceparent(&r))
+				metrics.Observe(h.metrics.lateness, time.Duration(now-r.DueAt)*time.Millisecond, h.traceparent(r))
 			}
-			// An append time has whole milliseconds: the append may be up to one later.
-			if !acked.At.IsZero() && acked.At.Add(time.Millisecond+h.o.Clock.DatabaseAhead()).UnixMilli() < r.DueAt {
+			if appended < r.DueAt {
 				h.metrics.early.Inc()
 			}
 		}
@@ -117,16 +127,6 @@ func (h *handler) traceparent(r *wire.RawRecord) string {
 		return ""
 	}
 	return tracing.Sampled(string(r.Header(wire.HeaderTraceparent)))
-}
-
-// freeFetched frees the memory of a fetch after its due records have left. Records that
-// stay, and dead letters, have copies.
-func (h *handler) freeFetched() {
-	if h.free == nil || len(h.window.ready) > 0 {
-		return
-	}
-	h.free()
-	h.free = nil
 }
 
 // hop starts to append records to a delay topic.

@@ -9,8 +9,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// maxReleaseBytes bounds one batch of released records, about. Offsets are committed after
-// each batch, so that commits go on during a burst.
+// maxReleaseBytes bounds one batch of records that the window releases, about. Offsets are committed
+// after each batch, so that commits go on during a burst.
 const maxReleaseBytes = 4 << 20
 
 // handler forwards the records of one partition of one bucket. Its fields belong to the
@@ -24,10 +24,11 @@ type handler struct {
 
 	window   window
 	bodyPool bodyPool
-	outgoing []*outgoing  // empty; kept to reuse their memory
-	free     func()       // frees the memory of the last fetch
-	reading  reading      // when to read
-	turn     clock.Moment // the last turn
+	ready    []wire.RawRecord // records of the last fetch that leave in this turn; they and their bodies are in its memory
+	free     func()           // frees the memory of the last fetch; nil: it is free
+	outgoing []*outgoing      // empty; kept to reuse their memory
+	reading  reading          // when to read
+	turn     clock.Moment     // the last turn
 }
 
 // lookBackSlack is added to the bucket's length when a log lost its end at an unknown place.
@@ -45,10 +46,14 @@ func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Han
 func (h *handler) Turn() {
 	h.handleClockStep()
 	h.releaseDue() //mutant:fetch-freed-early
-	if h.loop.Ctx.Err() == nil {
-		h.freeFetched()
-		h.report()
+	if h.loop.Ctx.Err() != nil {
+		return
 	}
+	if h.free != nil { // the records that stay, and dead letters, have copies
+		h.free()
+		h.free = nil
+	}
+	h.report()
 }
 
 // handleClockStep corrects the times in memory if the database's clock went back since the last turn: it, or a broker's clock, was set.
@@ -76,7 +81,7 @@ func (h *handler) Handle(f wire.Fetched) {
 	if len(f.Records) == 0 {
 		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
 	}
-	ready := f.Records[:0]
+	h.ready = f.Records[:0]
 	for i := range f.Records {
 		r := &f.Records[i]
 		switch release, urgent, err := v.plan(r); {
@@ -91,7 +96,7 @@ func (h *handler) Handle(f wire.Fetched) {
 				h.metrics.mispicked.WithLabelValues(h.loop.Claim.Topic).Inc()
 			}
 			if release <= v.now.UnixMilli() {
-				ready = append(ready, *r)
+				h.ready = append(h.ready, *r)
 				continue
 			}
 			w := waiting{*r, release}
@@ -99,7 +104,6 @@ func (h *handler) Handle(f wire.Fetched) {
 			h.window.push(w)
 		}
 	}
-	h.window.addReady(ready)
 	h.dropLatest()
 	h.report() // before the appends, which may take seconds
 }
@@ -144,7 +148,7 @@ func (h *handler) dropLatest() {
 	latest, v := h.window.dropLatest(share/2), h.view()
 	if len(latest) > 0 && !v.dropped.any {
 		h.loop.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
-			"share", share, "dropped", len(latest), "kept", h.window.len())
+			"share", share, "dropped", len(latest), "kept", len(h.window.heap))
 	}
 	for _, w := range latest {
 		h.drop(&w.record, w.release, v.urgent(&w.record))

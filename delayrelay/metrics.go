@@ -77,7 +77,9 @@ func (m *relayMetrics) Revoked(topic string, partition int) {
 // report updates the metrics of the partition.
 func (h *handler) report() {
 	var release time.Time
-	if head, ok := h.window.head(); ok {
+	if len(h.ready) > 0 {
+		release = time.UnixMilli(h.ready[0].DueAt)
+	} else if head, ok := h.window.head(); ok {
 		release = time.UnixMilli(head.release)
 	}
 	if since := h.loop.FailingSince(); !since.IsZero() { // records wait for a topic that does not accept them
@@ -85,5 +87,5 @@ func (h *handler) report() {
 			release = since
 		}
 	}
-	h.metrics.Waiting(h.loop.Claim.Topic, h.loop.Claim.Partition, release, h.window.len(), h.window.bytes)
+	h.metrics.Waiting(h.loop.Claim.Topic, h.loop.Claim.Partition, release, len(h.window.heap), h.window.bytes)
 }

@@ -21,10 +21,7 @@ func (w *waiting) before(other *waiting) bool {
 
 // window holds the records that were read ahead from a partition, in a min-heap by
 // release time, so that no record waits for another one in front of it in the log.
-// Records whose release time had passed when they were read need no order. They are in ready,
-// which is the memory of their fetch.
 type window struct {
-	ready []wire.RawRecord
 	heap  []waiting        // heap[i] leaves before heap[2i+1] and heap[2i+2]
 	taken []wire.RawRecord // what takeReleased took from the heap; kept to reuse its memory
 	bytes int
@@ -60,17 +57,6 @@ func (w *window) readAgain() (from int64) {
 	return from
 }
 
-// addReady adds records that leave at once. The window keeps the slice.
-func (w *window) addReady(records []wire.RawRecord) {
-	for i := range records {
-		w.bytes += records[i].Size()
-	}
-	if len(w.ready) > 0 {
-		records = append(w.ready, records...)
-	}
-	w.ready = records
-}
-
 func (w *window) push(r waiting) {
 	w.bytes += r.record.Size()
 	w.heap = append(w.heap, r)
@@ -86,43 +72,22 @@ func (w *window) push(r waiting) {
 
 // head returns the record that leaves next.
 func (w *window) head() (waiting, bool) {
-	switch {
-	case len(w.ready) > 0:
-		return waiting{w.ready[0], w.ready[0].DueAt}, true // a record is ready only if it is due
-	case len(w.heap) > 0:
-		return w.heap[0], true
+	if len(w.heap) == 0 {
+		return waiting{}, false
 	}
-	return waiting{}, false
+	return w.heap[0], true
 }
 
-// len is the number of records in the window.
-func (w *window) len() int { return len(w.ready) + len(w.heap) }
-
-// takeReleased removes and returns records whose release time has come: ready records, or else
-// those of the heap, earliest first, up to about the given number of bytes. The slice is valid
-// until the next call of takeReleased. ready reports whether the bodies are in the
-// memory of a fetch.
-func (w *window) takeReleased(now int64, bytes int) (out []wire.RawRecord, ready bool) {
-	n := 0
-	for ; n < len(w.ready) && bytes > 0; n++ {
-		size := w.ready[n].Size()
-		w.bytes -= size
-		bytes -= size
-	}
-	if n > 0 {
-		out = w.ready[:n:n]
-		if w.ready = w.ready[n:]; len(w.ready) == 0 {
-			w.ready = nil
-		}
-		return out, true
-	}
+// takeReleased removes and returns records whose release time has come, earliest first, up to about
+// the given number of bytes. The slice is valid until the next call of takeReleased.
+func (w *window) takeReleased(now int64, bytes int) []wire.RawRecord {
 	w.taken = w.taken[:0]
 	for len(w.heap) > 0 && bytes > 0 && w.heap[0].release <= now {
 		r := w.pop().record
 		bytes -= r.Size()
 		w.taken = append(w.taken, r)
 	}
-	return w.taken, false
+	return w.taken
 }
 
 // dropLatest removes and returns the records with the latest release times. The earliest stay until
