@@ -9,9 +9,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 )
 
 // maxAnswerBytes bounds the length of an answer, in bytes. A larger length is damaged.
@@ -103,11 +102,14 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 	if _, err := io.ReadFull(c, body); err != nil {
 		return nil, err
 	}
-	d, answer := recordbatch.Cursor{Rest: body}, req.ResponseKind()
+	rest, answer := kbin.Reader{Src: body}, req.ResponseKind()
 	if answer.IsFlexible() {
-		d.SkipTags() // of the header
+		for n := rest.Uvarint(); n > 0 && rest.Ok(); n-- { // the tags of the header
+			rest.Uvarint()
+			rest.Span(int(rest.Uvarint()))
+		}
 	}
-	if err := answer.ReadFrom(d.Rest); err != nil || d.Bad {
+	if err := answer.ReadFrom(rest.Src); err != nil || !rest.Ok() {
 		return nil, fmt.Errorf("%s: answer of version %d cannot be decoded: %w: %x",
 			kmsg.NameForKey(req.Key()), req.GetVersion(), err, body[:min(len(body), 64)])
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"strconv"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kbin"
 )
 
 // RawRecord is a record in Kafka's own encoding, not decoded. Forwarding it costs
@@ -35,17 +37,17 @@ func (r RawRecord) AppendedAt() time.Time { return time.UnixMilli(r.Appended) }
 // Key returns the key of the record, or nil if it has none or is malformed. The key
 // shares the body's memory.
 func (r RawRecord) Key() []byte {
-	b := body{rest: r.Body}
-	return b.bytes()
+	b := kbin.Reader{Src: r.Body}
+	return b.VarintBytes()
 }
 
 // Header returns the value of the last header with that name, or nil. It shares the body's memory.
 func (r RawRecord) Header(name string) (value []byte) {
-	b := body{rest: r.Body}
-	b.bytes() // the key
-	b.bytes() // the value
-	for n := b.count(); n > 0 && !b.bad; n-- {
-		if key, of := b.bytes(), b.bytes(); string(key) == name {
+	b := kbin.Reader{Src: r.Body}
+	b.VarintBytes() // the key
+	b.VarintBytes() // the value
+	for n := countHeaders(&b); n > 0 && b.Ok(); n-- {
+		if key, of := b.VarintBytes(), b.VarintBytes(); string(key) == name {
 			value = of
 		}
 	}
@@ -56,12 +58,12 @@ func (r RawRecord) Header(name string) (value []byte) {
 // milliseconds, and whether the record is on the replay lane. It checks the record as Message.Due
 // does. The error is a *RecordError.
 func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
-	b := body{rest: r.Body}
-	key := b.bytes()
-	b.bytes() // the value
+	b := kbin.Reader{Src: r.Body}
+	key := b.VarintBytes()
+	b.VarintBytes() // the value
 	var due, version, lane []byte
-	for n := b.count(); n > 0 && !b.bad; n-- {
-		name, value := b.bytes(), b.bytes()
+	for n := countHeaders(&b); n > 0 && b.Ok(); n-- {
+		name, value := b.VarintBytes(), b.VarintBytes()
 		switch string(name) {
 		case HeaderDue:
 			due = value
@@ -72,7 +74,7 @@ func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 		}
 	}
 	replay = string(lane) == LaneReplay
-	if ms, ok := decimal(due); ok && !b.bad && len(key) > 0 && string(version) == WireVersion {
+	if ms, ok := decimal(due); ok && b.Ok() && len(key) > 0 && string(version) == WireVersion {
 		return ms, replay, nil
 	}
 	m, err := r.Message() // the slow path finds out what is wrong
@@ -87,18 +89,17 @@ func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 func (r RawRecord) Message() (Message, error) {
 	m := Message{Offset: r.Offset, Generation: r.Generation, Appended: r.AppendedAt()}
 	// One allocation for key, value and headers.
-	b := body{rest: append(make([]byte, 0, len(r.Body)), r.Body...)}
-	m.Key = b.bytes()
-	m.Value = b.bytes()
-	n := b.count()
-	if n > 0 && !b.bad {
+	b := kbin.Reader{Src: append(make([]byte, 0, len(r.Body)), r.Body...)}
+	m.Key = b.VarintBytes()
+	m.Value = b.VarintBytes()
+	if n := countHeaders(&b); n > 0 {
 		m.Headers = make([]Header, n)
 	}
 	for i := range m.Headers {
-		m.Headers[i].Key = headerName(b.bytes())
-		m.Headers[i].Value = b.bytes()
+		m.Headers[i].Key = headerName(b.VarintBytes())
+		m.Headers[i].Value = b.VarintBytes()
 	}
-	if b.bad {
+	if !b.Ok() {
 		return Message{Offset: r.Offset, Generation: r.Generation, Appended: m.Appended}, &RecordError{ErrMalformed,
 			"the record's bytes end early, or it has too many headers"}
 	}
@@ -162,47 +163,16 @@ func decimal(b []byte) (int64, bool) {
 	return n, true
 }
 
-// body reads a record's body from front to back. bad is set once a read fails.
-type body struct {
-	rest []byte
-	bad  bool
-}
-
-func (b *body) varint() int64 {
-	v, n := binary.Varint(b.rest)
-	if n <= 0 {
-		b.bad, b.rest = true, nil
-		return 0
-	}
-	b.rest = b.rest[n:]
-	return v
-}
-
-// bytes reads a length and that many bytes. It returns nil for the length -1.
-func (b *body) bytes() []byte {
-	n := b.varint()
-	if n == -1 {
-		return nil
-	}
-	if n < 0 || n > int64(len(b.rest)) {
-		b.bad, b.rest = true, nil
-		return nil
-	}
-	v := b.rest[:n:n]
-	b.rest = b.rest[n:]
-	return v
-}
-
 // maxHeaders limits the headers of a record: a few bytes can claim millions of
 // headers, and each takes 40 bytes in memory.
 const maxHeaders = 1000
 
-// count reads the number of headers.
-func (b *body) count() int {
-	n := b.varint()
-	if n < 0 || n > min(maxHeaders, int64(len(b.rest)/2)) {
-		b.bad, b.rest = true, nil
+// countHeaders reads the number of headers.
+func countHeaders(b *kbin.Reader) int {
+	n := int(b.Varint())
+	if n < 0 || n > min(maxHeaders, len(b.Src)/2) {
+		b.Span(-1) // from now on b is not Ok
 		return 0
 	}
-	return int(n)
+	return n
 }

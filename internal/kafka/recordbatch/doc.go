@@ -4,5 +4,4 @@
 //	split.go    Split finds the records of the batches in a fetch, with their append times
 //	inflate.go  decompressing a batch, within a limit of memory
 //	encode.go   Encode copies records into a new batch, byte for byte
-//	cursor.go   reading the fields of any message of the Kafka protocol
 package recordbatch

@@ -2,7 +2,6 @@ package recordbatch
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kbin"
 )
 
 // maxWindow bounds the window of zstd, in bytes. The levels up to 19 need no more.
@@ -43,19 +43,17 @@ var xerialMagic = []byte("\x82SNAPPY\x00")
 const xerialHeaderSize = 16
 
 func inflateSnappy(b []byte, room int) (out []byte, err error) {
-	rest := Cursor{Rest: b}
+	rest := kbin.Reader{Src: b}
 	framed := len(b) >= xerialHeaderSize && bytes.HasPrefix(b, xerialMagic)
 	if framed {
-		rest.Take(xerialHeaderSize)
+		rest.Span(xerialHeaderSize)
 	}
-	for len(rest.Rest) > 0 {
-		size := len(rest.Rest)
+	for len(rest.Src) > 0 {
+		size := len(rest.Src)
 		if framed {
-			if size = -1; len(rest.Rest) >= 4 {
-				size = int(binary.BigEndian.Uint32(rest.Take(4)))
-			}
+			size = int(rest.Int32())
 		}
-		block := rest.Take(size)
+		block := rest.Span(size)
 		n, err := snappy.DecodedLen(block)
 		if err != nil {
 			return nil, err

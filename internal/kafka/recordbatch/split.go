@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/wire"
@@ -169,14 +170,14 @@ var (
 // splitRecords appends to f the records from f.Next on of a batch with offsets
 // [base, last]. The records refer to b; their bodies are not copied.
 func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetched) error {
-	d := Cursor{Rest: b}
+	all := kbin.Reader{Src: b}
 	before := base - 1
 	for range count {
-		body := Cursor{Rest: d.Take(int(d.Varint()))}
-		body.Take(1)  // attributes
-		body.Varint() // timestamp delta
-		offset := base + body.Varint()
-		if d.Bad || body.Bad {
+		body := kbin.Reader{Src: all.Span(int(all.Varint()))}
+		body.Int8()    // attributes
+		body.Varlong() // timestamp delta
+		offset := base + int64(body.Varint())
+		if !all.Ok() || !body.Ok() {
 			return errTruncated
 		}
 		if offset <= before || offset > last {
@@ -184,7 +185,7 @@ func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetch
 		}
 		before = offset
 		if offset >= f.Next {
-			f.Records = append(f.Records, wire.RawRecord{Offset: offset, Appended: appended, Body: body.Rest})
+			f.Records = append(f.Records, wire.RawRecord{Offset: offset, Appended: appended, Body: body.Src})
 		}
 	}
 	return nil
