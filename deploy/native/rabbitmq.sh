@@ -11,7 +11,8 @@
 
 start_native() {
   local dir=$1 port=$2 home=${RABBITMQ_BESIDE:-$1} names distribution
-  [[ -x $rabbitmq_server ]] || die "no $rabbitmq_server: run deploy/native/install.sh rabbitmq"
+  [[ -d $(rabbitmq_home) ]] || die "no RabbitMQ in $(rabbitmq_home): run deploy/native/install.sh rabbitmq"
+  PATH=$(rabbitmq_home)/lib/erlang/bin:$PATH
   if ! running "$home/names"; then # it survives a broker that was killed
     own_dir "$home/names" >/dev/null
     free_port >"$home/names/port"
@@ -29,7 +30,7 @@ start_native() {
     RABBITMQ_LOG_BASE="$dir/logs" RABBITMQ_ENABLED_PLUGINS_FILE="$dir/plugins" RABBITMQ_PID_FILE="$dir/rabbitmq.pid" \
     RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT="$port" RABBITMQ_DIST_PORT="$distribution" \
     RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \
-    ERL_EPMD_PORT="$names" ERL_EPMD_ADDRESS=127.0.0.1 "$rabbitmq_server"
+    ERL_EPMD_PORT="$names" ERL_EPMD_ADDRESS=127.0.0.1 "$(rabbitmq_home)/lib/rabbitmq/bin/rabbitmq-server"
 }
 
 start_container() { native_only; }
