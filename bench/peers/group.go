@@ -103,3 +103,12 @@ func acknowledged(r result) int   { return r.Acknowledged }
 func overdue(r result) float64    { return r.OverdueS }
 func early(r result) int          { return r.Early }
 func lost(r result) int           { return r.Lost }
+
+// million returns the CPU seconds of all servers and programs for a million messages or orders.
+func million(r result) float64 {
+	used := r.ServerCPU + r.ClientCPU
+	if r.Workload == "w5" {
+		used = r.AllCPU
+	}
+	return used / float64(r.Messages) * 1e6
+}

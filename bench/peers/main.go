@@ -5,11 +5,12 @@
 //	peers report    writes docs/comparison.md, its plots and the lines in README.md from such a file
 //	peers worker    the process that consumes; peers run starts it
 //	peers poller    the process that polls in W5; likewise
+//	peers batches   the process that works on River's jobs in W5; likewise
 //
 // Files: way.go has the interface and the list of ways; orderclose.go, rabbitmq.go, redisset.go,
 // rediskeys.go, polling.go, timers.go, asynq.go, river.go, rocketmq.go and nats.go the ways, cluster.go those on three servers;
 // worker.go and proc.go their processes; plan.go the workloads; session.go
-// runs them; measure.go, crash.go (W4 and W7), orders.go and poller.go (W5) and waiting.go (W6) the measurements;
+// runs them; measure.go, crash.go (W4 and W7), orders.go, poller.go and riverbatches.go (W5) and waiting.go (W6) the measurements;
 // publish.go, message.go, receipts.go and tracker.go what they use; result.go and
 // summary.go the numbers; report.go, aims.go and plot.go the page.
 package main
@@ -37,7 +38,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: peers run [flags] | peers report [flags] | peers worker RUN | peers poller DSN INTERVAL")
+var errUsage = errors.New("usage: peers run [flags] | peers report [flags] | peers worker RUN | peers poller DSN INTERVAL | peers batches DSN")
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -55,6 +56,10 @@ func command(ctx context.Context, args []string) error {
 	case "poller":
 		if len(args) == 3 {
 			return runPoller(ctx, args[1], args[2])
+		}
+	case "batches":
+		if len(args) == 2 {
+			return runBatches(ctx, args[1])
 		}
 	}
 	return errUsage

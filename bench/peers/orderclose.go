@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
@@ -33,6 +34,7 @@ type pipeline struct {
 	producer *producer.Producer
 	relay    *process.Process
 	db       *sql.DB
+	jobs     *pgxpool.Pool // of River
 }
 
 // bucketsOf returns the buckets for the delays of each workload, as an operator sets them.
@@ -69,6 +71,9 @@ func (p *pipeline) open(ctx context.Context) error {
 		p.prefix(), closePartitions, len(p.brokers()), bucketsOf[p.run.Workload])
 	if p.neverSyncs() {
 		text += "sync: never\n"
+	}
+	if p.run.Way == bySweeps+unlimited {
+		text += fmt.Sprintf("compensator: {rate: %d}\n", config.MaxRate)
 	}
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		return err
@@ -112,11 +117,16 @@ func (p *pipeline) openDatabase(ctx context.Context) error {
 		return err
 	}
 	p.db.SetMaxIdleConns(p.run.Publishers)
+	if p.run.Way == byRiver {
+		if err := p.openJobs(ctx); err != nil {
+			return err
+		}
+	}
 	return p.call("migrate")
 }
 
 func (p *pipeline) database() string { return "orderclose_" + strings.ToLower(p.run.ID) }
-func (p *pipeline) postgres() bool   { return p.run.Way == onPostgres }
+func (p *pipeline) postgres() bool   { return inPostgres(p.run.Way) }
 
 // dsn returns the DSN of a database of the way's server.
 func (p *pipeline) dsn(database string) string {
@@ -292,5 +302,8 @@ func (p *pipeline) close() {
 	}
 	if p.db != nil {
 		p.db.Close()
+	}
+	if p.jobs != nil {
+		p.jobs.Close()
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // The times of W5.
@@ -51,7 +52,7 @@ func (s *session) measureOrders(ctx context.Context) error {
 	}
 	dir := filepath.Join(s.dir, "w5")
 	kinds := []server{{kind: "kafka"}, {kind: "mariadb"}}
-	if slices.ContainsFunc(ways, func(way spec) bool { return way.name == onPostgres }) {
+	if slices.ContainsFunc(ways, func(way spec) bool { return inPostgres(way.name) }) {
 		kinds = append(kinds, server{kind: "postgresql"})
 	}
 	started, err := startServers(ctx, dir, spec{servers: kinds})
@@ -75,7 +76,7 @@ func (s *session) measureOrders(ctx context.Context) error {
 			slices.Reverse(ways)
 		}
 		for _, way := range ways {
-			r, err := s.closeOrders(ctx, way, load, addresses(started))
+			r, err := s.closeOrders(ctx, way, load, started)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -95,13 +96,21 @@ func (s *session) measureOrders(ctx context.Context) error {
 	return nil
 }
 
-// polls reports whether a way searches the database for due orders.
-func polls(way spec) bool { return way.interval > 0 || way.name == bySweeps }
+// inPostgres says whether the orders of a way are in PostgreSQL.
+func inPostgres(way string) bool { return way == onPostgres || way == byRiver }
 
-// poller returns the program that searches the database.
-func (p *pipeline) poller(way spec) (*process.Process, error) {
-	if way.name != bySweeps {
+// sweeps says whether a way is the program's own sweep.
+func sweeps(way string) bool { return strings.HasPrefix(way, bySweeps) }
+
+// other returns the program that closes orders instead of relay and closer; nil: there is none.
+func (p *pipeline) other(way spec) (*process.Process, error) {
+	switch {
+	case way.name == byRiver:
+		return self("batches", p.dsn(p.database()))
+	case way.interval > 0:
 		return self("poller", p.dsn(p.database()), way.interval.String())
+	case !sweeps(way.name):
+		return nil, nil
 	}
 	return &process.Process{Name: "orderclose run sweeper", Command: func() *exec.Cmd {
 		cmd := p.command("run", "sweeper", "--every", "1s", "--quiet")
@@ -111,45 +120,58 @@ func (p *pipeline) poller(way spec) (*process.Process, error) {
 }
 
 // closeOrders lets a way close orders once.
-func (s *session) closeOrders(ctx context.Context, way spec, load workload, at map[string]string) (r result, err error) {
+func (s *session) closeOrders(ctx context.Context, way spec, load workload, started []*servers.Server) (r result, err error) {
 	r = result{System: way.name, Workload: "w5", Messages: load.messages,
 		Settings: map[string]string{"orders": "two lines each, in turns with the other ways; the CPU is of the closing programs, without servers"}}
+	if way.name == byRiver {
+		r.Settings["client"] = versionOf("github.com/riverqueue/river")
+		r.Settings["jobs"] = fmt.Sprintf("InsertManyFast of %d jobs, MaxWorkers %d; a transaction closes the orders of up to %d jobs, %d at once",
+			insertPage, batchWorkers, pollPage, pollWorkers)
+	}
 	dir, err := os.MkdirTemp(s.dir, "run-")
 	if err != nil {
 		return r, err
 	}
 	defer os.RemoveAll(dir)
 	roles := "relay closer outbox"
-	if polls(way) {
-		roles = "outbox" // a poller leaves the events to the dispatcher
+	if way.interval > 0 || sweeps(way.name) || way.name == byRiver {
+		roles = "outbox" // they leave the events to the dispatcher
 	}
-	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: at, Dir: dir,
+	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: addresses(started), Dir: dir,
 		Program: s.program}).(*pipeline)
 	defer p.close()
 	if err := p.open(ctx); err != nil {
 		return r, err
 	}
 	programs := []*process.Process{p.relay}
-	if polls(way) {
-		poller, err := p.poller(way)
-		if err == nil {
-			err = poller.Start()
-		}
-		if err != nil {
+	other, err := p.other(way)
+	if err != nil {
+		return r, err
+	}
+	if other != nil {
+		if err := other.Start(); err != nil {
 			return r, err
 		}
-		defer stop(poller)
-		programs = append(programs, poller)
+		defer stop(other)
+		programs = append(programs, other)
 	}
 	// Never a whole second, which would suit a poller.
 	due := time.Now().Add(fillTime + scheduleTime).Truncate(time.Second).Add(500 * time.Millisecond)
 	if err := p.fillOrders(ctx, load.messages, due); err != nil {
 		return r, err
 	}
-	if !polls(way) {
-		if err := p.scheduleOrders(ctx, load.messages, due); err != nil {
-			return r, err
-		}
+	if !sleep(ctx, time.Until(due.Add(-scheduleTime))) {
+		return r, ctx.Err()
+	}
+	before := usedByAll(started, programs)
+	switch {
+	case way.name == byRiver:
+		err = p.insertJobs(ctx, load.messages, due)
+	case other == nil:
+		err = p.scheduleOrders(ctx, load.messages, due)
+	}
+	if err != nil {
+		return r, err
 	}
 	if time.Until(due) < time.Second {
 		return r, errors.New("the orders were made less than a second before they are due: this machine is too busy")
@@ -166,6 +188,7 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 	if err := p.awaitNone(limited, "SELECT EXISTS (SELECT 1 FROM outbox_events)", programs); err != nil {
 		return r, fmt.Errorf("events are not published: %w", err)
 	}
+	r.AllCPU = measure.Round(usedByAll(started, programs)-before, 2)
 	for _, program := range programs {
 		used, err := process.UsedBy(program.PID())
 		if err != nil {
@@ -186,6 +209,19 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 		}
 	}
 	return r, p.sumsOK(ctx, load.messages)
+}
+
+// usedByAll returns the CPU seconds of all servers, programs and of this process, which schedules.
+func usedByAll(started []*servers.Server, programs []*process.Process) float64 {
+	var pids []int
+	for _, s := range started {
+		pids = append(pids, s.PIDs()...)
+	}
+	for _, p := range programs {
+		pids = append(pids, p.PID())
+	}
+	own, _ := process.ReadStat(os.Getpid())
+	return cpuOf(pids...) + own.CPU.Seconds()
 }
 
 // orderNumber returns the id of an order of W5.
@@ -216,9 +252,6 @@ func (p *pipeline) fillOrders(ctx context.Context, orders int, due time.Time) er
 
 // scheduleOrders schedules all orders, as many checkouts do at the same time.
 func (p *pipeline) scheduleOrders(ctx context.Context, orders int, due time.Time) error {
-	if !sleep(ctx, time.Until(due.Add(-scheduleTime))) {
-		return ctx.Err()
-	}
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(scheduling)
 	for n := range orders {

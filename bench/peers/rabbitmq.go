@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	amqp1 "github.com/Azure/go-amqp"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/orderclose/orderclose/internal/testkit/servers"
@@ -17,9 +18,13 @@ import (
 // rabbitMQ publishes to queues without consumers. Their messages expire, and the dead-letter
 // exchange routes them to the queue that the worker consumes. With one queue, delays that differ
 // are the expiration of each message. With a queue for each delay, the delay is the queue's.
+//
+// With delayed retries there is only the queue that the worker consumes. It returns a message before its due time, with that
+// time, and gets it again then.
 type rabbitMQ struct {
 	run      run
 	perDelay bool
+	delayed  bool
 	idle     chan *amqp.Channel
 	mu       sync.Mutex
 	conn     *amqp.Connection
@@ -30,6 +35,7 @@ const (
 	rabbitWaiting  = "orders.waiting"
 	rabbitDue      = "orders.due"
 	rabbitExchange = "orders.expired"
+	rabbitTime     = "due" // the header with the due time in milliseconds
 	rabbitPrefetch = 500
 	rabbitAcks     = 100
 	// rabbitStep is the precision of the delays of queues.
@@ -37,7 +43,8 @@ const (
 )
 
 func newRabbitMQ(r run) way {
-	return &rabbitMQ{run: r, perDelay: r.Way == "rabbitmq-queues", idle: make(chan *amqp.Channel, r.Publishers), declared: map[string]bool{}}
+	return &rabbitMQ{run: r, perDelay: r.Way == "rabbitmq-queues", delayed: r.Way == "rabbitmq-delayed",
+		idle: make(chan *amqp.Channel, r.Publishers), declared: map[string]bool{}}
 }
 
 func (b *rabbitMQ) dial() (*amqp.Connection, error) {
@@ -54,7 +61,9 @@ func (b *rabbitMQ) dial() (*amqp.Connection, error) {
 
 func (b *rabbitMQ) nodes() []string { return strings.Split(b.run.Servers["rabbitmq"], ",") }
 
-func (b *rabbitMQ) quorum() bool { return len(b.nodes()) > 1 || b.run.Way == "rabbitmq-quorum" }
+func (b *rabbitMQ) quorum() bool {
+	return len(b.nodes()) > 1 || b.delayed || b.run.Way == "rabbitmq-quorum"
+}
 
 // typed adds the type of a quorum queue to its arguments. A dead letter must not be lost either.
 func (b *rabbitMQ) typed(t amqp.Table) amqp.Table {
@@ -94,13 +103,17 @@ func (b *rabbitMQ) open(context.Context) error {
 	if err := ch.ExchangeDeclare(rabbitExchange, "direct", true, false, false, false, nil); err != nil {
 		return err
 	}
-	if _, err := ch.QueueDeclare(rabbitDue, true, false, false, false, b.typed(amqp.Table{})); err != nil {
+	due := b.typed(amqp.Table{})
+	if b.delayed {
+		due["x-delayed-retry-type"], due["x-delayed-retry-min"] = "all", 1
+	}
+	if _, err := ch.QueueDeclare(rabbitDue, true, false, false, false, due); err != nil {
 		return err
 	}
 	if err := ch.QueueBind(rabbitDue, rabbitDue, rabbitExchange, false, nil); err != nil {
 		return err
 	}
-	if !b.perDelay {
+	if !b.perDelay && !b.delayed {
 		if _, err := ch.QueueDeclare(rabbitWaiting, true, false, false, false, b.typed(deadLetters(b.run.SameDelay))); err != nil {
 			return err
 		}
@@ -157,6 +170,8 @@ func (b *rabbitMQ) publishOn(ctx context.Context, ch *amqp.Channel, messages []m
 		p := amqp.Publishing{DeliveryMode: amqp.Persistent, ContentType: "application/json", Body: m.Body}
 		queue := rabbitWaiting
 		switch {
+		case b.delayed:
+			queue, p.Headers = rabbitDue, amqp.Table{rabbitTime: m.Due.UnixMilli()}
 		case b.perDelay:
 			var err error
 			if queue, err = b.queueFor(ch, m.Delay); err != nil {
@@ -195,8 +210,12 @@ func (b *rabbitMQ) queueFor(ch *amqp.Channel, delay time.Duration) (string, erro
 }
 
 func (b *rabbitMQ) consume(ctx context.Context, to *receipts) error {
+	once := b.consumeOnce
+	if b.delayed {
+		once = b.consumeTwice
+	}
 	for ctx.Err() == nil {
-		if err := b.consumeOnce(ctx, to); err != nil {
+		if err := once(ctx, to); err != nil {
 			complain(ctx, "consume", err)
 			sleep(ctx, 100*time.Millisecond)
 		}
@@ -251,6 +270,40 @@ func (b *rabbitMQ) consumeOnce(ctx context.Context, to *receipts) error {
 	}
 }
 
+// consumeTwice consumes until the connection is lost. A message that is not due yet goes back with its due time. Only the protocol
+// AMQP 1.0 has times for single messages.
+func (b *rabbitMQ) consumeTwice(ctx context.Context, to *receipts) error {
+	conn, err := amqp1.Dial(ctx, "amqp://guest:guest@"+b.nodes()[0], nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	session, err := conn.NewSession(ctx, nil)
+	if err != nil {
+		return err
+	}
+	queue, err := session.NewReceiver(ctx, "/queues/"+rabbitDue, &amqp1.ReceiverOptions{Credit: rabbitPrefetch})
+	if err != nil {
+		return err
+	}
+	for {
+		m, err := queue.Receive(ctx, nil)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		due, _ := m.ApplicationProperties[rabbitTime].(int64)
+		if now.UnixMilli() < due {
+			err = queue.ModifyMessage(ctx, m, &amqp1.ModifyMessageOptions{Annotations: amqp1.Annotations{"x-opt-delivery-time": due}})
+		} else {
+			err = errors.Join(to.addNow(m.GetData(), now), queue.AcceptMessage(ctx, m))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 func (b *rabbitMQ) settings(context.Context) map[string]string {
 	ttl := "expiration on each message"
 	switch {
@@ -267,6 +320,11 @@ func (b *rabbitMQ) settings(context.Context) map[string]string {
 		"client":  versionOf("github.com/rabbitmq/amqp091-go"),
 		"queue":   ttl + "; " + kind + " and durable, persistent messages, confirm mode, a channel for each publisher",
 		"consume": fmt.Sprintf("1 consumer, prefetch %d, ack of %d or of what came in 5 ms", rabbitPrefetch, rabbitAcks),
+	}
+	if b.delayed {
+		s["client"] += ", and to consume " + versionOf("github.com/Azure/go-amqp")
+		s["queue"] = "x-delayed-retry-type all; quorum and durable, persistent messages, confirm mode, a channel for each publisher"
+		s["consume"] = fmt.Sprintf("1 consumer by AMQP 1.0, %d credits; modified with x-opt-delivery-time before the due time, accepted after it", rabbitPrefetch)
 	}
 	if b.conn != nil {
 		s["server"] = fmt.Sprintf("RabbitMQ %v", b.conn.Properties["version"])

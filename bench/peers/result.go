@@ -52,6 +52,7 @@ type result struct {
 
 	LastClosedS float64 `json:"last_closed_s,omitempty"` // of W5: from the instant until the last order is closed
 	HalfClosedS float64 `json:"half_closed_s,omitempty"`
+	AllCPU      float64 `json:"all_cpu_s,omitempty"` // of W5: of all servers and programs, from the scheduling on
 
 	ServerIdle float64 `json:"server_idle_percent,omitempty"` // of W6: of one core
 	ClientIdle float64 `json:"client_idle_percent,omitempty"`

@@ -57,18 +57,35 @@ func (q *riverQueue) open(ctx context.Context) error {
 	if err := q.connect(ctx); err != nil {
 		return err
 	}
-	migrator, err := rivermigrate.New(riverpgxv5.New(q.pool), nil)
-	if err != nil {
-		return err
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+	if err := migrateRiver(ctx, q.pool); err != nil {
 		return err
 	}
 	if _, err := q.pool.Exec(ctx, "TRUNCATE river_job"); err != nil {
 		return err
 	}
+	var err error
 	q.client, err = river.NewClient(riverpgxv5.New(q.pool), &river.Config{})
 	return err
+}
+
+// migrateRiver creates River's tables.
+func migrateRiver(ctx context.Context, pool *pgxpool.Pool) error {
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+	if err == nil {
+		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	}
+	return err
+}
+
+// workingClient returns a client that works on jobs of one kind, the given number at once.
+func workingClient[T river.JobArgs](pool *pgxpool.Pool, worker river.Worker[T], atOnce int) (*river.Client[pgx.Tx], error) {
+	workers := river.NewWorkers()
+	river.AddWorker(workers, worker)
+	return river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: atOnce}},
+		Workers: workers,
+		Logger:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
 }
 
 func (q *riverQueue) publish(ctx context.Context, messages []message) error {
@@ -89,13 +106,7 @@ func (q *riverQueue) consume(ctx context.Context, to *receipts) error {
 		return err
 	}
 	defer q.pool.Close()
-	workers := river.NewWorkers()
-	river.AddWorker(workers, &riverWorker{to: to})
-	client, err := river.NewClient(riverpgxv5.New(q.pool), &river.Config{
-		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
-		Workers: workers,
-		Logger:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-	})
+	client, err := workingClient(q.pool, &riverWorker{to: to}, riverWorkers)
 	if err != nil {
 		return err
 	}

@@ -129,6 +129,9 @@ func (m *rocketMQ) settings(context.Context) map[string]string {
 		publish = "DELAY, the level that is not shorter than the delay"
 	}
 	flush := "ASYNC_FLUSH and timerPrecisionMs 1000 (the defaults)"
+	if m.run.Way == "rocketmq-rocksdb" {
+		flush = "timerRocksDBEnable true, ASYNC_FLUSH and timerRocksDBPrecisionMs 1000 (the defaults)"
+	}
 	if m.run.Way == "rocketmq-sync" {
 		flush = "SYNC_FLUSH, and timerPrecisionMs 1000 (the default)"
 	}

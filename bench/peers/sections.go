@@ -37,6 +37,7 @@ var (
 	noteColumn   = column{"note", group.note}
 	fates        = []column{count("early", early), count("lost", lost), count("duplicates", func(r result) int { return r.Duplicates })}
 	costs        = []column{
+		value("CPU s a million", million),
 		value("server CPU s", func(r result) float64 { return r.ServerCPU }), value("client CPU s", func(r result) float64 { return r.ClientCPU }),
 		value("server MB", func(r result) float64 { return r.ServerMB }), value("client MB", func(r result) float64 { return r.ClientMB }),
 		value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn,
@@ -79,7 +80,8 @@ var sections = []section{
 	},
 	{
 		workload: "w3", title: "W3: mixed delays",
-		text:    "1,000 messages a second for 10 s, with delays of 1 to 10 s, in whole seconds, in random order.",
+		text: "1,000 messages a second for 10 s, with delays of 1 to 10 s, in whole seconds, in random order. RabbitMQ 4.3 delays only what\n" +
+			"a worker returns, so the worker of rabbitmq-delayed gets each message twice.",
 		plot:    &plotOf{"W3, delays of 1 to 10 s: p99 of the lateness, ms", " ms", p99},
 		columns: columns([]column{systemColumn, value("accepted /s", func(r result) float64 { return r.AcceptedPS })}, lateness, fates, costs),
 	},
@@ -92,8 +94,7 @@ var sections = []section{
 			"time; a poller has its interval more. What limits the gap of three servers:\n\n" +
 			"- orderclose-3: Kafka's controller waits until the session of the killed broker ends, 2 s here. A killed controller costs\n" +
 			"  an election before, and then the session begins again.\n" +
-			"- rabbitmq-3: only the election. A machine that disappears, which is not measured here, closes no connections. In three of\n" +
-			"  seven rounds RabbitMQ 3.10.8 stopped halfway: 15,000 of 20,000 messages were not received. They count as lost.\n" +
+			"- rabbitmq-3: only the election. A machine that disappears, which is not measured here, closes no connections.\n" +
 			"- nats-3: a replica waits 4 to 9 s, at random, for a heartbeat of the leader before it stands for election.\n" +
 			"- redis-3: the Sentinels wait for down-after-milliseconds, 2 s here. A write is acknowledged before a replica has it, so\n" +
 			"  it may be lost with the master; in these rounds nothing was lost.",
@@ -106,14 +107,21 @@ var sections = []section{
 	},
 	{
 		workload: "w5", title: "W5: closed orders",
-		text: "100,000 orders of two lines are due at one instant. They are closed with their stock in MariaDB: by the whole pipeline\n" +
-			"(relay, closer and outbox), and by pollers in the same transaction. Ways that only deliver messages are not here.\n" +
+		text: "100,000 orders of two lines are due at one instant. They are closed with their stock in MariaDB or PostgreSQL: by the whole\n" +
+			"pipeline (relay, closer and outbox), and by others in the same transaction. Batches of River are in River Pro only: the worker of\n" +
+			"river-batches closes 500 of its jobs in a transaction.\n" +
 			"If the rounds of two ways overlap, neither is shown to be the faster one.",
 		plot: &plotOf{"W5, 100,000 orders due at one instant: s until the last is closed", " s", lastClosed},
 		columns: columns([]column{
 			systemColumn, value("half closed s", func(r result) float64 { return r.HalfClosedS }), value("last closed s", lastClosed),
 		}, span("last closed s", lastClosed), []column{
-			value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }),
+			{"CPU s a million", func(g group) string {
+				counted := slices.DeleteFunc(slices.Clone(g), func(r result) bool { return r.AllCPU == 0 }) // older rounds have none
+				if len(counted) == 0 {
+					return ""
+				}
+				return plain(counted.median(million))
+			}}, value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }),
 			value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
 		}),
 	},
@@ -153,8 +161,8 @@ const pageHead = `# Comparison
 This page compares orderclose with what a user would run instead, on the same workloads. ` + "`make bench-peers`" + `
 measures and writes it; [bench/peers/README.md](../bench/peers/README.md) says how, and
 [results.jsonl](../bench/peers/results.jsonl) has each round. A number is the median of the rounds.
-Lateness is the time of receipt minus the due time. *Early* has no tolerance beyond the millisecond. RabbitMQ is 3.10.8, because
-Debian 12 has no newer one.
+Lateness is the time of receipt minus the due time. *Early* has no tolerance beyond the millisecond. RabbitMQ is
+from Debian sid. *CPU s a million* is of all servers and clients.
 
 `
 
@@ -167,7 +175,7 @@ A query each second is the better choice if all of this is true:
 - One process at a time polls, or the query uses SKIP LOCKED.
 - You run no Kafka yet. A poller has no further server, and nothing that can be lost.
 
-Then run [orderclose run sweeper](sweeper.md), which is orderclose-sweeper in W5. It closes in the transaction of the pipeline, with
+Then run [orderclose run sweeper](sweeper.md), which is orderclose-sweeper in W5, with a limit and without. It closes in the transaction of the pipeline, with
 receipts, stock, payments, audit and console, and is as late as poll-1s, poll-3s and poll-5s, which find orders in the same way. It takes
 20 s for 100,000 orders, because it leaves the database to checkouts: at most 5,000 orders a second (compensator.rate).
 [Moving to the pipeline](sweeper.md#moving-to-the-pipeline) later changes no table.

@@ -86,11 +86,20 @@ const notOrders = "it delivers messages and does not close orders; its worker wo
 // onPostgres is the way with its orders in PostgreSQL.
 const onPostgres = "orderclose-postgres"
 
-// bySweeps is the way without relay and closer: a sweep each second.
-const bySweeps = "orderclose-sweeper"
+// bySweeps is the way without relay and closer: a sweep each second. With unlimited its two workers have no limit.
+const (
+	bySweeps  = "orderclose-sweeper"
+	unlimited = "-unlimited"
+)
+
+// byRiver is the way with a job of River for each order, which are closed in batches.
+const byRiver = "river-batches"
 
 // onlyRelay is why the other roles of orderclose are in W5 and W6 only.
 const onlyRelay = "the messages have no orders that its closer could close; W5 has them"
+
+// onlyOrders is why ways that close orders are in W5 only.
+const onlyOrders = "the way that delivers messages with the same servers is there"
 
 // neverSyncs ends the names of ways with sync: never in topics.yaml.
 const neverSyncs = "-never"
@@ -99,7 +108,7 @@ const neverSyncs = "-never"
 const onlyPower = "the way with the default settings is there"
 
 // cutToo are the ways whose power W7 cuts, beside those that are in W7 only.
-var cutToo = []string{"orderclose", "orderclose-all", "rabbitmq", "redis", "poll-1s", "river", "rocketmq", "nats"}
+var cutToo = []string{"orderclose", "orderclose-all", "rabbitmq", "rabbitmq-quorum", "rabbitmq-delayed", "redis", "poll-1s", "river", "rocketmq", "nats"}
 
 // onlyCrash is why ways on three servers are in W4 only.
 const onlyCrash = "the way with one server is there; three of them would share the cores"
@@ -119,10 +128,16 @@ func specs() []spec {
 		{name: bySweeps, title: "orderclose run sweeper each second, and the outbox", servers: []server{{kind: "kafka"}, {kind: "mariadb"}},
 			make:   newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "docs/sweeper.md has its statements"}},
+		{name: bySweeps + unlimited, title: "orderclose run sweeper each second, its two workers without a limit (compensator.rate)",
+			servers: []server{{kind: "kafka"}, {kind: "mariadb"}}, make: newOrderclose(rolesAll), cannot: except("w5", onlyOrders)},
 		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}},
 			make: newRabbitMQ},
 		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay",
 			lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
+		{name: "rabbitmq-quorum", title: "RabbitMQ, TTL and dead-letter exchange, one quorum queue", lead: 15 * time.Second,
+			servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
+		{name: "rabbitmq-delayed", title: "RabbitMQ, delayed retries of a quorum queue: the worker returns each message once, with its due time",
+			lead: 30 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "redis", title: "Redis sorted set, polled every 100 ms", servers: redis(), make: newRedisSet(100 * time.Millisecond)},
 		{name: "redis-1s", title: "Redis sorted set, polled every second", servers: redis(), make: newRedisSet(time.Second)},
 		{name: "redis-keys", title: "Redis key expiry", servers: redis("--notify-keyspace-events", "Ex"), make: newRedisKeys},
@@ -143,7 +158,11 @@ func specs() []spec {
 		spec{name: "timers", title: "Go timers in the process", make: newTimers},
 		spec{name: "asynq", title: "asynq", lead: 20 * time.Second, servers: redis(), make: newAsynq},
 		spec{name: "river", title: "River", servers: []server{{kind: "postgresql"}}, make: newRiver},
+		spec{name: byRiver, title: "River, its jobs closed in batches", servers: []server{{kind: "kafka"}, {kind: "postgresql"}}, make: newOrderclose(rolesAll),
+			cannot: except("w5", onlyOrders)},
 		spec{name: "rocketmq", title: "RocketMQ, by timer", lead: 45 * time.Second, servers: []server{{kind: "rocketmq"}}, make: newRocketMQ},
+		spec{name: "rocketmq-rocksdb", title: "RocketMQ, by timer in RocksDB", lead: 45 * time.Second,
+			servers: []server{{"rocketmq", []string{"timerRocksDBEnable=true"}}}, make: newRocketMQ},
 		spec{name: "rocketmq-levels", title: "RocketMQ, by its 18 levels", lead: 45 * time.Second, servers: []server{{kind: "rocketmq"}}, make: newRocketMQ,
 			cannot: map[string]string{"w2": "a message has one of 18 delays, so messages that are sent one after the other are not due at one instant"}},
 		spec{name: "nats", title: "NATS JetStream, message schedules", servers: []server{{kind: "nats"}}, make: newNATS},
@@ -175,7 +194,6 @@ func specs() []spec {
 		{name: "orderclose" + neverSyncs, title: "orderclose, sync: never", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
 		{name: "orderclose-all" + neverSyncs, title: "orderclose, all its roles, sync: never",
 			servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll)},
-		{name: "rabbitmq-quorum", title: "RabbitMQ, TTL and dead-letter exchange, quorum queues", servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "redis-always", title: "Redis sorted set, polled every 100 ms, appendfsync always", servers: redis("--appendfsync", "always"),
 			make: newRedisSet(100 * time.Millisecond)},
 		{name: "rocketmq-sync", title: "RocketMQ, by timer, SYNC_FLUSH", servers: []server{{"rocketmq", []string{"flushDiskType=SYNC_FLUSH"}}}, make: newRocketMQ},
@@ -189,7 +207,7 @@ func specs() []spec {
 		if all[i].lead == 0 {
 			all[i].lead = defaultLead
 		}
-		if all[i].interval == 0 && !isOwn(all[i].name) {
+		if all[i].interval == 0 && !isOwn(all[i].name) && all[i].name != byRiver {
 			all[i].cannot["w5"] = notOrders
 		}
 	}
