@@ -109,8 +109,8 @@ func (p page) markdown() string {
 		"Each way has one server, but for those in W4 whose names end with -3.\n", p.machines())
 	b.WriteString(p.trust() + "\n" + p.aims())
 	fmt.Fprintf(&b, "[%s](%s) says what each way is, and has its most important numbers; *early*, *lost* and *duplicates* are\n"+
-		"sums of all rounds. [%s](%s) has versions, and what was set. In the data, *other CPU* is what other programs of the\n"+
-		"machine used.\n\n", resultsData, resultsData, settingsData, settingsData)
+		"sums of all rounds. [%s](%s) has versions, and what was set. In the data, *CPU s a million* is\n"+
+		"of all servers and clients, *other CPU* of other programs.\n\n", resultsData, resultsData, settingsData, settingsData)
 	for _, s := range sections {
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", s.title, s.text)
 		if len(p.of(s.workload)) == 0 {
