@@ -17,7 +17,7 @@
 // One of all Compensators is the keeper, which has works beside the sweeps:
 //
 //   - It looks for orders that are overdue by more than 5 s, each 15 s, and sweeps at once if nothing explains such an order: whatever
-//     lost its record, the order is closed within half a minute.
+//     lost its record, the order is closed within half a minute, or a minute where reading all open orders takes long.
 //   - With a Recheck, it asks the payment provider again about orders that were closed, some time after the close. The late payments
 //     that it finds are recorded.
 //   - It does the Works of the options.
@@ -289,7 +289,7 @@ func (c *Compensator) keep(ctx context.Context) {
 	}
 	if !c.o.Alone {
 		l := &lookout{Compensator: c, keeper: k}
-		works = append(works, Work{l.do, l.end})
+		works = append(works, Work{l.do, l.idle})
 	}
 	if len(works) > 0 {
 		k.run(ctx, works)
@@ -352,7 +352,7 @@ func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(con
 	return r, err
 }
 
-// begin takes busy, and reports whether it could. It waits while the keeper has it, which is short. After a failed sweep of the keeper it is
+// begin takes busy, and reports whether it could. It waits while the keeper has it. After a failed sweep of the keeper it is
 // the turn of another process.
 func (c *Compensator) begin(ctx context.Context) bool {
 	select {

@@ -25,7 +25,7 @@ const (
 	// wholeShare limits the share of the time that looks at all orders take: by rule, one reads past all orders with longer delays. The next
 	// such look begins wholeShare times as long after it as it took. Looks in between read what was due lookBack before the last cutoff, or later.
 	wholeShare = 10
-	lookBack   = time.Minute
+	lookBack   = 2 * time.Minute
 	// seriesRest is how long no order may be overdue until a series of sweeps ends.
 	seriesRest = time.Minute
 	// sweepTimeout limits one sweep of a series: a store that does not answer must not keep the lock from others.
@@ -57,7 +57,8 @@ type lookout struct {
 	// orders may be added to it.
 	after  orderclose.Order
 	whole  time.Time        // when a whole look is due
-	cutoff time.Time        // of the last look that read all orders, or of the first look, by the database's clock
+	cutoff time.Time        // of the last look that read on up to it, or of the first look, by the database's clock
+	open   time.Time        // the earliest due time of orders since then that were found, or whose rest has ended; zero: there are none
 	start  orderclose.Order // all orders that the last look read up to here are explained
 	looked time.Time        // the last look, by the database's clock
 	pauses []Pause          // at the last look
@@ -121,28 +122,35 @@ func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err erro
 		l.cutoff = cutoff
 	}
 	l.start = orderclose.Order{Due: l.cutoff.Add(-lookBack)}
+	if !l.open.IsZero() && l.open.Before(l.start.Due) {
+		l.start.Due = l.open
+	}
 	began := time.Now()
 	whole := !began.Before(l.whole) || l.start.Due.Before(l.after.Due)
 	if whole {
 		l.start = l.after
 	}
-	found, ended, err := l.read(ctx, now, cutoff)
+	found, all, err := l.read(ctx, now, cutoff)
 	if whole {
 		l.after = l.start
 	}
-	if ended {
+	if all {
 		l.cutoff = cutoff
 	}
-	if whole && (ended || err != nil) {
+	if all || err != nil {
+		l.open = time.Time{}
+	}
+	if whole && (all || found || err != nil) {
 		l.whole = time.Now().Add(wholeShare * time.Since(began)) //mutant:whole-look-never-again
 	}
 	return now, found, err
 }
 
 // read moves start behind explained orders, and reports whether it found an order that nothing explains, or has read all orders up to cutoff.
-func (l *lookout) read(ctx context.Context, now, cutoff time.Time) (found, ended bool, err error) {
+// It reads two pages at least: the next look goes on with the last one.
+func (l *lookout) read(ctx context.Context, now, cutoff time.Time) (found, all bool, err error) {
 	began, last := time.Now(), l.start
-	for pages := (cycleCheck{}); time.Since(began) < lookInterval; {
+	for pages, n := (cycleCheck{}), 0; n < 2 || time.Since(began) < lookInterval; n++ {
 		page, err := l.o.Store.Overdue(ctx, cutoff, last, lookPage)
 		if err == nil && len(page) > 0 {
 			err = pages.add(page)
@@ -151,13 +159,20 @@ func (l *lookout) read(ctx context.Context, now, cutoff time.Time) (found, ended
 			return false, err == nil, err
 		}
 		l.start = last //mutant:explained-read-again
-		if slices.ContainsFunc(page, func(o orderclose.Order) bool { return !l.explained(o, now) }) {
+		if i := slices.IndexFunc(page, func(o orderclose.Order) bool { return !l.explained(o, now) }); i >= 0 {
+			l.remember(page[i].Due)
 			return true, false, nil
 		}
 		last = page[len(page)-1]
 	}
-	l.start = last // the next look goes on here
 	return false, false, nil
+}
+
+// remember makes the next looks begin at an order, until one has read all that follow.
+func (l *lookout) remember(due time.Time) {
+	if l.open.IsZero() || due.Before(l.open) {
+		l.open = due //mutant:ended-rest-unseen
+	}
 }
 
 // rewind moves after back to the orders whose explanation has ended since the last look. If the database's clock was set back, after may be
@@ -169,7 +184,9 @@ func (l *lookout) rewind(now time.Time, pauses []Pause) {
 	}
 	for _, rest := range l.resting {
 		if rest.until.After(l.looked) && !rest.until.After(now) {
-			l.whole = time.Time{}
+			if l.remember(rest.due); rest.due.IsZero() { // it is unknown
+				l.whole = time.Time{}
+			}
 			if !rest.due.After(l.after.Due) {
 				l.after = orderclose.Order{Due: rest.due} // without an id: before all orders of that time
 			}
@@ -197,7 +214,7 @@ func (l *lookout) act(ctx context.Context, now time.Time) time.Duration {
 		return lookInterval
 	}
 	s := l.newSweep(func(o orderclose.Order) bool { return l.explained(o, now) })
-	s.series, s.start = true, l.start
+	s.series, s.start = true, orderclose.Order{Due: l.open}
 	if l.backlog.Late && l.backlog.Settled != before.Settled {
 		s.limiter = l.slowLimiter
 	}
@@ -223,6 +240,12 @@ func (l *lookout) act(ctx context.Context, now time.Time) time.Duration {
 		return 0
 	}
 	return lookInterval
+}
+
+// idle is for a process that is not the keeper. What it has seen is no begin for later looks.
+func (l *lookout) idle() {
+	l.end()
+	l.cutoff = time.Time{}
 }
 
 // end ends a series. It logs and records the series if it has closed orders. Why an order was not closed is logged already.

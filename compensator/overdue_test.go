@@ -32,7 +32,7 @@ type lookStore struct {
 	verdict orderclose.Verdict // of the orders in pending
 	closed  map[string]bool
 	ahead   time.Duration // by how much the database's clock is ahead
-	whole   time.Duration // how long a read takes that begins at the oldest orders
+	whole   atomic.Int64  // how long a read takes that begins at the oldest orders, in nanoseconds
 	wholes  atomic.Int64  // such reads
 }
 
@@ -59,7 +59,7 @@ func (s *lookStore) Overdue(ctx context.Context, cutoff time.Time, after ordercl
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(s.whole):
+		case <-time.After(time.Duration(s.whole.Load())):
 		}
 	}
 	s.mu.Lock()
@@ -201,15 +201,22 @@ func TestOverdue_AtRestALookReadsOnePage(t *testing.T) {
 	})
 }
 
-// An order whose payment is pending rests: it starts no sweep meanwhile, its provider is not asked, and it prolongs no series.
-// A store that reads past many orders needs long for all of them, as by rule: so do looks at all orders, which become rare, and losses are found meanwhile.
+// A store that reads past many orders needs long for all of them, as by rule: so do looks at all orders, which become rare, and losses are
+// found meanwhile. The payments of sixty orders are pending, so that there is always one whose rest has just ended.
 func TestOverdue_FindsALossThoughReadingAllOrdersTakesLong(t *testing.T) {
 	for _, took := range []time.Duration{2 * time.Second, 12 * time.Second, time.Hour} {
 		t.Run(took.String(), func(t *testing.T) {
 			keeping(t, Options{Period: 24 * time.Hour}, func(s *lookStore, _ *fakeHistory, _ counts) {
-				s.whole = took
+				s.whole.Store(int64(took))
 				look := min(took, lookTimeout)
 				time.Sleep(2 * (look + lookAtRest)) // the first look that is slow
+				var pending []string
+				for i := range 60 {
+					pending = append(pending, fmt.Sprint("p", i))
+					s.add(late(pending[i], "", -time.Duration(i)*5*time.Second))
+				}
+				s.setPending(pending...)
+				time.Sleep(10 * time.Minute)
 				for i := range 30 {
 					open := s.lose(late(fmt.Sprint("a", i), "", 0))
 					expect.AtMost(t, open, OverdueGrace+within+look+lookAtRest, "the time until a lost order is closed")
@@ -223,11 +230,15 @@ func TestOverdue_FindsALossThoughReadingAllOrdersTakesLong(t *testing.T) {
 				before := s.wholes.Load()
 				time.Sleep(time.Hour)
 				expect.AtMost(t, time.Duration(s.wholes.Load()-before)*look, time.Hour/wholeShare, "the time of reads of all orders in an hour")
+				s.setPending()
+				time.Sleep(longestRest + seriesRest)
+				expect.Equal(t, s.open(), 0, "orders that are open after their payments were known")
 			})
 		})
 	}
 }
 
+// An order whose payment is pending rests: it starts no sweep meanwhile, its provider is not asked, and it prolongs no series.
 func TestOverdue_ARestingOrderStartsNoSweep(t *testing.T) {
 	keeping(t, Options{Period: 24 * time.Hour}, func(s *lookStore, h *fakeHistory, _ counts) {
 		s.setPending("p")

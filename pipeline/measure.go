@@ -100,7 +100,8 @@ const (
 	countInterval = 5 * time.Second  // between two counts while some are
 	lateInterval  = time.Minute      // between two counts of payments that came late
 	countTimeout  = 30 * time.Second // of one count
-	countShare    = 10               // the next count begins this many times as long after a count as it took
+	countShare    = 10               // the next count begins this many times as long after a count as it took,
+	countRarest   = 45 * time.Second // but no later than this: alerts compare with the number of a minute ago
 	countHolds    = time.Minute      // how long a count stands for those that failed since
 )
 
@@ -152,7 +153,7 @@ func (c *orderCounter) once(ctx context.Context) (next time.Duration) {
 	defer cancel()
 	began := time.Now()
 	o, err := c.count(limited)
-	rest := countShare * time.Since(began)
+	rest := min(countShare*time.Since(began), countRarest)
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:

@@ -57,8 +57,9 @@ func (d *databaseChecker) needDueIndex(m *Mapping) {
 func (m *Mapping) AddDueIndex(name string, t Table) string {
 	status, due, id := strings.ToLower(m.Status.Column), strings.ToLower(m.Due.Column), strings.ToLower(m.ID.Column)
 	columns := []string{m.Status.Column, m.Due.Column, m.ID.Column}
-	if c := t.Columns[strings.ToLower(m.Category)]; m.ByRule && (c.Type == "varchar" || c.Type == "char") && c.Length <= 255 {
-		columns = append(columns, m.Category) // an index on longer texts may be refused
+	short := []string{"varchar", "char", "enum", "tinyint", "smallint", "int", "bigint"}
+	if c := t.Columns[strings.ToLower(m.Category)]; m.ByRule && slices.Contains(short, c.Type) && c.Length <= 191 {
+		columns = append(columns, m.Category) // an old row format takes 767 bytes of a column, and no texts
 	}
 	add := t.createIndex("orderclose_overdue", name, columns...)
 	if t.Postgres { // rows that are no longer open leave a partial index

@@ -28,6 +28,8 @@ var compensatorMutants = []mutant{
 		"compensator", "TestOverdue_ExplainedOrdersHideNone", "pages are read"},
 	{"whole-look-never-again", "a keeper whose database is slow looks only at orders that were due lately", changes{{"wholeShare", "1000"}},
 		"compensator", "TestOverdue_FindsALossThoughReadingAllOrdersTakesLong", "the time until an order is closed that was due before"},
+	{"ended-rest-unseen", "a keeper whose database is slow does not see that a rest has ended", changes{{"due", "l.cutoff"}},
+		"compensator", "TestOverdue_FindsALossThoughReadingAllOrdersTakesLong", "orders that are open after their payments were known"},
 	{"keeper-waits-never", "orders of a pipeline that catches up start sweeps", changes{{"l.backlog.Late", "false"}},
 		"compensator", "TestOverdue_ACloserThatCatchesUpStartsNoSweep", "orders are swept that the closer closes"},
 	{"series-hides-missing-sweep", "sweeps of overdue orders hide that the hourly sweep is missing", changes{{"s.Why == wire.SweepOverdue", "false"}},
