@@ -22,8 +22,9 @@ const (
 	// after lookInterval.
 	lookPage    = 500
 	lookTimeout = 30 * time.Second
-	// wholeShare limits the share of the time that looks at all orders take: by rule, one reads past all orders with longer delays. The next
-	// such look begins wholeShare times as long after it as it took. Looks in between read what was due lookBack before the last cutoff, or later.
+	// A whole look reads all orders that are overdue. By rule that takes long, because it reads past all orders with longer delays. The next
+	// whole look begins wholeShare times as long after it as it took. A look in between begins at the orders that were due lookBack before
+	// the last cutoff.
 	wholeShare = 10
 	lookBack   = 2 * time.Minute
 	// seriesRest is how long no order may be overdue until a series of sweeps ends.
@@ -56,12 +57,11 @@ type lookout struct {
 	// A whole look begins behind after: all orders up to it are explained. The last page that was read is not among them, because
 	// orders may be added to it.
 	after  orderclose.Order
-	whole  time.Time        // when a whole look is due
-	cutoff time.Time        // of the last look that read on up to it, or of the first look, by the database's clock
-	open   time.Time        // the earliest due time of orders since then that were found, or whose rest has ended; zero: there are none
-	start  orderclose.Order // all orders that the last look read up to here are explained
-	looked time.Time        // the last look, by the database's clock
-	pauses []Pause          // at the last look
+	whole  time.Time // when a whole look is due
+	cutoff time.Time // of the last look that read up to it, or of the first look; by the database's clock
+	open   time.Time // the earliest due time of the orders that a look has found since, or whose rest has ended; zero: there are none
+	looked time.Time // the last look, by the database's clock
+	pauses []Pause   // at the last look
 
 	found   time.Time // the end of the last sweep of a series
 	since   time.Time // the first of the looks in a row that found an order without an explanation; zero: the last look found none
@@ -121,18 +121,18 @@ func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err erro
 	if l.cutoff.IsZero() || cutoff.Before(l.cutoff) {
 		l.cutoff = cutoff
 	}
-	l.start = orderclose.Order{Due: l.cutoff.Add(-lookBack)}
-	if !l.open.IsZero() && l.open.Before(l.start.Due) {
-		l.start.Due = l.open
+	from := orderclose.Order{Due: l.cutoff.Add(-lookBack)}
+	if !l.open.IsZero() && l.open.Before(from.Due) {
+		from.Due = l.open
 	}
 	began := time.Now()
-	whole := !began.Before(l.whole) || l.start.Due.Before(l.after.Due)
+	whole := !began.Before(l.whole) || from.Due.Before(l.after.Due)
 	if whole {
-		l.start = l.after
+		from = l.after
 	}
-	found, all, err := l.read(ctx, now, cutoff)
+	upTo, found, all, err := l.read(ctx, now, cutoff, from)
 	if whole {
-		l.after = l.start
+		l.after = upTo
 	}
 	if all {
 		l.cutoff = cutoff
@@ -146,29 +146,31 @@ func (l *lookout) look(ctx context.Context) (now time.Time, found bool, err erro
 	return now, found, err
 }
 
-// read moves start behind explained orders, and reports whether it found an order that nothing explains, or has read all orders up to cutoff.
-// It reads two pages at least: the next look goes on with the last one.
-func (l *lookout) read(ctx context.Context, now, cutoff time.Time) (found, all bool, err error) {
-	began, last := time.Now(), l.start
+// read reads the orders behind from. It ends at the first order that nothing explains (found), when it has read all orders up to cutoff
+// (all), or after lookInterval. All orders between from and upTo are explained. The next whole look begins at upTo and so reads the last page
+// again: therefore read reads two pages at least.
+func (l *lookout) read(ctx context.Context, now, cutoff time.Time, from orderclose.Order) (upTo orderclose.Order, found, all bool, err error) {
+	began, last := time.Now(), from
+	upTo = from
 	for pages, n := (cycleCheck{}), 0; n < 2 || time.Since(began) < lookInterval; n++ {
 		page, err := l.o.Store.Overdue(ctx, cutoff, last, lookPage)
 		if err == nil && len(page) > 0 {
 			err = pages.add(page)
 		}
 		if err != nil || len(page) == 0 {
-			return false, err == nil, err
+			return upTo, false, err == nil, err
 		}
-		l.start = last //mutant:explained-read-again
+		upTo = last //mutant:explained-read-again
 		if i := slices.IndexFunc(page, func(o orderclose.Order) bool { return !l.explained(o, now) }); i >= 0 {
 			l.remember(page[i].Due)
-			return true, false, nil
+			return upTo, true, false, nil
 		}
 		last = page[len(page)-1]
 	}
-	return false, false, nil
+	return upTo, false, false, nil
 }
 
-// remember makes the next looks begin at an order, until one has read all that follow.
+// remember makes the next looks begin at this due time or before it, until a look has read all orders up to its cutoff.
 func (l *lookout) remember(due time.Time) {
 	if l.open.IsZero() || due.Before(l.open) {
 		l.open = due //mutant:ended-rest-unseen
@@ -242,7 +244,7 @@ func (l *lookout) act(ctx context.Context, now time.Time) time.Duration {
 	return lookInterval
 }
 
-// idle is for a process that is not the keeper. What it has seen is no begin for later looks.
+// idle is called while another process is the keeper. This process forgets its cutoff, which would be too old when it becomes the keeper.
 func (l *lookout) idle() {
 	l.end()
 	l.cutoff = time.Time{}

@@ -100,8 +100,8 @@ const (
 	countInterval = 5 * time.Second  // between two counts while some are
 	lateInterval  = time.Minute      // between two counts of payments that came late
 	countTimeout  = 30 * time.Second // of one count
-	countShare    = 10               // the next count begins this many times as long after a count as it took,
-	countRarest   = 45 * time.Second // but no later than this: alerts compare with the number of a minute ago
+	countShare    = 10               // a count that took long is followed by a pause of this many times its duration
+	countRarest   = 45 * time.Second // the longest such pause: an alert compares the number with that of a minute ago
 	countHolds    = time.Minute      // how long a count stands for those that failed since
 )
 

@@ -99,18 +99,20 @@ func (s *session) measureOrders(ctx context.Context) error {
 // inPostgres says whether the orders of a way are in PostgreSQL.
 func inPostgres(way string) bool { return way == onPostgres || way == byRiver }
 
-// sweeps says whether a way is the program's own sweep.
-func sweeps(way string) bool { return strings.HasPrefix(way, bySweeps) }
+// hasOther says whether another program closes the orders of a way, instead of relay and closer.
+func hasOther(way spec) bool {
+	return way.interval > 0 || way.name == byRiver || strings.HasPrefix(way.name, bySweeps)
+}
 
-// other returns the program that closes orders instead of relay and closer; nil: there is none.
+// other returns that program; nil: there is none.
 func (p *pipeline) other(way spec) (*process.Process, error) {
 	switch {
+	case !hasOther(way):
+		return nil, nil
 	case way.name == byRiver:
 		return self("batches", p.dsn(p.database()))
 	case way.interval > 0:
 		return self("poller", p.dsn(p.database()), way.interval.String())
-	case !sweeps(way.name):
-		return nil, nil
 	}
 	return &process.Process{Name: "orderclose run sweeper", Command: func() *exec.Cmd {
 		cmd := p.command("run", "sweeper", "--every", "1s", "--quiet")
@@ -134,8 +136,8 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, star
 	}
 	defer os.RemoveAll(dir)
 	roles := "relay closer outbox"
-	if way.interval > 0 || sweeps(way.name) || way.name == byRiver {
-		roles = "outbox" // they leave the events to the dispatcher
+	if hasOther(way) {
+		roles = "outbox" // other programs leave the events to the dispatcher
 	}
 	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: addresses(started), Dir: dir,
 		Program: s.program}).(*pipeline)

@@ -59,7 +59,7 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 	columns := []string{m.Status.Column, m.Due.Column, m.ID.Column}
 	short := []string{"varchar", "char", "enum", "tinyint", "smallint", "int", "bigint"}
 	if c := t.Columns[strings.ToLower(m.Category)]; m.ByRule && slices.Contains(short, c.Type) && c.Length <= 191 {
-		columns = append(columns, m.Category) // an old row format takes 767 bytes of a column, and no texts
+		columns = append(columns, m.Category) // of at most 764 bytes: the row format COMPACT indexes 767 of a column
 	}
 	add := t.createIndex("orderclose_overdue", name, columns...)
 	if t.Postgres { // rows that are no longer open leave a partial index
