@@ -89,7 +89,7 @@ func (l *lookout) do(ctx context.Context) time.Duration {
 	cancel()
 	switch {
 	case err != nil && ctx.Err() == nil:
-		l.o.Logger.Warn("reading overdue orders failed, will retry", "in", lookAtRest, "err", err)
+		l.o.Logger.Warn("overdue orders cannot be read, will retry", "in", lookAtRest, "err", err)
 		l.keeper.giveBack()
 	case found: //mutant:overdue-starts-no-sweep
 		return l.act(ctx, now)

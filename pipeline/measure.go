@@ -162,7 +162,7 @@ func (c *orderCounter) once(ctx context.Context) (next time.Duration) {
 			return max(countInterval, rest)
 		}
 	default:
-		c.logger.Warn("overdue orders in the database cannot be counted, will retry", "err", err)
+		c.logger.Warn("overdue orders cannot be counted, will retry", "err", err)
 		if time.Since(c.counted) > countHolds {
 			c.idle()
 		}

@@ -167,11 +167,12 @@ func decimal(b []byte) (int64, bool) {
 // headers, and each takes 40 bytes in memory.
 const maxHeaders = 1000
 
-// countHeaders reads the number of headers.
+// countHeaders reads the number of headers. If there are more than maxHeaders, or more than the bytes that are left can hold, it returns
+// 0, and b is not Ok.
 func countHeaders(b *kbin.Reader) int {
 	n := int(b.Varint())
 	if n < 0 || n > min(maxHeaders, len(b.Src)/2) {
-		b.Span(-1) // from now on b is not Ok
+		b.Span(-1) // makes b not Ok
 		return 0
 	}
 	return n
