@@ -131,14 +131,15 @@ func (m *measurement) serverPIDs() (pids []int) {
 
 // cpuMark is the CPU seconds at a time.
 type cpuMark struct {
-	at                           time.Time
-	server, client, worker, idle float64
+	at                                   time.Time
+	server, client, worker, kernel, idle float64
 }
 
 func (m *measurement) markCPU() cpuMark {
 	mark := cpuMark{at: time.Now(), server: m.killed.server + cpuOf(m.serverPIDs()...), worker: m.killed.worker + cpuOf(m.worker.PID())}
 	own, _ := process.ReadStat(os.Getpid())
 	mark.client = own.CPU.Seconds() + mark.worker
+	mark.kernel = cpuOf(kernelThreads)
 	mark.idle = idleCPU()
 	return mark
 }
@@ -150,7 +151,7 @@ func (m *measurement) charge(r *result, since cpuMark) {
 	server, client := now.server-since.server, now.client-since.client
 	r.ServerCPU, r.ClientCPU = measure.Round(server, 2), measure.Round(client, 2)
 	busy := now.at.Sub(since.at).Seconds()*float64(runtime.NumCPU()) - (now.idle - since.idle)
-	r.OtherCPU = measure.Round(max(0, busy-server-client), 2)
+	r.OtherCPU = measure.Round(max(0, busy-server-client-(now.kernel-since.kernel)), 2)
 	r.ServerMB = measure.Round(memoryOf(m.serverPIDs()...), 1)
 	r.ClientMB = measure.Round(memoryOf(m.worker.PID())+proportionalMB(os.Getpid()), 1)
 }

@@ -15,6 +15,9 @@ import (
 // ticksPerSecond is the unit of CPU times in /proc/stat: USER_HZ is 100 on every Linux.
 const ticksPerSecond = 100
 
+// kernelThreads is the parent of the kernel's threads. They write to the disk what the servers sync, so they count as no other program.
+const kernelThreads = 2
+
 // cpuOf returns the CPU seconds of processes and their children.
 func cpuOf(roots ...int) (seconds float64) {
 	for _, pid := range process.Tree(roots...) {

@@ -460,10 +460,12 @@ func (b *tab) plan(kind string) {
 	b.leaves("plan a "+kind, func() { b.do("plan a "+kind, chromedp.Click(chromedp.JSPath(button), chromedp.NodeVisible)) })
 }
 
-// confirm confirms the plan on the page, and waits until it is done.
+// confirm confirms the plan on the page, and waits until it is done. It presses a key, because a click misses a button that a new layout
+// has just moved.
 func (b *tab) confirm() {
 	b.t.Helper()
-	b.click("#confirm button:not([type=button]), #confirm [type=submit]")
+	b.do("focus the button", chromedp.Focus(chromedp.CSS("#confirm button:not([type=button]), #confirm [type=submit]"), chromedp.NodeVisible))
+	b.press(kb.Enter)
 	b.waitForPlan("done")
 }
 
