@@ -61,8 +61,7 @@ var reasons = map[string]map[string]string{
 }
 
 // oneHop is why a way is ahead that has one server and no relay.
-const oneHop = "one server holds the message, which passes one network hop after its due time; " +
-	"a record of orderclose passes the relay and two appends to Kafka on the same cores, and each append costs three syncs, of a log and its two indexes"
+const oneHop = "one server holds the message; a record of orderclose passes the relay and two appends to Kafka, of three syncs each, on the same cores"
 
 func reasonFor(workload, system string) string {
 	if why := reasons[workload][system]; why != "" {

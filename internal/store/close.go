@@ -164,11 +164,16 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 	locks locking, turn *hotRow) (*closing, error) {
 	var c *closing
 	var spelt []map[string]string
+	defer func() { c.endStockTurn() }()
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		c.endStockTurn() // the commit of the last try has failed
 		c = s.newClosing(tx, requests, candidates)
 		c.locks, c.path, c.txID, c.spelt, c.turn = locks, path, rand.Int64N(1<<62)+1, spelt, turn
 		c.stockFirst = turn != nil || s.isCrowded()
 		err := c.run(ids)
+		if err != nil {
+			c.endStockTurn() // before a pause of transact
+		}
 		if e, ok := errors.AsType[*spellingError](err); ok {
 			spelt = e.spelt
 		}

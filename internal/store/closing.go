@@ -30,6 +30,7 @@ type closing struct {
 	spelt      []map[string]string // as moveStock takes it
 	stockFirst bool                // locks the stock before it writes, and leaves orders out
 	turn       *hotRow             // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
+	stockTurn  bool                // has Store.stockTurn
 
 	now       time.Time            // the database's clock, read once
 	orders    map[string]lockedRow // the rows that were locked, or in a preview read, by order id

@@ -196,7 +196,11 @@ func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (all []string, err
 // c.spelt has, for each table, the stock's spelling of SKUs that the lines spell otherwise. If it is nil and two
 // SKUs may be one row of the stock, the error is a *spellingError.
 func (c *closing) moveStock(moved moves) error {
-	s, until := c.s, time.Now().Add(stockWait)
+	s := c.s
+	if err := c.awaitStockTurn(); err != nil {
+		return err
+	}
+	until := time.Now().Add(stockWait)
 	for i, stock := range s.q.m.Stock {
 		sums := moved[i]
 		if c.spelt != nil {

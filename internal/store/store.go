@@ -98,7 +98,10 @@ type Store struct {
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
 	crowdedUntil atomic.Int64
-	waits        atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
+	// stockTurn is full while a transaction of manyOrders moves stock, until its end.
+	stockTurn  chan struct{}
+	stockMoved atomic.Int64         // when the last of these transactions ended, in Unix nanoseconds
+	waits      atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
@@ -233,6 +236,7 @@ func New(db *gorm.DB, d Dialect, orders *mapping.Mapping, pipeline string) (*Sto
 
 // mapOrders writes the statements on the tables of orders, with the values of Options.
 func (s *Store) mapOrders(orders *mapping.Mapping, pipeline string, delays orderclose.Delays) (err error) {
+	s.stockTurn = make(chan struct{}, 1)
 	if s.mapped = orders != nil; !s.mapped {
 		orders = referenceMapping(s.dialect)
 	}
