@@ -93,7 +93,7 @@ func partOfNoDeadlock(t *testing.T) {
 	overdue(t, s, "a")
 	shop := begin(t, s.DB(), "UPDATE stock SET available = available + 1 WHERE sku_id = 'ink'")
 	done := closeA(t, s)
-	waitsFor(t, s.DB(), "stock")
+	waitsFor(t, s.DB(), "SELECT 1 FROM") // in the queue of the server
 	exec(t, shop, "UPDATE orders SET category = 'other' WHERE id = 'a'")
 	must.Do(t, shop.Commit())
 	must.Do(t, <-done) // it had its turn
@@ -147,7 +147,7 @@ func killedConnection(t *testing.T) {
 	overdue(t, s, "a")
 	other := begin(t, s.DB(), "SELECT * FROM stock FOR UPDATE")
 	done := closeA(t, s)
-	id, _ := waitsFor(t, s.DB(), "stock")
+	id, _ := waitsFor(t, s.DB(), "SELECT 1 FROM") // in the queue of the server
 	kill := "KILL ?"
 	if isPostgres(t) {
 		kill = "SELECT pg_terminate_backend(?)"
@@ -168,7 +168,7 @@ func cancelledWhileWaiting(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- closeOne(ctx, s) }()
-	waitsFor(t, s.DB(), "stock")
+	waitsFor(t, s.DB(), "SELECT 1 FROM") // in the queue of the server
 	cancel()
 	err := <-done
 	wantError(t, err, context.Canceled)

@@ -20,8 +20,8 @@ import (
 // A close waits in no queue of the server for a row while it holds one, so it is part of no deadlock on the rows of
 // orders, lines and stock, in whatever order the shop locks them.
 const (
-	// stockWait is how long a close tries again to write rows of stock that others lock: those of a few other processes. A close
-	// of 500 orders locks its rows of stock for 2 to 20 ms. Meanwhile payments of the orders wait.
+	// stockWait is how long a close tries again to write rows of stock that others lock. A close of 500 orders locks its rows for 2 to 20 ms,
+	// so a close can wait for those of a few other processes. Meanwhile payments of its orders wait.
 	stockWait = 100 * time.Millisecond
 	// firstPoll is the pause before the second such try. The pauses double up to lastPoll.
 	firstPoll = 250 * time.Microsecond
@@ -35,9 +35,9 @@ const (
 	roundsFor = 150 * time.Millisecond
 	// roundPause is the pause before each of these transactions. The shop uses it to lock rows.
 	roundPause = 10 * time.Millisecond
-	// Of the transactions of a Store that have manyOrders or more, one at a time moves stock: they share SKUs, and each try of a statement
-	// with hundreds of them costs the server some milliseconds. stockPause is the pause between two of them, for those of other processes.
-	// So four processes close 100,000 orders in half the time.
+	// Transactions of manyOrders or more share SKUs, and each try of a statement with hundreds of SKUs costs the server some milliseconds.
+	// Therefore only one such transaction of a Store moves stock at a time. Behind it the Store pauses for stockPause, in which
+	// another process can lock the stock. This halves the time in which four processes close 100,000 orders.
 	manyOrders = 50
 	stockPause = 2 * time.Millisecond
 	// lockMemory is how long a row of stock is remembered for whose lock a close has waited in vain. Meanwhile
@@ -141,6 +141,13 @@ func (c *closing) lockStockFirst() error {
 	return nil
 }
 
+// newStockTurn returns Store.stockTurn of a Store that has moved no stock.
+func newStockTurn() chan time.Time {
+	turn := make(chan time.Time, 1)
+	turn <- time.Time{}
+	return turn
+}
+
 // awaitStockTurn waits until no other transaction of many orders of this Store moves stock, for stockWait at most: the other one may hang.
 // A transaction that has locked its stock first does not wait, nor one of a database that has one write transaction at a time.
 func (c *closing) awaitStockTurn() error {
@@ -151,9 +158,9 @@ func (c *closing) awaitStockTurn() error {
 	limited, cancel := context.WithTimeout(ctx, stockWait)
 	defer cancel()
 	select {
-	case c.s.stockTurn <- struct{}{}:
+	case ended := <-c.s.stockTurn:
 		c.stockTurn = true
-		if time.Since(time.Unix(0, c.s.stockMoved.Load())) < stockPause {
+		if time.Since(ended) < stockPause {
 			retry.Sleep(ctx, stockPause)
 		}
 	case <-limited.Done():
@@ -165,8 +172,7 @@ func (c *closing) awaitStockTurn() error {
 func (c *closing) endStockTurn() {
 	if c != nil && c.stockTurn {
 		c.stockTurn = false
-		c.s.stockMoved.Store(time.Now().UnixNano())
-		<-c.s.stockTurn
+		c.s.stockTurn <- time.Now()
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // Of the transactions of many orders, one at a time moves stock. The others wait, but not for one that hangs.
 func TestClose_OneLargeTransactionMovesStockAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{stockTurn: make(chan struct{}, 1), dialect: mysqlDialect}
+		s := &Store{stockTurn: newStockTurn(), dialect: mysqlDialect}
 		wait := func(c *closing, orders int) time.Duration {
 			c.s, c.tx, c.all = s, &gorm.DB{Statement: &gorm.Statement{Context: t.Context()}}, make([]string, orders)
 			began := time.Now()

@@ -98,10 +98,9 @@ type Store struct {
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
 	crowdedUntil atomic.Int64
-	// stockTurn is full while a transaction of manyOrders moves stock, until its end.
-	stockTurn  chan struct{}
-	stockMoved atomic.Int64         // when the last of these transactions ended, in Unix nanoseconds
-	waits      atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
+	// stockTurn has the time when the last transaction of manyOrders that moved stock has ended. It is empty while one moves stock.
+	stockTurn chan time.Time
+	waits     atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
@@ -118,7 +117,7 @@ func Open(o Options) (*Store, error) {
 	if o.OpenDB == nil {
 		o.OpenDB = sql.OpenDB
 	}
-	s := &Store{ordersAt: o.OrdersAt, maxIdle: o.MaxOpenConns}
+	s := &Store{ordersAt: o.OrdersAt, maxIdle: o.MaxOpenConns, stockTurn: newStockTurn()}
 	pool, dialector, err := o.open(s)
 	if err != nil {
 		return nil, err
@@ -230,13 +229,12 @@ func GormConfig() *gorm.Config {
 // the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates. pipeline is
 // Options.Pipeline. The error names the problems of the mapping.
 func New(db *gorm.DB, d Dialect, orders *mapping.Mapping, pipeline string) (*Store, error) {
-	s := &Store{gorm: db, dialect: d}
+	s := &Store{gorm: db, dialect: d, stockTurn: newStockTurn()}
 	return s, s.mapOrders(orders, pipeline, orderclose.Delays{})
 }
 
 // mapOrders writes the statements on the tables of orders, with the values of Options.
 func (s *Store) mapOrders(orders *mapping.Mapping, pipeline string, delays orderclose.Delays) (err error) {
-	s.stockTurn = make(chan struct{}, 1)
 	if s.mapped = orders != nil; !s.mapped {
 		orders = referenceMapping(s.dialect)
 	}
