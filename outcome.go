@@ -35,9 +35,6 @@ const (
 	PathTouch    Path = "touch"    // a request read or paid the order after its due time
 )
 
-// Paths returns all paths.
-func Paths() []Path { return []Path{PathPipeline, PathSweep, PathTouch} }
-
 // CloseRequest asks to close one order if it is unpaid and due.
 type CloseRequest struct {
 	OrderID string
@@ -79,7 +76,7 @@ var ErrUnavailable = errors.New("the store is unavailable")
 var ErrNoOrderAtFault = errors.New("no order is at fault")
 
 // ErrPaused is wrapped beside ErrUnavailable and ErrNoOrderAtFault while an operator has paused the
-// closes of all orders by a path.
+// closes of all orders.
 var ErrPaused = errors.New("closing is paused")
 
 // ErrContended means that another transaction locked the row of an order of the

@@ -145,7 +145,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 	homes := map[string][]string{
 		"github.com/segmentio/kafka-go":          {"internal/kafka"},
 		"gorm.io":                                {"internal/store", "internal/testkit/storetest"},
-		"github.com/go-redsync/redsync/v4":       {"compensator", "pipeline"},
+		"github.com/go-redsync/redsync/v4":       {"internal/lock"},
 		"golang.org/x/crypto":                    {"internal/console/access"},
 		"github.com/prometheus/exporter-toolkit": {"internal/console/access"},
 		"github.com/yuin/goldmark":               {"internal/console"},

@@ -111,24 +111,25 @@ func TestAdmin_PausesACategoryAndResumesIt(t *testing.T) {
 	expect.That(t, len(plan.On)+len(plan.Ended) == 0 && len(must.Get(s.Pauses(t.Context()))(t)) == 0, "a plan has paused: %+v", plan)
 	ended := must.Get(s.Pause(t.Context(), long))(t)
 	on := must.Get(s.Pauses(t.Context()))(t)
-	must.That(t, len(ended) == 0 && len(on) == 3, "ended %+v, on %+v", ended, on)
+	must.That(t, len(ended) == 0 && len(on) == 1, "ended %+v, on %+v", ended, on)
 	expect.That(t, on[0].Category == "tickets" && on[0].Reason == long.Reason && time.Until(on[0].Until).Round(time.Minute) == time.Hour, "%+v", on[0])
 
-	short := admin.PauseRequest{Category: "tickets", Paths: []orderclose.Path{orderclose.PathSweep}, For: time.Minute, Reason: "a test"}
+	short := admin.PauseRequest{Category: "tickets", For: time.Minute, Reason: "a test"}
 	plan, err := s.PlanPause(t.Context(), short)
-	expect.That(t, errors.Is(err, admin.ErrPausedUntilLater) && len(plan.On) == 3 && len(plan.Ended) == 1, "%+v, %v", plan, err)
+	expect.That(t, errors.Is(err, admin.ErrPausedUntilLater) && len(plan.On) == 1 && len(plan.Ended) == 1, "%+v, %v", plan, err)
 	_, err = s.Pause(t.Context(), short)
 	expect.That(t, errors.Is(err, admin.ErrPausedUntilLater) && strings.Contains(err.Error(), long.Reason), "%v", err)
 	short.Replace = true
 	ended = must.Get(must.Get(s.As("bob"))(t).Pause(t.Context(), short))(t)
-	expect.That(t, len(ended) == 1 && ended[0].Path == orderclose.PathSweep, "ended %+v", ended)
+	expect.That(t, len(ended) == 1 && ended[0].Reason == long.Reason, "ended %+v", ended)
 
-	ended = must.Get(s.Resume(t.Context(), "tickets", orderclose.PathSweep))(t)
-	expect.That(t, len(ended) == 1 && len(must.Get(s.Pauses(t.Context()))(t)) == 2, "ended %+v", ended)
-	expect.Equal(t, len(must.Get(s.Resume(t.Context(), ""))(t)), 2, "ended pauses")
+	must.Get(s.Pause(t.Context(), admin.PauseRequest{For: time.Hour, Reason: "all"}))(t)
+	ended = must.Get(s.Resume(t.Context(), "tickets"))(t)
+	expect.That(t, len(ended) == 1 && len(must.Get(s.Pauses(t.Context()))(t)) == 1, "ended %+v", ended)
+	expect.Equal(t, len(must.Get(s.Resume(t.Context(), ""))(t)), 1, "ended pauses")
 	expect.Equal(t, len(must.Get(s.Resume(t.Context(), ""))(t)), 0, "ended pauses, if nothing is paused")
-	s.logged("ada@shop: admin.Pause [{Paths:[pipeline sweep touch] Category:tickets For:1h0m0s Reason:the provider is down Replace:false}]: done",
-		"bob: admin.Pause", "ada@shop: admin.Resume [tickets [sweep]]: done", "admin.Resume")
+	s.logged("ada@shop: admin.Pause [{Category:tickets For:1h0m0s Reason:the provider is down Replace:false}]: done",
+		"bob: admin.Pause", "ada@shop: admin.Pause", "ada@shop: admin.Resume [tickets]: done", "admin.Resume")
 }
 
 func TestAdmin_RefusesAPauseThatWouldPauseNothing(t *testing.T) {
@@ -143,7 +144,6 @@ func TestAdmin_RefusesAPauseThatWouldPauseNothing(t *testing.T) {
 		"no time":       {func(r *admin.PauseRequest) { r.For = 0 }, "for is 0s", nil},
 		"a long time":   {func(r *admin.PauseRequest) { r.For = 25 * time.Hour }, "at most 24h", nil},
 		"no reason":     {func(r *admin.PauseRequest) { r.Reason = " " }, "reason is missing", nil},
-		"no such path":  {func(r *admin.PauseRequest) { r.Paths = []orderclose.Path{"on-read"} }, `path is "on-read"`, nil},
 		"a bad and a 2": {func(r *admin.PauseRequest) { r.For, r.Reason = -1, "" }, "reason is missing", nil},
 	} {
 		r := good
@@ -154,21 +154,17 @@ func TestAdmin_RefusesAPauseThatWouldPauseNothing(t *testing.T) {
 			expect.That(t, err != nil && strings.Contains(err.Error(), c.want) && (c.is == nil || errors.Is(err, c.is)), "%s: %v", name, err)
 		}
 	}
-	_, err := s.Resume(t.Context(), "", "sweeps")
-	expect.That(t, err != nil && strings.Contains(err.Error(), `path is "sweeps"`), "%v", err)
 	s.logged()
 }
 
-// With a Store of the program's own, the closers obey the pauses of the control topic, and the database decides nothing.
-func TestAdmin_OfAStoreOfTheProgramPausesByTheControlTopic(t *testing.T) {
+// With a Store of the program's own, the database has the pauses, and decides nothing else.
+func TestAdmin_OfAStoreOfTheProgramPausesInTheDatabase(t *testing.T) {
 	s := newShop(t)
 	a := must.Get(admin.New(admin.Options{Config: s.cfg, Connections: s.clients, Operator: "ada", OwnStore: true}))(t)
 	must.Get(a.Pause(t.Context(), admin.PauseRequest{For: time.Hour, Reason: "why"}))(t)
-	expect.Equal(t, len(must.Get(a.Pauses(t.Context()))(t)), 3, "pauses")
-	expect.Equal(t, len(must.Get(s.Pauses(t.Context()))(t)), 0, "pauses in the database")
-	_, err := a.Pause(t.Context(), admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"})
-	expect.That(t, errors.Is(err, admin.ErrNoCategory), "%v", err)
-	_, err = a.Verdicts(t.Context(), "order-1")
+	must.Get(a.Pause(t.Context(), admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"}))(t)
+	expect.Equal(t, len(must.Get(a.Pauses(t.Context()))(t)), 2, "pauses")
+	_, err := a.Verdicts(t.Context(), "order-1")
 	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
 	_, err = a.Overdue(t.Context())
 	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)

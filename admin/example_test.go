@@ -44,14 +44,12 @@ func Example_pause() {
 	}
 	on, err := a.Pauses(ctx)
 	for _, p := range on {
-		fmt.Printf("closes by %s of %s wait: %s\n", p.Path, p.Category, p.Reason)
+		fmt.Printf("orders of %s wait: %s\n", p.Category, p.Reason)
 	}
 	ended, err2 := a.Resume(ctx, "virtual")
 	fmt.Println("ended", len(ended), "pauses:", err, err2)
 	// Output:
 	// would end 0 of 0 pauses: <nil>
-	// closes by pipeline of virtual wait: the provider is down
-	// closes by sweep of virtual wait: the provider is down
-	// closes by touch of virtual wait: the provider is down
-	// ended 3 pauses: <nil> <nil>
+	// orders of virtual wait: the provider is down
+	// ended 1 pauses: <nil> <nil>
 }

@@ -3,42 +3,38 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // ErrPausedUntilLater says that a pause would end another one earlier, which the error names with its reason.
 var ErrPausedUntilLater = wire.ErrEndsLater
 
-// Pause is a pause that is on: one path closes no orders until it ends.
+// Pause is a pause that is on: no orders, or none of a category, are closed until it ends.
 type Pause struct {
-	Path      orderclose.Path `json:"path"`
-	Category  string          `json:"category,omitempty"` // of the orders that wait; "": all orders wait
-	Until     time.Time       `json:"until"`
-	Reason    string          `json:"reason"`
-	CreatedAt time.Time       `json:"created_at"` // by the clock of the database, or of the brokers
+	Category  string    `json:"category,omitempty"` // of the orders that wait; "": all orders wait
+	Until     time.Time `json:"until"`
+	Reason    string    `json:"reason"`
+	CreatedAt time.Time `json:"created_at"` // by the clock of the database
 }
 
 func pausesOf(on []wire.Pause) []Pause {
 	all := make([]Pause, len(on))
 	for i, p := range on {
-		all[i] = Pause{p.Path, p.Category, p.Until, p.Reason, p.CreatedAt}
+		all[i] = Pause{p.Category, p.Until, p.Reason, p.CreatedAt}
 	}
 	return all
 }
 
 // PauseRequest says what is paused, for how long, and why. For and Reason are required.
 type PauseRequest struct {
-	Paths    []orderclose.Path // that close nothing meanwhile; none: all of orderclose.Paths()
-	Category string            // of the orders that wait; "": all orders wait
-	For      time.Duration     // more than 0, at most 24 hours
-	Reason   string            // for the others on call, at most 500 characters
-	Replace  bool              // end a pause that ends later; otherwise the request is refused
+	Category string        // of the orders that wait; "": all orders wait
+	For      time.Duration // more than 0, at most 24 hours
+	Reason   string        // for the others on call, at most 500 characters
+	Replace  bool          // end a pause that ends later; otherwise the request is refused
 }
 
 // PausePlan is what a PauseRequest would change.
@@ -53,35 +49,21 @@ func (a *Admin) Pauses(ctx context.Context) ([]Pause, error) {
 	return pausesOf(on), err
 }
 
-// allOr returns the paths that a request names, or all. The error names one that does not exist.
-func allOr(paths []orderclose.Path) ([]orderclose.Path, error) {
-	for _, p := range paths {
-		if !slices.Contains(orderclose.Paths(), p) {
-			return nil, fmt.Errorf("path is %q, want some of %q", p, orderclose.Paths())
-		}
-	}
-	if len(paths) == 0 {
-		paths = orderclose.Paths()
-	}
-	return paths, nil
-}
-
-// check completes a request, and returns where its pauses are kept.
-func (a *Admin) check(ctx context.Context, r *PauseRequest) (kept ops.Pauser, err error) {
-	r.Paths, err = allOr(r.Paths)
-	if err = errors.Join(err, ops.CheckPause(r.For), ops.CheckReason(r.Reason)); err == nil {
+// check checks a request, and returns the database of its pauses.
+func (a *Admin) check(ctx context.Context, r PauseRequest) (kept *store.Store, err error) {
+	if err = errors.Join(ops.CheckPause(r.For), ops.CheckReason(r.Reason)); err == nil {
 		err = a.p.CheckCategories(ctx, r.Category)
 	}
 	if err != nil {
 		return nil, failed(err)
 	}
-	return a.p.Pauser()
+	return a.p.PausesDatabase()
 }
 
 // PlanPause returns what Pause would change. If Pause would fail because a pause ends later, it returns the plan and that error; its other
 // errors are those of Pause too.
 func (a *Admin) PlanPause(ctx context.Context, r PauseRequest) (PausePlan, error) {
-	kept, err := a.check(ctx, &r)
+	kept, err := a.check(ctx, r)
 	if err != nil {
 		return PausePlan{}, err
 	}
@@ -89,37 +71,31 @@ func (a *Admin) PlanPause(ctx context.Context, r PauseRequest) (PausePlan, error
 	if err != nil {
 		return PausePlan{}, err
 	}
-	ended, err := wire.Shortened(on, r.Paths, r.Category, time.Now().Add(r.For), r.Replace)
+	ended, err := wire.Shortened(on, r.Category, time.Now().Add(r.For), r.Replace)
 	return PausePlan{pausesOf(on), pausesOf(ended)}, err
 }
 
 // Pause closes no orders for a while, and returns the pauses that it has ended earlier. Closers, sweeps and programs that close on read
 // obey within 2 s. Nothing is lost: records wait, and orders stay unpaid and can be paid. The pause ends by itself, or by Resume. It
-// replaces a pause of the same path and category.
+// replaces a pause of the same category.
 //
 // The error names a field that is missing or too large, or wraps ErrPausedUntilLater, ErrNotFound if neither topics.yaml nor an unpaid order
-// has the category, ErrNoCategory, ErrNoDatabase or ErrNoKafka: pauses are in the database if orders are closed there, otherwise in
-// the control topic.
+// has the category, ErrNoCategory or ErrNoDatabase: a pause is a row of the database.
 func (a *Admin) Pause(ctx context.Context, r PauseRequest) (ended []Pause, err error) {
-	kept, err := a.check(ctx, &r)
+	kept, err := a.check(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	shortened, err := kept.Pause(ctx, r.Paths, r.Category, r.For, r.Reason, r.Replace)
+	shortened, err := kept.Pause(ctx, r.Category, r.For, r.Reason, r.Replace)
 	return pausesOf(shortened), a.acted(ctx, err == nil, err, "Pause", r)
 }
 
-// Resume ends the pauses of a category, or with "" all pauses, of some paths, or without paths of all. It returns those that it has
-// ended: none, if nothing was paused.
-func (a *Admin) Resume(ctx context.Context, category string, paths ...orderclose.Path) (ended []Pause, err error) {
-	paths, err = allOr(paths)
+// Resume ends the pause of a category, or with "" all pauses. It returns those that it has ended: none, if nothing was paused.
+func (a *Admin) Resume(ctx context.Context, category string) (ended []Pause, err error) {
+	kept, err := a.p.PausesDatabase()
 	if err != nil {
 		return nil, err
 	}
-	kept, err := a.p.Pauser()
-	if err != nil {
-		return nil, err
-	}
-	were, err := kept.Resume(ctx, paths, category)
-	return pausesOf(were), a.acted(ctx, len(were) > 0, err, "Resume", category, paths)
+	were, err := kept.Resume(ctx, category)
+	return pausesOf(were), a.acted(ctx, len(were) > 0, err, "Resume", category)
 }

@@ -113,7 +113,7 @@ func letter(number int, due time.Time) (wire.Message, error) {
 // sweepNotice returns the notice of a sweep of the last week, the oldest first. Each found nothing.
 func sweepNotice(number int, now time.Time) (wire.Message, error) {
 	at := now.Add(time.Duration(number+1-sweepsOfAWeek) * time.Hour).UTC()
-	return wire.Sweep{StartedAt: at, Cutoff: at.Add(-time.Minute), TookMillis: 40, Lock: "held", Holder: "bench/1", Why: wire.SweepPeriod}.Encode()
+	return wire.Sweep{StartedAt: at, Cutoff: at.Add(-5 * time.Second), TookMillis: 40, Lock: "held", Holder: "bench/1", Why: wire.SweepPeriod}.Encode()
 }
 
 // closeAll commits the close topic to its end, as closers do that have closed everything.

@@ -289,7 +289,7 @@ func (s *shop) flush(ctx context.Context, st *store.Store) error {
 // sweep lets a compensator close all overdue orders at full speed, and checks that it
 // has.
 func (s *shop) sweep(ctx context.Context, want int) (rps measure.Number, err error) {
-	c, err := compensator.New(compensator.Options{Store: s.store, Grace: -1, Rate: -1, PageSize: sweepPage})
+	c, err := compensator.New(compensator.Options{Store: s.store, Reader: s.store, Alone: true, Rate: -1, PageSize: sweepPage})
 	if err != nil {
 		return 0, err
 	}

@@ -9,23 +9,24 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
-	// callTimeout is how long one call of a Store, SweepLog or Lock may take. While orders are searched on
-	// which the store hangs, calls of CloseOrders have less time (internal/bisect).
-	callTimeout = bisect.CallTimeout
+	// callTimeout is how long one call of a Store or SweepLog may take, and how long a Lock may take to begin.
+	callTimeout = 10 * time.Second
 	// stopTimeout is how long a call may ignore the end of its context before the process is
 	// better restarted.
 	stopTimeout = 10 * time.Second
 )
 
-// calls is the Store and SweepLog that a Compensator uses: those of the user. It limits the time of
-// each call, turns panics into errors, and checks the pages. It is safe for concurrent use.
+// calls is the Store, Reader and SweepLog that a Compensator uses: those of the user. It limits the time of
+// each call, and turns panics into errors. It is safe for concurrent use.
 type calls struct {
 	store  Store
-	log    SweepLog
+	reader Reader
+	log    SweepLog // nil: nothing is kept
 	onHang func(why string)
 	logger *slog.Logger
 }
@@ -73,10 +74,9 @@ func (c *calls) catch(what string, f func() error) error {
 	return err
 }
 
-// watched runs f as catch does. It is for functions of the user that take no context, so they cannot be
-// stopped: if f takes longer than a call that ignores its context may take, watched calls onHang.
-func (c *calls) watched(what string, f func() error) error {
-	hang := time.AfterFunc(callTimeout+stopTimeout, func() { c.onHang(what + " hangs") })
+// within runs f as catch does. If f takes longer than the limit, within calls onHang.
+func (c *calls) within(limit time.Duration, what string, f func() error) error {
+	hang := time.AfterFunc(limit, func() { c.onHang(what + " hangs") })
 	defer hang.Stop()
 	return c.catch(what, f)
 }
@@ -88,14 +88,12 @@ func (c *calls) Now(ctx context.Context) (time.Time, error) {
 
 // Overdue implements Store.
 func (c *calls) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	page, err := call(ctx, c, "the store's method Overdue", func(ctx context.Context) ([]orderclose.Order, error) {
+	return call(ctx, c, "the store's method Overdue", func(ctx context.Context) ([]orderclose.Order, error) {
 		return c.store.Overdue(ctx, cutoff, after, limit)
 	})
-	if err == nil {
-		err = checkPage(page, cutoff, after, limit)
-	}
-	return page, err
 }
+
+var errNoID = errors.New("the store returned an order without an id")
 
 // CloseOrders implements Store.
 func (c *calls) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
@@ -120,73 +118,39 @@ func (c *calls) Probe(ctx context.Context) error {
 // MaxBatch returns how many orders the store accepts at once.
 func (c *calls) MaxBatch() int { return bisect.MaxBatch(c.store) }
 
-// LastSweep implements SweepLog.
-func (c *calls) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
-	times, err := call(ctx, c, "the log's method LastSweep", func(ctx context.Context) (times [2]time.Time, err error) {
-		times[0], times[1], err = c.log.LastSweep(ctx, name)
-		return times, err
-	})
-	return times[0], times[1], err
+// BeginTurn implements Reader.
+func (c *calls) BeginTurn(ctx context.Context, w overdue.Window) (overdue.Begin, error) {
+	return call(ctx, c, "the reader's method BeginTurn", func(ctx context.Context) (overdue.Begin, error) { return c.reader.BeginTurn(ctx, w) })
 }
 
-// SweepFinished implements SweepLog.
-func (c *calls) SweepFinished(ctx context.Context, name string) error {
-	_, err := call(ctx, c, "the log's method SweepFinished", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.log.SweepFinished(ctx, name)
-	})
+// ReadOverdue implements Reader.
+func (c *calls) ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error) {
+	return call(ctx, c, "the reader's method ReadOverdue", func(ctx context.Context) (overdue.Found, error) { return c.reader.ReadOverdue(ctx, w) })
+}
+
+// SweepHour implements SweepLog.
+func (c *calls) SweepHour(ctx context.Context, pipeline string, begin time.Time) (overdue.Hour, error) {
+	if c.log == nil {
+		return overdue.Hour{Begin: begin}, nil
+	}
+	return call(ctx, c, "the log's method SweepHour", func(ctx context.Context) (overdue.Hour, error) { return c.log.SweepHour(ctx, pipeline, begin) })
+}
+
+// AddSweep implements SweepLog.
+func (c *calls) AddSweep(ctx context.Context, pipeline string, begin time.Time, n overdue.Counts) error {
+	return c.keep(ctx, "the log's method AddSweep", func(ctx context.Context) error { return c.log.AddSweep(ctx, pipeline, begin, n) })
+}
+
+// EndSweep implements SweepLog.
+func (c *calls) EndSweep(ctx context.Context, pipeline string, begin time.Time, state string, took time.Duration) error {
+	return c.keep(ctx, "the log's method EndSweep", func(ctx context.Context) error { return c.log.EndSweep(ctx, pipeline, begin, state, took) })
+}
+
+// keep calls the SweepLog, if there is one.
+func (c *calls) keep(ctx context.Context, what string, f func(ctx context.Context) error) error {
+	if c.log == nil {
+		return nil
+	}
+	_, err := call(ctx, c, what, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err
-}
-
-// contractTolerance is by how much the due times of a page may be out of order, and later than the
-// given time: a column may hold local times, and clocks pass an hour twice when daylight saving ends.
-const contractTolerance = time.Hour
-
-var errNoID = errors.New("the store returned an order without an id")
-
-// checkPage returns an error if a page of orders breaks the contract of Store.Overdue. The
-// order of ids is not checked, because each database has its own.
-func checkPage(page []orderclose.Order, to time.Time, after orderclose.Order, limit int) error {
-	broken := func(format string, args ...any) error {
-		return fmt.Errorf("the store's method Overdue returned %s: it must return at most limit orders, ordered by due time and id, that come after the given "+
-			"order and are due by the given time",
-			fmt.Sprintf(format, args...))
-	}
-	if len(page) > limit {
-		return broken("%d orders, and the limit is %d", len(page), limit)
-	}
-	last := after
-	for _, o := range page {
-		switch {
-		case o.Due.After(to.Add(contractTolerance)):
-			return broken("order %q, due at %s, for orders due by %s", o.ID, stamp(o.Due), stamp(to))
-		case o.Due.Before(last.Due.Add(-contractTolerance)):
-			return broken("order %q, due at %s, behind order %q, due at %s", o.ID, stamp(o.Due), last.ID, stamp(last.Due))
-		case o.ID == after.ID && o.Due.Equal(after.Due):
-			return broken("order %q again", o.ID)
-		}
-		last = o
-	}
-	return nil
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// cycleCheck finds a store whose pages begin again, which would never end. It remembers the last
-// order of page 1, 2, 4, 8 and so on, and no order may follow itself. The zero value is ready to use.
-type cycleCheck struct {
-	pages, next int
-	known       orderclose.Order
-}
-
-// add returns an error if the page has an order of an earlier page.
-func (c *cycleCheck) add(page []orderclose.Order) error {
-	for _, o := range page {
-		if c.pages > 0 && o.ID == c.known.ID && o.Due.Equal(c.known.Due) { //mutant:same-pages-forever
-			return fmt.Errorf("the store's method Overdue returned order %q of an earlier page again: a page must begin after the given order", o.ID)
-		}
-	}
-	if c.pages++; c.pages > c.next {
-		c.next, c.known = 2*c.pages, page[len(page)-1]
-	}
-	return nil
 }

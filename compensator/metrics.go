@@ -7,42 +7,47 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/overdue"
 )
 
 // sweepMetrics are the metrics of a Compensator. The methods are safe for concurrent use.
 type sweepMetrics struct {
 	metrics.Closes
 	seconds       prometheus.Histogram
-	lastSweep     prometheus.Gauge
-	runningSince  prometheus.Gauge
+	lastPass      prometheus.Gauge
+	late          *metrics.Elapsed
+	resting       prometheus.Gauge
 	found         *prometheus.CounterVec
 	failed        prometheus.Counter
-	skipped       *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
 	lockStuck     prometheus.Gauge
+	every         prometheus.Gauge
+	unfinished    prometheus.Gauge
 	rechecked     *prometheus.CounterVec
 	recheckBehind prometheus.Gauge
 }
 
-// newMetrics registers the metrics. period is the time between two sweeps, category is
-// Options.Category.
-func newMetrics(r prometheus.Registerer, period time.Duration, category func(string) string) (*sweepMetrics, error) {
+// newMetrics registers the metrics. category is Options.Category.
+func newMetrics(r prometheus.Registerer, category func(string) string) (*sweepMetrics, error) {
 	f := metrics.With(r)
 	m := &sweepMetrics{
 		Closes:  metrics.NewCloses(f, orderclose.PathSweep, category),
-		seconds: f.Histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16)),
-		lastSweep: f.Gauge("compensator_last_success_timestamp_seconds",
-			"When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished."),
-		runningSince: f.Gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running."),
+		seconds: f.Histogram("compensator_pass_seconds", "How long a pass over all overdue orders took.", prometheus.ExponentialBuckets(.01, 2, 16)),
+		lastPass: f.Gauge("compensator_last_pass_timestamp_seconds",
+			"When this process last finished a pass over all overdue orders; 0 if it does not hold the lock or has finished none."),
+		late: f.Elapsed("compensator_unasked_seconds",
+			"An upper bound of how long the oldest order is overdue that the compensator has not tried to close, less 10 s; 0 if this process does not hold the lock.",
+			time.Now),
+		resting: f.Gauge("compensator_resting_orders", "Orders that could not be closed, and rest before this process tries them again."),
 		found: f.CounterVec("compensator_found_total",
-			"Overdue orders that sweeps found, by the reason why the pipeline missed them; not_closed: the sweep did not close them either, and not "+
-				"because of a pause.", "cause"),
-		failed: f.Counter("compensator_failed_total", "Sweeps that failed."),
-		skipped: f.CounterVec("compensator_skipped_total",
-			"Due sweeps that were skipped: held (another process sweeps), running (this process still sweeps) or paused (by an operator).", "reason"),
-		lockAvailable: f.Gauge("compensator_lock_available", "1 if the server of the lock, Redis or the database, gives the lock, else 0; checked every 15 s."),
+			"Overdue orders that the compensator tried first, by kind: missed, after_pause and after_failure were closed, not_closed were not.", "kind"),
+		failed:        f.Counter("compensator_failed_total", "Turns of the compensator that failed."),
+		lockAvailable: f.Gauge("compensator_lock_available", "1 if the server of the first lock, Redis or the database, answers, else 0."),
 		lockStuck: f.Gauge("compensator_lock_stuck",
-			"1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every 15 s."),
+			"1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it."),
+		every: f.Gauge("compensator_every_seconds", "Time from the begin of a turn of the compensator to that of the next; 0 if this process runs none."),
+		unfinished: f.Gauge("compensator_unfinished_hours",
+			"How many of the last two full periods have no finished compensation; 0 if this process does not hold the lock."),
 		rechecked: f.CounterVec("compensator_rechecked_total",
 			"Closed orders that the payment provider was asked about again, by result: late_payment (one was recorded), none, unknown (the next step "+
 				"asks again) or given_up (no answer, and no step is left).", "result"),
@@ -53,27 +58,29 @@ func newMetrics(r prometheus.Registerer, period time.Duration, category func(str
 	for _, result := range []string{recheckFound, recheckNone, recheckUnknown, recheckGivenUp} {
 		m.rechecked.WithLabelValues(result)
 	}
-	for _, c := range append(Causes(), notClosed) {
-		m.found.WithLabelValues(string(c)) // a series must exist at 0, or its first increase is not seen
-	}
-	for _, reason := range []string{skippedHeld, skippedRunning, skippedPaused} {
-		m.skipped.WithLabelValues(reason)
-	}
+	m.count(overdue.Counts{}) // a series must exist at 0, or its first increase is not seen
 	m.lockAvailable.Set(1)
-	f.Gauge("compensator_period_seconds", "Configured time from the start of one sweep to the next.").Set(period.Seconds())
+	m.late.Set(time.Time{})
 	return m, f.Err()
 }
 
-// Reasons why a due sweep was not begun.
-const (
-	skippedHeld    = "held"    // another process held the lock
-	skippedRunning = "running" // this process was still sweeping
-	skippedPaused  = "paused"  // an operator has paused sweeps
-)
+// count counts orders that a turn has decided on.
+func (m *sweepMetrics) count(c overdue.Counts) {
+	m.found.WithLabelValues("missed").Add(float64(c.Missed))
+	m.found.WithLabelValues("after_pause").Add(float64(c.AfterPause))
+	m.found.WithLabelValues("after_failure").Add(float64(c.AfterFailure))
+	m.found.WithLabelValues("not_closed").Add(float64(c.NotClosed))
+}
 
-// Missed counts orders that a sweep found, by the cause.
-func (m *sweepMetrics) Missed(cause Cause, orders int) {
-	m.found.WithLabelValues(string(cause)).Add(float64(orders))
+// unasked sets since when an order may be overdue and not tried; zero: this process does not know.
+func (m *sweepMetrics) unasked(since time.Time) { m.late.Set(since) }
+
+// passed notes that a pass has ended.
+func (m *sweepMetrics) passed(p pass) {
+	if !p.ended.IsZero() {
+		m.seconds.Observe(p.ended.Sub(p.began).Seconds())
+		m.lastPass.Set(metrics.Timestamp(p.ended))
+	}
 }
 
 func zeroOrOne(is bool) float64 {

@@ -25,7 +25,7 @@ type Recheck struct {
 	// left out, however long no Compensator runs.
 	Steps []time.Duration
 	Batch int // orders per question
-	// Rate is how many orders per second the keeper asks about. Without a KeeperLock every process asks at this rate.
+	// Rate is how many orders per second the holder of the lock asks about. Without a lock every process asks at this rate.
 	Rate int
 }
 
@@ -42,7 +42,7 @@ type ClosedStore interface {
 }
 
 // Asker asks the payment provider about closed orders, and records the late payment of each paid one. A question that
-// takes two minutes counts as failed, and its context ends.
+// takes 10 s counts as failed, and its context ends.
 type Asker interface {
 	// CloseOrders closes nothing. It returns one outcome for each request: AlreadyPaid if a late payment
 	// was recorded now, PaymentPending if the provider does not know or gives no answer,
@@ -84,9 +84,10 @@ type rechecker struct {
 
 // recheck is the work that asks again about closed orders.
 func (c *Compensator) recheck() Work {
-	k := c.o.Recheck
+	k := *c.o.Recheck
+	k.Batch = min(k.Batch, 10*k.Rate)           // a page waits for the rate for 10 s at most: a work that takes long counts as hanging
 	interval := min(time.Minute, k.Steps[0]/10) // between two looks for closed orders
-	r := &rechecker{c, k, rate.NewLimiter(rate.Limit(k.Rate), k.Batch), map[time.Duration]orderclose.Outcome{}, map[time.Duration]time.Time{}, time.Time{},
+	r := &rechecker{c, &k, rate.NewLimiter(rate.Limit(k.Rate), k.Batch), map[time.Duration]orderclose.Outcome{}, map[time.Duration]time.Time{}, time.Time{},
 		map[time.Duration]time.Time{}}
 	failing := false
 	do := func(ctx context.Context) time.Duration {

@@ -130,7 +130,8 @@ func (s *closedOrders) times(t *testing.T, id string) string {
 // options returns the Options of a recheck. Each process has a lock of its own that does not exclude others,
 // as without Redis.
 func (s *closedOrders) options(batch, perSecond int) Options {
-	return Options{Recheck: &Recheck{Store: s, Asker: s, Steps: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Batch: batch, Rate: perSecond}}
+	steps := []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}
+	return Options{Every: time.Hour, Recheck: &Recheck{Store: s, Asker: s, Steps: steps, Batch: batch, Rate: perSecond}}
 }
 
 func (c counts) rechecked(result string) int {
@@ -139,7 +140,7 @@ func (c counts) rechecked(result string) int {
 
 func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		s.close("before the first start")
 		time.Sleep(30 * time.Minute)
 		f.start(s.options(3, 100))
@@ -166,7 +167,7 @@ func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
 // No compensator runs for two days, and another one goes on.
 func TestRecheck_CatchesUpWhatWasMissed(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		stop := f.start(s.options(100, 100))
 		time.Sleep(time.Minute)
 		s.close("a")
@@ -186,7 +187,7 @@ func TestRecheck_CatchesUpWhatWasMissed(t *testing.T) {
 // The database's clock was five hours ahead for a while.
 func TestRecheck_AClockThatWasSetBackHidesNoOrder(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		for _, step := range s.options(100, 100).Recheck.Steps {
 			s.positions[step] = time.Now().Add(5 * time.Hour)
 		}
@@ -201,7 +202,7 @@ func TestRecheck_AClockThatWasSetBackHidesNoOrder(t *testing.T) {
 // A provider that answers nothing costs no order a step, also not the last one.
 func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		f.start(s.options(100, 100))
 		time.Sleep(time.Minute)
 		s.close("a")
@@ -223,7 +224,7 @@ func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
 // The provider fails on one order, which is alone on its page at each step.
 func TestRecheck_AnOrderThatTheProviderFailsOnHoldsUpNoOther(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		s.broken = "broken"
 		f.start(s.options(1, 100))
 		time.Sleep(time.Minute)
@@ -243,19 +244,17 @@ func TestRecheck_AnOrderThatTheProviderFailsOnHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestRecheck_HoldsItsRateAndDelaysNoSweep(t *testing.T) {
+func TestRecheck_HoldsItsRate(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		f.start(s.options(100, 1))
 		time.Sleep(time.Minute)
 		for i := range 20_000 {
 			s.close(fmt.Sprintf("order-%05d", i))
 		}
-		before := f.swept()
 		time.Sleep(3*time.Hour + 10*time.Minute)
 		asked := f.counts[0].rechecked("none")
-		n := f.swept() - before
-		expect.That(t, n >= 3 && asked >= 3*3600-100 && asked <= 3*3600+200, "%d sweeps, and %d orders asked about in three hours at one per second", n, asked)
+		expect.That(t, asked >= 3*3600-100 && asked <= 3*3600+200, "%d orders asked about in three hours at one per second", asked)
 		_, steps, _ := s.count("order-03000")
 		expect.That(t, steps == 2, "%d steps are done for order 3000, want both: no step waits for another", steps)
 	})
@@ -264,17 +263,12 @@ func TestRecheck_HoldsItsRateAndDelaysNoSweep(t *testing.T) {
 // A Redis lock lets one process ask.
 func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
-		var stops []func()
+	inFleet(t, func(f *fleet) {
 		for range 2 {
 			o := s.options(10, 1)
 			o.Recheck.Steps = []time.Duration{10 * time.Minute, 20 * time.Minute, time.Hour}
-			lock, stop := f.lock("keeper")
-			o.KeeperLock = lock
 			f.start(o)
-			stops = append(stops, stop)
 		}
-		f.stops = append(f.stops, stops...)
 		time.Sleep(time.Minute)
 		for i := range 100 {
 			s.close(fmt.Sprint("order-", i))
@@ -300,7 +294,7 @@ func (a hungAsker) CloseOrders(ctx context.Context, path orderclose.Path, reques
 
 func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		o := s.options(100, 100)
 		hung := hungAsker{s, make(chan struct{})}
 		defer close(hung.release)
@@ -326,7 +320,7 @@ func (unreadable) Rechecked(context.Context, string, time.Duration) (until, now 
 // An alert looks at the metric: nobody knows how many orders are left.
 func TestRecheck_IsBehindWhileItsReadsFail(t *testing.T) {
 	s := newClosedOrders()
-	inFleet(t, &fakeStore{}, func(f *fleet) {
+	inFleet(t, func(f *fleet) {
 		o := s.options(100, 100)
 		o.Recheck.Store = unreadable{s}
 		f.start(o)

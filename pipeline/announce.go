@@ -97,7 +97,7 @@ func (a *App) setFailing(p *wire.Process) bool {
 	if at, is := a.ready.waiting.since(writesReason); is {
 		now[wire.FailingWrites] = at.UnixMilli()
 	}
-	if at, is := a.ready.hints.since(a.lockHint()); is {
+	if at, is := a.ready.hints.since(lockReason); is {
 		now[wire.FailingLock] = at.UnixMilli()
 	}
 	if a.lowestLimitSince != nil {

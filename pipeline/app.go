@@ -32,7 +32,6 @@
 //	console.go      the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
-//	pausecopy.go    the pause that a compensator obeys without Kafka
 //	measure.go      overdue records and orders, dead letters, and writes that fail: what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
 //	health.go       /metrics, /-/healthy, /-/ready, and their listener
@@ -275,7 +274,7 @@ func (a *App) watches(roles []Role) []watch {
 			deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
 		}},
 		{kafka && sweeps, a.watchRecords},
-		{closes, func(ctx context.Context) { a.watchPauses(ctx, sweeps) }},
+		{closes, a.watchPauses},
 		{closes, a.watchWrites},
 		{a.alone, a.dropOutbox},
 		{a.reloader != nil && a.o.Watch, func(ctx context.Context) { a.reloader.Run(ctx) }},

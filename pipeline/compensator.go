@@ -3,19 +3,19 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/room"
 )
 
-// buildCompensator does not require Kafka: a sweep works without it.
+// buildCompensator does not require Kafka: the loop works without it.
 func (a *App) buildCompensator() (part, error) {
 	o, source, err := a.sweepOptions()
 	if err != nil {
@@ -28,11 +28,12 @@ func (a *App) buildCompensator() (part, error) {
 	if o.Recheck, err = a.recheck(source); err != nil {
 		return part{}, err
 	}
-	if o.KeeperLock, err = a.sweepLock("-keeper", compensator.KeeperLockExpiry); err != nil {
+	if err := a.useLocks(&o); err != nil {
 		return part{}, err
 	}
-	o.Works, o.Pauses, o.Backlog = append(a.countOrders(), a.remind()...), a.knownPauses, a.backlog
-	sweeps, err := compensator.New(o)
+	o.LockChecked = a.lockChecked
+	o.Works = append(a.countOrders(), a.remind()...)
+	loop, err := compensator.New(o)
 	if err != nil {
 		return part{}, err
 	}
@@ -40,10 +41,10 @@ func (a *App) buildCompensator() (part, error) {
 	if a.alone {
 		role = Sweeper
 	}
-	return part{role, needs, sweeps.Run}, nil
+	return part{role, needs, loop.Run}, nil
 }
 
-// Compensator returns a compensator with the configured settings, for a sweep on demand.
+// Compensator returns a compensator with the configured settings, for a pass by hand.
 // It reports its progress to progress, if that is not nil.
 func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compensator, error) {
 	o, _, err := a.sweepOptions()
@@ -54,7 +55,7 @@ func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compe
 	return compensator.New(o)
 }
 
-// CloseOrder closes one order that is unpaid and due, by the configured method: a payment provider is asked first, and pauses of sweeps
+// CloseOrder closes one order that is unpaid and due, by the configured method: a payment provider is asked first, and pauses
 // apply. The errors are those of closer.Store.
 func (a *App) CloseOrder(ctx context.Context, id string) (orderclose.Outcome, error) {
 	method, err := a.closeMethodOnce()
@@ -82,75 +83,62 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	if err != nil {
 		return compensator.Options{}, nil, err
 	}
-	c := a.sweepSettings()
+	c := a.config().Compensator
 	o := compensator.Options{
-		Store:        sweepStore{source, bisect.Wrapped{Store: method.store}},
-		Investigator: a.investigator(source),
-		Missed:       a.o.Missed,
-		Name:         a.o.Config.Topics.Close, // distinguishes pipelines that share a database
-		Period:       c.Period,
-		Grace:        cmp.Or(c.Grace, -1), // 0s in topics.yaml means none
-		PageSize:     method.batch(c.PageSize),
-		Rate:         c.Rate,
-		Alone:        a.alone,
-		// The database has pauses of categories. A service or a Store of the program may answer paused on one order.
-		PausesCategories: a.o.Store == nil && a.o.Config.Closer.Kind != config.KindHTTP,
-		Logger:           a.o.Logger.With("stage", compensator.Stage),
-		Category:         a.category,
-		OnHang:           a.o.OnHang,
-		LockChecked:      a.lockChecked,
-		Registerer:       a.o.Registerer,
+		Store:      sweepStore{source, bisect.Wrapped{Store: method.store}},
+		Name:       a.o.Config.Topics.Close, // distinguishes pipelines that share a database
+		Period:     c.Period,
+		PageSize:   method.batch(c.PageSize),
+		Rate:       c.Rate,
+		Alone:      a.alone || a.o.SweepsAlone,
+		Logger:     a.o.Logger.With("stage", compensator.Stage),
+		Category:   a.category,
+		OnHang:     a.o.OnHang,
+		Registerer: a.o.Registerer,
 	}
-	if log, ok := source.(compensator.SweepLog); ok { // otherwise each process remembers its own sweeps
-		o.SweepLog = log
+	if a.alone {
+		o.Every = cmp.Or(a.o.SweepEvery, DefaultSweepEvery)
+	}
+	if s, ok := source.(*store.Store); ok {
+		o.Reader, o.SweepLog = s, s
 	}
 	if a.conns.Kafka != nil {
 		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: a.o.ProcessName([]Role{Compensator})}
 	}
-	o.Lock, err = a.sweepLock("", config.Never)
-	return o, source, err
+	return o, source, nil
 }
 
-// lockChecked shows in /-/ready why the lock of the sweep cannot be taken.
+// lockReason is the name of the lock of the loop in /-/ready.
+const lockReason = "lock"
+
+// lockChecked shows in /-/ready why the lock of the loop cannot be taken.
 func (a *App) lockChecked(err error) {
 	if err == nil {
-		a.ready.hints.remove(a.lockHint())
+		a.ready.hints.remove(lockReason)
 		return
 	}
-	a.ready.hints.add(a.lockHint(), err.Error()+"; sweeps go on without the lock")
+	a.ready.hints.add(lockReason, err.Error()+"; orders are closed nevertheless, perhaps by several processes at once")
 }
 
-// lockHint is the name of the lock of the sweep in /-/ready.
-func (a *App) lockHint() string {
-	if a.sweepSettings().Lock.Kind == config.LockDatabase {
-		return "lock"
+// useLocks sets the lock of the loop: that in Redis, unless compensator.lock is database, and the row of the database for while Redis does not
+// answer. Its name has a digest of the mapping and the delays, so each version of topics.yaml has a loop of its own: with the lock of another
+// version a loop would keep orders open that only this version finds.
+func (a *App) useLocks(o *compensator.Options) error {
+	lock := a.o.Config.Compensator.Lock
+	if a.alone {
+		lock.Kind = config.LockDatabase
 	}
-	return "redis"
-}
-
-// sweepLock returns the lock with this suffix of the key, which expires after longest at most; nil if it is in Redis, and
-// none is named.
-func (a *App) sweepLock(suffix string, longest time.Duration) (compensator.Lock, error) {
-	c := a.sweepSettings().Lock
-	if c.Kind == config.LockDatabase && a.conns.Store == nil {
-		return nil, fmt.Errorf("compensator.lock is database: %w", errNoDatabase)
+	if lock.Kind == config.LockDatabase && a.conns.Store == nil {
+		return fmt.Errorf("compensator.lock is database: %w", errNoDatabase)
 	}
-	return a.conns.SweepLock(c, suffix, longest)
-}
-
-// investigator returns what says why orders were missed.
-func (a *App) investigator(source sweepSource) *ops.Investigator {
-	i := &ops.Investigator{Logger: a.o.Logger.With("stage", "compensator")}
-	if schedules, ok := source.(ops.Schedules); ok {
-		i.Schedules = schedules
+	version, err := json.Marshal([]any{a.o.Config.Orders, a.o.Config.Delays})
+	digest := sha256.Sum256(version)
+	o.LockKey, o.Process = fmt.Sprintf("%s-%x", lock.Key, digest[:4]), a.o.ProcessName([]Role{Compensator})
+	if lock.Kind == config.LockRedis && a.conns.Redis != nil {
+		o.Redis = a.conns.Redis
 	}
-	if a.conns.Kafka == nil {
-		return i
+	if a.conns.Store != nil {
+		o.Leases = a.conns.Store
 	}
-	i.Status = func(ctx context.Context) ops.Status { return a.waitingRecords(ctx) }
-	i.Letters = func(ctx context.Context) (*deadletters.Index, error) {
-		_, index, err := (&deadletters.Topic{Log: a.conns.Kafka, Name: a.config().Topics.DeadLetter}).Index(ctx, deadletters.Filter{})
-		return index, err
-	}
-	return i
+	return err
 }

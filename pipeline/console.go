@@ -24,7 +24,7 @@ type ConsoleHost struct {
 	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
 	Rooms        []room.Room // of the App
 	// Sweep sweeps once; a dry run only counts. progress gets the report after each page, and may be
-	// nil. Sweep is nil if the App has no lock for it or cannot sweep.
+	// nil. Sweep is nil if the App cannot sweep.
 	Sweep  func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
 	Logger *slog.Logger
 }
@@ -39,14 +39,14 @@ func (a *App) buildConsole() (part, error) {
 		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
 		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
 	}
-	if o, _, err := a.sweepOptions(); err == nil && o.Lock != nil { // otherwise this process cannot sweep
+	if _, _, err := a.sweepOptions(); err == nil { // otherwise this process cannot sweep
 		host.Sweep = a.sweepNow
 	}
 	run, err := a.o.Console(host)
 	return part{Console, nil, run}, err
 }
 
-// sweepNow sweeps once, as orderclose compensate --once does.
+// sweepNow sweeps once, as orderclose compensate does.
 func (a *App) sweepNow(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error) {
 	c, err := a.Compensator(progress)
 	if err != nil {

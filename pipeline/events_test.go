@@ -118,10 +118,12 @@ func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 	expect.Equal(t, len(seen), 20, "handled of 20 events")
 }
 
-func TestControl_OneDamagedAnswerLosesNoPause(t *testing.T) {
-	_, good, damaged := newBroker(t, "control", 1, "maintenance")
-	must.Get(ops.NewControl(good, "control").Pause(t.Context(), orderclose.Paths(), "", time.Hour, "maintenance of the shop", false))(t)
-	expect.Equal(t, len(must.Get(ops.NewControl(damaged, "control").Pauses(t.Context()))(t)), 3, "pauses")
+func TestControl_OneDamagedAnswerLosesNoSweep(t *testing.T) {
+	_, good, damaged := newBroker(t, "control", 1, "sweeper-of-the-shop")
+	m := must.Get(wire.Sweep{StartedAt: time.Now(), Holder: "sweeper-of-the-shop"}.Encode())(t)
+	must.Get(good.Append(t.Context(), "control", 0, []wire.Message{m}))(t)
+	state := must.Get(ops.NewControl(damaged, "control").Read(t.Context(), time.Now()))(t)
+	expect.Equal(t, len(state.Sweeps), 1, "sweeps")
 }
 
 // The events come again, as after an error. The stack is logged once.

@@ -11,7 +11,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -45,9 +44,9 @@ func (a *App) checkRecords(ctx context.Context) {
 	}
 }
 
-// waitingRecords returns the state of the topics in which records of orders wait, and of further topics. It leaves out the replay topic,
+// waitingRecords returns the state of the topics in which records of orders wait. It leaves out the replay topic,
 // whose records are overdue from the start and may wait.
-func (a *App) waitingRecords(ctx context.Context, more ...ops.TopicGroup) ops.Status {
+func (a *App) waitingRecords(ctx context.Context) ops.Status {
 	now := a.clock.Now
 	if a.o.Now == nil && a.conns.Store != nil { // this machine's clock may be wrong: only relays and closers measure it
 		if t, err := a.conns.Store.Now(ctx); err == nil {
@@ -56,43 +55,7 @@ func (a *App) waitingRecords(ctx context.Context, more ...ops.TopicGroup) ops.St
 		}
 	}
 	targets := slices.DeleteFunc(ops.WaitingTopics(ctx, a.conns.Kafka, a.config(), room.Checks(a.o.Rooms)), func(t ops.TopicGroup) bool { return t.Replay })
-	return ops.ReadStatus(ctx, a.conns.Kafka, append(targets, more...), now)
-}
-
-// backlogTimeout bounds one look at the backlog. Kafka that has not answered by then keeps no sweep of overdue orders waiting.
-const backlogTimeout = 5 * time.Second
-
-// backlog says whether relays, closers, dispatchers or the roles of rooms that schedule orders are late, for the keeper of a compensator.
-func (a *App) backlog(ctx context.Context) (b compensator.Backlog) {
-	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
-	defer cancel()
-	if a.conns.Store != nil {
-		rows, err := a.conns.Store.Backlog(ctx, wire.ScheduleOutbox)
-		b.Late = err == nil && rows.Oldest > compensator.OverdueGrace
-	}
-	if a.conns.Kafka == nil {
-		return b
-	}
-	c, sources := a.config(), []ops.TopicGroup(nil)
-	for _, r := range a.o.Rooms {
-		if r.Source == nil {
-			continue
-		}
-		if topic, group := r.Source(c); topic != "" {
-			sources = append(sources, ops.TopicGroup{Topic: topic, Group: group})
-		}
-	}
-	r := a.waitingRecords(ctx, sources...)
-	_, overdue := r.Worst(compensator.OverdueGrace)
-	b.Late = b.Late || overdue
-	for _, t := range r.Topics {
-		if t.Topic == c.Topics.Close {
-			for _, p := range t.Partitions {
-				b.Settled += p.End - p.Waiting
-			}
-		}
-	}
-	return b
+	return ops.ReadStatus(ctx, a.conns.Kafka, targets, now)
 }
 
 const (

@@ -26,7 +26,7 @@ type appMetrics struct {
 
 	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, clockOffset, delay, deadLetters, overdue *prometheus.GaugeVec
 
-	unclosed, reloaded, reloadedAt, waitingUnseen, writesFailing, drift, pausesIgnored, remindersDone prometheus.Gauge
+	unclosed, reloaded, reloadedAt, waitingUnseen, writesFailing, drift, remindersDone prometheus.Gauge
 
 	// Without labels: a value that is not known has no series.
 	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest *prometheus.GaugeVec
@@ -65,10 +65,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 			"For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
 		drift: f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
 		paused: f.GaugeVec("paused",
-			"1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path", "orders"),
-		pausesIgnored: f.Gauge("compensator_pauses_ignored",
-			"1 while sweeps go on although it is unknown whether an operator has paused them: neither Kafka nor the copy of the pauses has answered "+
-				"for ten minutes; 0 otherwise."),
+			"1 while closing is paused, of all orders or of a category; 0 otherwise.", "orders"),
 		clockOffset: f.GaugeVec("clock_offset_seconds",
 			"By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
 		delay: f.GaugeVec("delay_seconds",
@@ -212,20 +209,18 @@ func (m *appMetrics) Reminders(late []time.Duration, complete time.Time) {
 	m.remindersDone.Set(metrics.Timestamp(complete))
 }
 
-// Paused sets which paths are paused.
+// Paused sets whether all orders, and whether those of a category, are paused.
 func (m *appMetrics) Paused(on []wire.Pause) {
-	for _, path := range orderclose.Paths() {
-		value := map[string]float64{"all": 0, "category": 0}
-		for _, p := range on {
-			if p.Path == path && p.Category == "" {
-				value["all"] = 1
-			} else if p.Path == path {
-				value["category"] = 1
-			}
+	value := map[string]float64{"all": 0, "category": 0}
+	for _, p := range on {
+		if p.Category == "" {
+			value["all"] = 1
+		} else {
+			value["category"] = 1
 		}
-		for orders, v := range value {
-			m.paused.WithLabelValues(wire.PathName(path), orders).Set(v)
-		}
+	}
+	for orders, v := range value {
+		m.paused.WithLabelValues(orders).Set(v)
 	}
 }
 

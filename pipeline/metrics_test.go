@@ -78,10 +78,9 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
 		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
 	}
-	m.Paused([]wire.Pause{{Path: orderclose.PathPipeline, Category: "virtual"}, {Path: orderclose.PathSweep}})
-	for series, want := range map[[2]string]float64{{"pipeline", "all"}: 0, {"pipeline", "category"}: 1, {"sweep", "all"}: 1, {"sweep", "category"}: 0,
-		{"on-read", "all"}: 0} {
-		expect.Equal(t, r.Value("paused", "path", series[0], "orders", series[1]), want, "paused %v", series)
+	m.Paused([]wire.Pause{{Category: "virtual"}})
+	for orders, want := range map[string]float64{"all": 0, "category": 1} {
+		expect.Equal(t, r.Value("paused", "orders", orders), want, "paused orders: %s", orders)
 	}
 	m.LatePayments(&store.LateSummary{Unresolved: 2, Oldest: now})
 	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 2 || oldest != 1.7e9 {

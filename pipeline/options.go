@@ -18,7 +18,6 @@ import (
 
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -85,13 +84,13 @@ type Options struct {
 
 	// SweepEvery is how often the role Sweeper closes the orders that are due, from 1 s on; default DefaultSweepEvery.
 	SweepEvery time.Duration
+	// SweepsAlone says that no pipeline has to close an order before App.Compensator does: compensator.Grace does not apply.
+	SweepsAlone bool
 
 	// Store closes orders instead of the SQL store. Its "orders" may be anything that has a due
 	// time. Store may implement more:
 	//
 	//   - compensator.Store: sweeps search it instead of the database
-	//   - compensator.SweepLog, besides compensator.Store: all processes share one sweep per period;
-	//     without it each process remembers its own sweeps
 	//   - payment.Store: required if a payment provider is asked
 	//   - Probe(ctx) error and MaxBatch() int: see closer.Store
 	Store closer.Store
@@ -100,7 +99,6 @@ type Options struct {
 	// closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store
 	// is one.
 	Payment payment.Provider
-	Missed  func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
 
 	// Rooms are the parts beside the pipeline that the program chooses, such as release.Room, with roles of
 	// their own. Environment is what FromEnvironment has read for them.

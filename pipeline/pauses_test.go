@@ -3,88 +3,102 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
-	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// pauseTopic is a control topic that can fail.
-type pauseTopic struct {
-	testkit.Log
-	end   int64
-	fails bool
-	reads int
+// pausedShop has a service that closes every order, obeys no pause and counts its orders, and a database.
+type pausedShop struct {
+	db    *store.Store
+	asked int
+	app   *App
 }
 
-func (l *pauseTopic) Bounds(context.Context, string, int) (first, end int64, err error) {
-	if l.reads++; l.fails {
-		return 0, 0, errors.New("Kafka is down")
+func newPausedShop(t *testing.T) *pausedShop {
+	t.Helper()
+	s := &pausedShop{db: must.Get(sqlite.Open(sqlite.Memory, nil))(t)}
+	t.Cleanup(func() { s.db.Close() })
+	must.Do(t, s.db.Migrate(t.Context()))
+	secrets := []string{"a secret of the service"}
+	handler := must.Get(httpclose.Handler(secrets, func(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		outcomes := make([]orderclose.Outcome, len(requests))
+		for i, r := range requests {
+			outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed, Due: r.Due, At: time.Now()}
+		}
+		s.asked += len(requests)
+		return outcomes, nil
+	}))(t)
+	service := httptest.NewServer(handler)
+	t.Cleanup(service.Close)
+	cfg := config.Default()
+	cfg.Closer.Kind, cfg.Closer.HTTP.URL = config.KindHTTP, service.URL
+	s.app = must.Get(New(Options{Config: cfg, Connections: clients.Clients{Store: s.db}, Secrets: Secrets{HTTP: secrets}}))(t)
+	t.Cleanup(func() { s.app.Close() })
+	return s
+}
+
+// close closes an order of each category.
+func (s *pausedShop) close(t *testing.T, path orderclose.Path) (string, error) {
+	t.Helper()
+	method := must.Get(s.app.closeMethodOnce())(t)
+	due := time.Now().Add(-time.Minute)
+	outcomes, err := method.store.CloseOrders(t.Context(), path, []orderclose.CloseRequest{
+		{OrderID: "a", Category: "tickets", Due: due}, {OrderID: "b", Due: due}, {OrderID: "c", Category: "tickets", Due: due},
+		{OrderID: "d", Category: "book", Due: due}})
+	verdicts := ""
+	for _, o := range outcomes {
+		verdicts += o.OrderID + " " + string(o.Verdict) + "; "
 	}
-	return 0, l.end, nil
+	return verdicts, err
 }
 
-func (l *pauseTopic) Append(_ context.Context, topic string, partition int, messages []wire.Message) (time.Time, error) {
-	for _, m := range messages {
-		m.Appended = time.Now()
-		l.Put(testkit.TopicPartition{Topic: topic, Partition: partition}, m)
-		l.end++
+// A service closes the orders. Its closers and compensators obey the rows of the database.
+func TestPauses_OfTheDatabaseHoldForAService(t *testing.T) {
+	s := newPausedShop(t)
+	for _, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep} {
+		must.Get(s.db.Pause(t.Context(), "tickets", time.Hour, "INC-1", false))(t)
+		verdicts := must.Get(s.close(t, path))(t)
+		expect.Equal(t, verdicts, "a paused; b closed; c paused; d closed; ", "verdicts during a pause of a category")
+		must.Get(s.db.Pause(t.Context(), "", time.Hour, "INC-2", false))(t)
+		asked := s.asked
+		_, err := s.close(t, path)
+		expect.That(t, errors.Is(err, orderclose.ErrPaused) && errors.Is(err, orderclose.ErrNoOrderAtFault) && s.asked == asked,
+			"during a pause of all orders: %v, and the service was asked for %d orders", err, s.asked-asked)
+		expect.Equal(t, len(must.Get(s.app.knownPauses(t.Context()))(t)), 2, "pauses that the compensator knows")
+		must.Get(s.db.Resume(t.Context(), ""))(t)
+		verdicts = must.Get(s.close(t, path))(t)
+		expect.Equal(t, verdicts, "a closed; b closed; c closed; d closed; ", "verdicts after the pauses")
 	}
-	return time.Now(), nil
+	method := must.Get(s.app.closeMethodOnce())(t)
+	expect.That(t, len(method.needs) == 1 && method.needs[0].Name == "database", "the closer waits for %v", method.needs)
 }
 
-// alwaysStore closes every order.
-type alwaysStore struct{}
-
-func (alwaysStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	return make([]orderclose.Outcome, len(requests)), nil
+// A database that does not answer may have a pause.
+func TestPauses_WithoutTheDatabaseAServiceClosesNothing(t *testing.T) {
+	s := newPausedShop(t)
+	must.That(t, s.db.Close() == nil, "the database is not closed")
+	_, err := s.close(t, orderclose.PathPipeline)
+	down := errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, orderclose.ErrNoOrderAtFault) && !errors.Is(err, orderclose.ErrPaused)
+	expect.That(t, down && s.asked == 0, "%v, and the closer asked the service for %d orders", err, s.asked)
 }
 
-func TestPauses_InTheControlTopic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &pauseTopic{fails: true}
-		control := ops.NewControl(log, "control")
-		s := &pausedStore{Wrapped: bisect.Wrapped{Store: alwaysStore{}}, now: time.Now, control: control, mu: make(turn, 1), ignored: func(float64) {}}
-		paused := func(path orderclose.Path) (paused bool) {
-			t.Helper()
-			_, err := s.CloseOrders(t.Context(), path, nil)
-			if paused = errors.Is(err, orderclose.ErrPaused); err != nil && !paused {
-				t.Error(err)
-			}
-			return paused
-		}
-		write := func(p wire.Pause) {
-			t.Helper()
-			must.Get(control.WritePauses(t.Context(), p))(t)
-		}
-		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil); !errors.Is(err, orderclose.ErrNoOrderAtFault) || errors.Is(err, orderclose.ErrPaused) {
-			t.Errorf("before the pauses are known: %v; want the store to count as down", err)
-		}
-		log.fails = false
-		write(wire.Pause{Path: orderclose.PathSweep, Until: time.Now().Add(time.Minute), CreatedAt: time.Now(), Reason: "one"})
-		expect.That(t, !paused(orderclose.PathPipeline) && paused(orderclose.PathSweep), "want only sweeps paused")
-		write(wire.Pause{Path: orderclose.PathPipeline, Until: time.Now().Add(time.Hour), CreatedAt: time.Now(), Reason: "two"})
-		time.Sleep(2 * time.Second)
-		expect.That(t, paused(orderclose.PathPipeline), "2 s after a second pause: not paused")
-		log.fails = true
-		time.Sleep(time.Minute)
-		expect.That(t, paused(orderclose.PathPipeline) && !paused(orderclose.PathSweep), "without Kafka: want the long pause on, and the short one ended")
-		log.fails = false
-		time.Sleep(pauseRetry)
-		write(wire.Pause{Path: orderclose.PathPipeline, Until: time.Now(), CreatedAt: time.Now(), Reason: "two"})
-		time.Sleep(2 * time.Second)
-		expect.That(t, !paused(orderclose.PathPipeline), "2 s after the resume: still paused")
-		reads := log.reads
-		for range 1000 {
-			paused(orderclose.PathPipeline)
-		}
-		expect.That(t, log.reads <= reads+1, "a thousand closes asked Kafka %d times", log.reads-reads)
-	})
+// A closer of a service without a database has no pauses.
+func TestPauses_WithoutADatabaseThereAreNone(t *testing.T) {
+	s := newPausedShop(t)
+	s.app.conns.Store = nil
+	verdicts := must.Get(s.close(t, orderclose.PathPipeline))(t)
+	expect.Equal(t, verdicts, "a closed; b closed; c closed; d closed; ", "verdicts")
+	var none []wire.Pause
+	expect.Same(t, must.Get(s.app.knownPauses(t.Context()))(t), none, "pauses")
 }

@@ -1,14 +1,12 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/room"
@@ -47,17 +45,6 @@ func (a *App) sweepAlone(roles []Role) ([]Role, error) {
 	roles = slices.Clone(roles)
 	roles[i] = Compensator
 	return roles, nil
-}
-
-// sweepSettings returns the settings of the sweeps: those of topics.yaml, or those of a sweeper. The lock of a sweeper is in
-// the database. A process that is gone keeps it until its connection ends, and a host that is gone for some periods.
-func (a *App) sweepSettings() config.Compensator {
-	c := a.o.Config.Compensator
-	if a.alone {
-		c.Period, c.Grace = cmp.Or(a.o.SweepEvery, DefaultSweepEvery), 0
-		c.Lock.Kind, c.Lock.Expiry = config.LockDatabase, min(max(3*c.Period, 15*time.Second), c.Lock.Expiry)
-	}
-	return c
 }
 
 // dropOutbox deletes, beside a sweeper, the rows of the outboxes that are older than keepOutbox, until ctx ends.

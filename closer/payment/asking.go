@@ -30,7 +30,7 @@ type Store interface {
 	// CloseOrders closes the orders that are unpaid and due; see package closer.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 	// PreviewClose returns the outcomes that CloseOrders would have now by the path, and
-	// changes nothing. The error wraps orderclose.ErrPaused while the path is paused.
+	// changes nothing. The error wraps orderclose.ErrPaused while closing is paused.
 	PreviewClose(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 	// PayOrders marks unpaid orders as paid, whether they are due or not. The verdict
 	// is AlreadyPaid for each order that is paid now. The verdict is AlreadyClosed for an order that was

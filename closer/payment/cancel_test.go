@@ -116,7 +116,7 @@ func TestCancel_APauseIsObeyedBefore(t *testing.T) {
 	s.open(t, payment.Options{Provider: c})
 	s.order(t, "a", -time.Minute)
 	for _, category := range []string{"book", ""} {
-		must.Get(s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "the reason", false))(t)
+		must.Get(s.Pause(t.Context(), category, time.Hour, "the reason", false))(t)
 		out, err := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 		if category == "" && !errors.Is(err, orderclose.ErrPaused) || category != "" && (err != nil || out[0].Verdict != orderclose.Paused) || len(c.cancelled) > 0 {
 			t.Errorf("with a pause of category %q: %v, %v, and the payments of %v are cancelled", category, out, err, c.cancelled)

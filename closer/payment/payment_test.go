@@ -308,11 +308,11 @@ func ask(t *testing.T, h http.Handler, secrets []string, ids ...string) ([]payme
 func TestAsking_APausedCategoryIsNotAskedAbout(t *testing.T) {
 	s := newShop(t, byName, payment.Options{})
 	s.order(t, "unpaid", -time.Minute)
-	must.Get(s.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "book", time.Hour, "the reason", false))(t)
+	must.Get(s.Pause(t.Context(), "book", time.Hour, "the reason", false))(t)
 	if got := s.close(t, "unpaid"); got[0] != "paused" || len(s.asked) > 0 {
 		t.Errorf("the verdict is %s, and the provider was asked for %v", got[0], s.asked)
 	}
-	must.Get(s.Resume(t.Context(), orderclose.Paths(), ""))(t)
+	must.Get(s.Resume(t.Context(), ""))(t)
 	expect.Equal(t, s.close(t, "unpaid")[0], "closed", "the verdict after the pause")
 }
 

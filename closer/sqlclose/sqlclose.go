@@ -115,7 +115,7 @@ func Classify(err error) error { return store.Classify(err) }
 // AlreadyClosed if the first got Closed. An order whose row another transaction locks is Contended
 // at once. So is an order with a line or a SKU that is locked for long, if the database can name it.
 //
-// While an operator has paused the path, the error wraps orderclose.ErrPaused; if only its category is
+// While an operator has paused closing, the error wraps orderclose.ErrPaused; if only its category is
 // paused, an order is Paused. After an error no order was closed, with one exception: the connection broke during the commit,
 // and the database could not be asked for the result. Then call CloseOrders again for the same
 // orders, with the same Store: an order that the commit closed gets Closed, once. The error wraps
@@ -126,8 +126,8 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 	return s.s.CloseOrders(ctx, path, requests)
 }
 
-// PreviewClose returns the outcomes that CloseOrders would have now, and changes nothing. The pauses
-// of the path count, as in CloseOrders; with an empty path no pause counts.
+// PreviewClose returns the outcomes that CloseOrders would have now, and changes nothing. Pauses
+// count, as in CloseOrders; with an empty path no pause counts.
 func (s *Store) PreviewClose(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return s.s.PreviewClose(ctx, path, requests)
 }

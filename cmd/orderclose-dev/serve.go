@@ -104,7 +104,7 @@ func serveConfig() *config.Config {
 	c.Partitions = 4
 	c.Delays.ByCategory = map[string]time.Duration{"flash-sale": 10 * time.Second, "virtual": time.Minute, "physical": 5 * time.Minute}
 	c.Delays.Rules = []orderclose.Rule{{Match: orderclose.Match{Attributes: map[string][]string{"payment_method": {"bank_transfer"}}}, Never: true}}
-	c.Compensator.Period, c.Compensator.Grace = time.Minute, 10*time.Second
+	c.Compensator.Period = time.Minute
 	return c
 }
 

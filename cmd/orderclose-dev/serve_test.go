@@ -32,7 +32,6 @@ delays:
   categories: {soon: 1s}
 compensator:
   period: 2s
-  grace: 1s
 `
 
 // running is a serve command in this process.

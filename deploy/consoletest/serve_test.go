@@ -95,7 +95,6 @@ delays:
   categories: {soon: 2s, later: 6h, tomorrow: 12h}
 compensator:
   period: 10s
-  grace: 5s
 `
 
 // serve is the command serve of orderclose-dev: a shop, the whole pipeline, and the console.

@@ -66,22 +66,21 @@ func overviewDashboard() dashboard {
 					},
 				},
 				{
-					title: "2 Found by sweeps", kind: "stat", unit: "short", red: 10, runbook: "The sweep finds orders",
-					shows:   "Overdue orders that sweeps found in the database, in the time range: the pipeline missed them.",
-					good:    "0 or hardly more. The sweep closes such orders, late.",
-					queries: []query{{"Orders", count("orderclose_compensator_found_total", everywhere)}},
+					title: "2 Missed", kind: "stat", unit: "short", red: 10, runbook: "The compensator finds orders",
+					shows:   "Orders that compensators closed, in the time range, because the pipeline had missed them.",
+					good:    "0 or hardly more. Such orders close half a minute late.",
+					queries: []query{{"Orders", count("orderclose_compensator_found_total", everywhere+`,kind="missed"`)}},
 				},
 				{
-					title: "2 Last sweep", kind: "stat", unit: "none", red: 2, runbook: "No sweep has finished",
-					shows: "Time since any process finished a sweep, in sweep periods. A period is an hour by default.",
-					good:  "about 1 or less. A very large number: no sweep ever finished.",
-					queries: []query{{"Periods ago", "(time() - max(orderclose_compensator_last_success_timestamp_seconds{" + everywhere + "})) / " +
-						"max(orderclose_compensator_period_seconds{" + everywhere + "})"}},
+					title: "2 Compensator", kind: "stat", unit: "s", red: 120, runbook: "The compensator is late",
+					shows:   "For how long an order may be overdue that the compensator has not tried to close.",
+					good:    "below 30 s.",
+					queries: []query{{"Late", "max(orderclose_compensator_unasked_seconds{" + everywhere + "})"}},
 				},
 				{
 					title: "2 Lost by Kafka", kind: "stat", unit: "short", red: anyAtAll, runbook: "The log has lost records",
 					shows:   "Records that were gone before they were read, in the time range: by retention, by a log that lost its end, or by a topic that was recreated.",
-					good:    "0. A sweep follows a loss at once.",
+					good:    "0. The compensator closes the orders within half a minute.",
 					queries: []query{{"Records", count("orderclose_retention_lost_records_total", everywhere)}},
 				},
 				deadLettersPending("2 Dead letters"),
@@ -131,7 +130,7 @@ func overviewDashboard() dashboard {
 					queries: []query{
 						{"Relays", "count(count by (instance) (orderclose_delay_head_overdue_seconds{" + everywhere + "})) or vector(0)"},
 						{"Closers", "count(orderclose_close_concurrency_limit_orders{" + everywhere + "} > 0) or vector(0)"},
-						{"Compensators", "count(orderclose_compensator_period_seconds{" + everywhere + "} > 0) or vector(0)"},
+						{"Compensators", "count(orderclose_compensator_every_seconds{" + everywhere + "} > 0) or vector(0)"},
 						{"Dispatchers", "count(count by (instance) (orderclose_outbox_rows{" + everywhere + "})) or vector(0)"},
 					},
 				},
@@ -139,7 +138,8 @@ func overviewDashboard() dashboard {
 			{height: graphHeight, panels: []panel{
 				{
 					title: "4 Lateness of closes", kind: "timeseries", unit: "s", runbook: "The closer is behind", also: "Records do not leave a delay topic",
-					shows:   "How long after its due time an order was closed, by the database's clock, without sweeps: half of the orders, and 99 of 100, are closed sooner.",
+					shows: "How long after its due time an order was closed, by the database's clock, without those that compensators closed: " +
+						"half of the orders, and 99 of 100, are closed sooner.",
 					good:    "milliseconds. No line: no order was closed.",
 					queries: quantiles("orderclose_close_end_to_end_lateness_seconds", everywhere+`,path="pipeline"`),
 				},

@@ -39,7 +39,7 @@ const topicsFile = `
 delays: {default: 1m, categories: {flash-sale: 10s, virtual: 45s, physical: 3m}, rules: [{match: {category: physical}, remind: [1m]}]}
 buckets: [5s, 30s, 2m]
 partitions: 2
-compensator: {period: 5m, grace: 30s}
+compensator: {period: 5m}
 `
 
 const (

@@ -250,80 +250,89 @@ func closerDashboard() dashboard {
 func compensatorDashboard() dashboard {
 	return dashboard{
 		file: "compensator.json", uid: "orderclose-compensator", title: "orderclose: compensator",
-		shows:     "The compensators: the hourly sweep of the database, its lock, what follows from lost records, and the check of what waits in Kafka.",
-		variables: processes("orderclose_compensator_period_seconds"),
+		shows:     "The compensators: the loop that closes overdue orders, its lock, what follows from lost records, and the check of what waits in Kafka.",
+		variables: processes("orderclose_compensator_every_seconds"),
 		rows: []row{
 			{height: statHeight, panels: []panel{
 				{
-					title: "Last sweep", kind: "stat", unit: "s", red: 7200, runbook: "No sweep has finished",
-					shows: "Time since any process finished a sweep, and two sweep periods, after which an alert fires.",
-					good:  "less than two periods. Decades: no sweep ever finished.",
+					title: "Late", kind: "stat", unit: "s", red: 120, runbook: "The compensator is late",
+					shows:   "For how long an order may be overdue that the compensator has not tried to close.",
+					good:    "below 30 s.",
+					queries: []query{{"Late", "max(orderclose_compensator_unasked_seconds{" + everywhere + "})"}},
+				},
+				{
+					title: "Last pass", kind: "stat", unit: "s", red: 600, runbook: "The compensator is late",
+					shows: "Time since a compensator finished a pass over all overdue orders, and how many of the last two hours have no finished pass.",
+					good:  "below a minute; 0 hours. Decades: no pass has finished.",
 					queries: []query{
-						{"Ago", "time() - max(orderclose_compensator_last_success_timestamp_seconds{" + everywhere + "})"},
-						{"Two periods", "2 * max(orderclose_compensator_period_seconds{" + everywhere + "})"},
+						{"Ago", "time() - max(orderclose_compensator_last_pass_timestamp_seconds{" + everywhere + "})"},
+						{"Unfinished hours", "max(orderclose_compensator_unfinished_hours{" + everywhere + "})"},
 					},
 				},
 				{
-					title: "Found", kind: "stat", unit: "short", red: 10, runbook: "The sweep finds orders",
-					shows:   "Overdue orders that sweeps found, in the time range: the pipeline missed them.",
+					title: "Missed", kind: "stat", unit: "short", red: 10, runbook: "The compensator finds orders",
+					shows:   "Orders that compensators closed, in the time range, because the pipeline had missed them.",
 					good:    "0, or hardly more.",
-					queries: []query{{"Orders", count("orderclose_compensator_found_total", here)}},
+					queries: []query{{"Orders", count("orderclose_compensator_found_total", here+`,kind="missed"`)}},
 				},
 				{
 					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis or the lock is down",
-					shows: "1 if the lock of the sweep can be taken, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. " +
-						"Sweeps also run without the lock.",
+					shows: "1 if the server of the first lock answers, and 1 if the lock is not stuck. " +
+						"Compensators also work without the lock.",
 					good: "1.",
 					queries: []query{
 						{"Can be taken", "min(orderclose_compensator_lock_available{" + here + "})"},
 						{"Not stuck", "1 - max(orderclose_compensator_lock_stuck{" + here + "})"},
-						{"Pauses obeyed", "1 - max(orderclose_compensator_pauses_ignored{" + here + "})"},
 					},
 				},
 				deadLettersPending("Dead letters"),
 			}},
 			{height: graphHeight, panels: []panel{
 				{
-					title: "Found, by cause", kind: "timeseries", unit: "short", runbook: "The sweep finds orders",
-					shows:   "Overdue orders that sweeps found, by the reason why the pipeline missed them. not_closed: the sweep did not close them either.",
+					title: "Found, by kind", kind: "timeseries", unit: "short", runbook: "The compensator finds orders",
+					shows: "Overdue orders that a compensator tried first. It closed those that the pipeline had missed, and those after a pause or a failure. " +
+						"not_closed: it did not close them at once.",
 					good:    "0, or hardly more.",
-					queries: []query{{"{{cause}}", events("cause", "orderclose_compensator_found_total", here)}},
+					queries: []query{{"{{kind}}", events("kind", "orderclose_compensator_found_total", here)}},
 				},
 				{
-					title: "Closed by sweeps, by result", kind: "timeseries", unit: "short", runbook: "The sweep finds orders",
-					shows:   "Attempts of sweeps to close an order, by result.",
+					title: "Tried by compensators, by result", kind: "timeseries", unit: "short", runbook: "The compensator finds orders",
+					shows:   "Attempts of compensators to close an order, by result.",
 					good:    "0, or hardly more.",
 					queries: []query{{"{{result}}", events("result", "orderclose_close_total", here+`,path="sweep"`)}},
 				},
 				{
-					title: "Lateness of orders that were missed", kind: "timeseries", unit: "s", runbook: "The sweep finds orders",
-					shows: "How long after its due time an order was closed by a sweep: half of these orders, and 99 of 100, are closed sooner. " +
+					title: "Lateness of orders that compensators closed", kind: "timeseries", unit: "s", runbook: "The compensator finds orders",
+					shows: "How long after its due time an order was closed by a compensator: half of these orders, and 99 of 100, are closed sooner. " +
 						"A histogram counts up to two hours.",
-					good:    "up to a period, an hour by default. No line: no order was missed.",
+					good:    "half a minute. No line: a compensator closed no order.",
 					queries: quantiles("orderclose_close_end_to_end_lateness_seconds", here+`,path="sweep"`),
 				},
 			}},
 			{height: graphHeight, panels: []panel{
 				{
-					title: "Sweeps", kind: "timeseries", unit: "short", runbook: "No sweep has finished",
-					shows: "Sweeps that finished, that failed, and that were due and not begun, " +
-						"because another process held the lock (held) or this process still swept (running).",
-					good: "one in each period finishes, and none fails.",
+					title: "Passes and failures", kind: "timeseries", unit: "short", runbook: "The compensator is late",
+					shows: "Passes over all overdue orders that have finished, and turns that failed.",
+					good:  "four passes a minute, fewer if they take long, and no failed turn.",
 					queries: []query{
-						{"finished", "sum(increase(orderclose_compensator_sweep_seconds_count{" + here + "}[$__rate_interval]))"},
+						{"finished", "sum(increase(orderclose_compensator_pass_seconds_count{" + here + "}[$__rate_interval]))"},
 						{"failed", "sum(increase(orderclose_compensator_failed_total{" + here + "}[$__rate_interval]))"},
-						{"skipped: {{reason}}", events("reason", "orderclose_compensator_skipped_total", here)},
 					},
 				},
 				{
-					title: "Duration of a sweep", kind: "timeseries", unit: "s", runbook: "A sweep takes long",
-					shows: "How long a sweep took on average, in the time range, and how long the running sweep has run.",
-					good:  "below 30 s.",
+					title: "Duration of a pass", kind: "timeseries", unit: "s", runbook: "The compensator is late",
+					shows: "How long a pass over all overdue orders took on average, in the time range.",
+					good:  "below 30 s; by rule, with many tables, minutes.",
 					queries: []query{
-						{"average", "sum(increase(orderclose_compensator_sweep_seconds_sum{" + here +
-							"}[$__range])) / sum(increase(orderclose_compensator_sweep_seconds_count{" + here + "}[$__range]))"},
-						{"running on {{instance}}", since("instance", "orderclose_compensator_sweep_running_since_timestamp_seconds", here)},
+						{"average", "sum(increase(orderclose_compensator_pass_seconds_sum{" + here +
+							"}[$__range])) / sum(increase(orderclose_compensator_pass_seconds_count{" + here + "}[$__range]))"},
 					},
+				},
+				{
+					title: "Orders that rest", kind: "timeseries", unit: "short", runbook: "An order cannot be closed",
+					shows:   "Orders that could not be closed, and rest up to five minutes before the compensator tries them again.",
+					good:    "0, or a few.",
+					queries: []query{{"orders", "max(orderclose_compensator_resting_orders{" + here + "})"}},
 				},
 			}},
 			{title: "Closed orders that the payment provider is asked about again", height: graphHeight, panels: []panel{
@@ -483,8 +492,8 @@ func outboxDashboard() dashboard {
 func sweeperDashboard() dashboard {
 	d := compensatorDashboard()
 	d.file, d.uid, d.title = "sweeper.json", "orderclose-sweeper", "orderclose: sweeps alone"
-	d.shows = "Sweepers, which close orders with a database alone: their sweeps, how late orders close, and what is overdue."
-	ofPipeline := []string{"Found", "Found, by cause", "Dead letters"}
+	d.shows = "Sweepers, which close orders with a database alone: their passes, how late orders close, and what is overdue."
+	ofPipeline := []string{"Missed", "Found, by kind", "Dead letters"}
 	var rows []row
 	for _, r := range d.rows {
 		if strings.Contains(r.title, "Kafka") {
@@ -493,10 +502,10 @@ func sweeperDashboard() dashboard {
 		r.panels = slices.DeleteFunc(r.panels, func(p panel) bool { return slices.Contains(ofPipeline, p.title) })
 		for i := range r.panels {
 			switch p := &r.panels[i]; p.title {
-			case "Closed by sweeps, by result":
+			case "Tried by compensators, by result":
 				p.title, p.good, p.runbook = "Orders, by result", "as many closed as unpaid orders become due.", "Orders are overdue in the database"
-			case "Lateness of orders that were missed":
-				p.title, p.good, p.runbook = "Lateness", "up to the interval and the time that a sweep takes.", "A sweep takes long"
+			case "Lateness of orders that compensators closed":
+				p.title, p.good, p.runbook = "Lateness", "up to the interval and the time that a turn takes.", "The compensator is late"
 			}
 		}
 		rows = append(rows, r)

@@ -133,8 +133,8 @@ func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
 		`orderclose_delay_head_overdue_seconds{` + own + `,instance="d",topic="delay_5m",partition="1"}: 7`,
 		`orderclose_delay_head_overdue_seconds{` + other + `,instance="e",topic="delay_5m",partition="1"}: 7000`,
 	}
-	paused := func(labels, path, value string) string {
-		return `orderclose_paused{` + labels + `,instance="a",path="` + path + `"}: ` + value
+	paused := func(labels, orders, value string) string {
+		return `orderclose_paused{` + labels + `,instance="a",orders="` + orders + `"}: ` + value
 	}
 	var tests []values
 	for _, c := range []struct {
@@ -143,10 +143,10 @@ func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
 		closer, relay string // the value; "": the query has no result
 	}{
 		{"no process reports pauses", overdue, "40", "7"},
-		{"nothing is paused", append([]string{paused(own, "pipeline", "0"), paused(own, "sweep", "0")}, overdue...), "40", "7"},
-		{"the pipeline is paused", append([]string{paused(own, "pipeline", "1"), paused(own, "sweep", "0")}, overdue...), "", ""},
-		{"only sweeps are paused", append([]string{paused(own, "pipeline", "0"), paused(own, "sweep", "1")}, overdue...), "40", "7"},
-		{"another pipeline is paused", append([]string{paused(other, "pipeline", "1")}, overdue...), "40", "7"},
+		{"nothing is paused", append([]string{paused(own, "all", "0"), paused(own, "category", "0")}, overdue...), "40", "7"},
+		{"all orders are paused", append([]string{paused(own, "all", "1"), paused(own, "category", "0")}, overdue...), "", ""},
+		{"a category is paused", append([]string{paused(own, "all", "0"), paused(own, "category", "1")}, overdue...), "", ""},
+		{"another pipeline is paused", append([]string{paused(other, "all", "1")}, overdue...), "40", "7"},
 		{"nothing is measured", nil, "", ""},
 	} {
 		closer, relay := queries(t, allOn)

@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// operate does what an operator does: it finds the one overdue order, and closes no orders on read while it looks at it.
+// operate does what an operator does: it pauses closing, and finds the one overdue order, which nobody closes meanwhile.
 func operate(ctx context.Context, servers pipeline.Servers, cfg *pipeline.Config, logger *slog.Logger, meanwhile func() error) error {
 	conns, err := pipeline.Connect(servers, cfg, logger)
 	if err != nil {
@@ -23,7 +23,7 @@ func operate(ctx context.Context, servers pipeline.Servers, cfg *pipeline.Config
 	if err != nil {
 		return err
 	}
-	pause := admin.PauseRequest{Paths: []orderclose.Path{orderclose.PathTouch}, For: time.Minute, Reason: "Ada looks at an order"}
+	pause := admin.PauseRequest{For: time.Minute, Reason: "Ada looks at an order"}
 	if _, err := a.Pause(ctx, pause); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func operate(ctx context.Context, servers pipeline.Servers, cfg *pipeline.Config
 	if err != nil {
 		return err
 	}
-	for _, o := range late.Orders {
+	for _, o := range late.Paused {
 		h, err := a.History(ctx, o.ID)
 		if err != nil {
 			return err
@@ -42,6 +42,6 @@ func operate(ctx context.Context, servers pipeline.Servers, cfg *pipeline.Config
 		return fmt.Errorf("closed on read during a pause: %w", err)
 	}
 	ended, err := a.Resume(ctx, "")
-	fmt.Printf("operator: resumed %d path\n", len(ended))
+	fmt.Printf("operator: resumed %d pause\n", len(ended))
 	return err
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/orderclose/orderclose/room"
 )
 
-// missSlack is added to the sweep's period and grace to bound how long a missed order may
-// stay open: a killed sweep is taken over within two minutes, and a sweep takes time.
-const missSlack = 3 * time.Minute
+// missBound bounds how long an order may stay open that the pipeline missed. A compensator closes it within half a minute, or later after
+// a fault that many orders met.
+const missBound = 3 * time.Minute
 
 type auditFlags struct {
 	ops.Window
@@ -88,7 +88,7 @@ without differences if something could not be checked.`,
 	window := flag.NewFlagSet("", flag.ContinueOnError)
 	f.Add(window, 1000, "findings")
 	cmd.Flags().AddGoFlagSet(window)
-	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
+	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: 3m")
 	return cmd
 }
 
@@ -98,7 +98,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
 		fmt.Fprintln(c.env.Stderr, "orders are closed by a service: their receipts, stock and events are not checked")
 	}
-	o.Bound = cmp.Or(o.Bound, s.cfg.Compensator.Period+s.cfg.Compensator.Grace+missSlack)
+	o.Bound = cmp.Or(o.Bound, missBound)
 	if s.Kafka != nil {
 		o.Log = s.Kafka
 	}

@@ -66,7 +66,7 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"run", "painter", "--config", good}, "painter"},
 		{[]string{"topics", "check", "--config", bad}, bad + ":2:1"},
 		{[]string{"topics", "check", "--config", "nowhere.yaml"}, "nowhere.yaml"},
-		{[]string{"compensate", "--config", good}, "--once"},
+		{[]string{"compensate", "--once", "--config", good}, "--once"},
 		{[]string{"replay", "--config", good}, "--from is missing"},
 		{[]string{"replay", "--from", "soon", "--to", "1h"}, "--from is \"soon\""},
 		{[]string{"replay", "--from", "1h", "--to", "2h"}, "is not before"},

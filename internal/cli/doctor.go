@@ -111,7 +111,7 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 	switch {
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase && s.Store != nil:
 		all = append(all, e.answer("lock", ops.LockRefused, ops.AskOverdue.Of(e.Facts).Err,
-			"the database gives it to a connection; Redis is not used", "compensator.lock"))
+			"it is a row of the database; Redis is not used", "compensator.lock"))
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase:
 		all = append(all, skipped("lock", config.EnvDSN+" is not set"))
 	case s.Redis == nil:

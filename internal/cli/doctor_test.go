@@ -173,7 +173,7 @@ func TestDoctor_ALockInTheDatabaseNeedsNoRedis(t *testing.T) {
 			t.Errorf("with the DSN %q: exit %d\n%s", dsn, code, out)
 		}
 	}
-	for _, args := range [][]string{{"run", "compensator"}, {"compensate", "--once"}} {
+	for _, args := range [][]string{{"run", "compensator"}, {"compensate"}} {
 		_, stderr, code := run(t, map[string]string{config.EnvRedis: "no URL"}, append(args, "--config", file)...)
 		if code != 2 || !strings.Contains(stderr, config.EnvDSN) || strings.Contains(stderr, config.EnvRedis) {
 			t.Errorf("%v: exit %d, %s", args, code, stderr)

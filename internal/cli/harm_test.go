@@ -66,7 +66,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	must.Get(db.ExecContext(t.Context(), "INSERT INTO t VALUES (1, 0, 1, UTC_TIMESTAMP())"))(t)
-	for _, args := range [][]string{{"doctor"}, {"compensate", "--once", "--dry-run"}} {
+	for _, args := range [][]string{{"doctor"}, {"compensate", "--dry-run"}} {
 		for accept, want := range map[string]int{"": 3, "accept: [nothing_due_later]\n": 0} {
 			text := must.Get(os.ReadFile(good))(t)
 			out, stderr, code := run(t, env, append(args, "--config", topicsYAML(t, accept+string(text)))...)
@@ -76,11 +76,11 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			}
 		}
 	}
-	refused("compensate", "--once")
+	refused("compensate")
 	refused("postpone", "--due-before", "now", "--by", "20m", "--plan", filepath.Join(t.TempDir(), "plan.jsonl"))
 	expect.Equal(t, count("SELECT COUNT(*) FROM t WHERE state = 0"), 1, "the order was closed")
 	must.Get(db.ExecContext(t.Context(), "INSERT INTO t VALUES (2, 0, UNIX_TIMESTAMP() * 1000 - 5000, UTC_TIMESTAMP())"))(t)
-	_, stderr, code := run(t, env, "compensate", "--once", "--config", good)
+	_, stderr, code := run(t, env, "compensate", "--config", good)
 	expect.That(t, code == 0 && count("SELECT COUNT(*) FROM t WHERE state = 0") == 0,
 		"without Kafka no pipeline has to close the second order first: exit %d\n%s", code, stderr)
 	must.Get(db.ExecContext(t.Context(), "UPDATE t SET state = 0, late_ms = 1 WHERE id = 2"))(t) // the shop opens it again

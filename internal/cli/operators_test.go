@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,30 +35,18 @@ type twoOperators struct {
 	s     *session
 	order orderclose.Order
 	late  int64
-	plans [2]string // files, one of each operator
+	plans [2]string       // files, one of each operator
+	ended [2][]wire.Pause // that each operator has ended
 }
 
 // done is what one operator has done.
 type done struct {
 	name           string
-	reason         string // of a pause
+	who            int
 	code           int
 	stdout, stderr string
 	err            error // of a command that the test calls with its clients
 	changed        int   // orders that such a command has changed
-}
-
-// ended returns the reasons of the pauses that the command says it has ended.
-func (d done) ended(t *testing.T) (reasons []string) {
-	if command := operations[d.name].command; d.code != 0 || command != "pause" && command != "resume" {
-		return nil
-	}
-	var out struct{ Ended []wire.Pause }
-	must.Do(t, json.Unmarshal([]byte(d.stdout), &out))
-	for _, p := range out.Ended {
-		reasons = append(reasons, p.Reason)
-	}
-	return reasons
 }
 
 // operation is what an operator does: a command of acting with flags.
@@ -72,19 +61,33 @@ func always(args ...string) func(*twoOperators, int) []string {
 	return func(*twoOperators, int) []string { return args }
 }
 
-// pauseFor returns the arguments of a pause. Its reason names the operator.
-func pauseFor(lasting string, more ...string) func(*twoOperators, int) []string {
-	return func(w *twoOperators, who int) []string {
-		return append([]string{"pause", "--via", "kafka", "--for", lasting, "--reason", fmt.Sprint(w.order.ID, " for ", lasting, " by ", who)}, more...)
+// reason is the reason of an operator's pause.
+func (w *twoOperators) reason(who int) string { return fmt.Sprint(w.order.ID, " by ", who) }
+
+// pauseFor pauses closing.
+func pauseFor(lasting time.Duration, category string, replace bool) func(context.Context, *twoOperators, int) (int, error) {
+	return func(ctx context.Context, w *twoOperators, who int) (int, error) {
+		ended, err := w.s.Store.Pause(ctx, category, lasting, w.reason(who), replace)
+		if errors.Is(err, wire.ErrEndsLater) {
+			return 0, Exit(Refused, err)
+		}
+		w.ended[who] = ended
+		return 0, err
 	}
 }
 
+// lasting is how long the pause of an operation lasts.
+var lasting = map[string]time.Duration{"a long pause": 4 * time.Hour, "a short pause": time.Minute, "a replacement": 2 * time.Minute}
+
 var operations = map[string]operation{
-	"a long pause":    {command: "pause", codes: []int{0, 5}, args: pauseFor("4h")},
-	"a short pause":   {command: "pause", codes: []int{0, 5}, args: pauseFor("1m")},
-	"a replacement":   {command: "pause", codes: []int{0}, args: pauseFor("2m", "--replace")},
-	"a pause of more": {command: "pause", codes: []int{0, 5}, args: pauseFor("3m", "--path", "sweep")},
-	"a resume":        {command: "resume", codes: []int{0, 4}, args: always("resume", "--via", "kafka")},
+	"a long pause":          {command: "pause", codes: []int{0, 5}, do: pauseFor(4*time.Hour, "", false)},
+	"a short pause":         {command: "pause", codes: []int{0, 5}, do: pauseFor(time.Minute, "", false)},
+	"a replacement":         {command: "pause", codes: []int{0}, do: pauseFor(2*time.Minute, "", true)},
+	"a pause of a category": {command: "pause", codes: []int{0}, do: pauseFor(3*time.Minute, "virtual", false)},
+	"a resume": {command: "resume", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, who int) (_ int, err error) {
+		w.ended[who], err = w.s.Store.Resume(ctx, "")
+		return 0, err
+	}},
 	"a replay": {command: "replay", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
 		return []string{"replay", "--from", "1h", "--order", w.order.ID, "--yes"}
 	}},
@@ -118,6 +121,9 @@ var operations = map[string]operation{
 			return 0, err
 		}
 		r, err := comp.Sweep(ctx, false)
+		if errors.Is(err, orderclose.ErrPaused) {
+			err = Exit(Refused, err)
+		}
 		return r.Closed, err
 	}},
 	"a close without stock": {command: "close", codes: []int{5}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) { // the order has no such SKU
@@ -168,7 +174,7 @@ func (w *twoOperators) begin(round int) {
 	ctx, now := w.t.Context(), time.Now().Truncate(time.Millisecond)
 	w.order = orderclose.Order{ID: fmt.Sprint("order-", round), CreatedAt: now.Add(-time.Hour), Due: now.Add(-2 * time.Minute)}
 	must.Do(w.t, scenario.OrdersOf(w.s.Store).CreateOrder(ctx, w.order, nil))
-	w.late = int64(round)
+	w.late, w.ended = int64(round), [2][]wire.Pause{}
 	must.Get(w.s.Store.DB().ExecContext(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (?, ?, 'p', 'callback', ?)", w.late,
 		w.order.ID, now.UnixMilli()))(w.t)
 	for who := range w.plans {
@@ -181,7 +187,7 @@ func (w *twoOperators) begin(round int) {
 
 // act lets an operator do something.
 func (w *twoOperators) act(name string, who int) (d done) {
-	d.name = name
+	d.name, d.who = name, who
 	o := operations[name]
 	if o.do != nil {
 		d.changed, d.err = o.do(w.t.Context(), w, who)
@@ -189,9 +195,6 @@ func (w *twoOperators) act(name string, who int) (d done) {
 		return d
 	}
 	args := o.args(w, who)
-	if at := slices.Index(args, "--reason"); at >= 0 {
-		d.reason = args[at+1]
-	}
 	d.stdout, d.stderr, d.code = w.cli(append(args, "-o", "json")...)
 	return d
 }
@@ -227,7 +230,7 @@ func TestOperators_TwoAtOnce(t *testing.T) {
 				w.check(what, d, both[1-who])
 			}
 			w.checkDatabase(what, both)
-			must.Get(ops.NewControl(r.kafka, r.cfg.Topics.Control).Resume(t.Context(), orderclose.Paths(), ""))(t)
+			must.Get(db.Resume(t.Context(), ""))(t)
 		}
 	}
 	for _, command := range acting {
@@ -241,18 +244,18 @@ func (w *twoOperators) check(what string, d, other done) {
 	switch operations[d.name].command {
 	case "pause":
 		if d.code == 5 {
-			expect.That(w.t, strings.Contains(d.stderr, other.reason) && strings.Contains(d.stderr, "--replace"),
-				"%s: the refusal does not name the pause: %s", what, d.stderr)
+			says := d.err.Error()
+			named := strings.Contains(says, w.reason(other.who)) && strings.Contains(says, "--replace")
+			expect.That(w.t, named, "%s: the refusal does not name the pause: %s", what, says)
 			return
 		}
 		var on []string
-		for _, p := range must.Get(ops.NewControl(w.kafka, w.cfg.Topics.Control).Pauses(w.t.Context()))(w.t) {
+		for _, p := range must.Get(w.s.Store.Pauses(w.t.Context()))(w.t) {
 			on = append(on, p.Reason)
 		}
-		// A replacement ends what it does not see yet, too.
-		lengthened := slices.Contains(on, other.reason) && (lasts(other.name) >= lasts(d.name) || other.name == "a replacement")
-		expect.That(w.t, slices.Contains(on, d.reason) || slices.Contains(other.ended(w.t), d.reason) || lengthened,
-			"%s: %s is not on, and nobody has said so: on are %q\n%s", what, d.name, on, other.stdout)
+		told := slices.ContainsFunc(w.ended[other.who], func(p wire.Pause) bool { return p.Reason == w.reason(d.who) })
+		lengthened := slices.Contains(on, w.reason(other.who)) && lasting[other.name] >= lasting[d.name]
+		expect.That(w.t, slices.Contains(on, w.reason(d.who)) || told || lengthened, "%s: %s is not on, and nobody has said so: on are %q", what, d.name, on)
 	case "replay":
 		sent := slices.ContainsFunc(w.records(w.cfg.Topics.Replay), func(m wire.Message) bool { return string(m.Key) == w.order.ID })
 		expect.That(w.t, sent, "%s: the record is not in the replay topic", what)
@@ -261,13 +264,6 @@ func (w *twoOperators) check(what string, d, other done) {
 		w.json(&list, 0, "dlq", "ls", "--order", w.order.ID)
 		expect.That(w.t, len(list.Letters) == 0, "%s: %d dead letters are pending", what, len(list.Letters))
 	}
-}
-
-// lasts returns how long the pause of an operation lasts.
-func lasts(name string) time.Duration {
-	args := operations[name].args(&twoOperators{}, 0)
-	lasting, _ := time.ParseDuration(args[slices.Index(args, "--for")+1])
-	return lasting
 }
 
 // checkDatabase checks that the order and its late payment were changed once, and as the commands say.
@@ -281,7 +277,7 @@ func (w *twoOperators) checkDatabase(what string, both [2]done) {
 	}
 	h := must.Get(w.s.Store.OrderHistory(w.t.Context(), w.order.ID))(w.t)
 	moved := h.Order.Due.After(w.order.Due)
-	if ran["postpone"] || ran["compensate"] {
+	if (ran["postpone"] || ran["compensate"]) && !ran["pause"] { // a sweep closes nothing during a pause
 		expect.Equal(w.t, changed["postpone"]+changed["compensate"], 1, "%s: closes and postponements of the order", what)
 		expect.Equal(w.t, moved, changed["postpone"] == 1, "%s: the order is postponed", what)
 	}

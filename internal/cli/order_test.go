@@ -104,7 +104,7 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	m := must.Get(wire.Sweep{StartedAt: time.Now(), Failed: 1, Failures: []wire.Failure{{OrderID: "other"},
 		{OrderID: "stuck", Error: "locked: a row", Times: 5, Since: due}}}.Encode())(t)
 	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
-	look("sweeps have failed to close it 5 times since " + stamp(due.UTC().Truncate(time.Millisecond)))
+	look("compensators have failed to close it 5 times since " + stamp(due.UTC().Truncate(time.Millisecond)))
 }
 
 func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {

@@ -36,7 +36,7 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	if s.cfg.Orders == nil {
 		return nil, nil
 	}
-	found, err := s.Store.CountOrders(ctx, s.cfg.Compensator.Grace)
+	found, err := s.Store.CountOrders(ctx, s.grace())
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -17,55 +16,48 @@ import (
 )
 
 type pauseFlags struct {
-	path, category, lasting, reason, via string
-	replace                              bool
+	category, lasting, reason string
+	replace                   bool
 }
 
-// Values of the flag --via.
-const (
-	viaDatabase = "database"
-	viaKafka    = "kafka"
-)
-
 func (f *pauseFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&f.path, "path", "all", what+" these closes: pipeline, sweep, on-read, or all")
 	cmd.Flags().StringVar(&f.category, "category", "", what+" orders of one category only")
-	cmd.Flags().StringVar(&f.via, "via", "", "where the pauses are: database or kafka; default: kafka if a service closes the orders, else database")
 }
 
 func newPause(c *common) *cobra.Command {
 	var f pauseFlags
 	cmd := &cobra.Command{
-		Use:   "pause --for DURATION --reason TEXT [--path PATH] [--category CATEGORY] [--replace]",
+		Use:   "pause --for DURATION --reason TEXT [--category CATEGORY] [--replace]",
 		Short: "Close no orders for a while",
-		Long: `Close no orders for a while, at most a day. Every closer, sweep and program that
-closes on read obeys within 2 s; a transaction that has begun may finish. Nothing is lost: records
-wait in the close topic, orders stay unpaid and can be paid. The pause ends by itself, or by
-orderclose resume. Then the backlog is closed as fast as the database allows.
+		Long: `Close no orders for a while, at most a day. Every closer, sweep and program that closes on read
+obeys; a close that has begun may finish. Nothing is lost: records wait in the close topic,
+orders stay unpaid and can be paid. The pause ends by itself, or by orderclose resume. Then the
+backlog is closed as fast as the database allows.
 
 With --category only orders of that category wait. It needs a column (orders.category in
 topics.yaml). Each closer keeps as many of their records in memory as the limit allows. The others
 go back into the delay topics. They return after as long as they have been overdue: 1 to 17 minutes.
 
-Where the pause is kept: in the database if orders are closed there, which each close reads in its
-transaction; otherwise in the control topic. A program that closes with a Store of its own obeys the
-control topic: --via kafka.
+The pause is a row of the database, which each close reads. If a service closes the orders
+(closer.http.url), or a Store of your own, closers and compensators obey the pause if
+` + config.EnvDSN + ` is set for them. Without a database the command exits 5: let the service answer
+paused or 503, or stop the closers and compensators.
 
 Exits 4 if neither topics.yaml nor an unpaid order has the category.
 
-A second pause of the same path and category replaces the first. If the first ends later, the
-command names it, changes nothing and exits 5: another operator may rely on it. --replace ends it
-earlier on purpose. orderclose status shows what is paused.`,
+A second pause of the same category replaces the first. If the first ends later, the command names
+it, changes nothing and exits 5: another operator may rely on it. --replace ends it earlier on
+purpose. orderclose status shows what is paused.`,
 		Example: `  orderclose pause --for 30m --reason "payment provider is down, INC-1234"
-  orderclose pause --path sweep --for 2h --reason "migration of the orders' table"`,
+  orderclose pause --category virtual --for 2h --reason "a wrong delay, INC-1235"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			lasting, err := ops.ParsePause(f.lasting)
-			return c.changePauses(ctx, f, func(s *session, paths []orderclose.Path) (ended []wire.Pause, err error) {
+			return c.changePauses(ctx, func(s *session) (ended []wire.Pause, err error) {
 				if err := c.checkCategories(ctx, s, f.category); err != nil {
 					return nil, err
 				}
-				shortened, err := s.pauses().Pause(ctx, paths, f.category, lasting, f.reason, f.replace)
+				shortened, err := s.Store.Pause(ctx, f.category, lasting, f.reason, f.replace)
 				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, wire.ErrEndsLater) {
 					err = Exit(Refused, err)
 				}
@@ -83,14 +75,14 @@ earlier on purpose. orderclose status shows what is paused.`,
 func newResume(c *common) *cobra.Command {
 	var f pauseFlags
 	cmd := &cobra.Command{
-		Use:   "resume [--path PATH] [--category CATEGORY]",
+		Use:   "resume [--category CATEGORY]",
 		Short: "End a pause",
 		Long: `End the pauses of all orders and of all categories, or with --category of one
 category. Exits 4 if nothing was paused.`,
 		Example: "  orderclose resume\n  orderclose resume --category virtual",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.changePauses(cmd.Context(), f, func(s *session, paths []orderclose.Path) ([]wire.Pause, error) {
-				ended, err := s.pauses().Resume(cmd.Context(), paths, f.category)
+			return c.changePauses(cmd.Context(), func(s *session) ([]wire.Pause, error) {
+				ended, err := s.Store.Resume(cmd.Context(), f.category)
 				return ended, cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused"))
 			})
 		},
@@ -99,36 +91,21 @@ category. Exits 4 if nothing was paused.`,
 	return cmd
 }
 
-// openPauses opens what the pauses are kept in. It returns a session with the database, or with
-// Kafka.
-func (c *common) openPauses(ctx context.Context, f pauseFlags) (*session, error) {
-	if f.via != "" && f.via != viaDatabase && f.via != viaKafka {
-		return nil, Exit(Usage, fmt.Errorf("--via is %q, want %s or %s", f.via, viaDatabase, viaKafka))
+// openPauses opens the database. Without one it returns an error that says what to do instead.
+func (c *common) openPauses() (*session, error) {
+	s, err := c.openFor(func(*config.Config) []string { return nil }, config.EnvDSN)
+	if err == nil && s.Store == nil {
+		s.Close()
+		err = Exit(Refused, ops.ErrNoPauses)
 	}
-	s, err := c.openFor(func(cfg *config.Config) []string {
-		if f.via == viaKafka || f.via == "" && cfg.Closer.Kind == config.KindHTTP {
-			return []string{config.EnvBrokers}
-		}
-		return []string{config.EnvDSN}
-	})
-	return answering(ctx, s, err)
-}
-
-// pauses returns what the pauses are kept in, of a session that openPauses returned.
-func (s *session) pauses() ops.Pauser {
-	if s.Kafka == nil {
-		return s.Store
-	}
-	return s.pipeline().Control
+	return s, err
 }
 
 // changePauses changes pauses, and prints those that change has ended, and what is paused now. wrong are errors of flags, which begin
 // with the name of the flag, or nil.
-func (c *common) changePauses(ctx context.Context, f pauseFlags,
-	change func(*session, []orderclose.Path) (ended []wire.Pause, err error), wrong ...error) error {
-	paths, err := ops.ParsePaths(f.path)
+func (c *common) changePauses(ctx context.Context, change func(*session) (ended []wire.Pause, err error), wrong ...error) error {
 	var errs []error
-	for _, err := range append([]error{err}, wrong...) {
+	for _, err := range wrong {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%w", err))
 		}
@@ -136,12 +113,12 @@ func (c *common) changePauses(ctx context.Context, f pauseFlags,
 	if len(errs) > 0 {
 		return Exit(Usage, errors.Join(errs...))
 	}
-	return with(c.openPauses(ctx, f))(func(s *session) error {
-		ended, err := change(s, paths)
+	return with(c.openPauses())(func(s *session) error {
+		ended, err := change(s)
 		if err != nil {
 			return err
 		}
-		on, err := s.pauses().Pauses(ctx)
+		on, err := s.Store.Pauses(ctx)
 		if err != nil {
 			return err
 		}
@@ -162,6 +139,6 @@ func printPauses(w io.Writer, word string, pauses []wire.Pause) {
 		if p.Category != "" {
 			what = "orders of " + oneLine(p.Category, 60)
 		}
-		fmt.Fprintf(w, "%s: closes by %s of %s until %s: %s\n", word, wire.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
+		fmt.Fprintf(w, "%s: %s until %s: %s\n", word, what, stamp(p.Until), oneLine(p.Reason, 500))
 	}
 }

@@ -73,7 +73,7 @@ func TestBroker_AReplayPassesOverRefusedRecordsAndExitsWith6(t *testing.T) {
 		refused = append(refused, at.At.String()+" "+at.Key)
 	}
 	expect.Same(t, refused, []string{"0/7 order-0-7", "1/7 order-1-7"}, "refused records")
-	for _, want := range []string{"2, such as 0/7 of order", "orderclose", "compensate --once", "max.message.bytes of order-close-replay"} {
+	for _, want := range []string{"2, such as 0/7 of order", "orderclose", "compensate", "max.message.bytes of order-close-replay"} {
 		expect.That(t, strings.Contains(stderr, want), "%q is not in %s", want, stderr)
 	}
 	out, _, code := r.cli(append(window, "--restart")...)

@@ -10,12 +10,12 @@
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave
-//	sweeps.go         sweeps: earlier sweeps
+//	sweeps.go         sweeps: earlier compensations
 //	order.go          order: the history of one order
 //	actions.go        what acting commands write to the audit log
 //	audit.go          audit: compares the database with Kafka
 //	rooms.go          the commands of rooms
-//	compensate.go     compensate: one sweep, or its preview
+//	compensate.go     compensate: one pass by hand, or its preview
 //	close.go          close: one order whose stock can never come back
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume

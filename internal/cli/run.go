@@ -60,7 +60,7 @@ in flight and leaves its consumer groups, within 10 s.
 sweeper takes the place of the pipeline. It needs the database, and neither Kafka nor
 Redis. Each --every it closes the orders that are due, so they close late by up to that
 time. One of several sweepers works at a time, by a lock in the database. It ignores
-period, grace and lock of compensator in topics.yaml: docs/sweeper.md.
+the lock of compensator in topics.yaml: docs/sweeper.md.
 
 Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 (default ` + config.DefaultListen + `).
@@ -82,7 +82,7 @@ value, one ends with exit code 8.`,
 				return Exit(Usage, fmt.Errorf("--every is %v, want 1s to 24h", every))
 			}
 			if cmd.Flags().Changed("every") && !slices.Contains(args, string(pipeline.Sweeper)) {
-				return Exit(Usage, errors.New("--every is of the role sweeper: the sweeps of the pipeline have compensator.period of topics.yaml"))
+				return Exit(Usage, errors.New("--every is of the role sweeper: a compensator beside the pipeline works each 5 s"))
 			}
 			return c.runRoles(cmd.Context(), args, every, true)
 		},
@@ -92,7 +92,7 @@ value, one ends with exit code 8.`,
 }
 
 // runRoles runs the roles that the arguments name until ctx ends. If listens is set, it serves their
-// metrics, and warns of variables that have no effect. every is the period of a sweeper.
+// metrics, and warns of variables that have no effect. every is the interval of a sweeper.
 func (c *common) runRoles(ctx context.Context, args []string, every time.Duration, listens bool) error {
 	hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -137,6 +137,9 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 	also := []string{config.EnvBrokers, config.EnvListen, config.EnvInstance}
 	if slices.Contains(roles, pipeline.Sweeper) {
 		also = []string{config.EnvListen} // a variable of Kafka has no effect
+	}
+	if slices.Contains(roles, pipeline.Closer) {
+		also = append(also, config.EnvDSN) // if a service closes the orders, the database still has the pauses
 	}
 	var settings webconsole.Settings
 	if slices.Contains(roles, pipeline.Console) {
@@ -263,7 +266,7 @@ func newConsole(c *common) *cobra.Command {
 ` + config.DefaultConsoleListen + `): what waits and what falls due, the history of an order, dead letters,
 sweeps, replays, and the delays of topics.yaml. It shows what it finds, whichever servers
 answer, and needs no running part of the pipeline. At least one of ` + config.EnvBrokers + `
-and ` + config.EnvDSN + ` must be set; with ` + config.EnvRedis + ` it can sweep.
+and ` + config.EnvDSN + ` must be set; with ` + config.EnvDSN + ` it can sweep.
 
 On the loopback everybody may look. Elsewhere it needs an identity and TLS, and actions
 need ` + config.EnvConsoleOperators + ` and an identity: docs/console.md.`,

@@ -49,7 +49,7 @@ what was acked, and samples of the rest. Commits follow within 200 ms, so a busy
 partition is always a little overdue. Records above the commit may be done already;
 they count as waiting until the commit passes them.
 
-Without Kafka, beside orderclose run sweeper, it shows the last sweep and what is overdue
+Without Kafka, beside orderclose run sweeper, it shows the last compensation and what is overdue
 in the database.
 
 With a broken topics.yaml it uses the valid values, and defaults for the others.
@@ -90,7 +90,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 				printStatus(w, status.Value, partitions)
 			}
 			if s.Kafka == nil && s.Store != nil {
-				printWithoutKafka(ctx, w, s)
+				printWithoutKafka(w, ops.AskHours.Of(facts))
 			}
 			if shown.Overdue != nil {
 				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, shown.Overdue)
@@ -106,14 +106,13 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 	}, config.EnvRedis)
 }
 
-// printWithoutKafka prints what the database knows of the sweeps, of which Kafka has the history.
-func printWithoutKafka(ctx context.Context, w io.Writer, s *session) {
-	last := "no sweep has finished"
-	finished, now, err := s.Store.LastSweep(ctx, s.cfg.Topics.Close)
-	if err != nil {
-		last = "when the last sweep finished is unknown: " + oneLine(err.Error(), 300)
-	} else if !finished.IsZero() {
-		last = fmt.Sprintf("the last sweep finished %v ago", now.Sub(finished).Round(100*time.Millisecond))
+// printWithoutKafka prints what the database knows of the compensations.
+func printWithoutKafka(w io.Writer, hours ops.Answer[ops.Hours]) {
+	last := "no compensation of the last week has finished"
+	if hours.Err != nil {
+		last = "when the last compensation finished is unknown: " + oneLine(hours.Err.Error(), 300)
+	} else if ended := hours.Value.LastFinished().Ended; !ended.IsZero() {
+		last = fmt.Sprintf("the last compensation finished %v ago", time.Since(ended).Round(time.Second))
 	}
 	fmt.Fprintf(w, "%s; Kafka was not asked: %s is not set\n", last, config.EnvBrokers)
 }

@@ -10,7 +10,6 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -58,13 +57,9 @@ func (c Clients) OutboxStore() outbox.Store {
 	return c.Store
 }
 
-const (
-	// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
-	// keep one each while Kafka takes their rows, and the others need one.
-	needConns = 3
-	// lockConns is how many more an App needs with config.LockDatabase: for a sweep, and for the works of the keeper.
-	lockConns = 2
-)
+// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
+// keep one each while Kafka takes their rows, and the others need one.
+const needConns = 3
 
 // Pool is a program's own pool of connections to the database, and a limit. See pipeline.Servers.
 type Pool struct {
@@ -87,21 +82,17 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
 		}
 	}
-	inDatabase, need := cfg.Compensator.Lock.Kind == config.LockDatabase, needConns
-	if inDatabase {
-		need += lockConns
-	}
 	if s.DSN != "" || pool.DB != nil {
 		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, OpenDB: pool.Open,
-			NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
+			NeedConns: needConns, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
 			Pipeline: cfg.Topics.Close, Delays: cfg.Delays}); err != nil {
 			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
 		}
 	}
-	if s.RedisURL != "" && !inDatabase {
+	if s.RedisURL != "" && cfg.Compensator.Lock.Kind != config.LockDatabase {
 		if config.PlainRedis(s.RedisURL) {
 			logger.Warn("the connection to Redis is not encrypted, and its URL has a password: "+
-				"somebody who reads the network can take the lock of the sweeps; write rediss://", "variable", config.EnvRedis)
+				"somebody who reads the network can take the lock of the compensator; write rediss://", "variable", config.EnvRedis)
 		}
 		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
 			return c, err
@@ -121,19 +112,4 @@ func (c Clients) Close() {
 	if c.Redis != nil {
 		c.Redis.Close()
 	}
-}
-
-// SweepLock returns the lock of the sweep, or with a suffix of its key the lock of another part. It expires after longest at
-// most. It is nil if its server is not named.
-func (c Clients) SweepLock(l config.Lock, suffix string, longest time.Duration) (compensator.Lock, error) {
-	o := compensator.LockOptions{Key: l.Key + suffix, Expiry: min(l.Expiry, longest)}
-	switch {
-	case l.Kind == config.LockDatabase && c.Store != nil:
-		o.Database = c.Store
-		return compensator.NewDatabaseLock(o)
-	case l.Kind == config.LockRedis && c.Redis != nil:
-		o.Client = c.Redis
-		return compensator.NewLock(o)
-	}
-	return nil, nil
 }

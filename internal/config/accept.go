@@ -15,14 +15,13 @@ import (
 // mapping.Acceptable.
 const (
 	LongSmallestBucket = "long_smallest_bucket" // the smallest bucket is longer than maxSmallestBucket
-	LongGrace          = "long_grace"           // compensator.grace is longer than maxGrace
 	LongPeriod         = "long_period"          // compensator.period is longer than maxPeriod
 	WithoutTLS         = "without_tls"          // a service of the shop is http:// of another machine
 )
 
 // Acceptable returns every name that the list accept may contain.
 func Acceptable() []string {
-	return append([]string{LongSmallestBucket, LongGrace, LongPeriod, WithoutTLS}, mapping.Acceptable()...)
+	return append([]string{LongSmallestBucket, LongPeriod, WithoutTLS}, mapping.Acceptable()...)
 }
 
 // Accepts reports whether the file accepts by name what is refused, or found fault with, otherwise.
@@ -59,9 +58,8 @@ func (r *reader) checkBounds(s *settings) {
 	}
 	r.atLeast(s, "kafka.session_timeout", s.Kafka.SessionTimeout, 6*time.Second, "brokers refuse shorter sessions")
 	r.atMost(s, "", "kafka.session_timeout", s.Kafka.SessionTimeout, 5*time.Minute, "the partitions of a process that died would stand still for so long")
-	r.atLeast(s, "compensator.period", c.Period, time.Second, "sweeps would follow each other without a pause")
-	r.atMost(s, LongGrace, "compensator.grace", c.Grace, time.Hour, "no sweep closes an order that the pipeline missed before then")
-	r.atMost(s, LongPeriod, "compensator.period", c.Period, day, "an order that the pipeline missed would stay open for so long")
+	r.atLeast(s, "compensator.period", c.Period, time.Second, "the database would get a row for less than each second")
+	r.atMost(s, LongPeriod, "compensator.period", c.Period, day, "nobody would be told for so long that the compensation has not finished")
 }
 
 func (r *reader) atLeast(s *settings, path string, d, least time.Duration, why string) {

@@ -109,8 +109,8 @@ func flatten(c *Config) map[string]string {
 			walk(flat, snake(name), all.Field(i))
 		}
 	}
-	for _, follows := range []string{"orders.accept", "compensator.page_size", "compensator.lock.key", "compensator.lock.expiry", "closer.kind"} {
-		delete(flat, follows) // from accept, compensator.rate, topics.prefix, compensator.period and closer.http.url
+	for _, follows := range []string{"orders.accept", "compensator.page_size", "compensator.lock.key", "closer.kind"} {
+		delete(flat, follows) // from accept, compensator.rate, topics.prefix and closer.http.url
 	}
 	return flat
 }

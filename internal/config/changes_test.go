@@ -77,8 +77,7 @@ func TestChanges_DetectsEverySetting(t *testing.T) {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			each(v.Elem(), path)
 			return
-		case slices.Contains([]string{"Config.Compensator.PageSize", "Config.Compensator.Lock.Key", "Config.Compensator.Lock.Expiry", "Config.Closer.Kind"},
-			path):
+		case slices.Contains([]string{"Config.Compensator.PageSize", "Config.Compensator.Lock.Key", "Config.Closer.Kind"}, path):
 			return // follows from the value of a key
 		case v.CanInt():
 			v.SetInt(v.Int() + int64(time.Hour))

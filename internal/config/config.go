@@ -17,7 +17,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -80,24 +79,20 @@ type Kafka struct {
 	SessionTimeout time.Duration // how long a group waits for a silent member, 6 s to 5 minutes; default: kafka.DefaultSessionTimeout
 }
 
-// Compensator holds the settings of the periodic sweep.
+// Compensator holds the settings of the loop that closes overdue orders.
 type Compensator struct {
-	Period time.Duration // from the start of one sweep to the next; default: 1 hour
-	Grace  time.Duration // how long after its due time an order is left to the pipeline; default: 1 minute
+	Period time.Duration // of the compensation that has a row in the database; default: 1 hour
 	Rate   int           // orders per second, 1 to MaxRate; default: 5000
 	Lock   Lock
-	// PageSize is orders per transaction, 1 to MaxBatch. It has no key: a page is a tenth of Rate, so that a slow sweep is
+	// PageSize is orders per transaction, 1 to MaxBatch. It has no key: a page is a tenth of Rate, so that a slow loop is
 	// even, and maxPage at most.
 	PageSize int
 }
 
-// maxPage is the largest page of a sweep: as many orders as a closer takes, for which a transaction takes some 12 ms.
+// maxPage is the largest page of the loop: as many orders as a closer takes, for which a transaction takes some 12 ms.
 const maxPage = 500
 
-// Never is a time that does not end.
-const Never time.Duration = math.MaxInt64
-
-// LockKind says which server has the lock of the sweep.
+// LockKind says which server has the lock of the compensator.
 type LockKind string
 
 // The kinds of locks.
@@ -106,22 +101,14 @@ const (
 	LockDatabase LockKind = "database" // no part of the pipeline connects to Redis
 )
 
-// Lock is the lock of the sweep. One process at a time holds the lock and sweeps.
+// Lock is the lock of the compensator. One process at a time holds the lock and works.
 type Lock struct {
 	Kind LockKind // default: LockRedis
-	// Key and Expiry have no keys: Key is the prefix and lockKey. Expiry is how long the lock is held without an extension, of
-	// which one comes each third of it: half the period, so that the next sweep begins in time after one was killed, and from
-	// minExpiry to maxExpiry.
-	Key    string
-	Expiry time.Duration
+	Key  string   // the prefix and lockKey; it has no key
 }
 
-const (
-	// lockKey is the key of the lock in Redis, and a part of its name in the database.
-	lockKey = "lock:scan_unpaid_orders"
-	// With minExpiry, Redis has a second to answer each extension. With maxExpiry it has twenty.
-	minExpiry, maxExpiry = 3 * time.Second, time.Minute
-)
+// lockKey is the key of the lock in Redis, and a part of its name in the database.
+const lockKey = "lock:scan_unpaid_orders"
 
 // Needs returns the environment variables without which there is no lock.
 func (l Lock) Needs() []string {
@@ -347,7 +334,6 @@ func defaults(rooms ...AnySection) *settings {
 		Kafka:       Kafka{SessionTimeout: kafka.DefaultSessionTimeout},
 		Compensator: Compensator{
 			Period: time.Hour,
-			Grace:  time.Minute,
 			Rate:   5000,
 			Lock:   Lock{Kind: LockRedis},
 		},
@@ -370,7 +356,6 @@ func (s *settings) config() *Config {
 	c.Topics = s.topics()
 	c.Compensator.PageSize = min(max(c.Compensator.Rate/10, 1), maxPage)
 	c.Compensator.Lock.Key = c.Topics.Prefix + lockKey
-	c.Compensator.Lock.Expiry = min(max(c.Compensator.Period/2, minExpiry), maxExpiry)
 	for _, b := range s.buckets {
 		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length, Draining: b.draining})
 	}

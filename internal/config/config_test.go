@@ -49,8 +49,8 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Replication: 1,
 		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
 		Compensator: config.Compensator{
-			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
-			Lock: config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute},
+			Period: time.Hour, PageSize: 500, Rate: 5000,
+			Lock: config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders"},
 		},
 		Closer: config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200},
 			Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
@@ -88,10 +88,10 @@ delays: {default: 2m, max: 2d, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules
   {match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s},
   {match: {category: [c.d]}, remind: [1s, 2s]},
   {match: {attributes: {pay: bank}}, after: never}]}
-compensator: {period: 10s, grace: 1s, rate: 77, lock: database}
+compensator: {period: 10s, rate: 77, lock: database}
 closer: {target_latency: 1s, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 tracing: {after_delay: continue}
-accept: [long_grace]
+accept: [long_period]
 sync: never
 `)
 	want := &config.Config{
@@ -118,8 +118,8 @@ sync: never
 		Sync:        config.SyncNever,
 		Kafka:       config.Kafka{SessionTimeout: 6 * time.Second},
 		Compensator: config.Compensator{
-			Period: 10 * time.Second, Grace: time.Second, PageSize: 7, Rate: 77,
-			Lock: config.Lock{Kind: config.LockDatabase, Key: "eu.lock:scan_unpaid_orders", Expiry: 5 * time.Second},
+			Period: 10 * time.Second, PageSize: 7, Rate: 77,
+			Lock: config.Lock{Kind: config.LockDatabase, Key: "eu.lock:scan_unpaid_orders"},
 		},
 		Closer: config.Closer{
 			Batch: 500, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7},
@@ -127,7 +127,7 @@ sync: never
 		},
 		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
 		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
-		Accept:  []string{config.LongGrace},
+		Accept:  []string{config.LongPeriod},
 	}
 	expect.Same(t, c, want, "configuration")
 }
@@ -166,8 +166,8 @@ func TestParse_AcceptsDelaysBelowTheSmallestBucketAndWindowsLineEnds(t *testing.
 }
 
 func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
-	const file = "buckets: [5m]\ncompensator: {grace: 2h, period: 2d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\naccept: [%s]\n"
-	lifted := []string{config.LongSmallestBucket, config.LongGrace, config.LongPeriod, config.WithoutTLS}
+	const file = "buckets: [5m]\ncompensator: {period: 2d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\naccept: [%s]\n"
+	lifted := []string{config.LongSmallestBucket, config.LongPeriod, config.WithoutTLS}
 	for i, name := range lifted {
 		_, err := config.Parse("t", fmt.Appendf(nil, file, strings.Join(slices.Delete(slices.Clone(lifted), i, i+1), ", ")))
 		if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), ", or add "+name+" to accept") {
@@ -175,7 +175,7 @@ func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 		}
 	}
 	c := parse(t, fmt.Sprintf(file, strings.Join(lifted, ", ")))
-	expect.That(t, c.Accepts(config.LongGrace) && !c.Accepts("far_due"), "it accepts %v", c.Accept)
+	expect.That(t, c.Accepts(config.LongPeriod) && !c.Accepts("far_due"), "it accepts %v", c.Accept)
 	for _, host := range []string{"127.0.0.1:80", "localhost", "[::1]:8080"} {
 		parse(t, "buckets: [1m]\ncloser: {payment: {url: \"http://"+host+"/x\"}}\n")
 	}

@@ -34,12 +34,11 @@ func (s *settings) grammar() parser {
 		}),
 		"compensator": section(Fields{
 			"period":    duration(&s.Compensator.Period),
-			"grace":     duration(&s.Compensator.Grace),
 			"page_size": Dropped("leave it out: a page is a tenth of compensator.rate, at most 500 orders"),
 			"rate":      integer(&s.Compensator.Rate, 1, MaxRate),
 			"lock":      s.Compensator.Lock.grammar(),
 			"causes":    Dropped("leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest"),
-			"pauses":    Dropped("leave it out: sweeps wait 10m for pauses that nothing tells; to let none run, stop the compensators"),
+			"pauses":    Dropped("leave it out: pauses are rows of the database"),
 		}),
 		"orders": s.mapping,
 		"accept": list("[long_smallest_bucket]", TextOf(s.acceptance)),
@@ -64,8 +63,8 @@ func (l *Lock) grammar() parser {
 	keys := section(Fields{
 		"kind":   Dropped("write lock: redis or lock: database"),
 		"key":    Dropped("leave it out: it is lock:scan_unpaid_orders, with topics.prefix before it"),
-		"expiry": Dropped("leave it out: the lock of a killed sweep ends after half of compensator.period, at most 1m"),
-		"extend": Dropped("leave it out: the lock is extended after each third of its time"),
+		"expiry": Dropped("leave it out: the lock of a killed process ends after 15s"),
+		"extend": Dropped("leave it out: the lock is extended each 5s"),
 	})
 	return optional(func() parser { return wordOr(Choice(&l.Kind, LockRedis, LockDatabase), keys) })
 }

@@ -235,13 +235,12 @@ var refusals = []struct {
 		"t:2:60: delays.categories: a key must be a word, found a list; write each as key: value",
 	}},
 
-	{"numbers", "buckets: [1m]\npartitions: 0\nreplication: two\ncloser: {http: {batch: 1000}}\ncompensator: {rate: '5', period: 0s, grace: soon}\n", []string{
+	{"numbers", "buckets: [1m]\npartitions: 0\nreplication: two\ncloser: {http: {batch: 1000}}\ncompensator: {rate: '5', period: 0s}\n", []string{
 		"t:2:13: partitions: 0 is out of range; write one from 1 to 10000",
 		`t:3:14: replication: "two" is not a whole number; write one from 1 to 32767`,
 		"t:4:24: closer.http.batch: 1000 is out of range; write one from 1 to 999",
 		`t:5:21: compensator.rate: "5" is not a whole number; write one from 1 to 1000000`,
 		`t:5:34: compensator.period: "0s" is not positive; ` + hintDuration,
-		`t:5:45: compensator.grace: "soon" is not a duration; ` + hintDuration,
 	}},
 	{"almost whole numbers", "buckets: [1m]\npartitions: 12.0\nreplication:\n", []string{
 		`t:2:13: partitions: "12.0" is not a whole number; write one from 1 to 10000`,
@@ -252,14 +251,13 @@ var refusals = []struct {
 		"t:2:27: topics.delay: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
 		"t:2:38: topics.events: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
 		"t:3:26: compensator.page_size: there is no such key any more; leave it out: a page is a tenth of compensator.rate, at most 500 orders",
-		"t:3:37: compensator.pauses: there is no such key any more; leave it out: sweeps wait 10m for pauses that nothing tells; " +
-			"to let none run, stop the compensators",
+		"t:3:37: compensator.pauses: there is no such key any more; leave it out: pauses are rows of the database",
 		"t:3:60: compensator.causes: there is no such key any more; leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest",
 		"t:4:16: compensator.lock.kind: there is no such key any more; write lock: redis or lock: database",
 		"t:4:28: compensator.lock.key: there is no such key any more; leave it out: it is lock:scan_unpaid_orders, with topics.prefix before it",
 		"t:4:39: compensator.lock.expiry: there is no such key any more; leave it out: " +
-			"the lock of a killed sweep ends after half of compensator.period, at most 1m",
-		"t:4:51: compensator.lock.extend: there is no such key any more; leave it out: the lock is extended after each third of its time",
+			"the lock of a killed process ends after 15s",
+		"t:4:51: compensator.lock.extend: there is no such key any more; leave it out: the lock is extended each 5s",
 		"t:5:17: closer.batch: there is no such key any more; leave it out: " +
 			"a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency",
 		"t:6:17: delays.mixed: there is no such key any more; leave it out: an order with several categories has the shortest of their delays; " +
@@ -272,14 +270,12 @@ var refusals = []struct {
 	}},
 
 	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\n" +
-		"compensator: {grace: 400d, period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
+		"compensator: {period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
 		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and " +
 			"orders close late if its memory is too small for them; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
 		"t:2:19: delays.default: 1ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:2:40: delays.categories.a: 10ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
-		"t:3:22: compensator.grace: 400d is longer than 1h: no sweep closes an order that the pipeline missed before then; write 1h or less, or " +
-			"add long_grace to accept",
-		"t:3:36: compensator.period: 3650d is longer than 1d: an order that the pipeline missed would stay open for so long; write 1d or less, or " +
+		"t:3:23: compensator.period: 3650d is longer than 1d: nobody would be told for so long that the compensation has not finished; write 1d or less, or " +
 			"add long_period to accept",
 		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, " +
 			"or add without_tls to accept",
@@ -298,11 +294,11 @@ var refusals = []struct {
 		"t:2:26: kafka.session_timeout: 1h is longer than 5m: the partitions of a process that died would stand still for so long; write 5m or less",
 	}},
 	{"values that are too short", "buckets: [1m]\ncompensator: {period: 1ms}\n", []string{
-		"t:2:23: compensator.period: 1ms is shorter than 1s: sweeps would follow each other without a pause; write 1s or more",
+		"t:2:23: compensator.period: 1ms is shorter than 1s: the database would get a row for less than each second; write 1s or more",
 	}},
 	{"unknown names in accept", "buckets: [1m]\naccept: [long_smalest_bucket, everything, 7]\n", []string{
 		`t:2:10: accept[0]: "long_smalest_bucket" is no name of a refusal; did you mean long_smallest_bucket?`,
-		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_grace, long_period, without_tls, future_not_before, ` +
+		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_period, without_tls, future_not_before, ` +
 			`indexed_quantity, version_like_id, lock_like_created, far_due, nothing_due_later, overwritten_close, row_security, due_like_creation, ` +
 			`closed_at_like_creation, on_close_other_id, unnamed_status, paid_orders`,
 		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,

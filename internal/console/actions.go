@@ -162,10 +162,10 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 	}, nil
 }
 
-// planSweep plans a sweep now: the plan is a dry run.
+// planSweep plans a pass by hand: the plan is a dry run.
 func (c *Console) planSweep(url.Values) (planner, error) {
 	if c.o.Sweep == nil {
-		return nil, errors.New("a sweep needs the database and the server of the lock: set the variables that orderclose compensate needs")
+		return nil, errors.New("a pass by hand needs the database: set the variables that orderclose compensate needs")
 	}
 	return func(ctx context.Context, _ progress) (prepared, error) {
 		found, err := c.o.Sweep(ctx, true, nil)
@@ -204,44 +204,41 @@ func (c *Console) planLate(fields url.Values, how store.LateResolution, who stri
 
 // pausePlan is a plan to pause or to resume, and its result.
 type pausePlan struct {
-	Paths    []orderclose.Path `json:"paths"`
-	Category string            `json:"category,omitempty"`
-	For      string            `json:"for,omitempty"`
-	Reason   string            `json:"reason,omitempty"`
-	On       []wire.Pause      `json:"on"`              // that are on now
-	Ended    []wire.Pause      `json:"ended,omitempty"` // by a resume, or earlier than they would end
+	Category string       `json:"category,omitempty"`
+	For      string       `json:"for,omitempty"`
+	Reason   string       `json:"reason,omitempty"`
+	On       []wire.Pause `json:"on"`              // that are on now
+	Ended    []wire.Pause `json:"ended,omitempty"` // by a resume, or earlier than they would end
 
 	lasting time.Duration
 	replace bool
 }
 
-// planPause plans to close no orders for a while: path, for, reason, and perhaps category. With replace it may end another
+// planPause plans to close no orders for a while: for, reason, and perhaps category. With replace it may end another
 // pause earlier.
 func (c *Console) planPause(fields url.Values) (planner, error) {
 	lasting, err := ops.ParsePause(fields.Get("for"))
 	p := pausePlan{For: config.FormatDuration(lasting), Reason: fields.Get("reason"), lasting: lasting, replace: fields.Get("replace") != ""}
-	return c.planPauses(fields, p, func(ctx context.Context, kept ops.Pauser, p pausePlan) ([]wire.Pause, error) {
-		return kept.Pause(ctx, p.Paths, p.Category, lasting, p.Reason, p.replace)
+	return c.planPauses(fields, p, func(ctx context.Context, kept *store.Store, p pausePlan) ([]wire.Pause, error) {
+		return kept.Pause(ctx, p.Category, lasting, p.Reason, p.replace)
 	}, err, ops.CheckReason(p.Reason), checkText("reason", p.Reason, maxReason))
 }
 
-// planResume plans to end pauses: path, and perhaps category.
+// planResume plans to end pauses: perhaps category.
 func (c *Console) planResume(fields url.Values) (planner, error) {
-	return c.planPauses(fields, pausePlan{}, func(ctx context.Context, kept ops.Pauser, p pausePlan) ([]wire.Pause, error) {
-		return kept.Resume(ctx, p.Paths, p.Category)
+	return c.planPauses(fields, pausePlan{}, func(ctx context.Context, kept *store.Store, p pausePlan) ([]wire.Pause, error) {
+		return kept.Resume(ctx, p.Category)
 	})
 }
 
 // planPauses plans a change of pauses, which returns those that it has ended. wrong are errors of the fields, or nil.
-func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context.Context, ops.Pauser, pausePlan) ([]wire.Pause, error),
+func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context.Context, *store.Store, pausePlan) ([]wire.Pause, error),
 	wrong ...error) (planner, error) {
 	p.Category = fields.Get("category")
-	var err error
-	p.Paths, err = ops.ParsePaths(fields.Get("path"))
-	if err := errors.Join(err, errors.Join(wrong...), checkText("category", p.Category, maxCategory)); err != nil {
+	if err := errors.Join(errors.Join(wrong...), checkText("category", p.Category, maxCategory)); err != nil {
 		return nil, err
 	}
-	kept, err := c.pipeline().Pauser()
+	kept, err := c.pipeline().PausesDatabase()
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +250,7 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 			if err := c.pipeline().CheckCategories(ctx, p.Category); err != nil {
 				return prepared{}, err
 			}
-			if p.Ended, err = wire.Shortened(p.On, p.Paths, p.Category, time.Now().Add(p.lasting), p.replace); err != nil {
+			if p.Ended, err = wire.Shortened(p.On, p.Category, time.Now().Add(p.lasting), p.replace); err != nil {
 				return prepared{}, err
 			}
 		}

@@ -161,7 +161,7 @@ func (c *Console) endpoints() []endpoint {
 			})},
 		{pattern: "GET /api/v1/dead-letters/{partition}/{offset}", summary: "One dead letter with its record, as orderclose dlq show shows it",
 			answer: deadletters.Whole{}, statuses: []int{200, 404, 503}, serve: c.serveLetterJSON},
-		known("GET /api/v1/sweeps", "The sweeps of the last week, as orderclose sweeps shows them", answersTo(c, ops.AskSweeps)),
+		known("GET /api/v1/sweeps", "The compensations of the last week, as orderclose sweeps shows them", answersTo(c, ops.AskSweeps)),
 		known("GET /api/v1/payments",
 			"The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them", c.late.Get),
 		{pattern: "POST /api/v1/delays", summary: "When an order of a category that is made now is due, and the way of its record",

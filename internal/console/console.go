@@ -53,8 +53,8 @@ type Options struct {
 	ops.Pipeline
 	Config func() *config.Config // the configuration in effect
 
-	// Sweep sweeps the database now, as orderclose compensate does. A dry run only counts. progress may
-	// be nil. Nil: no sweep can be started.
+	// Sweep makes a pass by hand, as orderclose compensate does. A dry run only counts. progress may
+	// be nil. Nil: none can be started.
 	Sweep func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
 
 	Settings config.Console // who may open the console; Settings.Listen must be set

@@ -189,7 +189,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka",
 		"/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
-	must.Get(r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1", false))(t)
+	must.Get(r.store.Pause(t.Context(), "ticket", time.Hour, "INC-1", false))(t)
 	ops.AskOverdue.Forget(r.c.asks)
 	ops.AskPauses.Forget(r.c.asks)
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")

@@ -19,7 +19,6 @@ type delaysData struct {
 	Categories []categoryDelay // the last one is the default, without a name
 	Topics     ops.Answer[ops.TopicsPlan]
 	Pauses     ops.Answer[[]wire.Pause]
-	Paths      []string
 	Changes    ops.Answer[[]ops.DelayChange]
 	Broken     error       // of the present topics.yaml
 	Asked      string      // the category in the calculator
@@ -70,7 +69,7 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status int, d delaysData) {
 	cfg := c.o.Config()
 	d.Config = cfg
-	d.Topics, d.Paths = ops.AskTopics.Get(r.Context(), c.asks), []string{"all"}
+	d.Topics = ops.AskTopics.Get(r.Context(), c.asks)
 	sweeps := ops.AskSweeps.Get(r.Context(), c.asks)
 	d.Changes = ops.Answer[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
 	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
@@ -80,9 +79,6 @@ func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status in
 			row.Changed = &sweeps.Value.Delays[i]
 		}
 		d.Categories = append(d.Categories, row)
-	}
-	for _, p := range orderclose.Paths() {
-		d.Paths = append(d.Paths, wire.PathName(p))
 	}
 	d.Broken = ops.AskConfig.Get(r.Context(), c.asks).Err
 	d.Pauses = ops.AskPauses.Get(r.Context(), c.asks)

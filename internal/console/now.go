@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -46,7 +47,7 @@ type nowData struct {
 	Status   ops.Answer[ops.Status]
 	Overdue  ops.Answer[ops.OverdueOrders]
 	Pauses   []wire.Pause
-	Sweeps   []wire.Sweep
+	Hours    []overdue.Hour // of the compensations, newest first
 	Verdict  ops.Verdict
 	Forecast ops.Answer[ops.Forecast]
 	History  []sample
@@ -76,7 +77,7 @@ func (c *Console) now(ctx context.Context) (d nowData) {
 	facts := c.asks.Facts(ctx)
 	all.Wait()
 	d.Status, d.Overdue = ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts)
-	d.Pauses, d.Sweeps = ops.AskPauses.Of(facts).Value, ops.AskSweeps.Of(facts).Value.Sweeps
+	d.Pauses, d.Hours = ops.AskPauses.Of(facts).Value, ops.AskHours.Of(facts).Value.Hours
 	c.remember(d.Status)
 	d.History, d.Verdict = c.lastHours(d.Past), ops.Judge(facts)
 	c.first.mark(d.Verdict.Problems, facts.Now)

@@ -22,7 +22,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // languageCookie keeps the language that a person has chosen.
@@ -61,9 +60,6 @@ func (p page) Word(group string, value any) string {
 	}
 	return p.Clean(fmt.Sprint(value))
 }
-
-// PathName returns the name of a path as commands have it.
-func (page) PathName(path orderclose.Path) string { return wire.PathName(path) }
 
 // Say returns a sentence of internal/ops in the page's language.
 func (p page) Say(s ops.Sentence) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -153,8 +154,7 @@ func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
 		o.Sweep = func(_ context.Context, dryRun bool, _ func(compensator.Report)) (compensator.Report, error) {
 			if !dryRun {
 				swept++
-				return compensator.Report{Found: 2, Closed: 1, Failed: 1, Causes: map[string]int{"on_its_way": 1},
-					Failures: []compensator.Failure{{OrderID: "<b>", Error: "no stock"}}}, errors.New("1 failed")
+				return compensator.Report{Found: 2, Closed: 1, Failed: 1, Failures: []compensator.Failure{{OrderID: "<b>", Error: "no stock"}}}, errors.New("1 failed")
 			}
 			return compensator.Report{Found: 2, DryRun: true}, nil
 		}
@@ -163,7 +163,7 @@ func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
 	path, page := r.plan(url.Values{"kind": {"sweep"}})
 	contains(t, page, `data-state="planned"`, "<dt>Overdue and unpaid</dt><dd>2</dd>")
 	expect.Equal(t, swept, 0, "the plan has swept")
-	contains(t, r.confirm(path), `data-state="failed"`, "1 failed", "&lt;b&gt;", "The relay or the closer was behind")
+	contains(t, r.confirm(path), `data-state="failed"`, "1 failed", "&lt;b&gt;")
 }
 
 var ann = access.Identity{Name: "ann", Role: access.Operator, MayAct: true}
@@ -229,28 +229,27 @@ func TestPlans_AreMadeAFewAtATime(t *testing.T) {
 
 func TestPlans_PauseAndResume(t *testing.T) {
 	r := newRig(t)
-	path, page := r.plan(url.Values{"kind": {"pause"}, "path": {"all"}, "for": {"30m"}, "reason": {"<b>maintenance</b>"}, "category": {""}})
-	contains(t, page, `data-state="planned"`, "the pipeline, the sweep, closing on read", `id="effect"`)
-	contains(t, r.confirm(path), `data-state="done"`, `<dd id="paused">3</dd>`)
+	path, page := r.plan(url.Values{"kind": {"pause"}, "for": {"30m"}, "reason": {"<b>maintenance</b>"}, "category": {""}})
+	contains(t, page, `data-state="planned"`, "<dd>all orders</dd>", `id="effect"`)
+	contains(t, r.confirm(path), `data-state="done"`, `<dd id="paused">1</dd>`)
 	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `<form id="plan-resume"`)
-	shorter := url.Values{"kind": {"pause"}, "path": {"sweep"}, "for": {"1m"}, "reason": {"restart"}}
+	shorter := url.Values{"kind": {"pause"}, "for": {"1m"}, "reason": {"restart"}}
 	_, page = r.plan(shorter)
-	contains(t, page, `data-state="failed"`, "closes by sweep of all orders until 2", "&lt;b&gt;maintenance&lt;/b&gt;", "Replace in the console")
+	contains(t, page, `data-state="failed"`, "all orders until 2", "&lt;b&gt;maintenance&lt;/b&gt;", "Replace in the console")
 	shorter.Set("replace", "1")
 	path, page = r.plan(shorter)
-	contains(t, page, `data-state="planned"`, `<dd id="ended"><p>the sweep, all orders, 2`)
-	contains(t, r.confirm(path), `data-state="done"`, `<dd id="ended"><p>the sweep, all orders, 2`)
-	contains(t, r.open("/delays"), "restart", "&lt;b&gt;maintenance&lt;/b&gt;")
+	contains(t, page, `data-state="planned"`, `<dd id="ended"><p>all orders, 2`)
+	contains(t, r.confirm(path), `data-state="done"`, `<dd id="ended"><p>all orders, 2`)
+	contains(t, r.open("/delays"), "restart", `<form id="plan-resume"`)
 	contains(t, r.open("/"), `data-kind="closing_paused"`)
-	path, _ = r.plan(url.Values{"kind": {"resume"}, "path": {"all"}})
-	contains(t, r.confirm(path), `<dd id="paused">0</dd>`, `<dd id="ended"><p>the pipeline, all orders, 2`, "&lt;b&gt;maintenance&lt;/b&gt;")
+	path, _ = r.plan(url.Values{"kind": {"resume"}})
+	contains(t, r.confirm(path), `<dd id="paused">0</dd>`, `<dd id="ended"><p>all orders, 2`, "restart")
 	contains(t, r.open("/delays"), `id="no-pause"`)
-	_, page = r.plan(url.Values{"kind": {"resume"}, "path": {"all"}})
+	_, page = r.plan(url.Values{"kind": {"resume"}})
 	contains(t, page, `data-state="nothing"`)
-	_, page = r.plan(url.Values{"kind": {"pause"}, "path": {"all"}, "for": {"30m"}, "reason": {"x"}, "category": {"tickte"}})
+	_, page = r.plan(url.Values{"kind": {"pause"}, "for": {"30m"}, "reason": {"x"}, "category": {"tickte"}})
 	contains(t, page, `data-state="failed"`, "tickte: neither topics.yaml")
-	for _, form := range []url.Values{{"path": {"all"}, "for": {"25h"}, "reason": {"x"}}, {"path": {"x"}, "for": {"1m"}, "reason": {"x"}},
-		{"path": {"all"}, "for": {"1m"}}} {
+	for _, form := range []url.Values{{"for": {"25h"}, "reason": {"x"}}, {"for": {"1m"}}} {
 		form.Set("kind", "pause")
 		res, _ := r.do(http.MethodPost, "/plans", "en", form)
 		expect.That(t, res.StatusCode == http.StatusBadRequest, "%v: %s", form, res.Status)
@@ -282,22 +281,26 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 	}
 }
 
-func TestSweeps_ShowsEachSweep(t *testing.T) {
+func TestSweeps_ShowsEachCompensation(t *testing.T) {
 	r := newRig(t)
+	begin := time.Now().Truncate(time.Hour)
+	must.Do(t, r.store.AddSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Counts{Missed: 3, AfterPause: 2, NotClosed: 1}))
+	must.Do(t, r.store.EndSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Unfinished, time.Minute))
 	for _, s := range []wire.Sweep{
-		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 3, Closed: 3,
-			Causes: map[string]int{"on_its_way": 2, "relay_behind": 1}},
-		{StartedAt: time.Now().Add(-time.Hour), Lock: "<b>", Holder: "host/18", Why: "later", Error: "the database is away"},
+		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 6, Closed: 5,
+			Missed: 3, AfterPause: 2, Failed: 1, PeriodMillis: 3_600_000},
+		{StartedAt: time.Now().Add(-time.Hour), Lock: "<b>", Holder: "host/18", Why: wire.SweepPeriod, Error: "the database is away"},
+		{StartedAt: time.Now().Add(-time.Hour), Lock: "none", Holder: "host/19", Why: "later"},
 	} {
 		m := must.Get(s.Encode())(t)
 		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
 	}
 	page := r.open("/sweeps")
-	contains(t, page, "host/17", "The relay or the closer was behind 2", "relay_behind 1", "the database is away", "&lt;b&gt;", "in the last 7 days, by cause: 3")
-	contains(t, r.open("/"), `data-kind="sweep_failed"`, "the database is away")
+	contains(t, page, "host/17", "the database is away", "&lt;b&gt;", "later", "in the last 7 days, by kind: 6", "after_pause")
+	contains(t, r.open("/"), `data-kind="sweep_failed"`, "has closed 3 orders that the pipeline had missed")
 	var s answer[ops.Sweeps]
 	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s)
-	expect.That(t, code == http.StatusOK && len(s.Value.Sweeps) == 2 && s.Value.Causes["on_its_way"] == 2, "%d %+v", code, s)
+	expect.That(t, code == http.StatusOK && len(s.Value.Sweeps) == 3, "%d %+v", code, s)
 }
 
 // many returns different values of a field.
@@ -314,9 +317,9 @@ func TestPlans_HaveAFewValuesOfEachField(t *testing.T) {
 	for name, fields := range map[string]url.Values{
 		"positions":           {"kind": {"redrive"}, "at": many(maxValues + 1)},
 		"orders":              {"kind": {"replay"}, "from": {"2026-11-20T12:30"}, "to": {"2026-11-20T12:31"}, "order": many(50_000)},
-		"a long category":     {"kind": {"pause"}, "path": {"all"}, "for": {"1m"}, "reason": {"x"}, "category": {strings.Repeat("x", maxCategory+1)}},
-		"a control character": {"kind": {"pause"}, "path": {"all"}, "for": {"1m"}, "reason": {"x\x1b[31m"}},
-		"bytes":               {"kind": {"resume"}, "path": {"all"}, "category": {"\xff"}},
+		"a long category":     {"kind": {"pause"}, "for": {"1m"}, "reason": {"x"}, "category": {strings.Repeat("x", maxCategory+1)}},
+		"a control character": {"kind": {"pause"}, "for": {"1m"}, "reason": {"x\x1b[31m"}},
+		"bytes":               {"kind": {"resume"}, "category": {"\xff"}},
 	} {
 		res, body := r.do(http.MethodPost, "/plans", "en", fields)
 		expect.That(t, res.StatusCode == http.StatusBadRequest, "%s: %s\n%s", name, res.Status, body)

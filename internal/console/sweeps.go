@@ -1,51 +1,60 @@
 package console
 
 import (
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/overdue"
 )
 
-// The chart of misses: the last week, in steps of six hours.
+// The chart of what compensators found: the last week, in steps of six hours.
 const (
-	missesHorizon = 7 * 24 * time.Hour
-	missesStep    = 6 * time.Hour
+	foundHorizon = 7 * 24 * time.Hour
+	foundStep    = 6 * time.Hour
 )
 
 // sweepsData is what the page of sweeps shows.
 type sweepsData struct {
 	Sweeps   ops.Answer[ops.Sweeps]
+	Hours    ops.Answer[ops.Hours]
 	Chart    chart
 	CanSweep bool
 }
 
 func (c *Console) sweepsData(r *http.Request) any {
-	d := sweepsData{Sweeps: ops.AskSweeps.Get(r.Context(), c.asks), CanSweep: c.o.Sweep != nil}
-	d.Chart = missesChart(d.Sweeps.Value, time.Now())
+	d := sweepsData{Sweeps: ops.AskSweeps.Get(r.Context(), c.asks), Hours: ops.AskHours.Get(r.Context(), c.asks), CanSweep: c.o.Sweep != nil}
+	d.Chart = foundChart(d.Hours.Value.Hours, time.Now())
 	return d
 }
 
-// missesChart returns the orders that sweeps closed by the time of the sweep and by why the pipeline had
-// missed them.
-func missesChart(s ops.Sweeps, now time.Time) chart {
-	place := func(cause string) int { return slices.Index(compensator.Causes(), compensator.Cause(cause)) }
-	c := chart{Key: "sweeps.chart", Layout: "01-02", Quiet: true, Series: slices.Sorted(maps.Keys(s.Causes))}
-	slices.SortStableFunc(c.Series, func(a, b string) int { return place(a) - place(b) })
-	begin := now.UTC().Truncate(missesStep).Add(missesStep - missesHorizon)
-	for from := begin; from.Before(now); from = from.Add(missesStep) {
-		to := from.Add(missesStep)
-		b := c.add(from, to, func(i int) (n int64) {
-			for _, sweep := range s.Sweeps {
-				if !sweep.StartedAt.Before(from) && sweep.StartedAt.Before(to) {
-					n += int64(sweep.Causes[c.Series[i]])
-				}
+// foundKinds are the parts of a bar, and their names are those of the metric.
+var foundKinds = []struct {
+	name string
+	of   func(overdue.Counts) int64
+}{
+	{"missed", func(c overdue.Counts) int64 { return c.Missed }},
+	{"after_pause", func(c overdue.Counts) int64 { return c.AfterPause }},
+	{"after_failure", func(c overdue.Counts) int64 { return c.AfterFailure }},
+	{"not_closed", func(c overdue.Counts) int64 { return c.NotClosed }},
+}
+
+// foundChart returns the orders that compensators found, by kind and by the begin of the compensation.
+func foundChart(hours []overdue.Hour, now time.Time) chart {
+	c := chart{Key: "sweeps.chart", Layout: "01-02", Quiet: true}
+	for _, k := range foundKinds {
+		c.Series = append(c.Series, k.name)
+	}
+	begin := now.UTC().Truncate(foundStep).Add(foundStep - foundHorizon)
+	for from := begin; from.Before(now); from = from.Add(foundStep) {
+		to := from.Add(foundStep)
+		var counts overdue.Counts
+		for _, h := range hours {
+			if !h.Begin.Before(from) && h.Begin.Before(to) {
+				counts.Add(h.Counts)
 			}
-			return n
-		})
+		}
+		b := c.add(from, to, func(i int) int64 { return foundKinds[i].of(counts) })
 		if len(c.Bars)%4 == 3 { // a day has four
 			b.Label = from
 		}

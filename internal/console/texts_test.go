@@ -13,14 +13,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
@@ -74,9 +72,6 @@ func computed() (keys []string) {
 	for _, s := range []store.Status{store.Unpaid, store.Paid, store.Closed, store.Cancelled} {
 		keys = append(keys, "state."+s.String())
 	}
-	for _, cause := range compensator.Causes() {
-		keys = append(keys, "cause."+string(cause))
-	}
 	for _, v := range []orderclose.Verdict{
 		orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue, orderclose.PaymentPending,
 		orderclose.Excluded, orderclose.Paused, orderclose.NotFound, orderclose.Contended, orderclose.Failed,
@@ -93,16 +88,13 @@ func computed() (keys []string) {
 			}
 		}
 	}
-	for _, path := range orderclose.Paths() {
-		keys = append(keys, "path."+wire.PathName(path))
-	}
 	for _, kind := range []string{kindPause, kindRedrive, kindDiscard, kindRefunded, kindReopened} {
 		keys = append(keys, "plan."+kind+"_effect")
 	}
 	for _, kind := range (page{}).LetterKinds() {
 		keys = append(keys, "letters."+kind)
 	}
-	return append(keys, "ago", "in", "path.all", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
+	return append(keys, "ago", "in", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
 		"sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "server.kafka", "server.database",
 		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
 }

@@ -30,8 +30,7 @@ type AuditOptions struct {
 	Log   Log // nil: Kafka is not read
 	// From and To are the window of due times, [From, To). Orders that were closed in it are judged too, whenever they are due now.
 	From, To time.Time
-	// Bound is how long a due order may stay open: the period and the grace of the sweep
-	// (topics.yaml), the time until a killed sweep is taken over, and the duration of a sweep.
+	// Bound is how long a due order may stay open.
 	Bound time.Duration
 	// Config has the topics, and says whether orders are closed in this database, so that it holds receipts, ledger
 	// rows and events.

@@ -67,9 +67,9 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		if f.letter != "" {
 			what += "; its record is the dead letter " + f.letter
 		}
-		fix := " shows why; orderclose compensate --once closes it"
+		fix := " shows why; orderclose compensate closes it"
 		if f.pays {
-			fix = " shows why; orderclose compensate --once asks the payment provider, and closes it unless the provider says paid or has no answer"
+			fix = " shows why; orderclose compensate asks the payment provider, and closes it unless the provider says paid or has no answer"
 		}
 		add(StillOpen, "orderclose order "+ShellQuote(r.ID)+fix, "%s", what)
 	}

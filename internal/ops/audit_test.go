@@ -243,8 +243,8 @@ func TestJudge_AnOpenOrderIsReportedWithItsDeadLetter(t *testing.T) {
 
 func TestJudge_AnOpenOrderMayWaitForThePaymentProvider(t *testing.T) {
 	for pays, want := range map[bool]string{
-		false: "orderclose order o shows why; orderclose compensate --once closes it",
-		true:  "orderclose order o shows why; orderclose compensate --once asks the payment provider, and closes it unless the provider says paid or has no answer",
+		false: "orderclose order o shows why; orderclose compensate closes it",
+		true:  "orderclose order o shows why; orderclose compensate asks the payment provider, and closes it unless the provider says paid or has no answer",
 	} {
 		f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.pays = pays }))
 		expect.That(t, len(f) == 1 && f[0].Fix == want, "%+v", f)

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -62,12 +62,13 @@ const (
 	AskStatus  Name[Status]             = "Kafka"
 	AskOverdue Name[OverdueOrders]      = "database"              // which orders are overdue there
 	AskWrites  Name[struct{}]           = "writes"                // its error is why a close cannot be written
-	AskLock    Name[struct{}]           = "lock"                  // its error is why the lock of the sweep cannot be taken
+	AskLock    Name[struct{}]           = "lock"                  // its error is why Redis cannot give the lock of the compensator
 	AskOffset  Name[time.Duration]      = "clock of the database" // by how much it is ahead of that of this machine
 	AskAhead   Name[time.Duration]      = "clock of the brokers"  // by how much the database's clock is ahead of it, if by half a second or more
 	AskSchema  Name[store.Schema]       = "schema"
 	AskPauses  Name[[]wire.Pause]       = "pauses"
 	AskSweeps  Name[Sweeps]             = "sweeps"
+	AskHours   Name[Hours]              = "compensations"
 	AskTopics  Name[TopicsPlan]         = "topics"
 	AskLetters Name[deadletters.Counts] = "dead letters" // that are pending, by cause
 	AskConfig  Name[struct{}]           = "topics.yaml"  // its error is that of the file
@@ -186,20 +187,13 @@ func (p Pipeline) Writable(ctx context.Context) error {
 	return p.Store.TakesWrites(ctx)
 }
 
-// Lockable returns an error if the lock of the sweep cannot be taken, because its server does not answer,
-// Redis refuses writes or the database gives no lock, or if its key in Redis never expires (compensator.ErrLockStuck).
-// It returns nil if the server is not named, and if the lock is in a database that does not answer, which other
-// questions report.
+// Lockable returns an error if Redis does not answer or refuses writes, by a key beside that of the lock. Redis answers a PING also
+// when it refuses every write. Without Redis it returns nil: other questions report a database that does not answer.
 func (p Pipeline) Lockable(ctx context.Context) error {
-	c := p.Config.Compensator.Lock
-	lock, err := clients.Clients{Store: p.Store, Redis: p.Redis}.SweepLock(c, "", config.Never)
-	if checked, ok := lock.(interface{ Available(context.Context) error }); ok && err == nil {
-		err = checked.Available(ctx)
-	}
-	if c.Kind == config.LockDatabase && store.ConnectionFault(err) == store.FaultUnavailable {
+	if p.Redis == nil || p.Config.Compensator.Lock.Kind == config.LockDatabase {
 		return nil
 	}
-	return err
+	return p.Redis.Set(ctx, p.Config.Compensator.Lock.Key+":probe", 1, lock.DefaultExpiry).Err()
 }
 
 // Schema reads the version of the database's schema. The error is a *store.SchemaError if this program cannot use

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -29,15 +29,16 @@ func Checks() []Check {
 	return []Check{
 		{Name: string(AskStatus), Every: often, Limit: limit, Ask: AskStatus.By(followedStatus()), Finds: []Kind{
 			{Name: KafkaAway, Errors: all, Severity: Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
-				Hides: []ProblemKind{"sweeps", "topics", "dead letters", "pauses", PausesUnknown}},
+				Hides: []ProblemKind{"sweeps", "compensations", "topics", "dead letters"}},
 			{Name: NotAnswered, Severity: Today, Runbook: "a-partition-cannot-be-read", Blind: true}}},
 		{Name: string(AskSchema), Every: 5 * seldom, Limit: often, Ask: AskSchema.By(Pipeline.Schema),
 			Finds: []Kind{
-				{Name: SchemaDiffers, Errors: differs, Severity: Today, Runbook: "the-schema-differs", InDoctor: true, Hides: []ProblemKind{"schema", "late payments"}}}},
+				{Name: SchemaDiffers, Errors: differs, Severity: Today, Runbook: "the-schema-differs", InDoctor: true,
+					Hides: []ProblemKind{"schema", "compensations", "late payments"}}}},
 		{Name: string(AskOverdue), Every: soon, Limit: soon, Rest: restOverdue, Ask: AskOverdue.By(Pipeline.OverdueExplained),
 			Failing: wire.FailingWrites, Judge: func(f *Findings) { f.closesNothing(DatabaseAway) }, Finds: []Kind{
 				{Name: DatabaseAway, Errors: all, Severity: Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
-					Hides: append([]ProblemKind{WritesRefused, "clock of the database", "late payments", "schema", "pauses", PausesUnknown}, unclosed...)}}},
+					Hides: append([]ProblemKind{WritesRefused, "clock of the database", "compensations", "late payments", "schema", "pauses", PausesUnknown}, unclosed...)}}},
 		{Name: string(AskWrites), Every: soon, Limit: often, Ask: AskWrites.By(only(Pipeline.Writable)),
 			Doubts: string(AskOverdue), Failing: wire.FailingWrites, Judge: func(f *Findings) { f.closesNothing(WritesRefused) }, Finds: []Kind{
 				{Name: WritesRefused, Errors: all, Severity: Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
@@ -70,16 +71,16 @@ func Checks() []Check {
 				{Errors: AccessDenied}, // a viewer need not see their settings
 				{Name: TopicsDiffer, Severity: Today, Runbook: "topics-differ", InDoctor: true, Page: "/delays#drift-heading"},
 				{Name: NoTopics, As: TopicsDiffer, Severity: Today, Runbook: "topics-differ", Blind: true, InDoctor: true, Page: "/delays#drift-heading",
-					Hides: []ProblemKind{TopicUnread, PausesUnknown, "pauses", "sweeps", "dead letters"}}}},
+					Hides: []ProblemKind{TopicUnread, "sweeps", "dead letters"}}}},
 		{Name: string(AskConfig), Every: often, Limit: soon, Ask: AskConfig.By(only(Pipeline.broken)), Finds: []Kind{
 			{Name: ConfigBroken, Errors: all, Severity: Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
 		{Judge: (*Findings).delays, Finds: []Kind{
 			{Name: DelayFell, Severity: Today, Runbook: "the-delay-of-a-category-was-wrong", Page: "/delays#delay-changes-heading"}}},
-		{Name: string(AskSweeps), Every: often, Limit: limit, Ask: AskSweeps.By(allSweeps), Judge: (*Findings).sweeps, Finds: []Kind{
-			{Name: SweepFound, Severity: Today, Runbook: "the-sweep-finds-orders", Page: "/sweeps"},
-			{Name: SweepFailed, Severity: Urgent, Runbook: "no-sweep-has-finished", Page: "/sweeps"},
-			{Name: orderFailed, As: SweepFailed, Severity: Today, Runbook: failureRunbook, Page: "/sweeps"}, // the next sweep tries it again
-			{Name: SweepMissing, Severity: Urgent, Runbook: "no-sweep-has-finished", Page: "/sweeps"}}},
+		{Name: string(AskSweeps), Every: often, Limit: limit, Ask: AskSweeps.By(allSweeps)},
+		{Name: string(AskHours), Every: often, Limit: limit, Ask: AskHours.By(Pipeline.Hours), Judge: (*Findings).hours, Finds: []Kind{
+			{Name: SweepFound, Severity: Today, Runbook: "the-compensator-finds-orders", Page: "/sweeps"},
+			{Name: SweepMissing, Severity: Urgent, Runbook: "the-compensator-is-late", Page: "/sweeps", Hides: []ProblemKind{SweepFailed}},
+			{Name: SweepFailed, Severity: Urgent, Runbook: "the-compensator-is-late", Page: "/sweeps"}}},
 		{Name: string(AskLate), Every: often, Limit: soon, Ask: AskLate.By(Pipeline.CountLate), Judge: (*Findings).payments, Finds: []Kind{
 			{Name: PaymentsLate, Severity: Today, Runbook: "money-came-after-a-close"}}},
 	}
@@ -89,7 +90,6 @@ func Checks() []Check {
 const (
 	closesOverdue ProblemKind = "closes_overdue" // records should have left the close topic or the replay topic
 	closerFrozen  ProblemKind = "closer_frozen"  // a process holds partitions of these topics, and moves nothing
-	orderFailed   ProblemKind = "order_failed"   // the last sweep could not close some orders
 	NoTopics      ProblemKind = "no_topics"      // no topic of topics.yaml exists, as before topics apply
 )
 
@@ -284,40 +284,21 @@ func (f *Findings) delays() {
 	}
 }
 
-// sweeps judges the last sweep. A series of sweeps that overdue orders have started counts only for what it found.
-func (f *Findings) sweeps() {
-	swept := AskSweeps.Of(f.Facts).Value
-	all := swept.Sweeps
-	if len(all) == 0 {
+// hours judges the compensations. A period that runs may have no row yet, and two full ones have one each.
+func (f *Findings) hours() {
+	known := AskHours.Of(f.Facts).Value
+	if len(known.Hours) == 0 {
 		return
 	}
-	if newest := all[0]; newest.Closed > newest.Causes[string(compensator.OnItsWay)] { // the closer would have retried the others
-		f.Add(SweepFound, newest.Closed, describeCauses(newest.Causes)).Since = newest.Ended()
+	if newest := known.Hours[0]; newest.Missed > 0 {
+		f.Add(SweepFound, int(newest.Missed), describeCounts(newest.Counts)).Since = newest.Begin
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(s wire.Sweep) bool { return s.Why == wire.SweepOverdue }) //mutant:series-hides-missing-sweep
-	if len(all) == 0 {
-		return
+	if i := slices.IndexFunc(known.Hours, func(h overdue.Hour) bool { return h.State != "" }); i >= 0 && known.Hours[i].State == overdue.Unfinished {
+		f.Add(SweepFailed, 0, "half of the period was over").Since = known.Hours[i].Begin
 	}
-	last := all[0]
-	if last.Error != "" || last.Failed > 0 {
-		kind, detail := SweepFailed, last.Error
-		if last.Error == "" {
-			kind = orderFailed
-			if len(last.Failures) > 0 {
-				detail = last.Failures[0].String()
-			}
-		}
-		p := f.Add(kind, last.Failed, detail)
-		for _, s := range all {
-			if s.Error == "" && s.Failed == 0 {
-				break
-			}
-			p.Since = s.StartedAt // the first that failed
-		}
-	}
-	period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, swept.Period)
-	if period > 0 && f.Now.Sub(last.Ended()) > 2*period {
-		f.Add(SweepMissing, 0, "").Since = last.Ended()
+	finished, oldest := known.LastFinished().Begin, known.Hours[len(known.Hours)-1].Begin
+	if due := f.Now.Truncate(known.Period).Add(-2 * known.Period); finished.Before(due) && oldest.Before(due) { //mutant:missing-hours-unseen
+		f.Add(SweepMissing, 0, "").Since = finished
 	}
 }
 
@@ -329,11 +310,11 @@ func (f *Findings) payments() {
 }
 
 func describePause(p wire.Pause) string {
-	what := wire.PathName(p.Path)
-	if p.Category != "" {
-		what += ", " + p.Category
-	}
-	return what + ", " + p.Until.UTC().Format(time.RFC3339) + ": " + p.Reason
+	return cmp.Or(p.Category, "all orders") + ", " + p.Until.UTC().Format(time.RFC3339) + ": " + p.Reason
+}
+
+func describeCounts(c overdue.Counts) string {
+	return fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed", c.Missed, c.AfterPause, c.AfterFailure, c.NotClosed)
 }
 
 func describeCauses(causes map[string]int) string {

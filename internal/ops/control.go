@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -21,7 +20,6 @@ const controlKeeps = 500
 type ControlLog interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	Append(ctx context.Context, topic string, partition int, messages []wire.Message) (time.Time, error)
 }
 
 // Control reads the control topic. It remembers its position, so that each Read reads only what was
@@ -36,9 +34,8 @@ type Control struct {
 	next   int64         // offset of the next read
 	logID  wire.LogID    // the log that next is an offset of
 	known  bool          // next is known
-	pauses map[orderclose.Path]wire.Pause
-	sweeps []wire.Sweep // oldest first
-	delays []Process    // with delays that were news, oldest first
+	sweeps []wire.Sweep  // oldest first
+	delays []Process     // with delays that were news, oldest first
 	// processes are those that have announced themselves, by name.
 	processes map[string]Process
 }
@@ -50,9 +47,6 @@ func NewControl(log ControlLog, topic string) *Control {
 
 // ControlState is what the records of the control topic say.
 type ControlState struct {
-	// Pauses are on. They are of orders that are not closed in the database, which has pauses of its
-	// own.
-	Pauses []wire.Pause
 	Sweeps []wire.Sweep // newest first, at most 500
 	Delays []Process    // as they were when their delays were news; newest first, at most 500
 	// Processes have announced themselves within a day. Their State is not set.
@@ -61,8 +55,7 @@ type ControlState struct {
 
 // Read returns what the topic says at now. If the topic was deleted and recreated, or has lost
 // records that were not read yet, it forgets what it knew and reads everything again. It skips a
-// record that it cannot decode: a pause that nobody can read must not stop the closes forever. After
-// an error the next Read continues where this one ended.
+// record that it cannot decode. After an error the next Read continues where this one ended.
 func (c *Control) Read(ctx context.Context, now time.Time) (ControlState, error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -101,7 +94,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.pauses, c.sweeps, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil //mutant:deleted-pause-stays
+	c.sweeps, c.delays = nil, nil
 	c.processes = map[string]Process{}
 }
 
@@ -140,20 +133,6 @@ func (c *Control) add(r wire.RawRecord) {
 		return
 	}
 	switch string(m.Key) {
-	case wire.KeyPause:
-		if pause, err := wire.DecodePause(m.Value); err == nil {
-			// Every process may write to the topic, so the record does not decide alone when the pause ends.
-			lasts := min(pause.Until.Sub(pause.CreatedAt), wire.MaxPause) //mutant:forged-pause-endless
-			// The operator's clock may be wrong, so the pause begins when the broker has appended its record.
-			if !m.Appended.IsZero() {
-				pause.CreatedAt, pause.Until = m.Appended.UTC(), m.Appended.UTC().Add(lasts)
-			}
-			on := c.pauses[pause.Path]
-			unseen := lasts > 0 && !pause.Replace && on.Until.After(pause.Until) || lasts <= 0 && on.Reason != pause.Reason
-			if pause.Replace = false; !unseen { //mutant:unseen-pause-ends
-				c.pauses[pause.Path] = pause
-			}
-		}
 	case wire.KeySweep:
 		s, err := wire.DecodeSweep(m.Value)
 		again := func(o wire.Sweep) bool { return o.StartedAt.Equal(s.StartedAt) && o.Holder == s.Holder }
@@ -188,11 +167,6 @@ func newest[T any](all []T) []T { return all[max(0, len(all)-controlKeeps):] }
 
 // state returns what is known, at now.
 func (c *Control) state(now time.Time) (s ControlState) {
-	for _, path := range orderclose.Paths() {
-		if pause, ok := c.pauses[path]; ok && pause.Until.After(pause.CreatedAt) && pause.Until.After(now) {
-			s.Pauses = append(s.Pauses, pause)
-		}
-	}
 	maps.DeleteFunc(c.processes, func(_ string, p Process) bool { return now.Sub(p.Announced) > expectedFor })
 	s.Processes = slices.Collect(maps.Values(c.processes))
 	s.Sweeps, s.Delays = slices.Clone(c.sweeps), slices.Clone(c.delays)
@@ -201,18 +175,4 @@ func (c *Control) state(now time.Time) (s ControlState) {
 	// A sweep whose append failed is recorded behind later ones.
 	slices.SortStableFunc(s.Sweeps, func(a, b wire.Sweep) int { return b.StartedAt.Compare(a.StartedAt) })
 	return s
-}
-
-// WritePauses appends pauses to the control topic. It returns when, by the brokers' clock; zero if unknown.
-func (c *Control) WritePauses(ctx context.Context, pauses ...wire.Pause) (appended time.Time, err error) {
-	messages := make([]wire.Message, len(pauses))
-	for i, pause := range pauses {
-		if messages[i], err = pause.Encode(); err != nil {
-			return appended, err
-		}
-	}
-	if appended, err = c.log.Append(ctx, c.topic, 0, messages); err != nil {
-		return appended, fmt.Errorf("write the pause to topic %s: %w", c.topic, err)
-	}
-	return appended, nil
 }

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -25,7 +25,6 @@ type controlLog struct {
 	first, end int64
 	read       int           // records that were read
 	hang       chan struct{} // if set, Bounds waits for it
-	before     func()        // what another operator does before the next append; nil: nothing
 }
 
 var control = testkit.TopicPartition{Topic: "control"}
@@ -44,10 +43,6 @@ func (l *controlLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, 
 }
 
 func (l *controlLog) Append(_ context.Context, _ string, _ int, messages []wire.Message) (time.Time, error) {
-	if other := l.before; other != nil {
-		l.before = nil
-		other()
-	}
 	for _, m := range messages {
 		l.Put(control, m)
 		l.end++
@@ -63,8 +58,6 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 		var err error
 		switch r := r.(type) {
 		case wire.Sweep:
-			m, err = r.Encode()
-		case wire.Pause:
 			m, err = r.Encode()
 		case wire.Process:
 			m, err = r.Encode()
@@ -87,18 +80,13 @@ func sweepAt(minutes int) wire.Sweep {
 	return wire.Sweep{StartedAt: noon.Add(time.Duration(minutes) * time.Minute), Holder: "shop/17", Why: wire.SweepPeriod, Lock: "held"}
 }
 
-// mustRead reads the topic and returns the minutes after noon of the sweeps, and the
-// reasons of the pauses.
+// mustRead reads the topic and returns the minutes after noon of the sweeps.
 func mustRead(t *testing.T, c *Control) string {
 	t.Helper()
 	s := must.Get(c.Read(t.Context(), time.Now()))(t)
 	all := "sweeps"
 	for _, sweep := range s.Sweeps {
 		all += fmt.Sprint(" ", sweep.StartedAt.Sub(noon).Minutes())
-	}
-	all += ", pauses"
-	for _, p := range s.Pauses {
-		all += " " + p.Reason
 	}
 	return all
 }
@@ -110,119 +98,17 @@ func wantControl(t *testing.T, what, got, want string) {
 
 func TestControl_ReadsEachRecordOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pause := func(reason string, lasting time.Duration) wire.Pause {
-			return wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(lasting), Reason: reason}
-		}
 		log := &controlLog{}
 		c := NewControl(log, "control")
-		wantControl(t, "an empty topic", mustRead(t, c), "sweeps, pauses")
+		wantControl(t, "an empty topic", mustRead(t, c), "sweeps")
 		for range 5000 {
 			log.put(t, probe)
 		}
-		log.put(t, sweepAt(0), notice, pause("one", time.Hour), sweepAt(60), probe)
-		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0, pauses one")
+		log.put(t, sweepAt(0), notice, sweepAt(60), probe)
+		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0")
 		log.put(t, notice, sweepAt(120))
-		must.Get(c.WritePauses(t.Context(), pause("two", time.Hour)))(t)
-		wantControl(t, "three more", mustRead(t, c), "sweeps 120 60 0, pauses two")
-		time.Sleep(time.Hour)
-		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, pauses")
-		log.put(t, pause("three", time.Hour), pause("three", 0))
-		wantControl(t, "after a resume", mustRead(t, c), "sweeps 120 60 0, pauses")
+		wantControl(t, "two more", mustRead(t, c), "sweeps 120 60 0")
 		expect.That(t, log.read == int(log.end), "it read %d records of %d", log.read, log.end)
-	})
-}
-
-func TestControl_PauseEndsADayAfterItsRecordAtTheLatest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &controlLog{}
-		c := NewControl(log, "control")
-		year := time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
-		log.put(t, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: year, Reason: "long"},
-			wire.Pause{Path: orderclose.PathPipeline, Until: year, Reason: "without a start"})
-		time.Sleep(wire.MaxPause - time.Second)
-		wantControl(t, "within a day", mustRead(t, c), "sweeps, pauses without a start long")
-		time.Sleep(time.Second)
-		wantControl(t, "after a day", mustRead(t, c), "sweeps, pauses")
-	})
-}
-
-// on returns the pauses of closing as a process reads them that starts now.
-func (l *controlLog) on(t *testing.T) (on []string) {
-	t.Helper()
-	for _, p := range must.Get(NewControl(l, "control").Pauses(t.Context()))(t) {
-		on = append(on, wire.PathName(p.Path)+" "+p.Reason)
-	}
-	return on
-}
-
-func TestControl_APauseEndsNoOtherEarlierUnlessItReplacesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &controlLog{}
-		first, second := NewControl(log, "control"), NewControl(log, "control")
-		pipeline := []orderclose.Path{orderclose.PathPipeline}
-		must.Get(first.Pause(t.Context(), pipeline, "", 4*time.Hour, "INC-1", false))(t)
-		time.Sleep(time.Minute)
-		for _, paths := range [][]orderclose.Path{pipeline, orderclose.Paths()} {
-			err := expect.Err(second.Pause(t.Context(), paths, "", time.Minute, "restart", false))
-			expect.Is(t, err, wire.ErrEndsLater, "a shorter pause")
-			expect.Says(t, err, `closes by pipeline of all orders until 2000-01-01T04:00:00Z: "INC-1"`, "a shorter pause")
-		}
-		expect.Same(t, log.on(t), []string{"pipeline INC-1"}, "pauses after two refusals")
-		must.Get(second.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", time.Minute, "sweeps", false))(t)
-		must.Get(second.Pause(t.Context(), pipeline, "", 5*time.Hour, "longer", false))(t)
-		expect.Same(t, log.on(t), []string{"pipeline longer", "sweep sweeps"}, "pauses after a longer one")
-		ended := must.Get(second.Pause(t.Context(), orderclose.Paths(), "", 2*time.Minute, "replaced", true))(t)
-		expect.That(t, len(ended) == 1 && ended[0].Reason == "longer", "replaced %+v", ended)
-		expect.Same(t, log.on(t), []string{"pipeline replaced", "sweep replaced", "on-read replaced"}, "pauses after a replacement")
-	})
-}
-
-// Another operator acts after the first one has read the topic, and before the record of the first one is appended.
-func TestControl_APauseThatWasNotSeenStays(t *testing.T) {
-	for name, act := range map[string]func(t *testing.T, c *Control) error{
-		"pause": func(t *testing.T, c *Control) error {
-			return expect.Err(c.Pause(t.Context(), orderclose.Paths(), "", time.Hour, "short", false))
-		},
-		"resume": func(t *testing.T, c *Control) error {
-			ended, err := c.Resume(t.Context(), orderclose.Paths(), "")
-			expect.That(t, len(ended) == 3 && ended[0].Reason == "before", "the resume says that it has ended %+v", ended)
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				log := &controlLog{}
-				c := NewControl(log, "control")
-				must.Get(c.Pause(t.Context(), orderclose.Paths(), "", time.Minute, "before", false))(t)
-				log.before = func() {
-					must.Get(NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", 4*time.Hour, "unseen", false))(t)
-				}
-				err := act(t, c)
-				want := []string{"sweep unseen"}
-				if name == "pause" {
-					expect.Is(t, err, wire.ErrEndsLater, "the pause")
-					want = []string{"pipeline short", "sweep unseen", "on-read short"}
-				}
-				expect.Same(t, log.on(t), want, "pauses")
-			})
-		})
-	}
-}
-
-// Processes judge a pause by the time of the brokers, which appended it.
-func TestControl_ResumeByAClockThatIsAheadEndsAPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &controlLog{}
-		c := NewControl(log, "control")
-		log.put(t, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(10 * time.Minute), Reason: "one"})
-		time.Sleep(30 * time.Minute)
-		wantControl(t, "by a clock 25 minutes ahead", mustRead(t, c), "sweeps, pauses")
-		if ended, err := c.Resume(t.Context(), orderclose.Paths(), ""); err != nil || len(ended) != 1 || log.end != 2 {
-			t.Errorf("ended %v with %d records, %v", ended, log.end-1, err)
-		}
-		if ended, err := c.Resume(t.Context(), orderclose.Paths(), ""); err != nil || len(ended) != 0 {
-			t.Errorf("ended %v once more, %v", ended, err)
-		}
 	})
 }
 
@@ -241,15 +127,15 @@ func TestControl_StartsAgainInAnotherLog(t *testing.T) {
 				for range c.before {
 					log.put(t, probe)
 				}
-				log.put(t, sweepAt(0), notice, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(time.Hour), Reason: "one"})
-				wantControl(t, "before", mustRead(t, control), "sweeps 0, pauses one")
+				log.put(t, sweepAt(0), notice)
+				wantControl(t, "before", mustRead(t, control), "sweeps 0")
 				log.Recreate(testkit.TopicPartition{Topic: "control"})
 				log.end = 0
 				for range c.records {
 					log.put(t, probe)
 				}
 				log.put(t, sweepAt(60))
-				wantControl(t, "after", mustRead(t, control), "sweeps 60, pauses")
+				wantControl(t, "after", mustRead(t, control), "sweeps 60")
 			})
 		})
 	}
@@ -261,21 +147,21 @@ func TestControl_StartsAgainWhereTheLogBegins(t *testing.T) {
 		log := &controlLog{}
 		c := NewControl(log, "control")
 		log.put(t, sweepAt(0), sweepAt(60))
-		wantControl(t, "before", mustRead(t, c), "sweeps 60 0, pauses")
+		wantControl(t, "before", mustRead(t, c), "sweeps 60 0")
 		log.put(t, sweepAt(120), sweepAt(180))
 		log.first = 3
-		wantControl(t, "after", mustRead(t, c), "sweeps 180, pauses")
+		wantControl(t, "after", mustRead(t, c), "sweeps 180")
 	})
 }
 
 func TestControl_SkipsWhatItCannotDecode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &controlLog{}
-		for _, key := range []string{wire.KeyPause, wire.KeySweep, "lost", "unknown", ""} {
+		for _, key := range []string{"pause", wire.KeySweep, "lost", "unknown", ""} {
 			log.put(t, wire.Message{Key: []byte(key), Value: []byte("{")}, wire.Message{Key: []byte(key)})
 		}
 		log.put(t, sweepAt(0))
-		wantControl(t, "behind broken records", mustRead(t, NewControl(log, "control")), "sweeps 0, pauses")
+		wantControl(t, "behind broken records", mustRead(t, NewControl(log, "control")), "sweeps 0")
 	})
 }
 
@@ -286,7 +172,7 @@ func TestControl_ASweepCountsOnce(t *testing.T) {
 		other.Holder = "shop/18"
 		log := &controlLog{}
 		log.put(t, sweepAt(60), sweepAt(0), other, sweepAt(60))
-		wantControl(t, "repeated", mustRead(t, NewControl(log, "control")), "sweeps 60 0 0, pauses")
+		wantControl(t, "repeated", mustRead(t, NewControl(log, "control")), "sweeps 60 0 0")
 	})
 }
 
@@ -323,27 +209,34 @@ func TestControl_AReadDoesNotWaitForAnotherForLongerThanItsContext(t *testing.T)
 		}
 		close(log.hang)
 		expect.NoError(t, <-first)
-		wantControl(t, "after that", mustRead(t, c), "sweeps, pauses")
+		wantControl(t, "after that", mustRead(t, c), "sweeps")
 	})
 }
 
-// The closers of a service, or of a Store of the program, obey the control topic, whether the process has a database or not.
-func TestPipeline_KeepsPausesWhereItsClosersReadThem(t *testing.T) {
+// Closers of a service, and of a Store of the program, obey the pauses of the database too.
+func TestPipeline_PausesAreInTheDatabaseIfThereIsOne(t *testing.T) {
 	service := config.Default()
 	service.Closer.Kind = config.KindHTTP
-	db, topic := &store.Store{}, &Control{}
-	for i, c := range []struct {
-		p    Pipeline
-		want Pauser
-		err  error
+	db := must.Get(sqlite.Open(sqlite.Memory, nil))(t)
+	t.Cleanup(func() { db.Close() })
+	must.Do(t, db.Migrate(t.Context()))
+	must.Get(db.Pause(t.Context(), "", time.Hour, "INC-1", false))(t)
+	for what, c := range map[string]struct {
+		p  Pipeline
+		on int
+		is error // of the pauses that are on
 	}{
-		{Pipeline{Config: config.Default(), Store: db, Control: topic}, db, nil},
-		{Pipeline{Config: config.Default(), Control: topic}, nil, ErrNoDatabase},
-		{Pipeline{Config: service, Store: db, Control: topic}, topic, nil},
-		{Pipeline{Config: config.Default(), Store: db, Control: topic, OwnStore: true}, topic, nil},
-		{Pipeline{Config: config.Default(), Store: db, OwnStore: true}, nil, ErrNoKafka},
+		"in the database":                       {Pipeline{Config: config.Default(), Store: db}, 1, nil},
+		"in a database that is not named":       {Pipeline{Config: config.Default()}, 0, ErrNoDatabase},
+		"by a service":                          {Pipeline{Config: service, Store: db}, 1, nil},
+		"by a service, without a database":      {Pipeline{Config: service}, 0, nil},
+		"by an own Store":                       {Pipeline{Config: config.Default(), Store: db, OwnStore: true}, 1, nil},
+		"by an own Store, without any database": {Pipeline{Config: config.Default(), OwnStore: true}, 0, nil},
 	} {
-		kept, err := c.p.Pauser()
-		expect.That(t, kept == c.want && errors.Is(err, c.err), "case %d: pauses are in %T, %v; want %T, %v", i, kept, err, c.want, c.err)
+		on, err := c.p.Pauses(t.Context())
+		expect.That(t, len(on) == c.on && errors.Is(err, c.is), "closed %s: %d pauses are on, %v; want %d, %v", what, len(on), err, c.on, c.is)
+		_, err = c.p.PausesDatabase()
+		expect.That(t, (err != nil) == (c.p.Store == nil) && (err == nil || errors.Is(err, ErrNoDatabase) && strings.Contains(err.Error(), "paused or 503")),
+			"closed %s: %v", what, err)
 	}
 }

@@ -5,16 +5,15 @@
 //	Pipeline       one pipeline and its servers: what commands and the console ask
 //	ReadStatus     what waits in each partition, by how much it is overdue, and its owner
 //	NewForecast    how many records leave each bucket in each interval of time
-//	Control        pauses, earlier sweeps, lost records and delays, by the control topic
+//	Control        earlier sweeps and delays, by the control topic
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
-//	Investigator   why the pipeline missed the orders that a sweep found
 //	NewReplayPlan  a window of the close topic, which Replay sends to the closer again
 //	PlanPostpone   the due times of open orders, which ApplyPostpone moves to later
 //
 // Dead letters are in internal/ops/deadletters.
 //
-// Apart from Replay, ApplyPostpone, and a Pauser, everything here only reads, locks nothing, and
+// Apart from Replay, ApplyPostpone, and a pause, everything here only reads, locks nothing, and
 // needs no running part of the pipeline.
 //
 //	pipeline.go          the questions to one pipeline
@@ -35,16 +34,15 @@
 //	status_judge.go      what is overdue, and what to do about it (pure)
 //	forecast.go          offsets by append time: bounded requests, a few at once; what reached the close topic
 //	forecast_steps.go    the intervals, and counting between offsets (pure)
-//	control.go           reading the control topic, and writing pauses to it
+//	control.go           reading the control topic
 //	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
 //	delays.go            how the delays have changed, and which have fallen (pure)
-//	pauser.go            pauses of closing, wherever they are kept
+//	pauser.go            checks of a pause, and the database that has the pauses
 //	flags.go             flags of commands with times
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
 //	record_search.go     searching for the records of one order, each offset once
 //	history_search.go    all records of one order, with what they say
-//	cause.go             why a sweep found orders, as far as that is cheap to know
 //	due.go               reading the orders of a window, for an audit and for reports of rooms
 //	eventcheck.go        whether an event of a dead letter has happened
 //	audit.go             one audit: what is read, in which order

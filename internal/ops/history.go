@@ -86,16 +86,16 @@ func (s History) now() Sentence {
 		}
 		switch f := s.Failure; {
 		case f != nil && f.Times > 0:
-			return append(now, say("sweeps have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed",
+			return append(now, say("compensators have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed",
 				f.Times, stamp(f.Since), f.Error))
 		case f != nil:
 			return append(now, say("it cannot be closed: %s: orderclose runbook an-order-cannot-be-closed", f.Error))
 		case s.pays:
-			return append(now, say("a sweep asks the payment provider, and closes it unless the provider says paid or has no answer; now: orderclose compensate --once"))
+			return append(now, say("a compensator asks the payment provider, and closes it unless the provider says paid or has no answer; now: orderclose compensate"))
 		case o.Meaning != "":
-			return append(now, say("the sweep closes it, unless orders.where or orders.not_before excludes it; now: orderclose compensate --once"))
+			return append(now, say("a compensator closes it, unless orders.where or orders.not_before excludes it; now: orderclose compensate"))
 		}
-		return append(now, say("the sweep closes it in any case, or now: orderclose compensate --once"))
+		return append(now, say("a compensator closes it within half a minute, or now: orderclose compensate"))
 	}
 	return append(Sentence{say("unpaid, due in %s", o.Due.Sub(s.Database.At).Round(time.Second))}, record...)
 }
@@ -111,7 +111,7 @@ func (s History) pending() Sentence {
 				return Sentence{
 					say("it waits for the payment provider, which has no answer (unknown) since %s: ask it, such as with orderclose-payments --ask %s",
 						stamp(r.PendingSince), ShellQuote(s.ID)),
-					say("a sweep asks again, and closes nothing without an answer: orderclose runbook the-payment-provider-does-not-answer"),
+					say("a compensator asks again, and closes nothing without an answer: orderclose runbook the-payment-provider-does-not-answer"),
 				}
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 const (
 	// OverdueGrace is how long an order may be due before it counts as overdue.
-	OverdueGrace = compensator.OverdueGrace
+	OverdueGrace = compensator.Grace
 	// fewOverdue is how many orders may be overdue while all is well: those that are retried, and those whose
 	// payment is pending. Retries end after 7 minutes.
 	fewOverdue    = 10
@@ -99,9 +99,7 @@ func (p Pipeline) ListOverdue(ctx context.Context) (l OverdueList, err error) {
 func splitPaused(orders []orderclose.Order, pauses []wire.Pause) (l OverdueList) {
 	slices.SortStableFunc(orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
 	for _, order := range orders {
-		if slices.ContainsFunc(pauses, func(p wire.Pause) bool {
-			return p.Path == orderclose.PathPipeline && (p.Category == "" || p.Category == order.Category)
-		}) {
+		if slices.ContainsFunc(pauses, func(p wire.Pause) bool { return p.Covers(order.Category) }) {
 			l.Paused = append(l.Paused, order)
 		} else {
 			l.Orders = append(l.Orders, order)
@@ -110,17 +108,14 @@ func splitPaused(orders []orderclose.Order, pauses []wire.Pause) (l OverdueList)
 	return l
 }
 
-// failure returns why an order stays open: what a close meets now, and since when sweeps have failed to close it, by the record of the
-// last one. It returns nil if the order is not overdue, or no cause is known. With try it may close the order and roll back: see store.WhyOpen.
+// failure returns why an order stays open: what a close meets now, and since when compensators have failed to close it, by the newest
+// record that names it. It returns nil if the order is not overdue, or no cause is known. With try it may close the order and roll back: see store.WhyOpen.
 func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *wire.Failure) {
 	if p.reachKafka(ctx) == nil {
 		state, _ := p.Control.Read(ctx, time.Now()) // what it has read
 		for _, s := range state.Sweeps {
-			i := slices.IndexFunc(s.Failures, func(f wire.Failure) bool { return f.OrderID == order.OrderID })
-			if f = nil; i >= 0 {
+			if i := slices.IndexFunc(s.Failures, func(f wire.Failure) bool { return f.OrderID == order.OrderID }); i >= 0 {
 				f = &s.Failures[i]
-			}
-			if f != nil || s.Why != wire.SweepOverdue { // a series names only orders that it has tried
 				break
 			}
 		}

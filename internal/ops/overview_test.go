@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -39,10 +40,19 @@ func (t told) judge(now time.Time) Verdict {
 
 func (a Answer[T]) untyped() Answer[any] { return Answer[any]{a.Value, a.At, a.Err, a.Since} }
 
-// hourly adds that a sweep is due each hour.
-func hourly(a Answer[Sweeps]) Answer[Sweeps] {
-	a.Value.Period = time.Hour
-	return a
+type (
+	hour   = overdue.Hour
+	counts = overdue.Counts
+)
+
+const finished, unfinished = overdue.Finished, overdue.Unfinished
+
+// hours returns compensations of an hour, newest first. The first one began ago before noon, and each other an hour before the one before.
+func hours(ago time.Duration, all ...overdue.Hour) Answer[Hours] {
+	for i := range all {
+		all[i].Begin = noon.Add(-ago - time.Duration(i)*time.Hour)
+	}
+	return knownAs(Hours{all, time.Hour})
 }
 
 // explained returns overdue orders of which one, o, has the records that a search has found.
@@ -80,7 +90,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	late := frozen("a")
 	late.Topics[0].Partitions[0].Overdue = 45
 	old := Answer[store.Schema]{Err: &store.SchemaError{Schema: store.Schema{Has: 13, Wants: 19}}}
-	swept := func(s wire.Sweep) Answer[Sweeps] { return knownAs(Sweeps{Sweeps: []wire.Sweep{s}}) }
+	done, undone := hour{State: finished}, hour{State: unfinished}
 	for _, row := range []struct {
 		facts   told
 		state   State
@@ -168,25 +178,22 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			[]ProblemKind{LettersPending}, "", "dead-letters"},
 		{told{AskOverdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
 			"an-order-cannot-be-closed"},
-		{told{AskSweeps: swept(wire.Sweep{Failed: 1, Failures: []wire.Failure{{OrderID: "2", Error: "locked: a row", Times: 5, Since: now}}})}, LookToday,
-			[]ProblemKind{SweepFailed},
-			"order 2 has failed 5 times since 2026-11-20T12:00:00Z: locked: a row", "an-order-cannot-be-closed"},
 		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3",
 			"records-do-not-leave-a-delay-topic"},
-		{told{AskPauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused},
-			"pipeline, ticket, ", "closing-is-paused"},
+		{told{AskPauses: knownAs([]wire.Pause{{Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused},
+			"ticket, ", "closing-is-paused"},
 		{told{AskPauses: Answer[[]wire.Pause]{Err: errors.New("no table")}}, Unknown, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
-		{told{AskSweeps: swept(wire.Sweep{Error: "lock lost"})}, ActNow, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
-		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}))}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
-		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}))}, Well, nil, "", ""},
-		{told{AskSweeps: hourly(knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepOverdue}, {StartedAt: now.Add(-3 * time.Hour)}}}))}, ActNow,
-			[]ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
-		{told{AskSweeps: swept(wire.Sweep{StartedAt: now, Why: wire.SweepOverdue, Closed: 2, Causes: map[string]int{"on_its_way": 2}})}, Well, nil, "", ""},
-		{told{AskSweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound},
-			"2 absent, 1 relay_behind", "the-sweep-finds-orders"},
-		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour), PeriodMillis: 7_200_000}))}, Well, nil, "", ""},
-		{told{AskSweeps: hourly(swept(wire.Sweep{StartedAt: now.Add(-time.Hour), PeriodMillis: 600_000}))}, ActNow, []ProblemKind{SweepMissing}, "",
-			"no-sweep-has-finished"},
+		{told{AskHours: hours(0, undone, done)}, ActNow, []ProblemKind{SweepFailed}, "half of the period", "the-compensator-is-late"},
+		{told{AskHours: hours(0, hour{}, undone, done)}, ActNow, []ProblemKind{SweepFailed}, "half of the period", "the-compensator-is-late"},
+		{told{AskHours: hours(0, done, undone)}, Well, nil, "", ""},
+		{told{AskHours: hours(2*time.Hour, done, undone)}, Well, nil, "", ""}, // the hours of 10 and 11 o'clock are the full ones
+		{told{AskHours: hours(3*time.Hour, done)}, ActNow, []ProblemKind{SweepMissing}, "", "the-compensator-is-late"},
+		{told{AskHours: hours(0, undone, undone, undone, done)}, ActNow, []ProblemKind{SweepMissing}, "", "the-compensator-is-late"},
+		{told{AskHours: hours(0, hour{}, hour{})}, Well, nil, "", ""}, // the first ones
+		{told{AskHours: knownAs(Hours{nil, time.Hour})}, Well, nil, "", ""},
+		{told{AskHours: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, LookToday, []ProblemKind{SweepFound},
+			"3 missed, 2 after a pause, 0 after a failure, 0 not closed", "the-compensator-finds-orders"},
+		{told{AskHours: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, Well, nil, "", ""},
 		{told{AskLetters: knownAs(deadletters.Counts{"failed": 7})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
 		{told{AskTopics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, LookToday, []ProblemKind{TopicsDiffer},
 			"x: missing", "topics-differ"},
@@ -245,10 +252,6 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		return f
 	}
 	refused := told{AskWrites: Answer[struct{}]{Err: errors.New("read-only")}}
-	swept := knownAs(Sweeps{Sweeps: []wire.Sweep{{StartedAt: ago(time.Minute), Error: "lost"}, {StartedAt: ago(time.Hour), Failed: 1},
-		{StartedAt: ago(3 * time.Hour), TookMillis: 60_000, Closed: 2}, {StartedAt: ago(4 * time.Hour), Failed: 1}}})
-	older := swept
-	older.Value.Sweeps = older.Value.Sweeps[2:]
 	for _, c := range []struct {
 		facts told
 		kind  ProblemKind
@@ -263,9 +266,9 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		{with(told{AskOverdue: knownAs(OverdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(Present, wire.FailingLimit, time.Minute)),
 			ClosesSlow, ago(time.Minute)},
 		{with(told{}, process(Gone, "", 0)), ProcessGone, ago(time.Hour)},
-		{told{AskSweeps: swept}, SweepFailed, ago(time.Hour)},
-		{told{AskSweeps: older}, SweepFound, ago(3*time.Hour - time.Minute)},
-		{told{AskSweeps: hourly(older)}, SweepMissing, ago(3*time.Hour - time.Minute)},
+		{told{AskHours: hours(0, hour{}, hour{State: unfinished})}, SweepFailed, ago(time.Hour)},
+		{told{AskHours: hours(time.Hour, hour{Counts: counts{Missed: 1}})}, SweepFound, ago(time.Hour)},
+		{told{AskHours: hours(3*time.Hour, hour{State: finished})}, SweepMissing, ago(3 * time.Hour)},
 	} {
 		v := c.facts.judge(noon)
 		i := slices.IndexFunc(v.Problems, func(p Problem) bool { return p.Kind == c.kind })
@@ -293,10 +296,10 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 	}{
 		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, OldestID: "gift0", Example: "ticket0"},
 			"15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
-		{[]wire.Pause{{Path: orderclose.PathPipeline, Category: "gift"}, {Path: orderclose.PathSweep}},
+		{[]wire.Pause{{Category: "gift"}},
 			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, OldestID: "new0",
 				Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
-		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}},
+		{[]wire.Pause{{}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}},
 			"0, and 15 wait because closing is paused"},
 	} {
 		got, _ := sumOverdue(splitPaused(orders, c.pauses), listed)

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -149,24 +150,17 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	return h
 }
 
-// Sweeps are the sweeps of the last week, the notices of lost records, and the changes of delays.
+// Sweeps are the records of compensations and of passes by hand of the last week, and the changes of delays.
 type Sweeps struct {
-	Sweeps []wire.Sweep   `json:"sweeps"`           // newest first
-	Causes map[string]int `json:"causes"`           // of Sweeps, summed up
-	Delays []DelayChange  `json:"delays,omitempty"` // newest first
-	Period time.Duration  `json:"-"`                // between two regular sweeps, if the last sweep does not say it
+	Sweeps []wire.Sweep  `json:"sweeps"`           // newest first
+	Delays []DelayChange `json:"delays,omitempty"` // newest first
 }
 
 // NewSweeps returns the newest sweeps, at most limit. A limit of 0 means all.
 func NewSweeps(state ControlState, limit int) Sweeps {
-	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Causes: map[string]int{}, Delays: delayChanges(state.Delays)}
+	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Delays: delayChanges(state.Delays)}
 	if limit > 0 {
 		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
-	}
-	for _, one := range s.Sweeps {
-		for cause, n := range one.Causes {
-			s.Causes[cause] += n
-		}
 	}
 	return s
 }
@@ -177,18 +171,69 @@ func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 		return Sweeps{}, err
 	}
 	state, err := p.Control.Read(ctx, time.Now())
-	s := NewSweeps(state, limit)
-	s.Period = p.Config.Compensator.Period
-	return s, err
+	return NewSweeps(state, limit), err
 }
 
-// Pauses returns the pauses that are on.
-func (p Pipeline) Pauses(ctx context.Context) ([]wire.Pause, error) {
-	kept, err := p.Pauser()
-	if err != nil {
-		return nil, err
+// Hours has the compensations of the last week.
+type Hours struct {
+	Hours  []overdue.Hour // newest first, at most hoursKept
+	Period time.Duration  // of each
+}
+
+// LastFinished returns the newest compensation that has finished; the zero Hour: none is known.
+func (h Hours) LastFinished() overdue.Hour {
+	for _, one := range h.Hours {
+		if one.State == overdue.Finished {
+			return one
+		}
 	}
-	return kept.Pauses(ctx)
+	return overdue.Hour{}
+}
+
+// hoursKept bounds Hours. With the default period a week has 168.
+const hoursKept = 500
+
+// Hours reads the rows of the compensations in the database. A program's own Store has none: then it reads the records in Kafka, whose
+// counts end with the pass.
+func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
+	h.Period = p.Config.Compensator.Period
+	if p.Store != nil && !p.OwnStore {
+		h.Hours, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
+		return h, err
+	}
+	s, err := p.Sweeps(ctx, 0)
+	for _, one := range s.Sweeps {
+		if one.Why == wire.SweepPeriod {
+			h.Hours = append(h.Hours, hourOf(one))
+		}
+	}
+	return h, err
+}
+
+// hourOf returns what a record says of the compensation of a period.
+func hourOf(s wire.Sweep) overdue.Hour {
+	h := overdue.Hour{Begin: s.StartedAt, State: overdue.Finished, Ended: s.Ended(), Took: time.Duration(s.TookMillis) * time.Millisecond,
+		Counts: overdue.Counts{Missed: int64(s.Missed), AfterPause: int64(s.AfterPause), AfterFailure: int64(s.AfterFailure), NotClosed: int64(s.Failed)}}
+	if s.Error != "" {
+		h.State = overdue.Unfinished
+	}
+	if s.PeriodMillis > 0 {
+		h.Begin = h.Begin.Truncate(time.Duration(s.PeriodMillis) * time.Millisecond)
+	}
+	return h
+}
+
+// Pauses returns the pauses that are on. Without a database a service closes the orders, and there are none. The error is ErrNoPauses
+// if the database that closes the orders is not named.
+func (p Pipeline) Pauses(ctx context.Context) ([]wire.Pause, error) {
+	kept, err := p.PausesDatabase()
+	if err == nil {
+		return kept.Pauses(ctx)
+	}
+	if _, closing := p.ClosingDatabase(); errors.Is(closing, ErrClosedElsewhere) {
+		return nil, nil
+	}
+	return nil, err
 }
 
 // broken returns why topics.yaml cannot be used.

@@ -57,6 +57,8 @@ func (l *recordsLog) Read(_ context.Context, at wire.Position) (wire.Fetched, er
 	return wire.Fetched{Records: records, Next: at.Offset + int64(len(records))}, nil
 }
 
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
 // backlog returns a delay topic with n overdue records in the order in which their orders
 // were created.
 func backlog(n int) *recordsLog {

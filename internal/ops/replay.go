@@ -182,7 +182,7 @@ func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (Replay
 		}
 	}
 	if err == nil && run.r.Refused > 0 {
-		err = fmt.Errorf("%w: %d, such as %s of order %q: %s. A sweep closes their orders: orderclose compensate --once. Or raise max.message.bytes of %s, and "+
+		err = fmt.Errorf("%w: %d, such as %s of order %q: %s. A compensator closes their orders: orderclose compensate. Or raise max.message.bytes of %s, and "+
 			"replay them with --order",
 			ErrReplayRefused, run.r.Refused, run.r.Refusals[0].At, run.r.Refusals[0].Key, run.r.Refusals[0].Why, p.Into)
 	}

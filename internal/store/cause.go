@@ -62,8 +62,7 @@ func (s *Store) rowCause(ctx context.Context, r orderclose.CloseRequest, err err
 		return o.Err
 	}
 	failed = eachReceipt(c.tx, id, func(_ string, r *ReceiptRow) {
-		why = because(orderclose.ClosedBefore, "order %q has a receipt: the path %s closed it at %s. It is not closed again, so that its stock comes back once: "+
-			"give an order that is opened again a new id", o.OrderID, r.Path, r.ClosedAt.Format(time.RFC3339))
+		why = closedBefore(o.OrderID, r)
 	})
 	if why != nil || failed != nil || t.lines == "" {
 		return why
@@ -98,36 +97,95 @@ func negative(l line) error {
 	return because(orderclose.LinesWrong, "order %q holds %d of SKU %q: fix its lines", l.order, l.quantity, l.sku)
 }
 
+// closedBefore returns the error of an unpaid order that has a receipt.
+func closedBefore(id string, r *ReceiptRow) error {
+	return because(orderclose.ClosedBefore, "order %q has a receipt: the path %s closed it at %s. It is not closed again, so that its stock comes back once: "+
+		"give an order that is opened again a new id", id, r.Path, r.ClosedAt.Format(time.RFC3339))
+}
+
+// quantities are those of a row of a table of stock. A column that the mapping does not name is 0.
+type quantities struct {
+	sku                 string // as the stock spells it
+	available, reserved sql.NullInt64
+}
+
+// readQuantities returns the rows of SKUs in a table of stock, by the spelling of the lines.
+func (s *Store) readQuantities(tx *gorm.DB, stock *mapping.Stock, skus []string) (map[string]quantities, error) {
+	is, read := stockKey(stock)
+	one := "SELECT ?, " + strings.Join(read, ", ") + ", " + orElse(stock.Available, "0") + ", " + orElse(stock.Reserved, "0") + " FROM " +
+		mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
+	all := map[string]quantities{}
+	for part := range slices.Chunk(skus, maxSpellings) {
+		args := make([]any, 0, 3*len(part))
+		for _, sku := range part {
+			args = append(append(args, sku), stockArgs(stock, sku)...)
+		}
+		err := eachRow(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args, func(rows *sql.Rows) error {
+			var written string
+			var location sql.NullString
+			var r quantities
+			err := rows.Scan(&written, &r.sku, &location, &r.available, &r.reserved)
+			r.sku = located(r.sku, location)
+			all[written] = r
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// sumBySpelling sums quantities by the stock's spelling of their SKUs. SKUs without a row keep theirs.
+func sumBySpelling(moved map[string]int64, rows map[string]quantities) map[string]int64 {
+	sums := map[string]int64{}
+	for sku, quantity := range moved {
+		sums[cmp.Or(rows[sku].sku, sku)] += quantity
+	}
+	return sums
+}
+
+// bySpelling returns rows of stock by their own spelling.
+func bySpelling(rows map[string]quantities) map[string]quantities {
+	own := map[string]quantities{}
+	for _, r := range rows {
+		own[r.sku] = r
+	}
+	return own
+}
+
+// refuses returns why a quantity cannot return to the row of a SKU; nil: it can. exists says that there is such a row.
+func (r quantities) refuses(stock *mapping.Stock, sku string, exists bool, quantity int64) error {
+	switch in := fmt.Sprintf("SKU %q in table %s", sku, stock.Table); {
+	case !exists:
+		return because(orderclose.StockRowMissing, "SKU %q has no row in table %s", sku, stock.Table)
+	case !r.available.Valid:
+		return because(orderclose.ValueNull, "%s of %s is NULL", stock.Available, in)
+	case !r.reserved.Valid:
+		return because(orderclose.ValueNull, "%s of %s is NULL", stock.Reserved, in)
+	case stock.Reserved != "" && r.reserved.Int64 < quantity:
+		return because(orderclose.ReservedTooLow, "%s of %s is %d, and the order holds %d", stock.Reserved, in, r.reserved.Int64, quantity)
+	}
+	return nil
+}
+
 // stockCause returns why quantities cannot return to a table of stock; nil: they can. full says that a number did not fit into its
 // column: all rows have the same columns, so it is the row with the largest sum.
 func (s *Store) stockCause(tx *gorm.DB, stock *mapping.Stock, moved map[string]int64, full bool) (why error) {
-	spelt, err := s.spellings(tx, stock, slices.Sorted(maps.Keys(moved)))
-	sums, largest := map[string]int64{}, 0.0
-	for sku, quantity := range moved {
-		sums[cmp.Or(spelt[sku], sku)] += quantity
+	rows, err := s.readQuantities(tx, stock, slices.Sorted(maps.Keys(moved)))
+	if err != nil {
+		return nil
 	}
-	is, _ := stockKey(stock)
-	query := "SELECT " + orElse(stock.Available, "0") + ", " + orElse(stock.Reserved, "0") +
-		" FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
+	own, sums, largest := bySpelling(rows), sumBySpelling(moved, rows), 0.0
 	for _, sku := range slices.Sorted(maps.Keys(sums)) {
-		var rows [][2]sql.NullInt64
-		if err == nil {
-			rows, err = readAll(tx, query, stockArgs(stock, sku), func(r *[2]sql.NullInt64) []any { return []any{&r[0], &r[1]} })
+		r, exists := own[sku]
+		if refused := r.refuses(stock, sku, exists, sums[sku]); refused != nil {
+			return refused
 		}
-		switch in := fmt.Sprintf("SKU %q in table %s", sku, stock.Table); {
-		case err != nil:
-			return nil
-		case len(rows) == 0:
-			return because(orderclose.StockRowMissing, "SKU %q has no row in table %s", sku, stock.Table)
-		case !rows[0][0].Valid:
-			return because(orderclose.ValueNull, "%s of %s is NULL", stock.Available, in)
-		case !rows[0][1].Valid:
-			return because(orderclose.ValueNull, "%s of %s is NULL", stock.Reserved, in)
-		case stock.Reserved != "" && rows[0][1].Int64 < sums[sku]:
-			return because(orderclose.ReservedTooLow, "%s of %s is %d, and the order holds %d", stock.Reserved, in, rows[0][1].Int64, sums[sku])
-		case full && stock.Available != "" && float64(rows[0][0].Int64)+float64(sums[sku]) > largest:
-			largest = float64(rows[0][0].Int64) + float64(sums[sku])
-			why = because(orderclose.NumberOutOfRange, "%s of %s is %d, and %d more do not fit into the column", stock.Available, in, rows[0][0].Int64, sums[sku])
+		if sum := float64(r.available.Int64) + float64(sums[sku]); full && stock.Available != "" && sum > largest {
+			largest = sum
+			why = because(orderclose.NumberOutOfRange, "%s of SKU %q in table %s is %d, and %d more do not fit into the column", stock.Available, sku, stock.Table,
+				r.available.Int64, sums[sku])
 		}
 	}
 	return why

@@ -25,7 +25,8 @@ const maxRounds = 5
 // CloseOrders closes the orders of reqs that are unpaid and due by the database's clock. In the same
 // transaction it releases their stock, and writes a receipt and an outbox event for each. Most calls are one
 // transaction; orders that it leaves out because others lock their stock are tried again in further ones. It returns an
-// outcome for each request, in the order of reqs. If several requests name one order, the first gets the verdict; the
+// outcome for each request, in the order of reqs. Orders whose rows show that they cannot be closed are Failed, if others are closed with
+// them. If several requests name one order, the first gets the verdict; the
 // others get AlreadyClosed if it closed.
 //
 // On an error no order was closed, with one exception: the connection broke during the
@@ -37,7 +38,7 @@ const maxRounds = 5
 //
 //   - orderclose.ErrUnavailable: the database failed, and no order caused it. The error also
 //     wraps the context's error if the context ended.
-//   - orderclose.ErrPaused, with ErrUnavailable and ErrNoOrderAtFault: the path is paused. If only some
+//   - orderclose.ErrPaused, with ErrUnavailable and ErrNoOrderAtFault: all orders are paused. If only some
 //     categories are paused, their orders are Paused, and there is no error.
 //   - orderclose.ErrNoOrderAtFault, with ErrUnavailable: every batch would fail. It is missing after the
 //     read timeout: then an order may have made the database hang. It is missing too if the server refuses a statement,
@@ -55,6 +56,9 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 	}
 	began := time.Now()
 	c, err := s.closeUnlocked(ctx, path, reqs)
+	if err != nil {
+		c, err = s.closeOthers(ctx, path, reqs, err)
+	}
 	if err != nil {
 		s.q.tables.forget() // one may have been dropped
 		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) && !s.mayBeOrders(ctx, err) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -65,6 +66,7 @@ type lockedRow struct {
 	version  int64                      // before this transaction; -1: the table has no version
 	columns  map[string]json.RawMessage // of Mapping.EventColumns
 	verdict  orderclose.Verdict
+	err      error     // of the verdict Failed; nil: errNoDue
 	at       time.Time // time of the close, if a commit in doubt closed the order
 }
 
@@ -381,7 +383,7 @@ func (c *closing) outcome(id string) orderclose.Outcome {
 		o.At = row.at
 	}
 	if row.verdict == orderclose.Failed {
-		o.Err = errNoDue
+		o.Err = cmp.Or(row.err, errNoDue)
 	}
 	return o
 }

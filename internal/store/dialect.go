@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,6 +208,22 @@ func (d Dialect) replace(table string, keys int, columns ...string) string {
 		set = append(set, c+" = EXCLUDED."+c)
 	}
 	return "INSERT" + into + " ON CONFLICT (" + strings.Join(columns[:keys], ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
+}
+
+// upsert returns an INSERT of one row with values of keys and columns. If the keys have a row, it sets its columns to what set returns: row
+// writes the old value of a column, and given that of the INSERT.
+func (d Dialect) upsert(table string, keys, columns []string, set func(row, given func(column string) string, column string) string) string {
+	row := func(column string) string { return table + "." + column }
+	given, on := func(column string) string { return "EXCLUDED." + column }, " ON CONFLICT ("+strings.Join(keys, ", ")+") DO UPDATE SET "
+	if d.Name == MySQL {
+		given, on = func(column string) string { return "VALUES(" + column + ")" }, " ON DUPLICATE KEY UPDATE "
+	}
+	assignments := make([]string, len(columns))
+	for i, c := range columns {
+		assignments[i] = c + " = " + set(row, given, c)
+	}
+	all := slices.Concat(keys, columns)
+	return "INSERT INTO " + table + " (" + strings.Join(all, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(all)-1) + ")" + on + strings.Join(assignments, ", ")
 }
 
 // share returns the text after a SELECT that keeps others from changing what it reads. wait is NOWAIT, SKIP LOCKED or empty.

@@ -35,6 +35,7 @@
 //	stock.go, event.go, eventcolumns.go         the lines and the stock; the event of a close
 //	stocktables.go                              several tables and locations of stock; optimistic locks of the shop
 //	cause.go                                    why one order cannot be closed: by its rows and the server's error
+//	refused.go                                  the orders of a batch whose rows show that they cannot be closed
 //	withoutstock.go                             a close without stock that can never come back
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
@@ -44,11 +45,12 @@
 //	reminders.go                                reminders before the deadline
 //	duerule.go                                  due times by rule: the delays in force, and postponed orders
 //	pagestatements.go                           the statement of a page
+//	turn.go                                     what a turn of the loop reads: the clock, the pauses and overdue orders
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, rechecks, payments
 //	recordpayment.go                            payments that the shop records
 //	latepayments.go                             money that comes after a close
 //	lent.go                                     statements in a transaction of the shop
-//	lock.go                                     locks that belong to a connection
+//	lock.go, lease.go                           locks that belong to a connection; leases, which do not
 //	postpone.go                                 moving due times to later
 //	trigger.go                                  the trigger that schedules new orders
 //	outbox.go                                   the outboxes of events and of schedules

@@ -4,10 +4,21 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/overdue"
 )
 
 // SetRetryFor sets how long a transaction is tried again that lost a lock wait.
 func (s *Store) SetRetryFor(d time.Duration) { s.retryFor = d }
+
+// SetReadLimit sets after how long the server ends a read of the loop.
+func (s *Store) SetReadLimit(d time.Duration) { s.readLimit = d }
+
+// ReadStatement returns the statement of ReadOverdue, and its arguments.
+func (s *Store) ReadStatement(w overdue.Window) (string, []any) {
+	query, args := s.q.overdueRows([]*table{s.q.tables.list.Load().known[0]}, columnDelays, w)
+	query, args = s.withBegin(query, args, false)
+	return query + turnOrder(w.Newest), args
+}
 
 // LineStatement returns the statement by which a close reads lines.
 func (s *Store) LineStatement() string { return s.q.tables.list.Load().known[0].lockLines }

@@ -82,7 +82,7 @@ const (
 	startCodes    = "1040 1047 1053 1077 1079 3032 57P01 57P02 57P03 53300" // starts, stops, has too many connections
 	slowCodes     = "1317 1969 3024 57014 25P04"                            // a time limit: one order may be the cause
 	charsetCodes  = "1267 1270 1271"                                        // the charset of a column does not have a text
-	thereCodes    = "1060 1061"                                             // the column or index to add is there
+	thereCodes    = "1060 1061 1091"                                        // the column or index to add is there, or the one to drop is gone
 	lockedCodes   = "1205 3572 55P03"                                       // another transaction locks a row
 	deniedCodes   = "1142 1143 42501"                                       // a privilege is missing
 	missingCodes  = "1054 1146 42703 42P01"                                 // a column or a table is missing

@@ -33,7 +33,8 @@ func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
 			}
 		}
 		slices.Sort(all)
-		return slices.DeleteFunc(all, func(part string) bool { return part == "" || part == "receipts" }) // MySQL alters it to add an index
+		altered := []string{"", "receipts", "sweeps"} // by statements of another number
+		return slices.DeleteFunc(all, func(part string) bool { return slices.Contains(altered, part) })
 	}
 	want := definitions(MySQL)
 	for _, of := range dialects {

@@ -13,7 +13,7 @@ import (
 
 // PreviewClose returns the outcomes that CloseOrders would return now, in the order of reqs,
 // and changes nothing: Closed stands for an order that is unpaid and due. It reads by key
-// without a lock, so an outcome may change at once. The pauses of the path count, those of
+// without a lock, so an outcome may change at once. Pauses count, those of
 // categories too; with an empty path no pause counts. The errors of a pause and of a database that
 // failed are those of CloseOrders.
 func (s *Store) PreviewClose(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {

@@ -231,7 +231,7 @@ func (d *drawnShop) play(t *testing.T) {
 	d.migrate(t, s)
 	now := must.Get(s.Now(t.Context()))(t)
 	d.fill(t, s, m, now)
-	c := must.Get(compensator.New(compensator.Options{Store: s, SweepLog: s, Name: "sweep", Grace: -1}))(t)
+	c := must.Get(compensator.New(compensator.Options{Store: s, Reader: s, SweepLog: s, Name: "sweep", Alone: true}))(t)
 	report := must.Get(c.Sweep(t.Context(), false))(t)
 	var closed, refused []string
 	var failures []string

@@ -95,6 +95,7 @@ type Store struct {
 	stuck       sync.Map     // until when nobody waits for a hotRow
 	triggers    sync.Map     // by the name of a table of orders
 	rooms       sync.Map     // the migrations.Tables of rooms, by the name of the room
+	hours       sync.Map     // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
 	crowdedUntil atomic.Int64
@@ -104,7 +105,9 @@ type Store struct {
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
-	retryFor      time.Duration // for tests, in place of the constant retryFor; 0: the constant
+	retryFor      time.Duration             // for tests, in place of the constant retryFor; 0: the constant
+	readLimit     time.Duration             // the same of the constant readLimit
+	seesAll       atomic.Pointer[time.Time] // when no row-level security hid orders; nil: not asked yet
 }
 
 // Open prepares a Store on MySQL, MariaDB or PostgreSQL. It does not connect: the first method that

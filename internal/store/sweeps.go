@@ -8,25 +8,94 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/overdue"
 )
 
-// LastSweep returns when the sweep of that name last finished, zero if never, and the current
-// time, both by the database's clock.
+// hoursFor is how long the row of an hour is kept, and hoursAtOnce how many older ones one write deletes.
+const (
+	hoursFor    = 90 * 24 * time.Hour
+	hoursAtOnce = 100
+)
+
+// AddSweep adds the counts of a turn to those of the hour of a pipeline, which began at hour by the database's clock. The name of a pipeline
+// is that of its close topic.
+func (s *Store) AddSweep(ctx context.Context, pipeline string, hour time.Time, c overdue.Counts) error {
+	query := s.dialect.upsert("sweeps", []string{"name", "hour"}, []string{"missed", "after_pause", "after_failure", "not_closed"},
+		func(row, given func(column string) string, column string) string {
+			return row(column) + " + " + given(column)
+		})
+	return wrap(s.writeHour(ctx, pipeline, hour, query, c.Missed, c.AfterPause, c.AfterFailure, c.NotClosed), "add to the hour %v of %s", hour, pipeline)
+}
+
+// EndSweep writes that the compensation of an hour has ended: overdue.Finished, or overdue.Unfinished, which does not replace the other. took
+// is how long its pass took.
+func (s *Store) EndSweep(ctx context.Context, pipeline string, hour time.Time, state string, took time.Duration) error {
+	// MySQL assigns in turn, so that the state comes last.
+	query := s.dialect.upsert("sweeps", []string{"name", "hour"}, []string{"ended_at", "took_ms", "state"},
+		func(row, given func(column string) string, column string) string {
+			return fmt.Sprintf("CASE WHEN %s = '%s' AND %s <> '%[2]s' THEN %[4]s ELSE %[5]s END", row("state"), overdue.Finished, given("state"),
+				row(column), given(column))
+		})
+	return wrap(s.writeHour(ctx, pipeline, hour, query, s.dialect.now(), took.Milliseconds(), state), "end the hour %v of %s", hour, pipeline)
+}
+
+// writeHour writes the row of an hour. With the first write of an hour it deletes old rows.
+func (s *Store) writeHour(ctx context.Context, pipeline string, hour time.Time, query string, values ...any) error {
+	last, _ := s.hours.Load(pipeline)
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		err := tx.Exec(query, append([]any{pipeline, s.dialect.time(hour)}, values...)...).Error
+		if err != nil || last == any(hour.UnixMilli()) {
+			return err
+		}
+		old, err := readAll(tx, "SELECT hour FROM sweeps WHERE name = ? AND hour < ? ORDER BY hour LIMIT ?",
+			[]any{pipeline, s.dialect.time(hour.Add(-hoursFor)), hoursAtOnce}, func(t *time.Time) []any { return []any{timeInto(t)} })
+		if err != nil || len(old) == 0 {
+			return err
+		}
+		return tx.Exec("DELETE FROM sweeps WHERE name = ? AND hour <= ?", pipeline, s.dialect.time(old[len(old)-1])).Error
+	})
+	if err == nil {
+		s.hours.Store(pipeline, hour.UnixMilli())
+	}
+	return err
+}
+
+// SweepHour returns the hour of a pipeline that began at hour; one with its Begin alone if nothing was written about it.
+func (s *Store) SweepHour(ctx context.Context, pipeline string, hour time.Time) (overdue.Hour, error) {
+	all, err := s.sweepHours(ctx, "hour = ?", pipeline, s.dialect.time(hour), 1)
+	if err == nil && len(all) == 0 {
+		all = []overdue.Hour{{Begin: hour}}
+	}
+	return first(all), err
+}
+
+// SweepHours returns the hours of a pipeline that began at from or later and that something was written about, the newest first.
+func (s *Store) SweepHours(ctx context.Context, pipeline string, from time.Time, limit int) ([]overdue.Hour, error) {
+	return s.sweepHours(ctx, "hour >= ?", pipeline, s.dialect.time(from), limit)
+}
+
+func (s *Store) sweepHours(ctx context.Context, condition string, args ...any) ([]overdue.Hour, error) {
+	hours, err := readAll(s.gorm.WithContext(ctx), "SELECT hour, missed, after_pause, after_failure, not_closed, state, ended_at, took_ms * 1000000 FROM sweeps"+
+		" WHERE name = ? AND "+condition+" ORDER BY hour DESC LIMIT ?", args, func(h *overdue.Hour) []any {
+		return []any{timeInto(&h.Begin), &h.Missed, &h.AfterPause, &h.AfterFailure, &h.NotClosed, &h.State, timeInto(&h.Ended), &h.Took}
+	})
+	return hours, s.failed(ctx, err, "read the hours of a pipeline")
+}
+
+// LastSweep returns when a compensation of a pipeline last finished, zero if never, and the current time, both by the database's clock.
 func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
-	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT finished_at FROM sweeps WHERE name = ?), ?", name, s.dialect.now()).
+	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT MAX(ended_at) FROM sweeps WHERE name = ? AND state = ?), ?", name, overdue.Finished, s.dialect.now()).
 		Row().Scan(timeInto(&finished), timeInto(&now))
 	return finished, now, s.failed(ctx, err, "read when %s was last swept", name)
 }
 
-// SweepFinished records that the sweep of that name finished now.
+// SweepFinished records that the compensation of this hour finished now.
 func (s *Store) SweepFinished(ctx context.Context, name string) error {
-	return wrap(s.writeSweep(ctx, name, s.dialect.now()), "record the sweep of %s", name)
-}
-
-func (s *Store) writeSweep(ctx context.Context, name string, at any) error {
-	return s.transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec(s.dialect.replace("sweeps", 1, "name", "finished_at"), name, at).Error
-	})
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return s.EndSweep(ctx, name, now.Truncate(time.Hour), overdue.Finished, 0)
 }
 
 // KeepAction writes what an operator has done. It cuts long texts.
@@ -35,21 +104,6 @@ func (s *Store) KeepAction(ctx context.Context, who, action, result string) erro
 		return tx.Exec("INSERT INTO operator_actions (at, who, action, result) VALUES (?, ?, ?, ?)", s.dialect.now(),
 			fmt.Sprintf("%.255s", who), fmt.Sprintf("%.2000s", action), fmt.Sprintf("%.2000s", result)).Error
 	}), "write what was done to operator_actions")
-}
-
-// keptPause is the row of sweeps for the pause of a sweep. No topic has such a name.
-func keptPause(name string) string { return name + "/pause" }
-
-// KeepPause stores until when the sweeps of that name are paused, for pauses that are not in the
-// database. A time that is over means that no pause is on.
-func (s *Store) KeepPause(ctx context.Context, name string, until time.Time) error {
-	return wrap(s.writeSweep(ctx, keptPause(name), s.dialect.time(until)), "keep the pause of sweeps of %s", name)
-}
-
-// KeptPause returns the time that KeepPause stored last. If there is none, known is false.
-func (s *Store) KeptPause(ctx context.Context, name string) (until time.Time, known bool, err error) {
-	until, _, err = s.LastSweep(ctx, keptPause(name))
-	return until, !until.IsZero(), err
 }
 
 // ClosedBetween returns up to limit orders that have a receipt and were closed at or after from and before to, with
@@ -66,19 +120,30 @@ func (s *Store) ClosedBetween(ctx context.Context, from, to time.Time, after str
 	return page, s.failed(ctx, err, "read the orders that were closed after %v", from)
 }
 
-// recheckRow is the row of sweeps for the rechecks of a pipeline, step after the close. No topic has such a
-// name.
+// recheckRow is the name of the row for the rechecks of a pipeline, step after the close.
 func recheckRow(name string, step time.Duration) string {
-	return name + "/recheck/" + orderclose.ShortDuration(step)
+	return name + "/" + orderclose.ShortDuration(step)
 }
 
 // Rechecked returns up to which time of the close the payment provider was asked about orders step after
 // their close, zero if it never was, and the current time, both by the database's clock.
 func (s *Store) Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error) {
-	return s.LastSweep(ctx, recheckRow(name, step))
+	return s.position(ctx, recheckRow(name, step))
 }
 
 // KeepRechecked stores the time that Rechecked returns.
 func (s *Store) KeepRechecked(ctx context.Context, name string, step time.Duration, until time.Time) error {
-	return wrap(s.writeSweep(ctx, recheckRow(name, step), s.dialect.time(until)), "keep how far the orders of %s were rechecked", name)
+	return wrap(s.keepPosition(ctx, recheckRow(name, step), until), "keep how far the orders of %s were rechecked", name)
+}
+
+func (s *Store) position(ctx context.Context, row string) (at, now time.Time, err error) {
+	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT checked_until FROM rechecks WHERE name = ?), ?", row, s.dialect.now()).
+		Row().Scan(timeInto(&at), timeInto(&now))
+	return at, now, s.failed(ctx, err, "read the row %s of rechecks", row)
+}
+
+func (s *Store) keepPosition(ctx context.Context, row string, at time.Time) error {
+	return s.transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec(s.dialect.replace("rechecks", 1, "name", "checked_until"), row, s.dialect.time(at)).Error
+	})
 }

@@ -149,7 +149,7 @@ func updateNone(table string, columns ...string) string {
 // wait for each other.
 func (s *Store) tryWrites(tx *gorm.DB, statements []string) error {
 	id := "write-probe-" + rand.Text()
-	if _, err := s.pauses(tx, "path = ?", id); err != nil { // each close reads them
+	if _, err := s.pauses(tx, s.dialect.now()); err != nil { // each close reads them
 		return s.statementError(err, "SELECT FROM pauses")
 	}
 	for _, statement := range statements {

@@ -15,7 +15,7 @@
 //	resend.go      the copy of a record for a replay or redrive
 //	deadletter.go  records that a stage gave up
 //	resolution.go  how a dead letter was resolved
-//	pause.go       pauses of closing, in the control topic
+//	pause.go       pauses of closing
 //	sweep.go       finished sweeps, in the control topic
 //	process.go     processes and their delays, in the control topic
 //	outbox.go      rows of the outbox tables

@@ -78,15 +78,14 @@ func TestRecognized_TellsOurRecordsFromThoseOfOthers(t *testing.T) {
 	due := time.Now()
 	order, err1 := Record{Order: orderclose.Order{ID: "o", CreatedAt: due, Due: due}, Release: due}.Encode()
 	sweep, err2 := Sweep{StartedAt: due}.Encode()
-	pause, err3 := Pause{Path: orderclose.PathSweep, Until: due}.Encode()
-	event, err4 := orderclose.OrderClosed{OrderID: "o"}.Encode()
-	for _, err := range []error{err1, err2, err3, err4} {
+	event, err3 := orderclose.OrderClosed{OrderID: "o"}.Encode()
+	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, m := range map[string]Message{
-		"an order": order, "a sweep": sweep, "a pause": pause, "a loss": {Key: []byte("lost"), Value: []byte(`{"topic":"t"}`)},
+		"an order": order, "a sweep": sweep, "a loss": {Key: []byte("lost"), Value: []byte(`{"topic":"t"}`)},
 		"an event":      {Key: []byte("o"), Value: event},
 		"a dead letter": DeadLetter(Message{Value: []byte("?")}, "relay", "no_key", "d"),
 		"a resolution":  Resolution{How: Discarded}.Encode(nil),

@@ -23,7 +23,7 @@ func (m *Message) Recognized() bool {
 		return true
 	}
 	switch string(m.Key) {
-	case keyLost, KeyPause, KeySweep, KeyProcess:
+	case keyLost, KeySweep, KeyProcess:
 		return true
 	}
 	var value struct {

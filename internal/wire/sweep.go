@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Sweep is a finished sweep. A compensator appends one to the control topic after each sweep, also
-// after one that failed. The numbers of orders are those of a compensator.Report.
+// Sweep is a finished compensation of a period, or a finished pass by hand. Its process appends it to the control topic, also if it
+// failed. The numbers of a period are those of what the process has done in it; those of a pass by hand are of a compensator.Report.
 type Sweep struct {
 	StartedAt  time.Time   `json:"started_at"`      // by the database's clock; if that could not be read, by the machine's
-	Cutoff     time.Time   `json:"cutoff,omitzero"` // orders due at or before this time were swept
+	Cutoff     time.Time   `json:"cutoff,omitzero"` // the pass covers orders due at or before this time
 	TookMillis int64       `json:"took_ms"`
-	Lock       string      `json:"lock"`   // held, unavailable, stuck, or none
-	Holder     string      `json:"holder"` // the process that swept, as compensator@host:pid:port
+	Lock       string      `json:"lock"`   // held, unavailable, stuck, or none, as of a pass by hand
+	Holder     string      `json:"holder"` // the process, as compensator@host:pid:port
 	Why        SweepReason `json:"why"`
-	// PeriodMillis is the process's compensator.period; 0: it is of an older version.
+	// PeriodMillis is the process's compensator.period; 0: a pass by hand.
 	PeriodMillis int64 `json:"period_ms,omitempty"`
 
 	Found          int `json:"found"`
@@ -30,47 +30,48 @@ type Sweep struct {
 	PaymentPending int `json:"payment_pending"`
 	Failed         int `json:"failed"`
 
-	Causes    map[string]int `json:"causes,omitempty"`   // closed orders by why the pipeline had missed them
-	Failures  []Failure      `json:"failures,omitempty"` // the first MaxFailures of Failed
-	OldestDue time.Time      `json:"oldest_due,omitzero"`
-	Error     string         `json:"error,omitempty"` // why the sweep ended early; empty: it finished
+	// Of a period, the closed orders are the sum of these kinds.
+	Missed       int `json:"missed,omitempty"`        // the pipeline had missed them
+	AfterPause   int `json:"after_pause,omitempty"`   // a pause of their category had ended
+	AfterFailure int `json:"after_failure,omitempty"` // an earlier try, or the store, had failed
+
+	Failures  []Failure `json:"failures,omitempty"` // the first MaxFailures of Failed
+	OldestDue time.Time `json:"oldest_due,omitzero"`
+	Error     string    `json:"error,omitempty"` // why it did not finish; empty: it did
 }
 
-// Ended returns when the sweep ended.
+// Ended returns when the pass ended.
 func (s Sweep) Ended() time.Time {
 	return s.StartedAt.Add(time.Duration(s.TookMillis) * time.Millisecond)
 }
 
-// MaxFailures limits the failed orders in the record of a sweep: readers keep the records of a week in memory.
+// MaxFailures limits the failed orders in a record: readers keep the records of a week in memory.
 const MaxFailures = 20
 
-// Failure is an order that a sweep could not close.
+// Failure is an order that could not be closed.
 type Failure struct {
 	OrderID string    `json:"order_id"`
 	Cause   string    `json:"cause"`          // an orderclose.FailureCause
 	Error   string    `json:"error"`          // the cause and what was found, in one sentence
-	Times   int       `json:"times"`          // how many sweeps of the process in a row have failed to close it
+	Times   int       `json:"times"`          // how often the process has failed to close it
 	Since   time.Time `json:"since,omitzero"` // the first of them, by the database's clock
 }
 
 // String says since when an order fails, and why.
 func (f Failure) String() string {
-	if f.Times == 0 { // no sweep has told
+	if f.Times == 0 { // nobody has told
 		return fmt.Sprintf("order %s cannot be closed: %s", f.OrderID, f.Error)
 	}
 	return fmt.Sprintf("order %s has failed %d times since %s: %s", f.OrderID, f.Times, f.Since.UTC().Format(time.RFC3339), f.Error)
 }
 
-// SweepReason is why a sweep was started.
+// SweepReason is what a Sweep is about.
 type SweepReason string
 
 // The known reasons. Other values may appear in the topic.
 const (
-	SweepPeriod SweepReason = "period" // it was due
-	SweepLosses SweepReason = "losses" // an older program's sweep after a loss of records
-	SweepOnce   SweepReason = "once"   // a person or a program asked for it
-	// SweepOverdue is a series of sweeps that overdue orders have started; the numbers are sums. It does not count as the sweep that is due.
-	SweepOverdue SweepReason = "overdue"
+	SweepPeriod SweepReason = "period" // the compensation of a period
+	SweepOnce   SweepReason = "once"   // a pass that a person or a program asked for
 )
 
 // KeySweep is the key of a Sweep in the control topic.

@@ -17,9 +17,9 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 7, 0, time.UTC)
 	for what, s := range map[string]Sweep{
 		"all fields": {
-			StartedAt: at, Cutoff: at.Add(-time.Minute), TookMillis: 420, Lock: "held", Holder: "shop-1/17", Why: SweepOverdue, PeriodMillis: 60_000,
+			StartedAt: at, Cutoff: at.Add(-time.Minute), TookMillis: 420, Lock: "held", Holder: "shop-1/17", Why: SweepPeriod, PeriodMillis: 60_000,
 			Found: 45, Closed: 1, AlreadyPaid: 2, AlreadyClosed: 3, NotDue: 4, Excluded: 5, Paused: 6, PaymentPending: 7, Failed: 8,
-			Causes: map[string]int{"absent": 1}, OldestDue: at.Add(-time.Hour), Error: "the lock was lost",
+			Missed: 1, AfterPause: 2, AfterFailure: 3, OldestDue: at.Add(-time.Hour), Error: "the lock was lost",
 			Failures: []Failure{{"o-1", "locked", "locked: a row", 3, at}},
 		},
 		"one that found nothing":          {StartedAt: at, Cutoff: at.Add(-time.Minute), Lock: "none", Holder: "shop-1/17", Why: SweepPeriod},

@@ -137,6 +137,10 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // the planner may choose to read the whole table. So it does for 500 keys of 40,000 rows, which takes twice as long.
 const inTx = "; SET LOCAL enable_seqscan = off; SET LOCAL lock_timeout = "
 
+// StatementTimeout is the key of a context whose transactions only read. Its value is after how long the server ends each of their
+// statements.
+type StatementTimeout struct{}
+
 // RaiseCommit is an expression that makes a transaction wait until its COMMIT is on disk, if the server or the user has turned that
 // off. Otherwise a crash of the server would lose a close whose event is published. Every other value stays as it is.
 const RaiseCommit = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
@@ -158,9 +162,13 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	if o.ReadOnly {
 		begin += " READ ONLY"
 	}
+	begin += inTx + "'" + c.lockWait + "'"
+	if timeout, ok := ctx.Value(StatementTimeout{}).(time.Duration); ok && o.ReadOnly {
+		begin += fmt.Sprintf("; SET LOCAL statement_timeout = %d", timeout.Milliseconds())
+	}
 	limited, cancel := Limited(ctx, c.limit)
 	defer cancel()
-	t, err := of.BeginTx(limited, pgx.TxOptions{BeginQuery: begin + inTx + "'" + c.lockWait + "'; SELECT " + RaiseCommit})
+	t, err := of.BeginTx(limited, pgx.TxOptions{BeginQuery: begin + "; SELECT " + RaiseCommit})
 	if err != nil {
 		if pgconn.SafeToRetry(err) {
 			return nil, driver.ErrBadConn

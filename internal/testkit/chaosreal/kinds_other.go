@@ -107,11 +107,6 @@ var otherKinds = []kind{
 		play: func(w *world, e event) error {
 			return errors.Join(w.admin("pause", "--for", "60s", "--reason", "chaos"), w.then(e), w.admin("resume"))
 		}},
-	{name: "pause-pipeline", does: "an operator pauses the closes of the pipeline, and resumes: the sweeps go on",
-		least: 2 * time.Second, most: 6 * time.Second, on: onOrders,
-		play: func(w *world, e event) error {
-			return errors.Join(w.admin("pause", "--path", "pipeline", "--for", "60s", "--reason", "chaos"), w.then(e), w.admin("resume", "--path", "pipeline"))
-		}},
 	{name: "replay", does: "an operator sends the last half minute of the close topic again", least: time.Second, most: time.Second, on: onOrders,
 		play: func(w *world, _ event) error { return w.admin("replay", "--from", "30s", "--yes") }},
 	{name: "sweeps-at-once", does: "an operator starts two sweeps at once, beside the compensators",
@@ -173,7 +168,7 @@ func (w *world) admin(args ...string) error {
 func (w *world) sweepsAtOnce(event) error {
 	var sweeps sync.WaitGroup
 	for range 2 {
-		sweeps.Go(func() { _ = w.command(true, "compensate", "--once").Run() })
+		sweeps.Go(func() { _ = w.command(true, "compensate").Run() })
 	}
 	sweeps.Wait()
 	return nil

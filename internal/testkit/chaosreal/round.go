@@ -220,8 +220,7 @@ func (w *world) judge(all []kind) (*checker.Verdict, error) {
 		DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
 		EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
 		Published: w.shop.Published(), Added: w.shop.Added(),
-		RecordsDeleted:    w.did(all, func(k kind) bool { return k.loses }),
-		ClockSkew:         w.did(all, func(k kind) bool { return k.needs == needsClock }),
-		LostCommitAnswers: true,
+		RecordsDeleted: w.did(all, func(k kind) bool { return k.loses }),
+		ClockSkew:      w.did(all, func(k kind) bool { return k.needs == needsClock }),
 	})
 }

@@ -73,7 +73,7 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 	if err := w.createDatabase(); err != nil {
 		return nil, err
 	}
-	if err := w.writeConfig(c.topics(scenario.Topics(prefix, len(c.brokers), 5*time.Second), c.kind)); err != nil {
+	if err := w.writeConfig(c.topics(scenario.Topics(prefix, len(c.brokers)), c.kind)); err != nil {
 		return nil, err
 	}
 	if w.cfg, err = config.Load(w.file()); err != nil {

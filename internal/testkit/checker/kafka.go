@@ -115,11 +115,10 @@ func (v *Verdict) checkAdded(db *tables, l *logs, e Expect) {
 	}
 }
 
-// checkPublished: in a calm run a sweep closes no published order that is in no topic. One that is in a
-// topic may be late, as on a busy machine, and a sweep faster; checkLogs has the records that a relay
-// has done.
+// checkPublished: in a calm run a compensator closes no published order that is in no topic, unless it has counted none as missed. One
+// that is in a topic may be late, as on a busy machine, and a compensator faster; checkLogs has the records that a relay has done.
 func (v *Verdict) checkPublished(db *tables, l *logs, e Expect) {
-	if !e.Calm {
+	if !e.Calm || e.Missed == 0 {
 		return
 	}
 	var missed []string

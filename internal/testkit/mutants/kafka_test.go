@@ -81,5 +81,5 @@ var kafkaMutants = []mutant{
 	{"member-version-believed", "a leader believes the version of the metadata of older members", changes{{"0", "1"}},
 		"internal/kafka", "TestConsume_OldAndNewMembersShareAGroup/embedded/old_leads_true,_kill_leader_true", "partitions are unread"},
 	{"one-damage-counts", "one damaged answer counts as a damaged log", changes{{"corruptTries", "1"}},
-		"pipeline", "TestControl_OneDamagedAnswerLosesNoPause", "pauses: got"},
+		"pipeline", "TestControl_OneDamagedAnswerLosesNoSweep", "sweeps: got"},
 }

@@ -48,12 +48,9 @@ type accessCase struct {
 	as      rights.Play                                      // how the role of a room is played
 }
 
-// accessTopics has a grace that no case exceeds: a sweep would close the orders that are to be
-// scheduled again.
 const accessTopics = `topics: {prefix: %[1]s}
 partitions: 2
 buckets: [1s, 2s]
-compensator: {grace: 1h}
 `
 
 // accessCases returns the cases of all parts in the table.

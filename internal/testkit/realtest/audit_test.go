@@ -10,13 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -93,54 +89,4 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders+1 {
 		t.Errorf("%+v (-want +got):\n%s", sum, diff)
 	}
-}
-
-// The causes are those that can be caused without running a part.
-func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
-	r := parallelRig(t)
-	r.addBucket()
-	long := r.cfg.Buckets[3].Topic
-	order := func(id string) orderclose.Order {
-		due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
-		o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
-		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
-		return o
-	}
-	append1 := func(topic string, m wire.Message) {
-		t.Helper()
-		partition := 0
-		if topic != r.cfg.Topics.DeadLetter {
-			partition = kafka.PartitionOf(m.Key, r.cfg.Partitions)
-		}
-		r.append(topic, partition, m)
-	}
-	record := func(o orderclose.Order, release time.Time, attempt int) wire.Message {
-		t.Helper()
-		m := must.Get(wire.Record{Order: o, Release: release, Attempt: attempt}.Encode())(t)
-		return m
-	}
-	soon := time.Now().Add(5 * time.Minute)
-	relay, closer, later, retry, dead := order("relay"), order("closer"), order("later"), order("retry"), order("dead")
-	order("absent")
-	append1(r.cfg.Buckets[0].Topic, record(relay, relay.Due, 0))
-	append1(r.cfg.Topics.Close, record(closer, closer.Due, 0))
-	append1(long, record(later, soon, 0))
-	append1(long, record(retry, soon, 1))
-	append1(r.cfg.Topics.DeadLetter, wire.DeadLetter(record(dead, dead.Due, 3), "closer", "failed", "no stock row"))
-	scenario.Pause(t.Context(), 3*time.Second) // a sweep allows the relay two seconds to forward a record
-
-	var report compensator.Report
-	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
-	got := map[string]string{}
-	for _, m := range report.Misses {
-		got[m.Order.ID] = string(m.Cause)
-	}
-	want := map[string]string{"dead": "dead_lettered"}
-	for _, id := range []string{"relay", "closer", "later", "retry", "absent"} {
-		of := func(id string) int { return kafka.PartitionOf([]byte(id), r.cfg.Partitions) }
-		if want[id] = "unknown"; of(id) == of("relay") || of(id) == of("closer") { // a partition that is behind explains all its orders
-			want[id] = "on_its_way"
-		}
-	}
-	expect.Same(t, got, want, "the causes")
 }

@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"slices"
@@ -10,32 +11,31 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
-// databaseLock returns a lock in the database that a DSN names.
-func databaseLock(t *testing.T, dsn, key string) compensator.Lock {
+// databaseLock returns a lease in the database that a DSN names, whose schema is there.
+func databaseLock(t *testing.T, dsn, key string) lock.Lock {
 	t.Helper()
 	cfg := config.Default()
-	cfg.Compensator.Lock = config.Lock{Kind: config.LockDatabase, Key: key, Expiry: 3 * time.Second}
+	cfg.Compensator.Lock.Kind = config.LockDatabase
 	// A Redis is named, and nothing connects to it.
 	c := must.Get(clients.Connect(config.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Pool{}, cfg, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(c.Close)
 	expect.That(t, c.Redis == nil, "it made a client of Redis")
-	lock := must.Get(c.SweepLock(cfg.Compensator.Lock, "", config.Never))(t)
-	return lock
+	return must.Get(lock.NewLease(lock.Options{Database: c.Store, Holder: rand.Text(), Key: key, Expiry: 3 * time.Second}))(t)
 }
 
 // asked asks for a lock until an answer is none of those in again. A busy machine may need longer to connect than the
 // server may take to grant a lock that expires soon.
-func asked(ctx context.Context, lock compensator.Lock, work func(context.Context) error, again ...error) (err error) {
+func asked(ctx context.Context, l lock.Lock, work func(context.Context) error, again ...error) (err error) {
 	_ = process.Await(ctx, func(ctx context.Context) error {
-		if err = lock.Hold(ctx, work); slices.ContainsFunc(again, func(target error) bool { return errors.Is(err, target) }) {
+		if err = l.Hold(ctx, work); slices.ContainsFunc(again, func(target error) bool { return errors.Is(err, target) }) {
 			return err
 		}
 		return nil
@@ -44,17 +44,16 @@ func asked(ctx context.Context, lock compensator.Lock, work func(context.Context
 }
 
 // patient is a lock that is asked for until it is granted.
-type patient struct{ compensator.Lock }
+type patient struct{ lock.Lock }
 
 func (p patient) Hold(ctx context.Context, work func(context.Context) error) error {
-	return asked(ctx, p.Lock, work, compensator.ErrHeld, compensator.ErrLockUnavailable)
+	return asked(ctx, p.Lock, work, lock.ErrHeld, lock.ErrUnavailable)
 }
 
 // sweepUnderDatabaseLock begins a sweep whose lock is in a database behind a proxy. It returns the lock without the proxy.
-func sweepUnderDatabaseLock(t *testing.T) (s *sweeping, direct compensator.Lock) {
+func sweepUnderDatabaseLock(t *testing.T) (s *sweeping, direct lock.Lock) {
 	t.Helper()
-	o := must.Get(mysql.ParseDSN(realServers(t).DSN))(t)
-	o.DBName = "information_schema"
+	o := must.Get(mysql.ParseDSN(newRig(t, realServers(t)).servers.DSN))(t)
 	s = newSweeping(t, o.Addr)
 	direct = databaseLock(t, o.FormatDSN(), s.key)
 	o.Addr = s.proxy.Addr()
@@ -67,14 +66,14 @@ func sweepUnderDatabaseLock(t *testing.T) (s *sweeping, direct compensator.Lock)
 func losesDatabaseLock(t *testing.T, lose func(s *sweeping)) {
 	s, direct := sweepUnderDatabaseLock(t)
 	nothing := func(context.Context) error { return nil }
-	switch err := asked(t.Context(), direct, nothing, compensator.ErrLockUnavailable); {
-	case errors.Is(err, compensator.ErrHeld):
+	switch err := asked(t.Context(), direct, nothing, lock.ErrUnavailable); {
+	case errors.Is(err, lock.ErrHeld):
 		lose(s)
 	case err == nil: // The machine was too busy to renew the lock in time. The sweep must end by itself.
 	default:
 		t.Fatalf("another process asks for the lock: %v", err)
 	}
 	s.lostItsLock()
-	// The server ends the connection that it hears nothing of.
+	// The lease of the other process expires.
 	expect.NoError(t, (patient{direct}).Hold(t.Context(), nothing))
 }

@@ -92,7 +92,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		expect.That(t, err == nil, "%v\n%s", err, out)
 		for _, want := range []string{
-			`booking "table 4, friday" is closed`, "operator: order-read is unpaid, and overdue by", "operator: resumed 1 path",
+			`booking "table 4, friday" is closed`, "operator: order-read is unpaid, and overdue by", "operator: resumed 1 pause",
 			"order-read was read: closed", "order-unpaid was closed by the pipeline",
 			"the warehouse got back 2", "stock: 98 available, 2 reserved",
 		} {

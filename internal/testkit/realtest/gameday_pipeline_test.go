@@ -178,7 +178,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:    "lost records",
-		lasting: []string{"OrdercloseLogLostRecords", "OrdercloseSweepFindsOrders"},
+		lasting: []string{"OrdercloseLogLostRecords", "OrdercloseOrdersMissed"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
 			g.firstStart()
@@ -192,7 +192,7 @@ var pipelineIncidents = []incident{
 			g.look(g.lasting...)
 			g.act("orderclose topics check", "OrdercloseLogLostRecords")
 			g.act("orderclose topics apply", "OrdercloseLogLostRecords")
-			g.act("orderclose compensate --once", "OrdercloseLogLostRecords")
+			g.act("orderclose compensate", "OrdercloseLogLostRecords")
 			g.allClosed()
 			for _, alert := range g.lasting {
 				g.verify(alert)

@@ -40,7 +40,7 @@ var serverIncidents = []incident{
 	},
 	{
 		name:   "the database is unreachable",
-		alerts: []string{"OrdercloseNothingCloses", "OrdercloseSweepOld"},
+		alerts: []string{"OrdercloseNothingCloses"},
 		play: func(g *game) {
 			proxy := g.databaseProxy()
 			g.begin("relay", "closer", "compensator")
@@ -49,7 +49,7 @@ var serverIncidents = []incident{
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			proxy.Heal() // somebody repairs it
-			g.act("orderclose compensate --once", g.alerts...)
+			g.act("orderclose compensate", g.alerts...)
 			g.resolves(g.alerts...)
 			flow()
 			g.allClosed()
@@ -110,10 +110,11 @@ var serverIncidents = []incident{
 			g.resolves(g.alerts[0])
 
 			g.servers.RedisURL = direct
-			must.Do(g.t, g.redisClient().Set(g.t.Context(), g.cfg.Compensator.Lock.Key, "by hand", 0).Err())
+			key := g.lockKey()
+			must.Do(g.t, g.redisClient().Set(g.t.Context(), key, "by hand", 0).Err())
 			g.fires(g.alerts[1])
 			g.look(g.alerts[1])
-			g.act("redis-cli DEL lock:scan_unpaid_orders", g.alerts[1])
+			must.Do(g.t, g.redisClient().Del(g.t.Context(), key).Err()) // as the error in the log says
 			g.resolves(g.alerts[1])
 		},
 	},
@@ -135,17 +136,16 @@ var serverIncidents = []incident{
 		},
 	},
 	{
-		name:   "a slow sweep",
-		alerts: []string{"OrdercloseSweepSlow"},
+		name:   "too much for the compensator",
+		alerts: []string{"OrdercloseCompensatorLate"},
 		play: func(g *game) {
 			const rate = "  rate: 1\n"
-			g.rewrite("  grace: 10s\n", "  grace: 10s\n"+rate)
+			g.rewrite("  period: 5s\n", "  period: 5s\n"+rate)
 			g.missed(200)
 			g.begin("compensator")
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.rewrite(rate, "  rate: 5000\n")
-			g.act("orderclose topics plan --delay 1m", g.alerts...)
 			g.kill("compensator")
 			g.launch("compensator", "orderclose run compensator")
 			g.resolves(g.alerts...)
@@ -190,7 +190,7 @@ var serverIncidents = []incident{
 			g.look(g.alerts...)
 			g.act("orderclose topics apply", g.alerts...)
 			g.resolves(g.alerts...)
-			g.do("orderclose compensate --once") // records that were in the topic already are gone with it
+			g.do("orderclose compensate") // records that were in the topic already are gone with it
 			g.allClosed()
 		},
 	},
@@ -204,7 +204,7 @@ var serverIncidents = []incident{
 			g.own.kafka.stop()
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
-			g.act("orderclose compensate --once", g.alerts...) // needs no Kafka
+			g.act("orderclose compensate", g.alerts...) // needs no Kafka
 			g.own.kafka.start()
 			g.resolves(g.alerts...)
 			g.allClosed()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -33,7 +34,7 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 			r.start("relay", "closer", "compensator", "outbox")
 			r.must("pause", "--for", "30m", "--reason", "a test")
 			r.play(5, 60, time.Second)
-			scenario.At(t.Context(), r.shop.LastDue().Add(r.cfg.Compensator.Grace+time.Second)) // a longer time would find no more
+			scenario.At(t.Context(), r.shop.LastDue().Add(2*compensator.Grace+time.Second)) // a longer time would find no more
 			expect.Equal(t, r.count("SELECT COUNT(*) FROM receipts"), 0, "orders were closed during the pause")
 			out, code := r.cli("status")
 			if want := "paused: closes by pipeline of all orders until "; !strings.Contains(out, want) || !strings.Contains(out, "a test") {

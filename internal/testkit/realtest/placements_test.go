@@ -65,7 +65,7 @@ var placements = map[string]placement{
 	"TestReal_PostponedOrdersCloseAtTheirNewDueTimes": {in: nowhere, on: onMariaDB,
 		alone: "TestPostpone_ChangesWhatItsPlanHasAndNothingTwice, TestSimulation_APostponedOrderClosesWhenItIsDueThen"},
 	"TestReal_APauseClosesNothingUntilItEnds": {in: nowhere, on: onMariaDB,
-		alone: "TestSimulation_PausesWithoutKafka, the random worlds with pauses"},
+		alone: "TestSimulation_APauseStopsClosersAndSweeps, the random worlds with pauses"},
 	"TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack": {in: nowhere, on: onMariaDB, alone: "TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack"},
 	"TestReal_OfTwoProcessesWithOneInstanceOneEnds":        {in: nowhere, on: onMariaDB, alone: "TestConsume_OfTwoWithOneInstanceTheFirstEnds"},
 
@@ -92,13 +92,12 @@ var placements = map[string]placement{
 	"TestReal_ASweepStopsWhenItMayHaveLostItsLock": {in: mariadb, on: onMariaDB,
 		alone: "connections to a real Redis and a real database that fail in the middle"},
 	"TestReal_ASweepSurvivesAShortFailureOfRedis": {in: mariadb, on: onMariaDB, alone: "the client of Redis connects again in time"},
-	"TestReal_ASweepOnDemandRespectsItsLock":      {in: mysqldb, on: databases, alone: "the command with a Redis that has the lock, hangs, or is not there"},
-	"TestReal_ASweepIsTakenOverFromAStoppedProcess": {in: nowhere, on: onMariaDB,
+	"TestReal_APassByHandNeedsNoLock":             {in: mysqldb, on: databases, alone: "the command with a Redis that has the lock, hangs, or is not there"},
+	"TestReal_TheLoopIsTakenOverFromAStoppedProcess": {in: nowhere, on: onMariaDB,
 		alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock, TestReal_SweepersNeedADatabaseOnly"},
-	"TestReal_TwoSweepsAtOnceChangeNothing":       {in: nowhere, on: onMariaDB, alone: "TestSimulation_TwoSweepsAtOnceChangeNothing"},
-	"TestReal_RedisFailsOverInTheMiddleOfASweep":  {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock; none has sentinels"},
-	"TestReal_TheLockIsInARedisCluster":           {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepOnDemandRespectsItsLock; none has a cluster"},
-	"TestReal_ASweepReportsWhyEachOrderWasMissed": {in: nowhere, on: onMariaDB, alone: "TestSimulation_EachCauseOfAMiss"},
+	"TestReal_TwoSweepsAtOnceChangeNothing":      {in: nowhere, on: onMariaDB, alone: "TestSimulation_TwoSweepsAtOnceChangeNothing"},
+	"TestReal_RedisFailsOverInTheMiddleOfASweep": {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock; none has sentinels"},
+	"TestReal_TheLockIsInARedisCluster":          {in: nowhere, on: onMariaDB, alone: "TestReal_APassByHandNeedsNoLock; none has a cluster"},
 
 	// The shop, services and programs.
 	"TestReal_TheShop": {in: mariadb, on: databases, alone: "the example shop as processes that are killed, with its caches in a real Redis"},

@@ -24,7 +24,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -310,7 +309,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 	if err != nil {
 		return err
 	}
-	topics := "partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n" + section
+	topics := "partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n" + section
 	cfg, err := config.Parse("topics.yaml", []byte(topics), room.Sections(rooms.All())...)
 	if err != nil {
 		return err
@@ -319,7 +318,6 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 	app, err := pipeline.New(pipeline.Options{
 		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger, Payment: paidLate, Rooms: rooms.All(),
 		Services: done200{}, Environment: pipeline.Environment{Others: c.as.Environment},
-		Missed: func(missed []compensator.Miss) { logger.Info("missed", "orders", fmt.Sprint(missed)) },
 	})
 	if err != nil {
 		return err
@@ -522,7 +520,8 @@ var paidLate = payment.ProviderFunc(func(_ context.Context, ids []string) ([]pay
 // order was paid. It also writes a reminder, and deletes an old one.
 func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	for _, statement := range []string{
-		"INSERT INTO sweeps (name, finished_at) VALUES ('order-close', '2026-01-01'), ('order-close/recheck/1s', '2026-01-01')",
+		"INSERT INTO rechecks (name, checked_until) VALUES ('order-close/1s', '2026-01-01')",
+		"INSERT INTO sweeps (name, hour) VALUES ('order-close', '2026-01-01')",
 		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('late', '', 2, '2026-02-01', '2026-02-01', 2)",
 		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('late', 'closed', '2026-02-01', '2026-02-01', 'sweep', 0, 0)",
 		"INSERT INTO order_reminders (due_at, order_id, before_ms, created_at) VALUES ('2026-01-01', 'old', 1000, '2026-01-01')",
@@ -535,7 +534,7 @@ func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error
 	}
 	return c.run(ctx, pipeline.Compensator, func(*kafka.Cluster, *config.Config) error { return nil }, func(*kafka.Cluster, *config.Config, string) error {
 		return errors.Join(c.has(ctx, "SELECT COUNT(*) FROM receipts WHERE order_id = 'good' AND path = 'sweep'"),
-			c.has(ctx, "SELECT COUNT(*) FROM sweeps WHERE finished_at > '2026-02-01' AND name = 'order-close'"),
+			c.has(ctx, "SELECT COUNT(*) FROM sweeps WHERE ended_at > '2026-02-01' AND name = 'order-close'"),
 			c.has(ctx, "SELECT COUNT(*) FROM late_payments WHERE order_id = 'late' AND source = 'recheck'"),
 			c.has(ctx, "SELECT CASE WHEN MIN(order_id) = 'soon' THEN 1 ELSE 0 END FROM order_reminders"))
 	})

@@ -93,7 +93,6 @@ func racePayments(t *testing.T, servers config.Servers) {
 func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
 	r.t.Helper()
 	cfg := *r.cfg
-	cfg.Compensator.Grace = time.Second
 	cfg.Closer.Payment.Recheck, cfg.Closer.Payment.RecheckRate = raceRecheck, 1000
 	cfg.Delays.Rules = []orderclose.Rule{{Remind: []time.Duration{raceRemind}}}
 	app := must.Get(pipeline.New(pipeline.Options{

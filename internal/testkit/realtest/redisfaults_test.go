@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -94,20 +95,22 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	proxied := config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}
 	client := must.Get(clients.Connect(proxied, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(client.Close)
-	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: client.Redis, Key: s.key, Expiry: expiry}))(t)
-	s.sweep(patient{lock})
+	s.sweep(patient{lock.NewRedis(lock.Options{Client: client.Redis, Key: s.key, Expiry: expiry})})
 	s.page()
 	return s
 }
 
 // sweep begins the sweep under a lock.
-func (s *sweeping) sweep(lock compensator.Lock) {
+func (s *sweeping) sweep(under lock.Lock) {
 	s.t.Helper()
-	c := must.Get(compensator.New(compensator.Options{Store: s.store, Lock: lock}))(s.t)
+	c := must.Get(compensator.New(compensator.Options{Store: s.store}))(s.t)
 	s.t.Cleanup(s.stop)
 	go func() {
 		defer close(s.over)
-		s.report, s.err = c.Sweep(context.Background(), false)
+		s.err = under.Hold(context.Background(), func(held context.Context) (err error) {
+			s.report, err = c.Sweep(held, false)
+			return err
+		})
 	}()
 }
 
@@ -158,7 +161,7 @@ func (s *sweeping) ended() error {
 // lostItsLock waits until the sweep has ended by itself in the middle, because its lock is lost.
 func (s *sweeping) lostItsLock() {
 	s.t.Helper()
-	if err := s.ended(); !errors.Is(err, compensator.ErrLockLost) || s.report.Lock != "held" || s.report.Closed == 0 {
+	if err := s.ended(); !errors.Is(err, lock.ErrLost) || s.report.Closed == 0 {
 		s.t.Errorf("it ended with %v and %+v; want the lock lost in the middle", err, s.report)
 	}
 }
@@ -245,7 +248,7 @@ func survives(t *testing.T, fail func(p *testkit.Proxy)) {
 	switch {
 	case owner == "" || now != owner:
 		t.Errorf("the lock was %q's and is %q's", owner, now)
-	case err != nil || s.report.Lock != "held":
+	case err != nil:
 		t.Errorf("it ended with %v and %+v", err, s.report)
 	case s.owner() != "":
 		t.Error("the lock was not given back")

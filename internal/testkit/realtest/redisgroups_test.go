@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,9 +14,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
@@ -93,21 +92,6 @@ func (g *redisGroup) sweepsUnder(r *rig, url string) {
 	r.env = append(r.env, config.EnvRedisTLSCA+"="+g.ca.file)
 }
 
-// sweepOnce sweeps by the command, and returns how it got the lock; "": another process has it.
-func (r *rig) sweepOnce() string {
-	r.t.Helper()
-	out, code := r.cli("compensate", "--once", "-o", "json")
-	var report compensator.Report
-	switch {
-	case code == 5:
-		return ""
-	case code != 0:
-		r.t.Fatalf("compensate exits with %d", code)
-	}
-	must.Do(r.t, json.Unmarshal([]byte(out), &report))
-	return report.Lock
-}
-
 // doctorSays reports whether doctor's check of Redis has the text.
 func (r *rig) doctorSays(text string) bool {
 	r.t.Helper()
@@ -124,7 +108,7 @@ func (r *rig) doctorSays(text string) bool {
 var clusterACL = regexp.MustCompile("In a Redis cluster the user also needs `([^`]+)`")
 
 // The server that has the lock is killed in the middle of a sweep, and its replica takes over, with or without the
-// lock. Every order is closed once, and later sweeps have the lock on the new server.
+// lock. Every order is closed once, and later the lock is on the new server.
 func TestReal_RedisFailsOverInTheMiddleOfASweep(t *testing.T) {
 	all := realServers(t)
 	t.Parallel()
@@ -157,8 +141,7 @@ requirepass %[3]s
 	g.grant(master, r)
 	g.grant(replica, r)
 	g.until(replica, "master_link_status:up", "info", "replication")
-	lock := r.sweepOnce()
-	must.That(t, lock == "held" && r.doctorSays("it takes writes"), "before the failover the lock is %q", lock)
+	must.That(t, r.doctorSays("it takes writes"), "before the failover Redis takes no writes")
 	r.slowly()
 	r.missed(400)
 	r.start("compensator-1")
@@ -169,12 +152,15 @@ requirepass %[3]s
 	v := r.check()
 	expect.That(t, v.ByPath["sweep"] == 400, "closed %v", v.ByPath)
 	g.until(replica, "role:master", "info", "replication")
+	r.until("a compensator has the lock on the new server", func() bool {
+		keys, err := g.direct(replica).Keys(t.Context(), r.cfg.Compensator.Lock.Key+"-*").Result()
+		return err == nil && len(keys) == 1
+	})
 	r.killAll()
-	r.until("a sweep has the lock on the new server", func() bool { return r.sweepOnce() == "held" })
 	r.until("doctor finds no fault", func() bool { return r.doctorSays("it takes writes") })
 }
 
-// Three masters share the keys. The lock is on one of them; without this one sweeps go on without it.
+// Three masters share the keys. The lock is on one of them; without this one the lease in the database is the lock.
 func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 	all := realServers(t)
 	t.Parallel()
@@ -211,21 +197,13 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 	}, config.EnvRedis))(t)
 	c := must.Get(clients.Connect(s, clients.Pool{}, r.cfg, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(c.Close)
-	lock := must.Get(c.SweepLock(r.cfg.Compensator.Lock, "", config.Never))(t)
-	if err := lock.Hold(t.Context(), func(context.Context) error {
-		lock := "unavailable" // which a busy server may be
-		r.until("Redis answers", func() bool { lock = r.sweepOnce(); return lock != "unavailable" })
-		expect.Equal(t, lock, "", "while another process has the lock")
-		return nil
-	}); err != nil {
-		t.Error(err)
-	}
-	if lock := r.sweepOnce(); lock != "held" || !r.doctorSays("it takes writes") {
-		t.Errorf("the lock is %q", lock)
-	}
+	first := lock.NewRedis(lock.Options{Client: c.Redis, Key: r.cfg.Compensator.Lock.Key})
+	r.until("Redis gives the lock", func() bool { return first.Hold(t.Context(), func(context.Context) error { return nil }) == nil }) // it may be busy
+	expect.That(t, r.doctorSays("it takes writes"), "doctor finds a fault")
 	slot := must.Get(g.direct(nodes[0]).ClusterKeySlot(t.Context(), r.cfg.Compensator.Lock.Key).Result())(t)
 	must.Do(t, nodes[min(int(slot)/(16384/3), 2)].Kill())
-	r.until("a sweep goes on without the lock", func() bool { return r.sweepOnce() == "unavailable" })
+	r.start("compensator")
+	r.untilClosed(1)
 	r.until("doctor reports it", func() bool { return !r.doctorSays("it takes writes") })
 	r.check()
 	log := r.logs.Tail(1 << 20)

@@ -167,7 +167,7 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 	t.Cleanup(func() { r.clean(drop) })
 	r.servers.DSN = dsn
 	r.file = filepath.Join(t.TempDir(), "topics.yaml")
-	must.Do(t, os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3), 10*time.Second)+settings), 0o600))
+	must.Do(t, os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3))+settings), 0o600))
 	r.readConfig()
 	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}))(t)
 	t.Cleanup(r.kafka.Close)
@@ -496,13 +496,17 @@ func (r *rig) check() *checker.Verdict {
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
+	var missed int64
+	for _, h := range must.Get(r.store.SweepHours(r.t.Context(), r.cfg.Topics.Close, time.Unix(0, 0), 1000))(r.t) {
+		missed += h.Missed
+	}
 	var v *checker.Verdict
 	r.eventually(func() (err error) { // a busy server may not answer all its questions
 		v, err = checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), Published: r.shop.Published(), Added: r.shop.Added(),
-			RolledBack: r.shop.RolledBack(), Calm: !r.disturbed,
+			RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, Missed: missed,
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: r.dispatching,
 		})
 		return err

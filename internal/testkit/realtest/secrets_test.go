@@ -128,7 +128,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		}
 	}
 	prefix := newPrefix()
-	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s}\n"+
+	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s}\n"+
 		"closer: {payment: {url: \"%s/pay\"}}\n", prefix, service.URL))
 	cfg := must.Get(config.Load(filepath.Join(r.dir, "topics.yaml")))(t)
 	_, security := b.mutual("admin")
@@ -362,7 +362,7 @@ func (r *secretsRig) commands(t *testing.T) {
 	for _, args := range [][]string{
 		{"topics", "plan"}, {"topics", "check"}, {"status", "--partitions"}, {"forecast"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"},
 		{"doctor"}, {"doctor", "--stock"},
-		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "--once", "-o", "json"}, {"migrate"}, {"migrate", "--print"},
+		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "-o", "json"}, {"migrate"}, {"migrate", "--print"},
 		{"version"}, {"healthcheck"},
 		{"send", "-"}, {"no-such-command"}, {"run", "no-such-role"},
 	} {

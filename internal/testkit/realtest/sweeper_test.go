@@ -120,9 +120,9 @@ func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
 func (r *rig) checkWithoutKafka() {
 	r.t.Helper()
 	for command, want := range map[string]string{
-		"status":                       "the last sweep finished",
+		"status":                       "the last compensation finished",
 		"doctor":                       "the writes of a close succeed",
-		"pause --for 1m --reason test": "closes by sweep",
+		"pause --for 1m --reason test": "all orders until",
 	} {
 		if out := r.must(strings.Fields(command)...); !strings.Contains(out, want) {
 			r.t.Errorf("orderclose %s prints\n%s\nwant %q", command, out, want)

@@ -13,16 +13,16 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// slowly limits sweeps to a hundred orders a second, which are ten at a time.
+// slowly limits compensators to a hundred orders a second, which are ten at a time.
 func (r *rig) slowly() {
 	r.t.Helper()
-	r.rewrite("  grace: 10s\n", "  grace: 10s\n  rate: 100\n")
+	r.rewrite("  period: 5s\n", "  period: 5s\n  rate: 100\n")
 }
 
 // withoutRedis puts the lock into the database, and names no Redis to the processes.
 func (r *rig) withoutRedis() {
 	r.t.Helper()
-	r.rewrite("  grace: 10s\n", "  grace: 10s\n  lock: database\n")
+	r.rewrite("  period: 5s\n", "  period: 5s\n  lock: database\n")
 	r.servers.RedisURL = ""
 }
 
@@ -34,15 +34,29 @@ func (r *rig) missed(n int) {
 	}
 }
 
+// lockKey returns the key of the lock of a compensator that runs. Its end is a digest of topics.yaml.
+func (r *rig) lockKey() (key string) {
+	r.t.Helper()
+	client := r.redisClient()
+	r.until("a compensator has the lock in Redis", func() bool {
+		keys, err := client.Keys(r.t.Context(), r.cfg.Compensator.Lock.Key+"-*").Result()
+		if len(keys) > 0 {
+			key = keys[0]
+		}
+		return err == nil && key != ""
+	})
+	return key
+}
+
 // untilClosed waits until that many orders are closed.
 func (r *rig) untilClosed(n int) {
 	r.t.Helper()
 	r.until(fmt.Sprint(n, " orders are closed"), func() bool { return r.count("SELECT COUNT(*) FROM receipts") >= n })
 }
 
-// A sweep's process is killed, or stopped for longer than its lock lasts and then
+// The compensator that holds the lock is killed, or stopped for longer than its lock lasts and then
 // continued. Another process takes over, and every order is closed once.
-func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
+func TestReal_TheLoopIsTakenOverFromAStoppedProcess(t *testing.T) {
 	servers := realServers(t)
 	t.Parallel()
 	killed := func(r *rig) { r.signal("compensator-1", syscall.SIGKILL) }
@@ -77,14 +91,11 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 				out, _ := r.cli("doctor")
 				expect.That(t, strings.Contains(out, "Redis is not used"), "doctor says\n%s", out)
 			}
-			if strings.HasPrefix(name, "frozen") && !strings.Contains(r.logs.Tail(1<<20), "the lock was lost") {
-				t.Error("it did not notice that its lock was lost")
-			}
 		})
 	}
 }
 
-// Two sweeps run at the same time when Redis is unavailable.
+// Without Redis one of two compensators works by the lease in the database, and passes by hand run beside it.
 func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	r := parallelRig(t)
 	r.disturbed = true
@@ -93,18 +104,16 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	r.missed(200)
 	r.start("compensator-1", "compensator-2")
 	r.untilClosed(20)
-	r.must("compensate", "--once", "-o", "json")
+	r.must("compensate", "-o", "json")
 	r.untilClosed(200)
 	v := r.check()
 	expect.That(t, v.ByPath["sweep"] == 200, "closed %v", v.ByPath)
 }
 
-// Every topic is deleted with its records and recreated. The keeper closes the orders half a minute after they are due; no
-// regular sweep does.
+// Every topic is deleted with its records and recreated. The compensator closes the orders within half a minute after they are due.
 func TestReal_KafkaIsWiped(t *testing.T) {
 	r := parallelRig(t)
 	r.disturbed = true
-	r.rewrite("grace: 10s", "grace: 1h") // no sweep closes the orders, however late they are
 	r.start("relay", "closer", "compensator")
 	r.firstStart()
 	const n = 50

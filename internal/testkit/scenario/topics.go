@@ -1,9 +1,6 @@
 package scenario
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // topicsFile configures the pipeline with seconds in place of minutes.
 const topicsFile = `topics: {prefix: %[1]s}
@@ -16,11 +13,9 @@ delays:
   categories: {flash-sale: 2s, virtual: 5s, physical: 8s}
 compensator:
   period: 5s
-  grace: %[3]v
 `
 
-// Topics returns a topics.yaml of seconds for tests on real servers, with a prefix of all names. A sweep
-// leaves orders to the pipeline for grace after their due time.
-func Topics(prefix string, replication int, grace time.Duration) string {
-	return fmt.Sprintf(topicsFile, prefix, replication, grace)
+// Topics returns a topics.yaml of seconds for tests on real servers, with a prefix of all names.
+func Topics(prefix string, replication int) string {
+	return fmt.Sprintf(topicsFile, prefix, replication)
 }

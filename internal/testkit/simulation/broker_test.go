@@ -69,7 +69,7 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 				expect.That(t, err == nil && commits[p].Offset == end, "%s/%d stands at %d of %d: %v", b.Topic, p, commits[p].Offset, end, err)
 			}
 		}
-		time.Sleep(time.Until(r.shop.LastDue().Add(missBound(cfg))))
+		time.Sleep(time.Until(r.shop.LastDue().Add(missBound)))
 		// The records of the old topic are gone, which is no fault of the relay.
 		v := r.verdict(time.Now())
 		expect.That(t, v.Closed() == 50 && v.ByPath["pipeline"] >= 35, "closed %v, want all 50, most of them by the pipeline", v.ByPath)

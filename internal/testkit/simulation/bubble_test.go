@@ -44,7 +44,7 @@ func TestSimulation_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) 
 		r.startAll()
 		time.Sleep(7 * time.Minute) // somewhere between two sweeps
 		o := r.order("forgotten", "virtual", false)
-		time.Sleep(time.Until(o.Due.Add(missBound(cfg))))
+		time.Sleep(time.Until(o.Due.Add(missBound)))
 		v := r.check(time.Now())
 		expect.That(t, v.ByPath["sweep"] == 1, "closed %v, want one by the sweep", v.ByPath)
 	})
@@ -57,7 +57,7 @@ func TestSimulation_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 		r.disturbed = true
 		steps := scenario.Plan(scenario.Spec{Seed: 1, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
 		must.Do(t, r.shop.Run(ctx, time.Now(), steps))
-		time.Sleep(time.Until(r.shop.LastDue()) + missBound(cfg))
+		time.Sleep(time.Until(r.shop.LastDue()) + missBound)
 		v := r.check(time.Now())
 		expect.That(t, v.ByPath["pipeline"] == 0 && v.ByPath["sweep"] != 0, "closed %v, want all by the sweep", v.ByPath)
 	})
@@ -74,7 +74,7 @@ func TestSimulation_ACleanRunLeavesNothingToTheSweep(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		answer, err := r.shop.Orders.Pay(ctx, o.ID, "p-"+o.ID)
 		must.That(t, err == nil && answer == shopdb.AnswerPaid, "%v %v", answer, err)
-		time.Sleep(time.Until(o.Due.Add(missBound(r.cfg)))) // the next sweep is over
+		time.Sleep(time.Until(o.Due.Add(missBound))) // the next sweep is over
 		if v := r.check(time.Now()); v.ByPath["sweep"] != 0 || v.ByPath["pipeline"] != 20 || v.Paid != 1 {
 			t.Errorf("closed %v and %d paid, want 20 by the pipeline and 1", v.ByPath, v.Paid)
 		}
@@ -133,7 +133,6 @@ func randomScenario(t *testing.T, seed uint64) {
 		"flash": 2 * time.Second, "quick": 10 * time.Second, "virtual": time.Minute, "physical": 95 * time.Second,
 	}}
 	cfg.Compensator.Period = 2 * time.Minute
-	cfg.Compensator.Grace = 20 * time.Second
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		r.useOutbox()
@@ -151,7 +150,7 @@ func randomScenario(t *testing.T, seed uint64) {
 		close(stop)
 		<-restarts
 		// The bound of a miss. A sweep that a restart has interrupted starts over at once.
-		time.Sleep(time.Until(r.shop.LastDue().Add(missBound(cfg))))
+		time.Sleep(time.Until(r.shop.LastDue().Add(missBound)))
 		r.check(time.Now())
 	})
 }

@@ -77,7 +77,7 @@ func (w *chaosWorld) bound() time.Time {
 		bound = bound.Add(chaosRecheck[len(chaosRecheck)-1] + time.Minute)
 	}
 	if w.plan.Sweeps { // for an order that only a sweep finds; the compensator looks each minute whether a sweep is due
-		bound = bound.Add(w.config().Compensator.Period + w.config().Compensator.Grace + 2*time.Minute)
+		bound = bound.Add(missBound)
 	}
 	return bound
 }
@@ -197,10 +197,10 @@ func destructive() (all []string) {
 	return all
 }
 
-// rolesOf returns the roles of an additional process.
+// rolesOf returns the roles of an additional process; none if the world does not have the role.
 func rolesOf(p *plan, role string) []pipeline.Role {
 	if p.Together {
-		return pipeline.AllRoles()
+		return p.roles()
 	}
-	return []pipeline.Role{pipeline.Role(role)}
+	return slices.DeleteFunc(p.roles(), func(r pipeline.Role) bool { return string(r) != role })
 }

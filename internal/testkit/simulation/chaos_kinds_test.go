@@ -78,8 +78,12 @@ func (w *chaosWorld) replace(e event, end func(*process)) {
 
 // join starts another process of a role, and stops it after a while.
 func (w *chaosWorld) join(e event) {
+	roles := rolesOf(w.plan, e.What)
+	if len(roles) == 0 {
+		return
+	}
 	name := w.next(e.What)
-	w.launch(name, rolesOf(w.plan, e.What)...)
+	w.launch(name, roles...)
 	w.hold(e)
 	if p := w.take(name); p != nil {
 		p.stop()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -20,7 +19,7 @@ func init() {
 		e.How, e.For = d.among("away", "empty", "lock lost", "lock without expiry"), d.span(100*time.Millisecond, 30*time.Second)
 	}, play: (*chaosWorld).redis}
 	kinds["pause-closes"] = kind{weight: 2, draw: func(d *drawing, e *event) {
-		e.How, e.For = d.among("all", string(orderclose.PathPipeline), string(orderclose.PathSweep)), d.span(time.Second, 40*time.Second)
+		e.How, e.For = d.among("all", "virtual", "quick"), d.span(time.Second, 40*time.Second)
 	}, play: (*chaosWorld).pauseCloses}
 	clock := func(d *drawing, e *event) { e.For, e.By = d.span(time.Second, 40*time.Second), d.step() }
 	kinds["broker-clock"] = kind{weight: 3, draw: func(d *drawing, e *event) { clock(d, e); e.N = d.IntN(d.plan.Brokers) },
@@ -67,21 +66,21 @@ func (w *chaosWorld) database(e event) {
 	})
 }
 
-// pauseCloses pauses closing, as orderclose pause does, and resumes it after a while.
+// pauseCloses pauses closing, of all orders or of a category, as orderclose pause does, and resumes it after a while.
 func (w *chaosWorld) pauseCloses(e event) {
-	paths := orderclose.Paths()
-	if e.How != "all" {
-		paths = []orderclose.Path{orderclose.Path(e.How)}
+	category := e.How
+	if e.How == "all" {
+		category = ""
 	}
 	for w.faulty.Err() == nil {
-		if _, err := w.db.Pause(w.faulty, paths, "", wire.MaxPause, "a random world", true); err == nil {
+		if _, err := w.db.Pause(w.faulty, category, wire.MaxPause, "a random world", true); err == nil {
 			break
 		}
 		time.Sleep(time.Second)
 	}
 	w.hold(e)
 	for {
-		if _, err := w.db.Resume(context.Background(), paths, ""); err == nil {
+		if _, err := w.db.Resume(context.Background(), category); err == nil {
 			return
 		}
 		time.Sleep(time.Second)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // event is one event of a world. Its parameters are drawn when the plan is made, so that an event
@@ -51,8 +53,8 @@ type plan struct {
 	Partitions int
 	// Together: one process plays all roles. Otherwise each role has its own process.
 	Together bool
-	// Sweeps: the compensator sweeps while the world lasts. Otherwise no event loses records,
-	// because the pipeline alone must close what was published.
+	// Sweeps: compensators run. Otherwise no event loses records, because the pipeline alone must
+	// close what was published, and nobody writes reminders.
 	Sweeps bool
 	// Service is what the shop's service does, if the plan has an event of the kind service.
 	Service string
@@ -162,6 +164,11 @@ func (p *plan) without(drop []int) *plan {
 		}
 	}
 	return &less
+}
+
+// roles returns the roles that the processes of the world have.
+func (p *plan) roles() []pipeline.Role {
+	return slices.DeleteFunc(pipeline.AllRoles(), func(r pipeline.Role) bool { return r == pipeline.Compensator && !p.Sweeps })
 }
 
 // describe describes the world in one line.

@@ -20,7 +20,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -44,7 +43,6 @@ type chaosWorld struct {
 	db      *store.Store
 	dbfault *testkit.Faults
 	commits *commitLog
-	misses  misses
 	file    *chaosFile   // topics.yaml; nil: it is never reloaded
 	service *shopService // nil: there is none
 	damaged atomic.Int64 // the number of answers with a damaged batch
@@ -111,7 +109,7 @@ func chaosConfig(p *plan) *config.Config {
 	cfg.Partitions = p.Partitions
 	cfg.Buckets = orderclose.Buckets{{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}}
 	cfg.Delays = chaosDelays
-	cfg.Compensator.Period, cfg.Compensator.Grace = 40*time.Second, 3*time.Second
+	cfg.Compensator.Period = 40 * time.Second
 	if !p.Sweeps {
 		cfg.Compensator.Period = 24 * time.Hour
 	}
@@ -166,17 +164,6 @@ func playPlan(t *testing.T, p *plan) *result {
 	return r
 }
 
-// stopKeeper keeps overdue orders from starting sweeps: they are paused by a path that the world does not use.
-func (w *chaosWorld) stopKeeper() error {
-	paths, reason := []orderclose.Path{orderclose.PathTouch}, "a world without sweeps"
-	if w.cfg.Closer.Kind == config.KindHTTP {
-		_, err := ops.NewControl(w.kafka, w.cfg.Topics.Control).Pause(w.ctx, paths, "", wire.MaxPause, reason, false)
-		return err
-	}
-	_, err := w.db.Pause(w.ctx, paths, "", wire.MaxPause, reason, false)
-	return err
-}
-
 // build starts the servers, creates the topics and builds the checkout.
 func (w *chaosWorld) build() (err error) {
 	for node, apart := range w.plan.Apart {
@@ -216,11 +203,6 @@ func (w *chaosWorld) build() (err error) {
 	w.network = w.newNetwork()
 	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.network.Dial, Logger: w.logger}); err != nil {
 		return err
-	}
-	if !w.plan.Sweeps {
-		if err := w.stopKeeper(); err != nil {
-			return err
-		}
 	}
 	o := producer.Options{
 		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(), RolloutDelay: settleTime,

@@ -65,7 +65,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p.app, err = pipeline.New(pipeline.Options{
 		Store:  own,
 		Config: cfg, Connections: clients.Clients{Kafka: p.kafka, Store: w.db, Redis: p.redis}, Logger: w.logger,
-		Registerer: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
+		Registerer: prometheus.NewRegistry(), TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Services: transportBy(p.network.Dial), Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})
@@ -178,10 +178,10 @@ func (w *chaosWorld) clockOf(name string) *atomic.Int64 {
 // launchAll starts the first processes.
 func (w *chaosWorld) launchAll() {
 	if w.plan.Together {
-		w.launch("all", pipeline.AllRoles()...)
+		w.launch("all", w.plan.roles()...)
 		return
 	}
-	for _, role := range pipeline.AllRoles() {
+	for _, role := range w.plan.roles() {
 		w.launch(string(role), role)
 	}
 }

@@ -70,8 +70,7 @@ func (w *chaosWorld) filePath() string {
 // content returns the file without its mistakes.
 func (f *chaosFile) content(c *config.Config) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "accept: [long_smallest_bucket, long_grace, long_period]\npartitions: %d\ncompensator: {period: %v, grace: %v}\nbuckets:\n", c.Partitions,
-		c.Compensator.Period, c.Compensator.Grace)
+	fmt.Fprintf(&b, "accept: [long_smallest_bucket, long_period]\npartitions: %d\ncompensator: {period: %v}\nbuckets:\n", c.Partitions, c.Compensator.Period)
 	for _, length := range slices.Sorted(maps.Keys(f.buckets)) {
 		fmt.Fprintf(&b, "- {length: %v, draining: %v}\n", length, f.buckets[length])
 	}

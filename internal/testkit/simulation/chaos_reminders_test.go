@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -18,8 +18,8 @@ const (
 	reminderRound = 1100 * time.Millisecond
 	// keeperStart is longer than a process needs that finds the lock free.
 	keeperStart = 2 * time.Second
-	// keeperRetry is the time between two attempts to take the keeper's lock.
-	keeperRetry = 15 * time.Second
+	// keeperRetry is the time between two attempts to take the lock.
+	keeperRetry = 3 * time.Second
 	// redisTime is longer than an attempt takes if Redis does not answer.
 	redisTime = 4 * time.Second
 	// stalledTime is how long the database may be busy after a fault: a statement may stall for 15 s, and others wait for it.
@@ -32,9 +32,10 @@ type span struct{ from, to time.Time }
 // tenure is the time in which a process may be the keeper: from its start until it is stopped or killed. to is zero while it runs.
 type tenure span
 
-// losesReminders reports whether any reminder of the world may be missing: a clock is wrong, the rules change, or the shop has a store in Go.
+// losesReminders reports whether any reminder of the world may be missing: no compensator runs, a clock is wrong, the rules change, or the
+// shop has a store in Go.
 func (p *plan) losesReminders() bool {
-	return p.Service == inGo && p.has("service") || p.has("database-clock", "checkout-clock", "reload")
+	return !p.Sweeps || p.Service == inGo && p.has("service") || p.has("database-clock", "checkout-clock", "reload")
 }
 
 // unattended returns the times in which perhaps nobody writes reminders, by their begin: the database fails, or no process may know yet that
@@ -76,7 +77,7 @@ const longestReminder = 8 * time.Second
 func (p *plan) takesOver(ended, other *tenure) time.Time {
 	free, attempts := ended.to, keeperRetry+keeperStart
 	if p.has("kill", "cut", "pause", "half-open", "reset", "slow", "redis") {
-		free, attempts = free.Add(compensator.KeeperLockExpiry), attempts+redisTime
+		free, attempts = free.Add(lock.DefaultExpiry), attempts+redisTime
 	}
 	if other.from.Before(free) {
 		return free.Add(attempts)

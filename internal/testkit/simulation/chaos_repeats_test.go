@@ -70,7 +70,7 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	transport := transportBy(func(ctx context.Context, network, _ string) (net.Conn, error) { return w.service.dial(ctx, network) })
 	defer transport.CloseIdleConnections()
 	a, err := pipeline.New(pipeline.Options{
-		Config: w.config(), Connections: clients.Clients{Kafka: c, Store: w.db}, Logger: w.logger, Registerer: prometheus.NewRegistry(), Missed: w.misses.add,
+		Config: w.config(), Connections: clients.Clients{Kafka: c, Store: w.db}, Logger: w.logger, Registerer: prometheus.NewRegistry(),
 		Services: transport, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 	})
 	if err != nil {

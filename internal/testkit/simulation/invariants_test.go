@@ -82,7 +82,7 @@ func (r *rig) mixed(ctx context.Context) {
 	r.disturbed = true
 	steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "other"}, SKUs: 20})
 	must.Do(r.t, r.shop.Run(ctx, time.Now(), steps))
-	time.Sleep(time.Until(r.shop.LastDue()) + missBound(r.cfg))
+	time.Sleep(time.Until(r.shop.LastDue()) + missBound)
 	v := r.check(time.Now())
 	expect.That(r.t, v.Closed() != 0 && v.Paid != 0, "closed %v, %d paid: the test needs closed and paid orders", v.ByPath, v.Paid)
 }
@@ -107,8 +107,7 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
 	r.t.Helper()
 	c := r.connect(name)
-	a := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger,
-		Missed: r.misses.add}))(r.t)
+	a := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger}))(r.t)
 	comp := must.Get(a.Compensator(nil))(r.t)
 	return func(ctx context.Context) (int, int) {
 		report, err := comp.Sweep(ctx, false)
@@ -192,6 +191,7 @@ func TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends(t *testing.T) {
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.startStable()
+		r.stop(pipeline.Compensator)
 		for i := range 20 {
 			r.order(fmt.Sprintf("o%02d", i), "flash", true)
 		}

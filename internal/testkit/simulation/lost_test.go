@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -117,6 +120,28 @@ func (r *rig) deleteRecords(ctx context.Context, topic string) {
 	must.Do(r.t, r.world.Broker.DeleteRecords(topic, 0, r.inTopic(topic)))
 }
 
+// sweepWithoutKafka starts a compensator as a process that cannot reach Kafka.
+func (r *rig) sweepWithoutKafka() {
+	r.t.Helper()
+	c := r.connect("alone")
+	away := must.Get(kafka.New(kafka.Options{Brokers: r.world.Brokers(), Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Err: errNetworkDown}
+	}}))(r.t)
+	a := must.Get(pipeline.New(pipeline.Options{
+		Config: r.cfg, Connections: clients.Clients{Kafka: away, Store: c.Store, Redis: c.Redis}, Logger: r.logger, Services: r.services,
+		Secrets: pipeline.Secrets{HTTP: serviceSecrets},
+	}))(r.t)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
+	r.stops["alone"] = func() {
+		cancel()
+		expect.NoError(r.t, <-done)
+		away.Close()
+		c.Close()
+	}
+}
+
 // programStore is a program's own store with the methods that a compensator needs, and no others.
 type programStore struct{ db *store.Store }
 
@@ -126,8 +151,9 @@ func (s programStore) Overdue(ctx context.Context, cutoff time.Time, after order
 	return s.db.Overdue(ctx, cutoff, after, limit)
 }
 
-func (s programStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	return s.db.CloseOrders(ctx, path, requests)
+// CloseOrders obeys no pause.
+func (s programStore) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return s.db.CloseOrders(ctx, "", requests)
 }
 
 // TestSimulation_ALossThatNobodyCanNotice: a power cut takes the end of a log that was acked, and the offsets are used again. An order of
@@ -135,23 +161,21 @@ func (s programStore) CloseOrders(ctx context.Context, path orderclose.Path, req
 // minute of their due time or of the end of a pause.
 func TestSimulation_ALossThatNobodyCanNotice(t *testing.T) {
 	t.Parallel()
-	paths := func(all ...orderclose.Path) []orderclose.Path { return all }
 	const service, own, noRedis = "service", "own", "no Redis"
 	for name, c := range map[string]struct {
-		by       string            // "": the database
-		paused   []orderclose.Path // until two minutes after the due time
-		category string            // of the pause
+		by       string // "": the database
+		paused   bool   // until two minutes after the due time
+		category string // of the pause
 	}{
 		"closed in the database":                         {},
 		"closed by a service":                            {by: service},
 		"closed by a store of the program":               {by: own},
 		"closed without Redis":                           {by: noRedis},
-		"the pipeline was paused":                        {paused: paths(orderclose.PathPipeline)},
-		"sweeps were paused":                             {paused: paths(orderclose.PathSweep)},
-		"everything was paused":                          {paused: paths(orderclose.PathPipeline, orderclose.PathSweep)},
-		"a category was paused":                          {paused: paths(orderclose.PathPipeline, orderclose.PathSweep), category: "virtual"},
-		"everything was paused for a service":            {by: service, paused: paths(orderclose.PathPipeline, orderclose.PathSweep)},
-		"everything was paused for a store of a program": {by: own, paused: paths(orderclose.PathPipeline, orderclose.PathSweep)},
+		"everything was paused":                          {paused: true},
+		"a category was paused":                          {paused: true, category: "virtual"},
+		"everything was paused for a service":            {by: service, paused: true},
+		"a category was paused for a service":            {by: service, paused: true, category: "virtual"},
+		"everything was paused for a store of a program": {by: own, paused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig()
@@ -163,7 +187,10 @@ func TestSimulation_ALossThatNobodyCanNotice(t *testing.T) {
 				r.disturbed = true
 				switch c.by {
 				case service:
-					_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
+					_, stop := r.serve(httpclose.Handler(serviceSecrets, func(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) (
+						[]orderclose.Outcome, error) {
+						return r.db.CloseOrders(ctx, "", requests) // obeys no pause
+					}))
 					defer stop()
 				case own:
 					r.store = programStore{r.db}
@@ -176,13 +203,9 @@ func TestSimulation_ALossThatNobodyCanNotice(t *testing.T) {
 				for i := range 40 {
 					from = r.order(fmt.Sprint("o", i), "virtual", i%2 == 0).Due // the record of each second one is gone
 				}
-				if len(c.paused) > 0 {
+				if c.paused {
 					from = from.Add(2 * time.Minute)
-					pause := r.db.Pause
-					if c.by != "" {
-						pause = ops.NewControl(r.kafka, cfg.Topics.Control).Pause
-					}
-					must.Get(pause(ctx, c.paused, c.category, time.Until(from), "a trial", false))(t)
+					must.Get(r.db.Pause(ctx, c.category, time.Until(from), "a trial", false))(t)
 					time.Sleep(time.Until(from) - time.Second)
 					expect.Equal(t, r.status("o1"), store.Unpaid, "the status of a lost order during the pause")
 				}
@@ -220,37 +243,8 @@ func TestSimulation_AKafkaThatDoesNotAnswerDelaysNoSweepOfOverdueOrders(t *testi
 	})
 }
 
-// TestSimulation_ACloserThatCatchesUpStartsNoSweep after a minute, though its orders are overdue.
-func TestSimulation_ACloserThatCatchesUpStartsNoSweep(t *testing.T) {
-	t.Parallel()
-	for _, role := range []pipeline.Role{pipeline.Closer, pipeline.Relay, pipeline.Outbox} {
-		t.Run(string(role), func(t *testing.T) {
-			cfg := testConfig()
-			beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
-				if role == pipeline.Outbox {
-					r.useOutbox()
-					r.stop(role)
-				}
-				for i := range 99 {
-					r.order(fmt.Sprint("o", i), "virtual", true)
-				}
-				due := r.order("last", "virtual", true).Due
-				if role != pipeline.Outbox {
-					time.Sleep(4 * time.Minute)
-					r.stop(role)
-				}
-				time.Sleep(time.Until(due.Add(time.Minute)))
-				r.start(role)
-				time.Sleep(5 * time.Minute)
-				v := r.verdict(time.Now())
-				expect.That(t, v.ByPath["pipeline"] == 100 && v.ByPath["sweep"] == 0, "closed %v, want all by the pipeline", v.ByPath)
-			})
-		})
-	}
-}
-
-// TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes: the closer is stopped for ten minutes.
-func TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes(t *testing.T) {
+// TestSimulation_ALossBesideABacklogIsFoundWithinHalfAMinute: the closer is stopped for ten minutes.
+func TestSimulation_ALossBesideABacklogIsFoundWithinHalfAMinute(t *testing.T) {
 	cfg := testConfig()
 	beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
 		for i := range 50 {
@@ -258,28 +252,41 @@ func TestSimulation_ALossBesideABacklogIsFoundWithinTwoAndAHalfMinutes(t *testin
 		}
 		lost := r.order("lost", "virtual", false)
 		r.stop(pipeline.Closer)
-		time.Sleep(time.Until(lost.Due.Add(time.Minute)))
-		expect.Equal(t, r.status("lost"), store.Unpaid, "the status of the lost order while the keeper waits for the closer")
-		time.Sleep(time.Until(lost.Due.Add(2*time.Minute + lostBound)))
+		time.Sleep(time.Until(lost.Due.Add(lostBound)))
 		expect.Equal(t, r.status("lost"), store.Closed, "the status of the lost order")
 	})
 }
 
-// TestSimulation_PausedOrdersStartNoSweep: closing by the pipeline is paused, and closing by sweeps is not.
-func TestSimulation_PausedOrdersStartNoSweep(t *testing.T) {
-	cfg := testConfig()
-	beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
-		must.Get(r.db.Pause(ctx, []orderclose.Path{orderclose.PathPipeline}, "", 15*time.Minute, "a trial", false))(t)
-		ended := time.Now().Add(15 * time.Minute)
-		for i := range 20 {
-			r.order(fmt.Sprint("o", i), "virtual", true)
-		}
-		time.Sleep(time.Until(ended) - time.Second)
-		expect.Equal(t, r.status("o0"), store.Unpaid, "the status of an order during the pause")
-		time.Sleep(time.Second + lostBound)
-		v := r.verdict(time.Now())
-		expect.That(t, v.Closed() == 20, "closed %v after the pause, want 20", v.ByPath)
-	})
+// TestSimulation_APauseStopsClosersAndSweeps: a pause of all orders stops all closing, and one of a category stops that of its orders only.
+// Each second order has no record, so a sweep must close it.
+func TestSimulation_APauseStopsClosersAndSweeps(t *testing.T) {
+	for name, category := range map[string]string{"all": "", "a category": "virtual"} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.Delays.ByCategory["book"] = cfg.Delays.ByCategory["virtual"]
+			beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
+				must.Get(r.db.Pause(ctx, category, 15*time.Minute, "a trial", false))(t)
+				ended := time.Now().Add(15 * time.Minute)
+				for i := range 40 {
+					r.order(fmt.Sprint("o", i), []string{"virtual", "book"}[i/20], i%2 == 0)
+				}
+				time.Sleep(time.Until(ended) - time.Second)
+				for i := range 40 {
+					want := store.Unpaid
+					if category != "" && i >= 20 {
+						want = store.Closed
+					}
+					expect.Equal(t, r.status(fmt.Sprint("o", i)), want, "the status of order %d during the pause", i)
+				}
+				time.Sleep(time.Second + lostBound)
+				if category != "" {
+					time.Sleep(2 * time.Minute) // closers keep records of the category, and ask again
+				}
+				v := r.verdict(time.Now())
+				expect.That(t, v.Closed() == 40 && v.Early == 0, "closed %v after the pause, want 40", v.ByPath)
+			})
+		})
+	}
 }
 
 // commit commits an offset in the first partition for a group that has no members.

@@ -38,7 +38,7 @@ type topicsFile struct {
 
 func (f *topicsFile) content() string {
 	var b strings.Builder
-	b.WriteString("accept: [long_smallest_bucket]\npartitions: 2\ncompensator: {period: 2m, grace: 20s}\nbuckets:\n")
+	b.WriteString("accept: [long_smallest_bucket]\npartitions: 2\ncompensator: {period: 2m}\nbuckets:\n")
 	for _, length := range slices.Sorted(maps.Keys(f.buckets)) {
 		fmt.Fprintf(&b, "- {length: %v, draining: %v}\n", length, f.buckets[length])
 	}

@@ -215,7 +215,7 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		r.disturbed = true     // the sweep closes what was published
 		r.stop(pipeline.Relay) // its record would be faster than the sweep
 		due(r, o, time.Now().Add(time.Minute))
-		time.Sleep(time.Minute + r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute)
+		time.Sleep(time.Minute + missBound)
 		expect.Equal(r.t, r.check(time.Now()).ByPath["sweep"], 1, "closed by the next sweep")
 		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)

@@ -83,7 +83,7 @@ func TestSimulation_WhatIsSlowForAnHourStopsNothing(t *testing.T) {
 				time.Sleep(time.Minute)
 				v := r.check(time.Now())
 				// An order that is late by seconds may be closed by a sweep.
-				expect.That(t, v.Closed() == orders && v.ByPath["pipeline"] >= orders*9/10, "%d orders, closed: %v", orders, v.ByPath)
+				expect.That(t, v.Closed() == orders && v.ByPath["pipeline"] >= orders*8/10, "%d orders, closed: %v", orders, v.ByPath)
 				expect.AtMost(t, v.Quantile(1), slowLateness, "the latest order")
 				t.Logf("lateness: median %v, latest %v", v.Quantile(0.5), v.Quantile(1))
 			})

@@ -11,20 +11,19 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// sweeper starts a compensator without Kafka as a process whose clock is ahead, and returns its
-// metrics.
-func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
+// sweeper starts a compensator without Kafka as a process whose clock is ahead.
+func (r *rig) sweeper(name string, ahead time.Duration) {
 	r.t.Helper()
 	c := r.connect(name)
-	registry := prometheus.NewRegistry()
 	a := must.Get(pipeline.New(pipeline.Options{
-		Config: r.cfg, Connections: clients.Clients{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Registerer: registry, Missed: r.misses.add,
+		Config: r.cfg, Connections: clients.Clients{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Registerer: prometheus.NewRegistry(),
 		Now: func() time.Time { return time.Now().Add(ahead) },
 	}))(r.t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -36,18 +35,14 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 		expect.That(r.t, err == nil, "%s: %v", name, err)
 		c.Close()
 	}
-	return registry
 }
 
-// sweeps returns the number of finished sweeps, by the metrics.
-func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
+// compensations returns the number of periods whose compensation has finished.
+func (r *rig) compensations() (n int) {
 	r.t.Helper()
-	for _, registry := range of {
-		families := must.Get(registry.Gather())(r.t)
-		for _, f := range families {
-			if f.GetName() == "orderclose_compensator_sweep_seconds" {
-				n += int(f.GetMetric()[0].GetHistogram().GetSampleCount())
-			}
+	for _, h := range must.Get(r.db.SweepHours(r.t.Context(), r.cfg.Topics.Close, time.Time{}, 10_000))(r.t) {
+		if h.State == overdue.Finished {
+			n++
 		}
 	}
 	return n
@@ -62,27 +57,29 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.kafka.Close() // it requests metadata each second
-		all := []*prometheus.Registry{r.sweeper("a", 0), r.sweeper("b", time.Hour), r.sweeper("c", 0)}
+		for name, ahead := range map[string]time.Duration{"a": 0, "b": time.Hour, "c": 0} {
+			r.sweeper(name, ahead)
+		}
 		time.Sleep(10 * time.Minute)
-		before := r.sweeps(all...)
+		before := r.compensations()
 		for i := range 5 {
 			r.order(fmt.Sprint("o", i), "virtual", false)
 			time.Sleep(30 * time.Minute)
 		}
 		time.Sleep(90 * time.Minute)
-		expect.Equal(t, r.sweeps(all...)-before, 24, "sweeps in the first day")
+		expect.Equal(t, r.compensations()-before, 24, "sweeps in the first day")
 		r.world.Redis.SetError("LOADING")
 		time.Sleep(time.Hour)
 		r.world.Redis.FlushAll()
 		r.world.Redis.SetError("")
-		before = r.sweeps(all...)
+		before = r.compensations()
 		r.stop("a") // two are enough
 		r.order("later", "virtual", false)
 		time.Sleep(4 * time.Hour)
-		expect.Equal(t, r.sweeps(all...)-before, 24, "sweeps in the day after Redis came back")
-		bound := missBound(r.cfg)
+		expect.Equal(t, r.compensations()-before, 24, "sweeps in the day after Redis came back")
 		v := r.check(time.Now())
-		expect.That(t, v.ByPath["sweep"] == 6 && v.Quantile(1) <= bound, "closed %v, up to %v late; want 6 by the sweep, within %v", v.ByPath, v.Quantile(1), bound)
+		expect.That(t, v.ByPath["sweep"] == 6 && v.Quantile(1) <= missBound, "closed %v, up to %v late; want 6 by the sweep, within %v",
+			v.ByPath, v.Quantile(1), missBound)
 	})
 }
 
@@ -98,10 +95,11 @@ func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
 			time.Sleep(40 * time.Minute)
 		}
 		r.world.Redis.SetError("LOADING") // both sweep at the same time
-		a, b := r.sweeper("a", 0), r.sweeper("b", 0)
+		r.sweeper("a", 0)
+		r.sweeper("b", 0)
 		time.Sleep(2 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["sweep"] != 100 || r.sweeps(a, b) == 0 {
-			t.Errorf("closed %v by %d sweeps", v.ByPath, r.sweeps(a, b))
+		if v := r.check(time.Now()); v.ByPath["sweep"] != 100 || r.compensations() == 0 {
+			t.Errorf("closed %v by %d sweeps", v.ByPath, r.compensations())
 		}
 	})
 }

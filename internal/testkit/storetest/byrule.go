@@ -138,6 +138,7 @@ func postponedByRule(t *testing.T, s *mapped) {
 	want(t, "results", s.postponed(15*time.Minute, first), []store.PostponeResult{store.Postponed})
 	for _, limit := range []int{1, 2, 10} {
 		want(t, fmt.Sprintf("pages of %d", limit), s.pages(s.now(), limit, func([]orderclose.Order) {}), []string{second.ID, first.ID, third.ID})
+		s.wantTurns(s.now(), []string{second.ID, first.ID, third.ID}, limit)
 	}
 	first.Due = first.Due.Add(15 * time.Minute)
 	want(t, "results", s.postponed(time.Hour, first), []store.PostponeResult{store.Postponed})
@@ -233,6 +234,7 @@ func sameDueTimes(t *testing.T, s *mapped) {
 		})
 		want(t, fmt.Sprintf("orders in pages of %d", limit), got, expected)
 	}
+	s.wantTurns(now, expected, 13, 0)
 	n, err := s.CountOverdue(t.Context(), now)
 	s.must(err)
 	want(t, "overdue orders", n, int64(len(expected)))

@@ -209,9 +209,9 @@ func (c *crowd) closer(random *rand.Rand, path orderclose.Path, batch int) {
 	}
 }
 
-// sweep sweeps without the Redis lock, as two sweeps do whose Redis is not reachable.
+// sweep makes a pass by hand, beside other passes.
 func (c *crowd) sweep() {
-	sweeper, err := compensator.New(compensator.Options{Store: swept{c}, Grace: -1, PageSize: 20})
+	sweeper, err := compensator.New(compensator.Options{Store: swept{c}, Alone: true, PageSize: 20})
 	c.must(err)
 	r, err := sweeper.Sweep(c.Context(), false)
 	if err != nil {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 
 var faultPromises = []promise[shop]{
 	{name: "OneBadOrderFailsItsBatchAndChangesNothing", test: oneBadOrder, tags: Dialect},
+	{name: "OrdersWhoseRowsRefuseThemKeepNoOtherFromClosing", test: refusedOrders, tags: Dialect},
+	{name: "OfTooLittleReservedTheFirstOrdersGetTheirPart", test: reservedForSome},
 	{name: "LessReservedThanOrderedFails", test: lessReservedThanOrdered},
 	{name: "StockThatWasReleasedBeforeFails", test: stockReleasedBefore},
 	{name: "ACancelledContextBlamesNoOrder", test: cancelledContext, tags: Dialect},
@@ -37,10 +40,28 @@ func oneBadOrder(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
 	s.order("good", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	s.order("bad", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 2})
-	s.exec("DELETE FROM stock WHERE sku_id = 'nib'")
+	defer s.refuseReceipt("bad")() // no look at the rows shows why
 	s.failing("good", "bad")
 	s.failing("bad")
 	want(t, "verdict of the good order alone", verdicts(s.close("good")), []string{"good closed"})
+}
+
+// refuseReceipt creates a trigger that refuses the receipt of an order, and returns what drops it.
+func (s *shop) refuseReceipt(id string) (drop func()) {
+	s.Helper()
+	create := "CREATE TRIGGER refused BEFORE INSERT ON receipts WHEN NEW.order_id = '" + id + "' BEGIN SELECT RAISE(ABORT, 'refused'); END"
+	end := "DROP TRIGGER refused"
+	switch s.Dialect() {
+	case store.MySQL:
+		create = "CREATE TRIGGER refused BEFORE INSERT ON receipts FOR EACH ROW BEGIN IF NEW.order_id = '" + id +
+			"' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF; END"
+	case store.Postgres:
+		s.exec("CREATE FUNCTION refused() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.order_id = '" + id + "' THEN RAISE EXCEPTION 'refused'; " +
+			"END IF; RETURN NEW; END $$")
+		create, end = "CREATE TRIGGER refused BEFORE INSERT ON receipts FOR EACH ROW EXECUTE FUNCTION refused()", "DROP FUNCTION refused CASCADE"
+	}
+	s.exec(create)
+	return func() { s.exec(end) }
 }
 
 func lessReservedThanOrdered(t *testing.T, s *shop) {
@@ -56,7 +77,58 @@ func stockReleasedBefore(t *testing.T, s *shop) {
 	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	at := s.time(s.now())
 	s.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', ?, ?, 'sweep', 0, 0)", at, at)
-	s.failing("a", "b")
+	s.failing("a")
+	want(t, "verdicts", verdicts(s.close("a", "b")), []string{"a failed", "b closed"})
+}
+
+// wantFailed checks that orders with a cause are Failed in a batch as alone, and that the others are closed.
+func (s *shop) wantFailed(out []orderclose.Outcome, causes map[string]orderclose.FailureCause) {
+	s.Helper()
+	for _, o := range out {
+		if causes[o.OrderID] == "" {
+			want(s, "verdict of "+o.OrderID, o.Verdict, orderclose.Closed)
+			continue
+		}
+		_, alone := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(o.OrderID))
+		why, _ := o.Why()
+		if o.Verdict != orderclose.Failed || why != causes[o.OrderID] || alone == nil || o.Err.Error() != alone.Error() || o.Due.IsZero() || o.At.IsZero() {
+			s.Errorf("%+v, by the cause %s; alone: %v", o, why, alone)
+		}
+	}
+}
+
+func refusedOrders(t *testing.T, s *shop) {
+	s.migrated("ink", "nib", "pad")
+	for id, sku := range map[string]string{"a": "ink", "b": "nib", "c": "pad", "d": "ink", "e": "ink"} {
+		s.order(id, -time.Minute, shopdb.Item{SKU: sku, Quantity: 2}, shopdb.Item{SKU: "ink", Quantity: 1})
+	}
+	s.order("later", time.Hour, shopdb.Item{SKU: "nib", Quantity: 2})
+	s.order("paid", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 2})
+	s.answer(s.Pay(t.Context(), "paid", "p"))
+	s.exec("DELETE FROM stock WHERE sku_id = 'nib'")
+	s.exec("UPDATE stock SET reserved = 1 WHERE sku_id = 'pad'")
+	at := s.time(s.now())
+	s.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('d', 'closed', ?, ?, 'sweep', 0, 0)", at, at)
+	out := s.close("a", "b", "c", "d", "e", "later", "paid", "gone", "b")
+	want(t, "verdicts", verdicts(out), []string{"a closed", "b failed", "c failed", "d failed", "e closed", "later not_due", "paid already_paid",
+		"gone not_found", "b failed"})
+	s.wantFailed(out[:5], map[string]orderclose.FailureCause{"b": orderclose.StockRowMissing, "c": orderclose.ReservedTooLow, "d": orderclose.ClosedBefore})
+	want(t, "receipts", s.texts("SELECT order_id FROM receipts ORDER BY order_id"), []string{"a", "d", "e"})
+	want(t, "stock", s.stock(), []string{"ink 995 5", "pad 998 1"})
+	want(t, "verdicts, again", verdicts(s.close("b", "c", "d")), []string{"b failed", "c failed", "d failed"})
+}
+
+func reservedForSome(t *testing.T, s *shop) {
+	s.migrated("ink")
+	for _, id := range []string{"a", "b", "c", "d"} {
+		s.order(id, -time.Minute, shopdb.Item{SKU: "ink", Quantity: map[string]int64{"a": 3, "b": 4, "c": 2, "d": 1}[id]})
+	}
+	s.exec("UPDATE stock SET reserved = 6")
+	out := s.close("a", "b", "c", "d")
+	want(t, "verdicts", verdicts(out), []string{"a closed", "b failed", "c closed", "d closed"})
+	why, detail := out[1].Why()
+	want(t, "cause", why, orderclose.ReservedTooLow)
+	want(t, "detail", strings.Contains(detail, "is 3, and the order holds 4"), true)
 }
 
 func cancelledContext(t *testing.T, s *shop) {

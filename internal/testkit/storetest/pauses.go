@@ -9,37 +9,41 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
+// allPaths are the paths that obey a pause.
+var allPaths = []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep, orderclose.PathTouch}
+
 var pausePromises = []promise[shop]{
 	{name: "APauseEndsNoOtherUnseen", test: unseenPause},
-	{name: "APausedPathClosesNothing", test: pausedPath},
+	{name: "APauseClosesNothing", test: pausedOrders},
 	{name: "APausedCategoryDelaysItsOrdersOnly", test: pausedCategory},
 	{name: "APauseEndsByItself", test: pauseEnds},
+	{name: "APauseThatWasResumedIsRememberedForNinetyDays", test: resumedPause, tags: Dialect},
 }
 
-var pipelineOnly = []orderclose.Path{orderclose.PathPipeline}
-
-// wantPaused checks that no order is closed by the pipeline.
+// wantPaused checks that no order is closed, by any path.
 func (s *shop) wantPaused(id string) {
 	s.Helper()
-	_, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(id))
-	for _, want := range []error{orderclose.ErrPaused, orderclose.ErrNoOrderAtFault, orderclose.ErrUnavailable} {
-		if !errors.Is(err, want) {
-			s.Errorf("closing %s: error %v; want %v", id, err, want)
+	for _, path := range allPaths {
+		_, err := s.CloseOrders(s.Context(), path, requests(id))
+		for _, want := range []error{orderclose.ErrPaused, orderclose.ErrNoOrderAtFault, orderclose.ErrUnavailable} {
+			if !errors.Is(err, want) {
+				s.Errorf("closing %s by %s: error %v; want %v", id, path, err, want)
+			}
 		}
-	}
-	if _, err := s.PreviewClose(s.Context(), orderclose.PathPipeline, requests(id)); !errors.Is(err, orderclose.ErrPaused) ||
-		!errors.Is(err, orderclose.ErrNoOrderAtFault) {
-		s.Errorf("a preview: %v", err)
+		if _, err := s.PreviewClose(s.Context(), path, requests(id)); !errors.Is(err, orderclose.ErrPaused) || !errors.Is(err, orderclose.ErrNoOrderAtFault) {
+			s.Errorf("a preview of %s: %v", path, err)
+		}
 	}
 }
 
 // pause pauses, and returns the pauses that end earlier.
-func (s *shop) pause(paths []orderclose.Path, category string, lasting time.Duration, reason string, replace bool) []wire.Pause {
+func (s *shop) pause(category string, lasting time.Duration, reason string, replace bool) []wire.Pause {
 	s.Helper()
-	ended, err := s.Pause(s.Context(), paths, category, lasting, reason, replace)
+	ended, err := s.Pause(s.Context(), category, lasting, reason, replace)
 	s.must(err)
 	return ended
 }
@@ -52,10 +56,10 @@ func unseenPause(t *testing.T, s *shop) {
 		var pausing, acting sync.WaitGroup
 		var short, long, resume error
 		var ended []wire.Pause
-		pausing.Go(func() { _, short = s.Pause(t.Context(), orderclose.Paths(), category, time.Minute, "short", false) })
-		pausing.Go(func() { _, long = s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "long", false) })
+		pausing.Go(func() { _, short = s.Pause(t.Context(), category, time.Minute, "short", false) })
+		pausing.Go(func() { _, long = s.Pause(t.Context(), category, time.Hour, "long", false) })
 		if round%4 > 1 {
-			acting.Go(func() { ended, resume = s.Resume(t.Context(), orderclose.Paths(), category) })
+			acting.Go(func() { ended, resume = s.Resume(t.Context(), category) })
 		}
 		pausing.Wait()
 		acting.Wait()
@@ -65,56 +69,60 @@ func unseenPause(t *testing.T, s *shop) {
 		on, err := s.Pauses(t.Context())
 		s.must(err)
 		seen := slices.DeleteFunc(slices.Concat(on, ended), func(p wire.Pause) bool { return p.Reason != "long" })
-		if len(seen) != 3 {
+		if len(seen) != 1 {
 			t.Errorf("round %d: %+v are on, a resume has ended %+v; the shorter pause returned %v", round, on, ended, short)
 		}
-		_, err = s.Resume(t.Context(), orderclose.Paths(), "")
+		_, err = s.Resume(t.Context(), "")
 		s.must(err)
 	}
 }
 
-func pausedPath(t *testing.T, s *shop) {
+func pausedOrders(t *testing.T, s *shop) {
 	s.migrated("ink")
-	for _, id := range []string{"a", "b", "c"} {
-		s.order(id, -time.Minute)
-	}
-	s.pause(pipelineOnly, "", time.Hour, "the reason", false)
+	s.order("a", -time.Minute)
+	s.order("b", -time.Minute)
+	s.pause("", time.Hour, "the reason", false)
 	s.wantPaused("a")
-	out, err := s.PreviewClose(t.Context(), orderclose.PathSweep, requests("b"))
+	out, err := s.PreviewClose(t.Context(), "", requests("a"))
 	s.must(err)
-	want(t, "preview of the sweep", out[0].Verdict, orderclose.Closed)
-	out, err = s.CloseOrders(t.Context(), orderclose.PathSweep, requests("b"))
-	s.must(err)
-	want(t, "verdict of the sweep", out[0].Verdict, orderclose.Closed)
-
-	for _, paths := range [][]orderclose.Path{pipelineOnly, orderclose.Paths()} {
-		_, err := s.Pause(t.Context(), paths, "", time.Minute, "shorter", false)
-		want(t, "error of a shorter pause", errors.Is(err, wire.ErrEndsLater) && strings.Contains(err.Error(), "closes by pipeline of all orders until") &&
-			strings.Contains(err.Error(), `"the reason"`), true)
-	}
+	want(t, "preview without the pauses", out[0].Verdict, orderclose.Closed)
+	_, err = s.Pause(t.Context(), "", time.Minute, "shorter", false)
+	want(t, "error of a shorter pause", errors.Is(err, wire.ErrEndsLater) && strings.Contains(err.Error(), "all orders until") &&
+		strings.Contains(err.Error(), `"the reason"`), true)
+	s.pause("book", time.Minute, "shorter, of a category", false)
 	on, err := s.Pauses(t.Context())
 	s.must(err)
-	if len(on) != 1 || on[0].Reason != "the reason" {
+	if len(on) != 2 || on[0].Reason != "the reason" || on[1].Category != "book" {
 		t.Errorf("after a refusal: pauses %+v", on)
 	}
-	ended := s.pause(orderclose.Paths(), "", time.Minute, "longer", true)
+	ended := s.pause("", time.Minute, "replaced", true)
 	if len(ended) != 1 || ended[0].Reason != "the reason" {
 		t.Errorf("replaced %+v", ended)
 	}
 	on, err = s.Pauses(t.Context())
 	s.must(err)
-	if len(on) != 3 || on[0].Reason != "longer" || on[0].Until.Sub(on[0].CreatedAt) != time.Minute {
+	if len(on) != 2 || on[0].Reason != "replaced" || on[0].Until.Sub(on[0].CreatedAt) != time.Minute {
 		t.Errorf("pauses %+v", on)
 	}
-	ended, err = s.Resume(t.Context(), pipelineOnly, "")
+	s.wantPaused("a")
+	ended, err = s.Resume(t.Context(), "")
 	s.must(err)
-	if len(ended) != 1 || ended[0].Path != orderclose.PathPipeline || ended[0].Reason != "longer" {
+	if len(ended) != 2 || ended[0].Reason != "replaced" || ended[1].Category != "book" {
 		t.Errorf("ended %+v", ended)
 	}
-	want(t, "verdicts", verdicts(s.close("a", "b", "c")), []string{"a closed", "b already_closed", "c closed"})
-	ended, err = s.Resume(t.Context(), pipelineOnly, "")
+	want(t, "verdicts", verdicts(s.close("a", "b")), []string{"a closed", "b closed"})
+	ended, err = s.Resume(t.Context(), "")
 	s.must(err)
 	want(t, "ended pauses, again", len(ended), 0)
+	s.exec("INSERT INTO pauses (path, category, until_at, reason, created_at) VALUES ('by hand', '', ?, 'SQL', ?)",
+		s.time(s.now().Add(time.Hour)), s.time(s.now()))
+	s.wantPaused("a")
+	ended, err = s.Resume(t.Context(), "")
+	s.must(err)
+	want(t, "ended pauses that a statement wrote", len(ended), 1)
+	on, err = s.Pauses(t.Context())
+	s.must(err)
+	want(t, "pauses, at last", len(on), 0)
 }
 
 func pausedCategory(t *testing.T, s *shop) {
@@ -124,17 +132,17 @@ func pausedCategory(t *testing.T, s *shop) {
 	s.order("paid", -time.Minute)
 	s.answer(s.Pay(t.Context(), "paid", "p"))
 	s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: "film", Category: "film", CreatedAt: s.now(), Due: s.now()}, nil))
-	s.pause(pipelineOnly, "book", time.Hour, "the reason", false)
-	for path, verdict := range map[orderclose.Path]string{orderclose.PathPipeline: "paused", orderclose.PathSweep: "closed", "": "closed"} {
+	s.pause("book", time.Hour, "the reason", false)
+	for path, verdict := range map[orderclose.Path]string{orderclose.PathPipeline: "paused", orderclose.PathSweep: "paused", "": "closed"} {
 		out, err := s.PreviewClose(t.Context(), path, requests("book", "film", "later", "paid"))
 		s.must(err)
 		want(t, "preview of the path "+string(path), verdicts(out), []string{"book " + verdict, "film closed", "later not_due", "paid already_paid"})
 	}
 	want(t, "verdicts", verdicts(s.close("book", "film", "later", "paid")), []string{"book paused", "film closed", "later not_due", "paid already_paid"})
-	_, err := s.Resume(t.Context(), orderclose.Paths(), "film")
+	_, err := s.Resume(t.Context(), "film")
 	s.must(err)
 	want(t, "verdicts, after another category was resumed", verdicts(s.close("book")), []string{"book paused"})
-	_, err = s.Resume(t.Context(), orderclose.Paths(), "book")
+	_, err = s.Resume(t.Context(), "book")
 	s.must(err)
 	want(t, "verdicts, resumed", verdicts(s.close("book")), []string{"book closed"})
 }
@@ -142,11 +150,41 @@ func pausedCategory(t *testing.T, s *shop) {
 func pauseEnds(t *testing.T, s *shop) {
 	s.migrated()
 	s.order("a", -time.Minute)
-	s.pause(pipelineOnly, "", time.Hour, "the reason", false)
+	s.pause("", time.Hour, "the reason", false)
 	s.wantPaused("a")
 	s.exec("UPDATE pauses SET until_at = ?", s.time(s.now().Add(-time.Millisecond)))
 	on, err := s.Pauses(t.Context())
 	s.must(err)
 	want(t, "pauses", len(on), 0)
 	want(t, "verdicts", verdicts(s.close("a")), []string{"a closed"})
+}
+
+func resumedPause(t *testing.T, s *shop) {
+	s.migrated()
+	for _, category := range []string{"book", "film", "toy"} {
+		s.pause(category, time.Hour, "the reason", false)
+	}
+	s.exec("UPDATE pauses SET until_at = ? WHERE category = 'toy'", s.time(s.now().Add(-91*24*time.Hour)))
+	before := s.now()
+	ended, err := s.Resume(t.Context(), "book")
+	s.must(err)
+	want(t, "ended pauses", len(ended), 1)
+	b, err := s.BeginTurn(t.Context(), overdue.Window{To: before})
+	s.must(err)
+	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return strings.Compare(x.Category, y.Category) })
+	if len(b.Pauses) != 2 || b.Pauses[1].Category != "film" || b.Pauses[0].CreatedAt != ended[0].CreatedAt || b.Pauses[0].Reason != "the reason" {
+		t.Fatalf("pauses %+v", b.Pauses)
+	}
+	s.within("the end", b.Pauses[0].Until, before)
+	if b.Pauses[0].Until.After(b.Now) {
+		t.Errorf("the pause ends at %v, and now it is %v", b.Pauses[0].Until, b.Now)
+	}
+	want(t, "pauses in the table", s.texts("SELECT category FROM pauses WHERE path <> '' ORDER BY category"), []string{"book", "film"})
+	on, err := s.Pauses(t.Context())
+	s.must(err)
+	want(t, "pauses that are on", len(on), 1)
+	s.pause("book", time.Minute, "again", false)
+	on, err = s.Pauses(t.Context())
+	s.must(err)
+	want(t, "pauses that are on", len(on), 2)
 }

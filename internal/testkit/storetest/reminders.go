@@ -203,15 +203,14 @@ func remindsAgainAfterPostpone(t *testing.T, s *shop) {
 func remindSkipsPaused(t *testing.T, s *shop) {
 	s.migrated()
 	r := reminderOf(s.order("a", 10*time.Minute), 10*time.Minute)
-	sweeps := []orderclose.Path{orderclose.PathSweep}
 	for _, category := range []string{"", "book"} {
-		s.pause(sweeps, category, time.Hour, "the reason", false)
+		s.pause(category, time.Hour, "the reason", false)
 		written, locked := s.remind(r)
 		want(t, "written and locked in a pause of "+category, []int{written, locked}, []int{0, 0})
-		_, err := s.Resume(t.Context(), sweeps, category)
+		_, err := s.Resume(t.Context(), category)
 		s.must(err)
 	}
-	s.pause(sweeps, "toy", time.Hour, "the reason", false)
+	s.pause("toy", time.Hour, "the reason", false)
 	s.remind(r)
 	s.wantReminders("a")
 }

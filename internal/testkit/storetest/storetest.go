@@ -22,7 +22,7 @@ import (
 func Run(t *testing.T, server Server) {
 	on := server.databases(t, nil, nil)
 	for _, promises := range [][]promise[shop]{
-		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises,
+		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, turnPromises, betweenPromises, countPromises, sweepPromises,
 		pausePromises, checkoutPromises, schemaPromises, stockPromises,
 		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises,
 		postponePromises, reminderPromises, moneyPromises, eventsAgainPromises,

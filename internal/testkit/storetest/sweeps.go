@@ -3,18 +3,24 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/overdue"
 )
 
 var sweepPromises = []promise[shop]{
 	{name: "LastSweepIsZeroUntilASweepFinished", test: noSweepYet},
 	{name: "LastSweepIsWhenTheSweepFinished", test: lastSweep},
-	{name: "SweepFinishedTwiceIsOneRow", test: sweepFinishedAgain, tags: Dialect},
+	{name: "AnHourHasTheCountsOfAllItsTurns", test: hourCounts, tags: Dialect},
+	{name: "AnHourThatFinishedStaysFinished", test: hourEnds, tags: Dialect},
+	{name: "HoursAreKeptForNinetyDays", test: oldHours},
+	{name: "ALeaseHasOneHolderUntilItEnds", test: leases, tags: Dialect},
+	{name: "OfManyOneTakesALease", test: leaseOfMany, tags: Dialect},
 	{name: "SweepsOfEachNameAreSeparate", test: sweepsOfEachName},
-	{name: "TheKeptPauseIsNoSweep", test: keptPause},
 	{name: "ClosedOrdersArePagedByTheTimeOfTheirClose", test: closedBetween},
 	{name: "ThePositionOfEachRecheckIsKept", test: keptRecheck},
 }
@@ -57,16 +63,81 @@ func lastSweep(t *testing.T, s *shop) {
 	want(t, "last sweep, read again", s.swept("order-close"), finished)
 }
 
-func sweepFinishedAgain(t *testing.T, s *shop) {
+func (s *shop) hour(pipeline string, begin time.Time) overdue.Hour {
+	s.Helper()
+	h, err := s.SweepHour(s.Context(), pipeline, begin)
+	s.must(err)
+	return h
+}
+
+func hourCounts(t *testing.T, s *shop) {
 	s.migrated()
-	s.sweep("order-close")
-	before := s.now().Add(-time.Hour)
-	s.exec("UPDATE sweeps SET finished_at = ?", s.time(before))
-	want(t, "last sweep", s.swept("order-close"), before)
-	begin := s.now()
-	s.sweep("order-close")
-	s.within("the last sweep", s.swept("order-close"), begin)
-	want(t, "sweeps in the table", s.count("SELECT COUNT(*) FROM sweeps"), 1)
+	begin := s.now().UTC().Truncate(time.Hour)
+	want(t, "an hour without a row", s.hour("order-close", begin), overdue.Hour{Begin: begin})
+	c := overdue.Counts{Missed: 1, AfterPause: 20, AfterFailure: 300, NotClosed: 4000}
+	for range 2 {
+		s.must(s.AddSweep(t.Context(), "order-close", begin, c))
+		s.must(s.AddSweep(t.Context(), "order-close", begin, overdue.Counts{}))
+	}
+	s.must(s.AddSweep(t.Context(), "Order-Close", begin, overdue.Counts{Missed: 7}))
+	s.must(s.AddSweep(t.Context(), "order-close", begin.Add(-time.Hour), overdue.Counts{NotClosed: 9}))
+	double := overdue.Hour{Begin: begin, Counts: overdue.Counts{Missed: 2, AfterPause: 40, AfterFailure: 600, NotClosed: 8000}}
+	want(t, "the hour", s.hour("order-close", begin), double)
+	want(t, "that of another pipeline", s.hour("Order-Close", begin).Counts, overdue.Counts{Missed: 7})
+	hours, err := s.SweepHours(t.Context(), "order-close", begin.Add(-time.Hour), 10)
+	s.must(err)
+	want(t, "the hours", hours, []overdue.Hour{double, {Begin: begin.Add(-time.Hour), Counts: overdue.Counts{NotClosed: 9}}})
+	hours, err = s.SweepHours(t.Context(), "order-close", begin.Add(-time.Hour), 1)
+	s.must(err)
+	want(t, "one hour", hours, []overdue.Hour{double})
+	hours, err = s.SweepHours(t.Context(), "order-close", begin, 10)
+	s.must(err)
+	want(t, "the hours since", hours, []overdue.Hour{double})
+	hours, err = s.SweepHours(t.Context(), "booking-close", time.Unix(0, 0), 10)
+	s.must(err)
+	want(t, "the hours of none", len(hours), 0)
+}
+
+func hourEnds(t *testing.T, s *shop) {
+	s.migrated()
+	first, second := s.now().UTC().Truncate(time.Hour), s.now().UTC().Truncate(time.Hour).Add(-time.Hour)
+	began := s.now()
+	s.must(s.AddSweep(t.Context(), "order-close", first, overdue.Counts{Missed: 1}))
+	s.must(s.EndSweep(t.Context(), "order-close", first, overdue.Unfinished, 30*time.Minute))
+	h := s.hour("order-close", first)
+	s.within("the end", h.Ended, began)
+	want(t, "unfinished", h, overdue.Hour{Begin: first, Counts: overdue.Counts{Missed: 1}, State: overdue.Unfinished, Ended: h.Ended, Took: 30 * time.Minute})
+	s.exec("UPDATE sweeps SET ended_at = ?", s.time(began.Add(-time.Minute)))
+	s.must(s.EndSweep(t.Context(), "order-close", first, overdue.Finished, 1500*time.Millisecond))
+	h = s.hour("order-close", first)
+	s.within("the end", h.Ended, began)
+	want(t, "finished", h, overdue.Hour{Begin: first, Counts: overdue.Counts{Missed: 1}, State: overdue.Finished, Ended: h.Ended, Took: 1500 * time.Millisecond})
+	s.must(s.EndSweep(t.Context(), "order-close", first, overdue.Unfinished, time.Hour))
+	s.must(s.AddSweep(t.Context(), "order-close", first, overdue.Counts{Missed: 1}))
+	h.Missed = 2
+	want(t, "afterwards", s.hour("order-close", first), h)
+	s.must(s.EndSweep(t.Context(), "order-close", second, overdue.Unfinished, 0))
+	want(t, "an hour that ends without counts", s.hour("order-close", second).State, overdue.Unfinished)
+	want(t, "last sweep", s.swept("order-close"), h.Ended)
+}
+
+func oldHours(t *testing.T, s *shop) {
+	s.migrated()
+	now := s.now().UTC().Truncate(time.Hour)
+	old, kept := now.Add(-90*24*time.Hour-time.Hour), now.Add(-90*24*time.Hour)
+	for _, hour := range []time.Time{old.Add(-time.Hour), old, kept} {
+		s.must(s.AddSweep(t.Context(), "order-close", hour, overdue.Counts{Missed: 1}))
+	}
+	s.must(s.AddSweep(t.Context(), "booking-close", old, overdue.Counts{Missed: 1}))
+	s.must(s.EndSweep(t.Context(), "order-close", now, overdue.Finished, 0))
+	hours, err := s.SweepHours(t.Context(), "order-close", time.Unix(0, 0), 10)
+	s.must(err)
+	var begins []time.Time
+	for _, h := range hours {
+		begins = append(begins, h.Begin)
+	}
+	want(t, "hours", begins, []time.Time{now, kept})
+	want(t, "that of another pipeline", s.hour("booking-close", old).Missed, 1)
 }
 
 // Two pipelines share a database. Their sweeps have the names of their close topics. Names
@@ -75,7 +146,7 @@ func sweepsOfEachName(t *testing.T, s *shop) {
 	s.migrated()
 	s.sweep("order-close")
 	before := s.now().Add(-time.Hour)
-	s.exec("UPDATE sweeps SET finished_at = ?", s.time(before))
+	s.exec("UPDATE sweeps SET ended_at = ?", s.time(before))
 	for _, name := range []string{"booking-close", "Order-Close", "order-close-2", ""} {
 		want(t, "last sweep of "+name, s.swept(name), time.Time{})
 	}
@@ -87,21 +158,57 @@ func sweepsOfEachName(t *testing.T, s *shop) {
 	want(t, "sweeps in the table", s.count("SELECT COUNT(*) FROM sweeps"), 3)
 }
 
-func keptPause(t *testing.T, s *shop) {
+func (s *shop) wantLease(holder string, expiry time.Duration, held bool) {
+	s.Helper()
+	got, err := s.TakeLease(s.Context(), "order-close/a", holder, expiry)
+	s.must(err)
+	want(s, "held by "+holder, got, held)
+}
+
+func leases(t *testing.T, s *shop) {
 	s.migrated()
-	if _, known, err := s.KeptPause(s.Context(), "order-close"); known || err != nil {
-		t.Errorf("before a pause was kept: known %v, %v", known, err)
+	s.wantLease("a", time.Hour, true)
+	s.wantLease("b", time.Hour, false)
+	s.wantLease("A", time.Hour, false)
+	for range 20 { // also twice in a millisecond
+		s.wantLease("a", time.Hour, true)
 	}
-	for _, until := range []time.Time{s.now().Add(time.Hour).UTC(), s.now().UTC()} {
-		s.must(s.KeepPause(s.Context(), "order-close", until))
-		got, known, err := s.KeptPause(s.Context(), "order-close")
-		if !got.Equal(until) || !known || err != nil {
-			t.Errorf("kept %v (%v), %v; want %v", got, known, err, until)
+	held, err := s.TakeLease(t.Context(), "order-close/A", "b", time.Hour)
+	s.must(err)
+	want(t, "another name", held, true)
+	s.must(s.DropLease(t.Context(), "order-close/a", "b"))
+	s.wantLease("b", time.Hour, false)
+	s.must(s.DropLease(t.Context(), "order-close/a", "a"))
+	s.wantLease("b", time.Hour, true)
+	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
+	s.wantLease("a", time.Hour, true)
+	s.wantLease("b", time.Hour, false)
+	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
+	s.wantLease("a", time.Hour, true) // nobody else has taken it
+	if until := int64(s.count("SELECT until_ms - ? FROM leases WHERE name = 'order-close/a'", s.now().UnixMilli())); until > 3600_000 || until < 3000_000 {
+		t.Errorf("the lease ends in %d ms", until)
+	}
+}
+
+func leaseOfMany(t *testing.T, s *shop) {
+	s.migrated()
+	for round := range 3 {
+		var all sync.WaitGroup
+		var holders atomic.Int32
+		for i := range 6 {
+			all.Go(func() {
+				held, err := s.TakeLease(t.Context(), "order-close", fmt.Sprint(i), time.Hour)
+				if err != nil {
+					t.Error(err)
+				}
+				if held {
+					holders.Add(1)
+				}
+			})
 		}
-	}
-	want(t, "last sweep", s.swept("order-close"), time.Time{})
-	if _, known, _ := s.KeptPause(s.Context(), "booking-close"); known {
-		t.Error("another pipeline has the pause")
+		all.Wait()
+		want(t, fmt.Sprintf("holders in round %d", round), holders.Load(), 1)
+		s.exec("UPDATE leases SET until_ms = 0, holder = 'gone'")
 	}
 }
 

@@ -243,9 +243,9 @@ spec:
 namespace={{ .Release.Namespace | quote }},job={{ include "orderclose.name" . | quote }}
 {{- end }}
 
-{{/* While closes by the pipeline are paused, a query has no result. Then the autoscaler keeps the replicas. */}}
+{{/* While closing is paused, a query has no result. Then the autoscaler keeps the replicas. */}}
 {{- define "orderclose.unlessPaused" -}}
-unless on() (max(orderclose_paused{ {{- include "orderclose.series" . }},path="pipeline"}) > 0)
+unless on() (max(orderclose_paused{ {{- include "orderclose.series" . }}}) > 0)
 {{- end }}
 
 {{/* The number of partitions. */}}

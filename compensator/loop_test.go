@@ -1,0 +1,740 @@
+package compensator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// seeds are how often each case is played, each time with other times.
+func seeds() uint64 {
+	if ring.All() {
+		return 10
+	}
+	return 1
+}
+
+// beside are the cases in which healthy orders are lost beside others.
+var beside = []struct {
+	name   string
+	before func(w *world) // before the first process starts
+	big    bool           // it takes seconds: only with all seeds
+}{
+	{name: "nothing"},
+	{name: "10 without stock", before: some(shown, 10)},
+	{name: "5,000 without stock", before: some(shown, 5000)},
+	{name: "100,000 without stock", big: true, before: some(shown, 100_000)},
+	{name: "5,000 with a cause each", big: true, before: some(ownCause, 5000)},
+	{name: "20,000 pending", before: some(pending, 20_000)},
+	{name: "50,000 pending", big: true, before: some(pending, 50_000)},
+	{name: "5,000 pending due in one second", before: func(w *world) {
+		w.add(pending, "", "same", spread(w.r, 5000, w.now().Add(time.Minute), w.now().Add(61*time.Second))...)
+	}},
+	{name: "100 of a shard that is down", before: some(silent, 100)},
+	{name: "2,000 of a shard that is down", before: some(silent, 2000)},
+	{name: "one on which the store hangs", before: some(hanging, 1)},
+	{name: "contended", before: some(contended, 1000)},
+	{name: "a service says not due", big: true, before: some(notDue, 20_000)},
+	{name: "100,000 paused", big: true, before: func(w *world) {
+		some(healthy, 100_000, "virtual")(w)
+		w.setPauses(Pause{Category: "virtual", Until: w.now().Add(24 * time.Hour)})
+	}},
+	{name: "100,000 excluded", big: true, before: func(w *world) {
+		some(healthy, 100_000, "test")(w)
+		w.excluded = "test"
+	}},
+}
+
+// some returns a function that adds orders that were due within the last hour.
+func some(t trouble, n int, category ...string) func(w *world) {
+	return func(w *world) {
+		c := ""
+		if len(category) > 0 {
+			c = category[0]
+		}
+		w.add(t, c, fmt.Sprintf("old%d", t), spread(w.r, n, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
+	}
+}
+
+func TestLoop_HealthyOrdersCloseInHalfAMinuteBesideOthers(t *testing.T) {
+	for _, c := range beside {
+		t.Run(c.name, func(t *testing.T) {
+			if c.big && !ring.All() {
+				t.Skip("it takes seconds")
+			}
+			worst, killed := time.Duration(0), time.Duration(0)
+			for seed := range seeds() {
+				play(t, seed, func(w *world) {
+					if c.before != nil {
+						c.before(w)
+					}
+					w.process("a")
+					w.probe(5 * time.Minute)
+					time.Sleep(time.Minute)
+					worst = max(worst, w.worst(w.probes))
+				})
+				play(t, seed, func(w *world) {
+					if c.before != nil {
+						c.before(w)
+					}
+					w.process("a")
+					w.probe(4 * time.Minute)
+					w.kill("a")
+					w.process("b")
+					w.probe(4 * time.Minute)
+					time.Sleep(time.Minute)
+					killed = max(killed, w.worst(w.probes))
+				})
+			}
+			t.Logf("worst %v, with the holder killed %v", worst, killed)
+			if bound := 30 * time.Second; worst > bound || killed > bound+18*time.Second {
+				t.Errorf("a lost order is closed after %v, with the holder killed %v", worst, killed)
+			}
+		})
+	}
+}
+
+// watchGauge notes by how much the gauge of what was not asked is too low for a probe, each second.
+func (w *world) watchGauge() (worst *time.Duration) {
+	worst = new(time.Duration)
+	w.running.Go(func() {
+		for w.ctx.Err() == nil {
+			shown := time.Duration(0)
+			for _, c := range w.compensators() {
+				shown = max(shown, gaugeOf(c.metrics.late))
+			}
+			w.mu.Lock()
+			for _, o := range w.probes {
+				if o.open {
+					*worst = max(*worst, w.now().Sub(o.Due)-5*time.Second-shown)
+				}
+			}
+			w.mu.Unlock()
+			retry.Sleep(w.ctx, time.Second)
+		}
+	})
+	return worst
+}
+
+func TestLoop_TheGaugeShowsHowLateTheOldestOrderIsThatWasNotAsked(t *testing.T) {
+	for _, c := range []int{0, 5, 8, 10} {
+		t.Run(beside[c].name, func(t *testing.T) {
+			play(t, 1, func(w *world) {
+				if c := beside[c]; c.before != nil {
+					c.before(w)
+				}
+				w.process("a")
+				worst := w.watchGauge()
+				w.probe(3 * time.Minute)
+				if *worst > time.Second {
+					t.Errorf("the gauge is %v too low", *worst)
+				}
+			})
+		})
+	}
+}
+
+func TestLoop_ManyLostOrdersCloseByTheRate(t *testing.T) {
+	for _, n := range []int{1, 500, 20_000, 100_000, 200_000} {
+		for _, others := range []int{0, 20_000} {
+			t.Run(fmt.Sprintf("%d beside %d pending", n, others), func(t *testing.T) {
+				if !ring.All() && (n > 100_000 || others > 0 && n != 500) {
+					t.Skip("it takes seconds")
+				}
+				play(t, 1, func(w *world) {
+					some(pending, others)(w)
+					w.process("a")
+					time.Sleep(10*time.Minute + time.Duration(w.r.Int64N(int64(20*time.Second))))
+					now := w.now()
+					lost := w.add(healthy, "", "lost", spread(w.r, n, now.Add(-time.Second), now)...)
+					rate := 5000.
+					if others > 0 {
+						rate *= .75
+					}
+					bound := 12*time.Second + time.Duration(float64(n)/rate*float64(time.Second))
+					w.within(2*bound, lost)
+					if late := w.worst(lost); late > bound {
+						t.Errorf("the last one is closed after %v; want %v", late, bound)
+					} else {
+						t.Logf("%v of %v", late, bound)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually(t *testing.T) {
+	for _, c := range []struct {
+		trouble trouble
+		n       int
+		cost    time.Duration
+	}{{pending, 20_000, 5 * time.Millisecond}, {pending, 50_000, 20 * time.Millisecond}, {notDue, 2000, 0}, {shown, 2000, 0},
+		{pending, 2000, 5 * time.Millisecond}} {
+		t.Run(fmt.Sprintf("%d of kind %d at %v", c.n, c.trouble, c.cost), func(t *testing.T) {
+			if !ring.All() && c.n > 2000 {
+				t.Skip("it takes seconds")
+			}
+			play(t, 1, func(w *world) {
+				w.askCost = c.cost
+				orders := w.add(c.trouble, "", "old", spread(w.r, c.n, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
+				w.process("a")
+				time.Sleep(6 * time.Minute)
+				most := 0
+				for _, o := range orders {
+					most = max(most, len(o.tries))
+				}
+				if most > 7 {
+					t.Errorf("an order is tried %d times in its first six minutes", most)
+				}
+				round := max(5*time.Minute, time.Duration(c.n)*c.cost/pagesAtOnce)
+				time.Sleep(2 * round)
+				from := time.Now()
+				time.Sleep(4 * round)
+				least, most := 1<<30, 0
+				for _, o := range orders {
+					n := 0
+					for _, at := range o.tries {
+						if at.After(from) {
+							n++
+						}
+					}
+					least, most = min(least, n), max(most, n)
+				}
+				if least < 3 || most-least > 2 {
+					t.Errorf("in four times %v orders are tried between %d and %d times", round, least, most)
+				}
+			})
+		})
+	}
+}
+
+func TestLoop_WhatCouldNotBeClosedIsTriedWithinFiveMinutesOfTheEndOfTheFault(t *testing.T) {
+	for _, n := range []int{2000, 20_000, 100_000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			if !ring.All() && n > 2000 {
+				t.Skip("it takes seconds")
+			}
+			play(t, 1, func(w *world) {
+				w.askCost = 5 * time.Millisecond
+				orders := w.add(pending, "", "old", spread(w.r, n, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
+				w.process("a")
+				time.Sleep(time.Hour)
+				w.cure(orders...)
+				bound := 5*time.Minute + time.Duration(n)*(w.askCost+time.Millisecond)/pagesAtOnce
+				if took := w.within(2*bound, orders); took > bound {
+					t.Errorf("all are closed after %v; want %v", took, bound)
+				}
+			})
+		})
+	}
+}
+
+func TestLoop_AHolderThatEndsEachMinuteKeepsNoOrderOpen(t *testing.T) {
+	for _, how := range []string{"ended", "killed"} {
+		t.Run(how, func(t *testing.T) {
+			play(t, 1, func(w *world) {
+				some(pending, 20_000)(w)
+				w.process("p0")
+				w.running.Go(func() { w.probe(8 * time.Minute) })
+				for i := range 8 {
+					time.Sleep(time.Minute)
+					old := fmt.Sprintf("p%d", i)
+					if how == "killed" {
+						w.kill(old)
+					} else {
+						w.procs[old]()
+						delete(w.procs, old)
+					}
+					w.process(fmt.Sprintf("p%d", i+1))
+				}
+				time.Sleep(time.Minute)
+				bound := 30 * time.Second
+				if how == "killed" {
+					bound += 18 * time.Second
+				}
+				if late := w.worst(w.probes); late > bound {
+					t.Errorf("a lost order is closed after %v", late)
+				}
+			})
+		})
+	}
+}
+
+func TestLoop_PausedOrdersCloseWhenThePauseEnds(t *testing.T) {
+	play(t, 1, func(w *world) {
+		n := 100_000
+		if !ring.All() {
+			n = 20_000
+		}
+		paused := w.add(healthy, "virtual", "paused", spread(w.r, n, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
+		others := w.add(healthy, "VIRTUAL", "other", w.now(), w.now(), w.now())
+		w.setPauses(Pause{Category: "virtual", Until: w.now().Add(5 * time.Minute)})
+		w.process("a")
+		w.probe(4 * time.Minute)
+		for _, o := range paused {
+			if !o.open {
+				t.Fatalf("order %s is closed during the pause", o.ID)
+			}
+		}
+		time.Sleep(time.Until(w.started.Add(5 * time.Minute)))
+		w.running.Go(func() { w.probe(2 * time.Minute) })
+		bound := 12*time.Second + time.Duration(n)*time.Second/5000
+		if took := w.within(2*bound, paused); took > bound {
+			t.Errorf("all are closed %v after the pause; want %v", took, bound)
+		}
+		time.Sleep(3 * time.Minute)
+		if late := w.worst(append(w.probes, others...)); late > 30*time.Second {
+			t.Errorf("a lost order of another category is closed after %v", late)
+		}
+		h := w.hours[w.now().Truncate(time.Hour)]
+		if h.AfterPause < int64(n)*9/10 || h.Missed > int64(len(w.probes)+3) {
+			t.Errorf("counts %+v", h.Counts)
+		}
+	})
+}
+
+func TestLoop_APauseOfAllKeepsOrdersOpen(t *testing.T) {
+	play(t, 1, func(w *world) {
+		orders := w.add(healthy, "", "o", spread(w.r, 100, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
+		w.setPauses(Pause{Until: w.now().Add(70 * time.Minute)})
+		w.process("a")
+		time.Sleep(69 * time.Minute)
+		if n := w.openOrders(); n != len(orders) {
+			t.Errorf("%d orders are closed in the pause", len(orders)-n)
+		}
+		if h := w.hours[w.now().Truncate(time.Hour)]; h.State != overdue.Finished {
+			t.Errorf("the hour of a pause: %+v", h)
+		}
+		time.Sleep(time.Minute)
+		if took := w.within(time.Minute, orders); took > 12*time.Second {
+			t.Errorf("all are closed %v after the pause", took)
+		}
+	})
+}
+
+func TestLoop_AnOrderThatIsUnpaidAgainIsFoundBesideAMillionPaused(t *testing.T) {
+	for _, n := range []int{500, 2000, 100_000} {
+		if n > 2000 && !ring.All() {
+			continue
+		}
+		play(t, uint64(n), func(w *world) {
+			w.add(healthy, "virtual", "paused", spread(w.r, n, w.now().Add(-2*time.Hour), w.now().Add(time.Minute))...)
+			w.setPauses(Pause{Category: "virtual", Until: w.now().Add(24 * time.Hour)})
+			again := w.add(healthy, "", "again", w.now().Add(-time.Minute))
+			again[0].open = false
+			w.process("a")
+			time.Sleep(15 * time.Minute)
+			w.reopen(again...)
+			if took := w.within(5*time.Minute, again); took > 30*time.Second {
+				t.Errorf("beside %d paused orders it is closed after %v", n, took)
+			}
+		})
+	}
+}
+
+func TestLoop_ReadsThatTakeLongGetShorter(t *testing.T) {
+	ring.OnlyAll(t, "none")
+	play(t, 1, func(w *world) {
+		// Dead entries of closed orders: a read of all of them would take four seconds.
+		for _, o := range w.add(healthy, "", "dead", spread(w.r, 1_000_000, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...) {
+			o.open = false
+		}
+		old := w.add(healthy, "", "old", spread(w.r, 20, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
+		w.process("a")
+		w.probe(2 * time.Minute)
+		if late := w.worst(w.probes); late > 30*time.Second || w.openOrders() > 0 {
+			t.Errorf("a lost order is closed after %v, %d of %d old ones are open", late, w.openOrders(), len(old))
+		}
+		if w.slow > 20 {
+			t.Errorf("%d reads took too long", w.slow)
+		}
+	})
+}
+
+func TestLoop_AClockThatIsSetBackHidesNoOrder(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour, -10 * time.Minute} {
+		play(t, 1, func(w *world) {
+			w.process("a")
+			w.probe(time.Minute)
+			w.mu.Lock()
+			w.ahead += by
+			w.mu.Unlock()
+			w.probes = nil
+			w.probe(2 * time.Minute)
+			time.Sleep(30 * time.Second)
+			if late := w.worst(w.probes); late > 30*time.Second {
+				t.Errorf("after the clock was set by %v a lost order is closed after %v", by, late)
+			}
+		})
+	}
+}
+
+func TestLoop_AProcessThatCannotWorkGivesTheLockBack(t *testing.T) {
+	for _, how := range []string{"reads fail", "closes fail", "finds nothing"} {
+		t.Run(how, func(t *testing.T) {
+			play(t, 1, func(w *world) {
+				w.options = func(o *Options) {
+					switch bad := (broken{w.shop, how}); how {
+					case "finds nothing": // another version of the file has another lock
+						o.Reader, o.LockKey = bad, "of another version"
+					default:
+						o.Store, o.Reader = bad, bad
+					}
+				}
+				w.process("bad")
+				time.Sleep(10 * time.Second)
+				w.options = nil
+				w.process("good")
+				w.probe(4 * time.Minute)
+				time.Sleep(time.Minute)
+				if late := w.worst(w.probes[9:]); late > 48*time.Second {
+					t.Errorf("a lost order is closed after %v", late)
+				}
+				if late := w.worst(w.probes); late > 90*time.Second {
+					t.Errorf("the first lost orders are closed after %v", late)
+				}
+			})
+		})
+	}
+}
+
+// broken is a shop of which a process cannot use a part.
+type broken struct {
+	*shop
+	how string
+}
+
+var errBroken = fmt.Errorf("%w: %w: the right is missing", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)
+
+func (b broken) BeginTurn(ctx context.Context, w overdue.Window) (overdue.Begin, error) {
+	begin, err := b.shop.BeginTurn(ctx, w)
+	switch b.how {
+	case "reads fail":
+		err = errBroken
+	case "finds nothing":
+		begin.Found = overdue.Found{All: true}
+	}
+	return begin, err
+}
+
+func (b broken) ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error) {
+	if b.how == "finds nothing" {
+		return overdue.Found{All: true}, nil
+	}
+	return b.shop.ReadOverdue(ctx, w)
+}
+
+func (b broken) CloseOrders(ctx context.Context, p orderclose.Path, r []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if b.how == "closes fail" {
+		return nil, errBroken
+	}
+	return b.shop.CloseOrders(ctx, p, r)
+}
+
+func TestLoop_AnOutageOfTheDatabaseEndsWithItsEnd(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.process("a")
+		w.process("b")
+		time.Sleep(time.Minute)
+		w.down, w.leaseErr = errBroken, errBroken
+		w.probe(time.Hour)
+		w.down, w.leaseErr = nil, nil
+		if took := w.within(2*time.Minute, w.probes); took > 30*time.Second {
+			t.Errorf("all are closed %v after the outage", took)
+		}
+		time.Sleep(time.Minute)
+		if h := w.hours[w.now().Truncate(time.Hour)]; h.AfterFailure < int64(len(w.probes)) || h.Missed > 0 {
+			t.Errorf("counts %+v", h.Counts)
+		}
+	})
+}
+
+func TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.process("a")
+		time.Sleep(time.Minute)
+		w.mute = true
+		w.probe(10 * time.Minute)
+		w.mute = false
+		if took := w.within(2*time.Minute, w.probes); took > 30*time.Second {
+			t.Errorf("all are closed %v after the store answers again", took)
+		}
+	})
+}
+
+func TestLoop_LeavesTheGraceToThePipeline(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.process("a")
+		w.probe(time.Minute)
+		time.Sleep(20 * time.Second)
+		for _, o := range w.probes {
+			if early := o.closed.Sub(o.Due); early < Grace {
+				t.Errorf("an order is closed %v after it was due", early)
+			}
+		}
+	})
+}
+
+func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
+	play(t, 1, func(w *world) { // older orders beside news that take long
+		w.process("a")
+		time.Sleep(time.Minute)
+		w.add(pending, "", "news", spread(w.r, 5000, w.now().Add(-time.Second), w.now())...)
+		again := w.add(healthy, "", "again", w.now().Add(-time.Hour))
+		if took := w.within(2*time.Minute, again); took > 30*time.Second {
+			t.Errorf("an older order is closed after %v beside news", took)
+		}
+	})
+	play(t, 1, func(w *world) { // orders whose rest has ended beside more lost orders than the rate
+		w.options = func(o *Options) { o.Rate = 500 }
+		locked := w.add(contended, "", "locked", w.now())
+		w.process("a")
+		time.Sleep(time.Minute)
+		w.add(healthy, "", "lost", spread(w.r, 60_000, w.now(), w.now().Add(100*time.Second))...)
+		time.Sleep(40 * time.Second)
+		w.cure(locked...)
+		if took := w.within(2*time.Minute, locked); took > 20*time.Second {
+			t.Errorf("an order that is free is closed after %v beside lost orders", took)
+		}
+	})
+}
+
+func TestLoop_NamesTheOrdersThatFailOnce(t *testing.T) {
+	var lines bytes.Buffer
+	play(t, 1, func(w *world) {
+		w.options = func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&lines, nil)) }
+		some(shown, 50)(w)
+		w.process("a")
+		time.Sleep(30 * time.Minute)
+	})
+	if n := strings.Count(lines.String(), "order not closed"); n != 1 || !strings.Contains(lines.String(), "stock_row_missing") {
+		t.Errorf("%d lines in half an hour:\n%s", n, lines.String())
+	}
+}
+
+func TestHour_ItsPassBeginsInIt(t *testing.T) {
+	begin := time.Unix(7200, 0)
+	for _, c := range []struct {
+		state   string
+		now     time.Duration
+		p       pass
+		becomes string
+	}{
+		{"", time.Minute, pass{beganAt: begin.Add(time.Second), ended: begin}, overdue.Finished},
+		{"", time.Minute, pass{beganAt: begin.Add(-time.Second), ended: begin}, ""},
+		{"", time.Minute, pass{beganAt: begin.Add(time.Second), running: true}, ""},
+		{"", 31 * time.Minute, pass{beganAt: begin.Add(time.Second), running: true}, overdue.Unfinished},
+		{overdue.Unfinished, 32 * time.Minute, pass{beganAt: begin.Add(time.Second), running: true}, ""},
+		{overdue.Unfinished, 40 * time.Minute, pass{beganAt: begin.Add(time.Second), ended: begin}, overdue.Finished},
+		{overdue.Finished, 40 * time.Minute, pass{beganAt: begin.Add(time.Second), ended: begin}, ""},
+	} {
+		h := hour{period: time.Hour, begin: begin, state: c.state}
+		if _, got := h.ended(begin.Add(c.now), c.p); got != c.becomes {
+			t.Errorf("%+v: becomes %q", c, got)
+		}
+	}
+}
+
+func TestPauses_TheEndOfOneIsSeen(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	all, one := Pause{Until: now}, Pause{Category: "a", Until: now}
+	for _, c := range []struct {
+		before []Pause
+		now    map[string]bool
+		all    bool
+		want   bool
+	}{
+		{nil, nil, false, false},
+		{[]Pause{all}, nil, false, true},
+		{[]Pause{all}, nil, true, false},
+		{[]Pause{one}, nil, false, true},
+		{[]Pause{one}, map[string]bool{"a": true}, false, false},
+		{[]Pause{one}, map[string]bool{"A": true}, false, true},
+	} {
+		if got := pauseEnded(c.before, now.Add(-time.Second), c.now, c.all); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestPages_ASearchEndsSoon(t *testing.T) {
+	play(t, 1, func(w *world) {
+		c := must.Get(New(Options{Store: w.shop, Logger: discard}))(t)
+		orders := w.add(healthy, "", "good", spread(w.r, 60, w.now().Add(-time.Hour), w.now())...)
+		orders = append(orders, w.add(hanging, "", "bad", w.now())...)
+		var page []orderclose.Order
+		for _, o := range orders {
+			page = append(page, o.Order)
+		}
+		began := time.Now()
+		c.pages.close(w.ctx, kindNews, [][]orderclose.Order{page})
+		if took := time.Since(began); took > callTimeout+searchTime+time.Second {
+			t.Errorf("a page takes %v", took)
+		}
+	})
+}
+
+// sameAgain is a Store whose pages do not move on.
+type sameAgain struct{ ownStore }
+
+func (s sameAgain) Overdue(ctx context.Context, cutoff time.Time, _ orderclose.Order, limit int) ([]orderclose.Order, error) {
+	return s.ownStore.Overdue(ctx, cutoff, orderclose.Order{}, limit)
+}
+
+func TestSweep_EndsIfThePagesOfAStoreDoNotMoveOn(t *testing.T) {
+	play(t, 1, func(w *world) {
+		some(shown, 10)(w)
+		_, err := must.Get(New(Options{Store: sameAgain{ownStore{w.shop}}, PageSize: 10, Logger: discard}))(t).Sweep(w.ctx, false)
+		if err == nil || !strings.Contains(err.Error(), "must begin after") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestLoop_MoreOrdersThanCanRestKeepNoneWaiting(t *testing.T) {
+	ring.OnlyAll(t, "none")
+	const n = 300_000
+	play(t, 1, func(w *world) {
+		orders := w.add(shown, "", "bad", spread(w.r, n, w.now().Add(-2*time.Hour), w.now().Add(-time.Minute))...)
+		w.process("a")
+		w.probe(15 * time.Minute)
+		time.Sleep(time.Minute)
+		if late := w.worst(w.probes); late > 30*time.Second {
+			t.Errorf("a lost order is closed after %v", late)
+		}
+		never, most := 0, 0
+		for _, o := range orders {
+			if most = max(most, len(o.tries)); len(o.tries) == 0 {
+				never++
+			}
+		}
+		if never > 0 || most > 10 {
+			t.Errorf("%d orders were never tried, one was tried %d times", never, most)
+		}
+	})
+}
+
+func TestLoop_ALockedOrderClosesSoonAfterItIsFree(t *testing.T) {
+	play(t, 1, func(w *world) {
+		locked := w.add(contended, "", "locked", w.now().Add(-10*time.Second))
+		w.process("a")
+		w.probe(10 * time.Minute)
+		w.cure(locked...)
+		if took := w.within(time.Minute, locked); took > 15*time.Second {
+			t.Errorf("it is closed %v after it is free", took)
+		}
+	})
+}
+
+func TestLoop_AloneClosesWithinItsInterval(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+		play(t, 1, func(w *world) {
+			w.options = func(o *Options) { o.Alone, o.Every = true, every }
+			w.process("a")
+			time.Sleep(time.Second)
+			w.probe(5 * time.Minute)
+			time.Sleep(time.Minute)
+			if late := w.worst(w.probes); late > every+time.Second {
+				t.Errorf("every %v: an order is closed %v after it was due", every, late)
+			}
+			if n := w.reads; n > int(7*time.Minute/every)+100 {
+				t.Errorf("every %v: %d reads", every, n)
+			}
+		})
+	}
+}
+
+// ownStore is a Store without a Reader.
+type ownStore struct{ s *shop }
+
+func (o ownStore) Now(ctx context.Context) (time.Time, error) { return o.s.Now(ctx) }
+func (o ownStore) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	return o.s.Overdue(ctx, cutoff, after, limit)
+}
+func (o ownStore) CloseOrders(ctx context.Context, p orderclose.Path, r []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return o.s.CloseOrders(ctx, p, r)
+}
+
+func TestLoop_AnOwnStoreIsSearchedByPages(t *testing.T) {
+	for _, c := range []int{0, 2, 5, 8} {
+		t.Run(beside[c].name, func(t *testing.T) {
+			play(t, 1, func(w *world) {
+				w.options = func(o *Options) { o.Store, o.Reader, o.SweepLog, o.Leases = ownStore{w.shop}, nil, nil, nil }
+				if c := beside[c]; c.before != nil {
+					c.before(w)
+				}
+				w.process("a")
+				w.probe(5 * time.Minute)
+				time.Sleep(time.Minute)
+				if late := w.worst(w.probes); late > 30*time.Second {
+					t.Errorf("a lost order is closed after %v", late)
+				}
+			})
+		})
+	}
+}
+
+func TestLoop_TheHoursCountWhatTheLoopHasClosed(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.process("p0")
+		w.running.Go(func() { w.probe(4 * time.Hour) })
+		const lives = 16
+		for i := range lives {
+			time.Sleep(15 * time.Minute)
+			w.kill(fmt.Sprintf("p%d", i))
+			w.process(fmt.Sprintf("p%d", i+1))
+		}
+		time.Sleep(time.Minute)
+		for begin, receipts := range w.receipts {
+			h := w.hours[begin]
+			if n := h.Missed + h.AfterFailure + h.AfterPause; n > receipts || n < receipts-5 {
+				t.Errorf("hour %v: %+v and %d receipts", begin, h, receipts)
+			}
+			if h.State != overdue.Finished || w.ends[begin] != 1 {
+				t.Errorf("hour %v: %q, ended %d times", begin, h.State, w.ends[begin])
+			}
+		}
+	})
+}
+
+func TestLoop_APassThatTakesLongIsUnfinished(t *testing.T) {
+	ring.OnlyAll(t, "TestHour_ItsPassBeginsInIt")
+	play(t, 1, func(w *world) {
+		w.process("a")
+		time.Sleep(90 * time.Minute)
+		some(pending, 8000)(w)
+		w.askCost = time.Second
+		time.Sleep(65 * time.Minute)
+		if h := w.hours[w.now().Truncate(time.Hour)]; h.State != overdue.Unfinished {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+// gaugeOf returns the value of an Elapsed without labels.
+func gaugeOf(e *metrics.Elapsed) time.Duration {
+	ch := make(chan prometheus.Metric, 1)
+	e.Collect(ch)
+	var m dto.Metric
+	if err := (<-ch).Write(&m); err != nil {
+		panic(err)
+	}
+	return time.Duration(m.GetGauge().GetValue() * float64(time.Second))
+}

@@ -1,0 +1,92 @@
+package compensator
+
+import (
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/overdue"
+)
+
+const (
+	// passInterval is the shortest time between the begins of two passes.
+	passInterval = 15 * time.Second
+	// readShare bounds what passes cost the database: a pass begins readShare times its reading after its end at the earliest.
+	readShare = 10
+	// turnSlots is in how many parts the orders are divided that have no rest because too many rest: each part has its turn in five minutes.
+	turnSlots = int64(maxRest / turnTime)
+)
+
+// pass is a pass over all orders that were overdue when it began, the oldest first. It is a value, and its decisions need no clock and no store.
+type pass struct {
+	running  bool
+	again    bool             // a pause has ended: a pass begins at once
+	position orderclose.Order // everything up to it was read
+	end      time.Time        // the cutoff at its begin
+	beganAt  time.Time        // by the database's clock
+	began    time.Time        // by the monotonic clock
+	ended    time.Time        // by the monotonic clock
+	reading  time.Duration    // how long its reads took
+	unasked  time.Time        // the due time of the oldest order that it has found and not asked for, or has not read yet; zero: none is known
+	from, to int64            // the slots whose orders have their turn in this pass, if they have no rest
+}
+
+// begins reports whether a pass begins.
+func (p pass) begins(now time.Time) bool {
+	if p.began.IsZero() || p.again {
+		return true
+	}
+	return !p.running && now.Sub(p.began) >= passInterval && now.Sub(p.ended) >= readShare*p.reading //mutant:pass-never-again
+}
+
+// beginPass returns the pass that follows before. It ends at the cutoff that it begins with, whatever comes due meanwhile. unasked is the due
+// time of the oldest order that is known to be overdue and not asked for.
+func beginPass(before pass, now, cutoff, unasked time.Time) pass {
+	began := time.Now()
+	slot := began.UnixNano() / int64(turnTime)
+	from := before.to
+	if from == 0 || slot-from > turnSlots {
+		from = slot - turnSlots
+	}
+	return pass{running: true, end: cutoff, beganAt: now, began: began, unasked: unasked, from: from, to: slot}
+}
+
+// skip ends a pass that would find nothing, because all is paused.
+func (p *pass) skip(now, cutoff time.Time) {
+	*p = pass{end: cutoff, beganAt: now, began: time.Now(), ended: time.Now(), from: p.from, to: p.to, again: p.again}
+}
+
+// goOn moves the position behind what was found. to is the end of the window that was read.
+func (p *pass) goOn(found overdue.Found, to time.Time) {
+	p.position = found.Reached
+	if found.All {
+		p.position = orderclose.Order{Due: to, ID: lastID}
+	}
+	if found.All && !to.Before(p.end) {
+		p.running, p.ended = false, time.Now()
+	}
+	if !p.running || !p.position.Due.Before(p.unasked) {
+		p.unasked = time.Time{}
+	}
+}
+
+// lastID is behind every id that an order may have at a due time.
+const lastID = "\U0010FFFF"
+
+// stopAt moves the position before an order that was found and not asked for.
+func (p *pass) stopAt(found []orderclose.Order, o orderclose.Order) {
+	p.unasked = o.Due
+	if i := slices.IndexFunc(found, func(f orderclose.Order) bool { return f.ID == o.ID }); i > 0 {
+		p.position = found[i-1]
+	}
+}
+
+// hasTurn reports whether an order without a rest has its turn in this pass.
+func (p pass) hasTurn(id string) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // cannot fail
+	slot := int64(h.Sum32()) % turnSlots
+	behind := (p.to - slot) % turnSlots // slots since its last turn
+	return behind < p.to-p.from
+}

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// closeOthers closes the orders of a batch that failed, without those whose rows show that they cannot be closed. These are Failed, with
+// the error of a close of each alone. So a batch with many of them takes one further transaction, and no search. err is the error of the
+// batch; closeOthers returns it if no order is at fault, or none shows.
+func (s *Store) closeOthers(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest, err error) (*closing, error) {
+	if ids, _ := s.distinct(reqs); len(ids) < 2 || ctx.Err() != nil || ctx.Value(withoutKey{}) != nil ||
+		errors.Is(err, orderclose.ErrUnavailable) || errors.Is(err, orderclose.ErrContended) {
+		return nil, err
+	}
+	read, refused, failed := s.refused(ctx, path, reqs)
+	if failed != nil || len(refused) == 0 {
+		return nil, err
+	}
+	c := read
+	rest := slices.DeleteFunc(slices.Clone(reqs), func(r orderclose.CloseRequest) bool { return refused[r.OrderID] != nil })
+	if len(rest) > 0 {
+		if c, err = s.closeUnlocked(ctx, path, rest); err != nil {
+			return nil, err
+		}
+	}
+	for id, why := range refused {
+		row := read.orders[id]
+		row.verdict, row.err = orderclose.Failed, fmt.Errorf("close 1 orders from %q: %w", id, why)
+		c.orders[id] = row
+	}
+	return c, nil
+}
+
+// refused returns what it has read of orders, and why their rows refuse some of those that a close would close now: they have a receipt,
+// or lines that are wrong, or a SKU whose row of stock is missing, has a NULL or too little reserved. If less is reserved than several
+// orders hold together, the first ones get it. It locks nothing. Receipts are read before the orders: a close that commits in between has
+// closed its order, and nobody refuses that.
+func (s *Store) refused(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, map[string]error, error) {
+	ids, _ := s.distinct(reqs)
+	receipts, refused := map[string]error{}, map[string]error{}
+	for part := range slices.Chunk(ids, maxIn) {
+		err := eachReceipt(s.gorm.WithContext(ctx), part, func(id string, r *ReceiptRow) { receipts[id] = closedBefore(id, r) })
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	c, err := s.readForClose(ctx, path, reqs)
+	if err != nil {
+		return nil, nil, err
+	}
+	holds := map[string]moves{} // by order
+	for _, t := range sorted(c.won) {
+		for _, id := range c.won[t] {
+			holds[id] = s.newMoves()
+			if receipts[id] != nil {
+				refused[id] = receipts[id]
+			}
+		}
+		for part := range slices.Chunk(c.won[t], maxIn) {
+			if err := c.holds(t, part, holds, refused); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return c, refused, c.refusedByStock(ids, holds, refused)
+}
+
+// holds reads what orders hold of each table of stock.
+func (c *closing) holds(t *table, ids []string, holds map[string]moves, refused map[string]error) error {
+	if t.lines == "" {
+		return nil
+	}
+	all, unreadable, err := c.s.readLines(c.tx, t.lines, ids)
+	for i := range all {
+		if err == nil {
+			all[i], err = c.s.ownLines(c.tx, t, ids, all[i])
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		for _, l := range all[i] {
+			c.s.add(holds[l.order], i, l)
+			refused[l.order] = cmp.Or(refused[l.order], unreadable[l.order], negative(l))
+		}
+	}
+	for id, why := range unreadable {
+		if _, asked := holds[id]; asked {
+			refused[id] = cmp.Or(refused[id], why)
+		}
+	}
+	maps.DeleteFunc(refused, func(_ string, why error) bool { return why == nil })
+	return nil
+}
+
+// refusedByStock adds the orders that the rows of the stock refuse.
+func (c *closing) refusedByStock(ids []string, holds map[string]moves, refused map[string]error) error {
+	rows, own := make([]map[string]quantities, len(c.s.q.m.Stock)), make([]map[string]quantities, len(c.s.q.m.Stock))
+	for i, stock := range c.s.q.m.Stock {
+		skus := map[string]bool{}
+		for _, moved := range holds {
+			for sku := range moved[i] {
+				skus[sku] = true
+			}
+		}
+		var err error
+		if rows[i], err = c.s.readQuantities(c.tx, stock, slices.Sorted(maps.Keys(skus))); err != nil {
+			return err
+		}
+		own[i] = bySpelling(rows[i])
+	}
+	for _, id := range ids {
+		if moved := holds[id]; moved != nil && refused[id] == nil {
+			if why := takeBack(c.s.q.m.Stock, moved, rows, own); why != nil {
+				refused[id] = why
+			}
+		}
+	}
+	return nil
+}
+
+// takeBack takes off the reserved quantities what an order holds, or returns why it cannot.
+func takeBack(tables []*mapping.Stock, moved moves, rows, own []map[string]quantities) error {
+	sums := make([]map[string]int64, len(tables))
+	for i, stock := range tables {
+		sums[i] = sumBySpelling(moved[i], rows[i])
+		for _, sku := range slices.Sorted(maps.Keys(sums[i])) {
+			r, exists := own[i][sku]
+			if why := r.refuses(stock, sku, exists, sums[i][sku]); why != nil {
+				return why
+			}
+		}
+	}
+	for i := range tables {
+		for sku, quantity := range sums[i] {
+			r := own[i][sku]
+			r.reserved.Int64 -= quantity
+			own[i][sku] = r
+		}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	due "github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+)
+
+// Another session locks the whole table: a read waits for it until the server ends the read.
+func TestReadOverdue_IsEndedByTheServer(t *testing.T) { eachDatabase(t, slowRead) }
+
+func slowRead(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	s.SetReadLimit(50 * time.Millisecond)
+	overdue(t, s, "a")
+	now := must.Get(s.Now(t.Context()))(t)
+	other := must.Get(s.DB().Conn(t.Context()))(t)
+	lock, unlock := "LOCK TABLES orders WRITE", "UNLOCK TABLES"
+	if isPostgres(t) {
+		lock, unlock = "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
+	}
+	exec(t, other, lock)
+	_, reading := s.ReadOverdue(t.Context(), due.Window{To: now})
+	_, beginning := s.BeginTurn(t.Context(), due.Window{To: now})
+	for _, err := range []error{reading, beginning} {
+		expect.That(t, errors.Is(err, due.ErrSlow) && errors.Is(err, orderclose.ErrUnavailable), "%v", err)
+	}
+	exec(t, other, unlock)
+	must.Do(t, other.Close())
+	s.SetReadLimit(0)
+	found := must.Get(s.ReadOverdue(t.Context(), due.Window{To: now}))(t)
+	expect.That(t, len(found.Orders) == 1, "%+v", found)
+}
+
+// Of 3,000 overdue orders a read of 100 rows reads 100 of the index, and each of these some times more in its temporary tables.
+func TestMySQL_AReadOfTheLoopEntersTheIndex(t *testing.T) { eachServer(t, rowsOfARead) }
+
+func rowsOfARead(t *testing.T) {
+	s := openMigrated(t, store.Options{MaxOpenConns: 1})
+	now := must.Get(s.Now(t.Context()))(t)
+	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL " +
+		"SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	exec(t, s.DB(), "INSERT INTO orders (id, category, status, created_at, expire_at, version)"+
+		" SELECT 1000 + a.d + 10 * b.d + 100 * c.d + 1000 * e.d, '', a.d % 3, UTC_TIMESTAMP(3),"+
+		" UTC_TIMESTAMP(3) - INTERVAL 1000 + 10 * b.d + 100 * c.d + 1000 * e.d SECOND, 1"+
+		" FROM "+digit+" AS a, "+digit+" AS b, "+digit+" AS c, "+digit+" AS e")
+	middle := orderclose.Order{ID: "3000", Due: now.Add(-5000 * time.Second)}
+	for _, w := range []due.Window{{To: now, After: middle, Rows: 100}, {To: now, Before: middle, Newest: true, Rows: 100},
+		{To: now.Add(-12000 * time.Second)}} {
+		exec(t, s.DB(), "FLUSH STATUS")
+		found := must.Get(s.ReadOverdue(t.Context(), w))(t)
+		read := handlerReads(t, s.DB())
+		expect.That(t, len(found.Orders) == w.Rows && read <= 10*w.Rows+20, "%+v: %d orders were found in %d rows", w, len(found.Orders), read)
+	}
+}
+
+func TestPostgres_AReadOfTheLoopEntersTheIndex(t *testing.T) { onPostgres(t, planOfARead) }
+
+func planOfARead(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	exec(t, s.DB(), "INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT(i), '', i % 3, now(), now() - make_interval(secs "+
+		"=> i / 3), 1 FROM generate_series(1, 30000) AS i")
+	now := must.Get(s.Now(t.Context()))(t)
+	middle := orderclose.Order{ID: "300", Due: now.Add(-time.Hour)}
+	for index, w := range map[string]due.Window{
+		"Index Scan using orders_overdue":          {To: now, After: middle, Rows: 100},
+		"Index Scan Backward using orders_overdue": {To: now, Before: middle, Newest: true, Rows: 100},
+	} {
+		query, args := s.ReadStatement(w)
+		tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t) // the statistics are those of an empty table
+		var plan strings.Builder
+		rows := must.Get(tx.QueryContext(t.Context(), "EXPLAIN (ANALYZE) "+query, args...))(t)
+		for rows.Next() {
+			var line string
+			must.Do(t, rows.Scan(&line))
+			plan.WriteString(line + "\n")
+		}
+		must.Do(t, rows.Close())
+		must.Do(t, tx.Rollback())
+		_, scan, _ := strings.Cut(plan.String(), index)
+		expect.That(t, strings.Contains(scan, "rows=100 ") && !strings.Contains(scan, "Removed by Filter"), "%s", plan.String())
+		found := must.Get(s.ReadOverdue(t.Context(), w))(t)
+		expect.That(t, len(found.Orders) == 100 && !found.All, "%d orders", len(found.Orders))
+	}
+}
