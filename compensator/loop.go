@@ -129,7 +129,7 @@ func (l *loop) endTurn(ctx context.Context, t *turn) error {
 	if l.o.Alone { // without a pipeline no order was missed
 		t.counts.Missed = 0
 	}
-	err := l.hour.add(ctx, t.counts)
+	err := errors.Join(t.hourErr, l.hour.add(ctx, t.counts))
 	l.metrics.count(t.counts)
 	l.metrics.unfinished.Set(float64(l.hour.unfinished))
 	l.metrics.resting.Set(float64(len(l.rests.byID)))

@@ -738,3 +738,22 @@ func gaugeOf(e *metrics.Elapsed) time.Duration {
 	}
 	return time.Duration(m.GetGauge().GetValue() * float64(time.Second))
 }
+
+// noHours is a SweepLog that answers nothing, as without the right to its table.
+type noHours struct{ *shop }
+
+func (noHours) SweepHour(context.Context, string, time.Time) (overdue.Hour, error) {
+	return overdue.Hour{}, errBroken
+}
+
+func TestLoop_ClosesOrdersThoughTheHoursCannotBeRead(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.options = func(o *Options) { o.SweepLog = noHours{w.shop} }
+		w.process("a")
+		w.probe(3 * time.Minute)
+		time.Sleep(30 * time.Second)
+		if late := w.worst(w.probes); late > 30*time.Second {
+			t.Errorf("a lost order is closed after %v", late)
+		}
+	})
+}

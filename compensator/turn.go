@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// newsShare is the part of a turn in which news are asked at most. olderTime is when a turn asks no older orders any more, and retryTime
-	// is how long it asks orders whose rest has ended at least.
+	// newsTime is how long a turn asks for news at most. olderTime is when it asks for no older orders any more, and retryTime is how long it asks
+	// for orders whose rest has ended at least.
 	newsTime  = turnTime / 2
 	olderTime = turnTime / 10 * 9
 	retryTime = turnTime / 10
@@ -31,9 +31,10 @@ type turn struct {
 	paused map[string]bool
 	counts overdue.Counts
 	fails  []Failure
-	tries  int  // orders that were tried
 	left   bool // news or older orders were not asked for lack of time
 	ended  bool // the store gives no verdict: nothing more is asked
+
+	hourErr error // why the row of the period cannot be read
 }
 
 func (l *loop) newTurn() *turn { return &turn{loop: l, began: time.Now()} }
@@ -92,7 +93,7 @@ func (t *turn) begin(ctx context.Context) (found overdue.Found, err error) {
 		t.pass.again = true
 	}
 	if t.hand == nil {
-		err = t.hour.begins(ctx, b.Now)
+		t.hourErr = t.hour.begins(ctx, b.Now) // orders are closed nevertheless
 	}
 	if all {
 		t.pass.skip(t.now, t.cutoff)
@@ -103,7 +104,7 @@ func (t *turn) begin(ctx context.Context) (found overdue.Found, err error) {
 		return t.readNews(ctx, right)
 	}
 	b.Orders = slices.DeleteFunc(b.Orders, func(o orderclose.Order) bool { return o.Due.After(t.cutoff) })
-	return b.Found, err
+	return b.Found, nil
 }
 
 // read reads a window, and again with half of its time while the server finds it too long. It returns the window that it has read.
@@ -254,7 +255,6 @@ func (t *turn) settle(ctx context.Context, k kind, r result) error {
 // decided notes the verdict on one order.
 func (t *turn) decided(o orderclose.Order, outcome orderclose.Outcome) {
 	t.metrics.Verdict(outcome.Verdict)
-	t.tries++
 	if t.hand != nil {
 		t.hand.count(outcome)
 	}
