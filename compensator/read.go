@@ -87,7 +87,7 @@ func (p pager) ReadOverdue(ctx context.Context, w overdue.Window) (found overdue
 	if err != nil {
 		return found, err
 	}
-	found = overdue.Found{Orders: page, All: len(page) < p.limit}
+	found = overdue.Found{Orders: page, All: len(page) == 0} // a page may be short and not the last one
 	if len(page) > 0 {
 		found.Reached = page[len(page)-1]
 	}
