@@ -54,10 +54,12 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		r.stop(pipeline.Closer)
+		r.stop(pipeline.Compensator) // it would close the order that arrived
 		time.Sleep(90 * time.Second)
 		expect.That(t, r.inTopic(r.cfg.Topics.Close) != 0, "no record is in the close topic")
 		expect.Equal(t, r.postpone(ctx, begin.Add(3*time.Minute), "20m", nothing).Postponed, 1, "postponed, the order that arrived")
 		r.start(pipeline.Closer)
+		r.start(pipeline.Compensator)
 		time.Sleep(time.Minute)
 		p := r.postpone(ctx, begin.Add(5*time.Minute+4*time.Second), "20m", func() {
 			must.Get(r.shop.Orders.Pay(ctx, "paid", "p"))(t)
