@@ -198,8 +198,7 @@ func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
 		"Redis: away":     inRedis(away),
 		"database: stall": inDatabase(stall),
 		"database: half open, and nobody new is taken": inDatabase(halfOpen),
-		"database: away":             inDatabase(away),
-		"database: cut for a moment": inDatabase(func(s *sweeping) { s.proxy.Cut() }),
+		"database: away": inDatabase(away),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
