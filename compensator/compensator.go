@@ -104,6 +104,15 @@ type SweepLog interface {
 // LeaseDatabase is a database with rows of leases.
 type LeaseDatabase = lock.Database
 
+// Values of a Reader and a SweepLog.
+type (
+	Window = overdue.Window
+	Begin  = overdue.Begin
+	Found  = overdue.Found
+	Counts = overdue.Counts
+	Hour   = overdue.Hour
+)
+
 // Pause is a pause of all closes, or of those of one category.
 type Pause = wire.Pause
 

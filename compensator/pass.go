@@ -61,7 +61,7 @@ func (p *pass) skip(now, cutoff time.Time) {
 func (p *pass) goOn(found overdue.Found, to time.Time) {
 	p.position = found.Reached
 	if found.All {
-		p.position = orderclose.Order{Due: to, ID: lastID}
+		p.position = orderclose.Order{Due: to} // the next read has the orders of this very time again: no id is behind all others
 	}
 	if found.All && !to.Before(p.end) {
 		p.running, p.ended = false, time.Now()
@@ -70,9 +70,6 @@ func (p *pass) goOn(found overdue.Found, to time.Time) {
 		p.unasked = time.Time{}
 	}
 }
-
-// lastID is behind every id that an order may have at a due time.
-const lastID = "\U0010FFFF"
 
 // stopAt moves the position before an order that was found and not asked for.
 func (p *pass) stopAt(found []orderclose.Order, o orderclose.Order) {
