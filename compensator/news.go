@@ -26,7 +26,7 @@ func (t *turn) newsWindow(cutoff time.Time) overdue.Window {
 	if t.took.now.IsZero() {
 		t.took = databaseClock{cutoff, t.began}
 	}
-	if first := t.took.now.Add(-newHolderBack); t.began.Sub(t.took.at) < newHolderTime && first.Before(since) { //mutant:new-holder-looks-back
+	if first := t.took.now.Add(-newHolderBack); t.began.Sub(t.took.at) < newHolderTime && first.Before(since) {
 		since = first
 	}
 	return t.news.back(since.Add(-newsBack), cutoff)
@@ -47,7 +47,7 @@ func (t *turn) askNews(ctx context.Context, found overdue.Found) error {
 	t.newsUpTo = t.cutoff
 	for {
 		fresh := t.untried(found.Orders, false)
-		n, err := t.ask(ctx, kindNews, fresh, newsTime) //mutant:news-take-all
+		n, err := t.ask(ctx, kindNews, fresh, newsTime)
 		if n < len(fresh) {
 			t.skip(fresh[n:])
 		}

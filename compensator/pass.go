@@ -37,7 +37,7 @@ func (p pass) begins(now time.Time) bool {
 	if p.began.IsZero() || p.again {
 		return true
 	}
-	return !p.running && now.Sub(p.began) >= passInterval && now.Sub(p.ended) >= readShare*p.reading //mutant:pass-never-again
+	return !p.running && now.Sub(p.began) >= passInterval && now.Sub(p.ended) >= readShare*p.reading
 }
 
 // beginPass returns the pass that follows before. It ends at the cutoff that it begins with, whatever comes due meanwhile. unasked is the due
