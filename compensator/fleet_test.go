@@ -145,9 +145,9 @@ func TestHolder_OneProcessWorksWhateverHappensToTheLock(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		f.expectWorkers(.95, 1.2, "with a stuck key")
 		expect.That(t, f.counts[0].stuck() || f.counts[1].stuck(), "no process says that the key is stuck")
-		f.shop.lock.Lock()
+		f.shop.mu.Lock()
 		f.shop.leaseErr = errBroken
-		f.shop.lock.Unlock()
+		f.shop.mu.Unlock()
 		time.Sleep(30 * time.Second)
 		f.expectWorkers(5, 10.1, "with a stuck key and no lease")
 		f.redis.Del(lock.DefaultKey)
@@ -236,9 +236,9 @@ func TestLock_TheWorkEndsWhenTheLockIsLost(t *testing.T) {
 					f.shop.leaseErr = nil
 					begin := time.Now()
 					err := l.Hold(f.t.Context(), func(ctx context.Context) error {
-						f.shop.lock.Lock()
+						f.shop.mu.Lock()
 						c.lose(f)
-						f.shop.lock.Unlock()
+						f.shop.mu.Unlock()
 						select {
 						case <-ctx.Done():
 						case <-time.After(time.Hour):

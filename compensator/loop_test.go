@@ -142,9 +142,11 @@ func TestLoop_TheGaugeShowsHowLateTheOldestOrderIsThatWasNotAsked(t *testing.T) 
 				w.process("a")
 				worst := w.watchGauge()
 				w.probe(3 * time.Minute)
-				if *worst > time.Second {
-					t.Errorf("the gauge is %v too low", *worst)
-				}
+				w.change(func() {
+					if *worst > time.Second {
+						t.Errorf("the gauge is %v too low", *worst)
+					}
+				})
 			})
 		})
 	}
@@ -197,9 +199,11 @@ func TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually(t *testing.T) {
 				w.process("a")
 				time.Sleep(6 * time.Minute)
 				most := 0
-				for _, o := range orders {
-					most = max(most, len(o.tries))
-				}
+				w.change(func() {
+					for _, o := range orders {
+						most = max(most, len(o.tries))
+					}
+				})
 				if most > 7 {
 					t.Errorf("an order is tried %d times in its first six minutes", most)
 				}
@@ -208,6 +212,8 @@ func TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually(t *testing.T) {
 				from := time.Now()
 				time.Sleep(4 * round)
 				least, most := 1<<30, 0
+				w.mu.Lock()
+				defer w.mu.Unlock()
 				for _, o := range orders {
 					n := 0
 					for _, at := range o.tries {
@@ -288,11 +294,13 @@ func TestLoop_PausedOrdersCloseWhenThePauseEnds(t *testing.T) {
 		w.setPauses(Pause{Category: "virtual", Until: w.now().Add(5 * time.Minute)})
 		w.process("a")
 		w.probe(4 * time.Minute)
-		for _, o := range paused {
-			if !o.open {
-				t.Fatalf("order %s is closed during the pause", o.ID)
+		w.change(func() {
+			for _, o := range paused {
+				if !o.open {
+					t.Errorf("order %s is closed during the pause", o.ID)
+				}
 			}
-		}
+		})
 		time.Sleep(time.Until(w.started.Add(5 * time.Minute)))
 		w.running.Go(func() { w.probe(2 * time.Minute) })
 		bound := 12*time.Second + time.Duration(n)*time.Second/5000
@@ -300,11 +308,12 @@ func TestLoop_PausedOrdersCloseWhenThePauseEnds(t *testing.T) {
 			t.Errorf("all are closed %v after the pause; want %v", took, bound)
 		}
 		time.Sleep(3 * time.Minute)
-		if late := w.worst(append(w.probes, others...)); late > 30*time.Second {
+		w.change(func() { others = append(others, w.probes...) })
+		if late := w.worst(others); late > 30*time.Second {
 			t.Errorf("a lost order of another category is closed after %v", late)
 		}
-		h := w.hours[w.now().Truncate(time.Hour)]
-		if h.AfterPause < int64(n)*9/10 || h.Missed > int64(len(w.probes)+3) {
+		h := w.hour()
+		if h.AfterPause < int64(n)*9/10 || h.Missed > int64(len(others)) {
 			t.Errorf("counts %+v", h.Counts)
 		}
 	})
@@ -319,7 +328,7 @@ func TestLoop_APauseOfAllKeepsOrdersOpen(t *testing.T) {
 		if n := w.openOrders(); n != len(orders) {
 			t.Errorf("%d orders are closed in the pause", len(orders)-n)
 		}
-		if h := w.hours[w.now().Truncate(time.Hour)]; h.State != overdue.Finished {
+		if h := w.hour(); h.State != overdue.Finished {
 			t.Errorf("the hour of a pause: %+v", h)
 		}
 		time.Sleep(time.Minute)
@@ -362,9 +371,11 @@ func TestLoop_ReadsThatTakeLongGetShorter(t *testing.T) {
 		if late := w.worst(w.probes); late > 30*time.Second || w.openOrders() > 0 {
 			t.Errorf("a lost order is closed after %v, %d of %d old ones are open", late, w.openOrders(), len(old))
 		}
-		if w.slow > 20 {
-			t.Errorf("%d reads took too long", w.slow)
-		}
+		w.change(func() {
+			if w.slow > 20 {
+				t.Errorf("%d reads took too long", w.slow)
+			}
+		})
 	})
 }
 
@@ -373,9 +384,7 @@ func TestLoop_AClockThatIsSetBackHidesNoOrder(t *testing.T) {
 		play(t, 1, func(w *world) {
 			w.process("a")
 			w.probe(time.Minute)
-			w.mu.Lock()
-			w.ahead += by
-			w.mu.Unlock()
+			w.change(func() { w.ahead += by })
 			w.probes = nil
 			w.probe(2 * time.Minute)
 			time.Sleep(30 * time.Second)
@@ -453,14 +462,14 @@ func TestLoop_AnOutageOfTheDatabaseEndsWithItsEnd(t *testing.T) {
 		w.process("a")
 		w.process("b")
 		time.Sleep(time.Minute)
-		w.down, w.leaseErr = errBroken, errBroken
+		w.change(func() { w.down, w.leaseErr = errBroken, errBroken })
 		w.probe(time.Hour)
-		w.down, w.leaseErr = nil, nil
+		w.change(func() { w.down, w.leaseErr = nil, nil })
 		if took := w.within(2*time.Minute, w.probes); took > 30*time.Second {
 			t.Errorf("all are closed %v after the outage", took)
 		}
 		time.Sleep(time.Minute)
-		if h := w.hours[w.now().Truncate(time.Hour)]; h.AfterFailure < int64(len(w.probes)) || h.Missed > 0 {
+		if h := w.hour(); h.AfterFailure < int64(len(w.probes)) || h.Missed > 0 {
 			t.Errorf("counts %+v", h.Counts)
 		}
 	})
@@ -470,9 +479,9 @@ func TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest(t *testing.T) {
 	play(t, 1, func(w *world) {
 		w.process("a")
 		time.Sleep(time.Minute)
-		w.mute = true
+		w.change(func() { w.mute = true })
 		w.probe(10 * time.Minute)
-		w.mute = false
+		w.change(func() { w.mute = false })
 		if took := w.within(2*time.Minute, w.probes); took > 30*time.Second {
 			t.Errorf("all are closed %v after the store answers again", took)
 		}
@@ -484,11 +493,13 @@ func TestLoop_LeavesTheGraceToThePipeline(t *testing.T) {
 		w.process("a")
 		w.probe(time.Minute)
 		time.Sleep(20 * time.Second)
-		for _, o := range w.probes {
-			if early := o.closed.Sub(o.Due); early < Grace {
-				t.Errorf("an order is closed %v after it was due", early)
+		w.change(func() {
+			for _, o := range w.probes {
+				if early := o.closed.Sub(o.Due); early < Grace {
+					t.Errorf("an order is closed %v after it was due", early)
+				}
 			}
-		}
+		})
 	})
 }
 
@@ -654,7 +665,9 @@ func TestLoop_AloneClosesWithinItsInterval(t *testing.T) {
 			if late := w.worst(w.probes); late > every+time.Second {
 				t.Errorf("every %v: an order is closed %v after it was due", every, late)
 			}
-			if n := w.reads; n > int(7*time.Minute/every)+100 {
+			var n int
+			w.change(func() { n = w.reads })
+			if n > int(7*time.Minute/every)+100 {
 				t.Errorf("every %v: %d reads", every, n)
 			}
 		})
@@ -702,6 +715,8 @@ func TestLoop_TheHoursCountWhatTheLoopHasClosed(t *testing.T) {
 			w.process(fmt.Sprintf("p%d", i+1))
 		}
 		time.Sleep(time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for begin, receipts := range w.receipts {
 			h := w.hours[begin]
 			if n := h.Missed + h.AfterFailure + h.AfterPause; n > receipts || n < receipts-5 {
@@ -720,9 +735,9 @@ func TestLoop_APassThatTakesLongIsUnfinished(t *testing.T) {
 		w.process("a")
 		time.Sleep(90 * time.Minute)
 		some(pending, 8000)(w)
-		w.askCost = time.Second
+		w.change(func() { w.askCost = time.Second })
 		time.Sleep(65 * time.Minute)
-		if h := w.hours[w.now().Truncate(time.Hour)]; h.State != overdue.Unfinished {
+		if h := w.hour(); h.State != overdue.Unfinished {
 			t.Errorf("%+v", h)
 		}
 	})

@@ -77,10 +77,8 @@ func (m *sweepMetrics) unasked(since time.Time) { m.late.Set(since) }
 
 // passed notes that a pass has ended.
 func (m *sweepMetrics) passed(p pass) {
-	if !p.ended.IsZero() {
-		m.seconds.Observe(p.ended.Sub(p.began).Seconds())
-		m.lastPass.Set(metrics.Timestamp(p.ended))
-	}
+	m.seconds.Observe(p.ended.Sub(p.began).Seconds())
+	m.lastPass.Set(metrics.Timestamp(p.ended))
 }
 
 func zeroOrOne(is bool) float64 {

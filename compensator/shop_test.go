@@ -65,7 +65,6 @@ type shop struct {
 	waiting  int // orders of longer delays that each read of the pass goes past, by rule
 	reads    int
 	slow     int // reads that took longer than the limit
-	lock     sync.Mutex
 	leases   map[string]lease
 	leaseErr error
 	hours    map[time.Time]overdue.Hour
@@ -128,9 +127,21 @@ func (s *shop) cure(orders ...*shopOrder) {
 }
 
 func (s *shop) setPauses(p ...Pause) {
+	s.change(func() { s.pauses = p })
+}
+
+// change sets or reads fields of a shop that processes use.
+func (s *shop) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pauses = p
+	f()
+}
+
+// hour returns the row of sweeps of this hour.
+func (s *shop) hour() overdue.Hour {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hours[s.now().Truncate(time.Hour)]
 }
 
 // wait spends time of the database, unless the context ends.
@@ -143,7 +154,11 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s *shop) Now(ctx context.Context) (time.Time, error) { return s.now(), s.down }
+func (s *shop) Now(ctx context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now(), s.down
+}
 
 func (s *shop) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	found, err := s.read(ctx, overdue.Window{After: after, To: cutoff}, limit)
@@ -215,7 +230,7 @@ func (s *shop) read(ctx context.Context, w overdue.Window, limit int) (f overdue
 
 func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	s.mu.Lock()
-	down, cost, now := s.down, callCost+time.Duration(len(requests))*orderCost, s.now()
+	mute, down, cost, now := s.mute, s.down, callCost+time.Duration(len(requests))*orderCost, s.now()
 	var asked, bad int
 	troubles := map[trouble]int{}
 	for _, r := range requests {
@@ -248,7 +263,7 @@ func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []or
 	case troubles[hanging] > 0:
 		<-ctx.Done()
 		return nil, fmt.Errorf("%w: %w", orderclose.ErrUnavailable, ctx.Err())
-	case troubles[silent] > 0 || s.mute:
+	case troubles[silent] > 0 || mute:
 		if err := wait(ctx, silence); err != nil {
 			return nil, err
 		}
@@ -307,16 +322,16 @@ func (s *shop) closeOne(r orderclose.CloseRequest, now time.Time, paused map[str
 }
 
 func (s *shop) SweepHour(_ context.Context, _ string, begin time.Time) (overdue.Hour, error) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	h := s.hours[begin]
 	h.Begin = begin
 	return h, s.down
 }
 
 func (s *shop) AddSweep(_ context.Context, _ string, begin time.Time, c overdue.Counts) error {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.down != nil {
 		return s.down
 	}
@@ -328,8 +343,8 @@ func (s *shop) AddSweep(_ context.Context, _ string, begin time.Time, c overdue.
 }
 
 func (s *shop) EndSweep(_ context.Context, _ string, begin time.Time, state string, took time.Duration) error {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	h := s.hours[begin]
 	h.Begin, h.State, h.Took = begin, state, took
 	s.ends[begin]++
@@ -344,8 +359,8 @@ type lease struct {
 }
 
 func (s *shop) TakeLease(_ context.Context, name, holder string, expiry time.Duration) (bool, error) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.leaseErr != nil {
 		return false, s.leaseErr
 	}
@@ -357,15 +372,15 @@ func (s *shop) TakeLease(_ context.Context, name, holder string, expiry time.Dur
 }
 
 func (s *shop) DropLease(_ context.Context, name, holder string) error {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.leases[name].holder == holder {
 		delete(s.leases, name)
 	}
 	return nil
 }
 
-// steal gives each lease to another process, for a time.
+// steal gives each lease to another process, for a time. The caller has mu.
 func (s *shop) steal(holder string, until time.Time) {
 	for name := range s.leases {
 		s.leases[name] = lease{holder, until}
@@ -379,7 +394,6 @@ type world struct {
 	r       *rand.Rand
 	started time.Time
 	probes  []*shopOrder
-	late    []time.Duration // by how much the gauge was too low for a probe
 	procs   map[string]func()
 	options func(o *Options) // changes the options of the next process
 	running sync.WaitGroup
@@ -425,19 +439,19 @@ func (w *world) process(name string) {
 
 // kill ends a process without giving the lock back.
 func (w *world) kill(name string) {
-	w.lock.Lock()
+	w.mu.Lock()
 	held := maps.Clone(w.leases)
-	w.lock.Unlock()
+	w.mu.Unlock()
 	w.procs[name]()
 	delete(w.procs, name)
 	synctest.Wait()
-	w.lock.Lock()
+	w.mu.Lock()
 	for n, l := range held {
 		if l.holder == name {
 			w.leases[n] = lease{"gone", l.until}
 		}
 	}
-	w.lock.Unlock()
+	w.mu.Unlock()
 }
 
 // probe loses one healthy order each ten seconds, for a time. Each closes within the bound.
@@ -445,7 +459,8 @@ func (w *world) probe(lasting time.Duration) {
 	for end := time.Now().Add(lasting); time.Now().Before(end); {
 		pause := time.Duration(w.r.Int64N(int64(10 * time.Second)))
 		time.Sleep(pause)
-		w.probes = append(w.probes, w.add(healthy, "", fmt.Sprintf("probe%05d", len(w.probes)), w.now())...)
+		added := w.add(healthy, "", fmt.Sprintf("probe%05d", len(w.probes)), w.now())
+		w.change(func() { w.probes = append(w.probes, added...) })
 		time.Sleep(10*time.Second - pause)
 	}
 }

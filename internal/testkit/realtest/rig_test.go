@@ -254,14 +254,6 @@ func (r *rig) readConfig() {
 	r.cfg = must.Get(config.Load(r.file, room.Sections(rooms.All())...))(r.t)
 }
 
-// addBucket adds a bucket of ten minutes, whose number is 3.
-func (r *rig) addBucket() {
-	r.t.Helper()
-	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10m]")
-	r.readConfig()
-	r.makeTopics()
-}
-
 // append appends the messages to a partition. While a busy broker does not answer in time, append sends them again. They
 // are written once.
 func (r *rig) append(topic string, partition int, messages ...wire.Message) {
