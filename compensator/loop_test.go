@@ -729,6 +729,25 @@ func TestLoop_TheHoursCountWhatTheLoopHasClosed(t *testing.T) {
 	})
 }
 
+func TestLoop_EachPeriodHasAPass(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.options = func(o *Options) { o.Period = 5 * time.Second }
+		w.process("a")
+		time.Sleep(10 * time.Minute)
+		w.change(func() {
+			finished := 0
+			for _, h := range w.hours {
+				if h.State == overdue.Finished {
+					finished++
+				}
+			}
+			if finished < 118 {
+				t.Errorf("%d of 120 periods have a pass", finished)
+			}
+		})
+	})
+}
+
 func TestLoop_APassThatTakesLongIsUnfinished(t *testing.T) {
 	ring.OnlyAll(t, "TestHour_ItsPassBeginsInIt")
 	play(t, 1, func(w *world) {

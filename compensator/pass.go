@@ -32,12 +32,13 @@ type pass struct {
 	from, to int64            // the slots whose orders have their turn in this pass, if they have no rest
 }
 
-// begins reports whether a pass begins.
-func (p pass) begins(now time.Time) bool {
+// begins reports whether a pass begins. The first one of an hour waits for no interval: it is the compensation of the hour.
+func (p pass) begins(now, hour time.Time) bool {
 	if p.began.IsZero() || p.again {
 		return true
 	}
-	return !p.running && now.Sub(p.began) >= passInterval && now.Sub(p.ended) >= readShare*p.reading
+	due := now.Sub(p.began) >= passInterval || p.beganAt.Before(hour)
+	return !p.running && due && now.Sub(p.ended) >= readShare*p.reading
 }
 
 // beginPass returns the pass that follows before. It ends at the cutoff that it begins with, whatever comes due meanwhile. unasked is the due

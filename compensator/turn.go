@@ -129,7 +129,7 @@ func (t *turn) read(ctx context.Context, r *reads, w overdue.Window) (found over
 
 // askOlder asks for older orders that were never tried, the oldest first, from the position of the pass.
 func (t *turn) askOlder(ctx context.Context) error {
-	if t.pass.begins(time.Now()) {
+	if t.pass.begins(time.Now(), t.hour.begin) {
 		t.pass = beginPass(t.pass, t.now, t.cutoff, t.skipped)
 		t.skipped = time.Time{}
 	}
