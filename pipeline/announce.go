@@ -75,13 +75,13 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 	}
 }
 
-// setDelays sets the delays in effect, if the process runs a compensator, and reports whether they differ.
+// setDelays sets the delays in effect, if the process runs a compensator, and reports whether they differ. More than a record may have are not told.
 func (a *App) setDelays(p *wire.Process, roles []Role) bool {
 	now := map[string]int64{}
 	for name, delay := range config.NamedDelays(a.config().Delays) {
 		now[name] = delay.Milliseconds()
 	}
-	if !slices.Contains(roles, Compensator) || maps.Equal(p.Delays, now) {
+	if !slices.Contains(roles, Compensator) || len(now) > wire.MaxEntries || maps.Equal(p.Delays, now) {
 		return false
 	}
 	p.Delays, p.File = now, ""

@@ -12,9 +12,17 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// controlKeeps is how many sweeps a Control remembers: the newest. Sweeps of
-// each hour of a week are 168; one that fails is tried again each minute.
-const controlKeeps = 500
+// Every part may write the control topic, so these bound what its records cost a reader. A sweep with all its failures has 50 KB.
+const (
+	// controlKeeps is how many sweeps, and how many news of delays, a Control remembers: the newest. Sweeps of each hour of a week are 168.
+	controlKeeps = 500
+	// controlProcesses is how many processes a Control remembers: those that have announced themselves last.
+	controlProcesses = 1000
+	// controlBytes bounds the records of each kind that a Control remembers. Decoded they take some four times as much memory.
+	controlBytes = 4 << 20
+	// processName bounds the name of a process, in bytes: a host name has 255 at most.
+	processName = 300
+)
 
 // ControlLog is what a Control needs of Kafka. Cluster of internal/kafka implements it.
 type ControlLog interface {
@@ -30,14 +38,32 @@ type Control struct {
 	log   ControlLog
 	topic string
 
-	turn   chan struct{} // holds a token while a Read runs, which owns the fields below
-	next   int64         // offset of the next read
-	logID  wire.LogID    // the log that next is an offset of
-	known  bool          // next is known
-	sweeps []wire.Sweep  // oldest first
-	delays []Process     // with delays that were news, oldest first
-	// processes are those that have announced themselves, by name.
-	processes map[string]Process
+	turn      chan struct{} // holds a token while a Read runs, which owns the fields below
+	next      int64         // offset of the next read
+	logID     wire.LogID    // the log that next is an offset of
+	known     bool          // next is known
+	sweeps    newest[wire.Sweep]
+	delays    newest[Process] // with delays that were news
+	processes newest[Process] // that have announced themselves
+}
+
+// newest are the last values that were added, the oldest first: at most so many, of controlBytes at most.
+type newest[T any] struct {
+	all   []T
+	sizes []int // of the records
+	bytes int
+}
+
+func (n *newest[T]) add(value T, size, most int) {
+	n.all, n.sizes, n.bytes = append(n.all, value), append(n.sizes, size), n.bytes+size
+	for len(n.all) > most || n.bytes > controlBytes {
+		n.remove(0)
+	}
+}
+
+func (n *newest[T]) remove(i int) {
+	n.bytes -= n.sizes[i]
+	n.all, n.sizes = slices.Delete(n.all, i, i+1), slices.Delete(n.sizes, i, i+1)
 }
 
 // NewControl returns a Control for the topic with that name.
@@ -49,7 +75,7 @@ func NewControl(log ControlLog, topic string) *Control {
 type ControlState struct {
 	Sweeps []wire.Sweep // newest first, at most 500
 	Delays []Process    // as they were when their delays were news; newest first, at most 500
-	// Processes have announced themselves within a day. Their State is not set.
+	// Processes have announced themselves within a day, at most 1,000. Their State is not set.
 	Processes []Process
 }
 
@@ -94,8 +120,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.sweeps, c.delays = nil, nil
-	c.processes = map[string]Process{}
+	c.sweeps, c.delays, c.processes = newest[wire.Sweep]{}, newest[Process]{}, newest[Process]{}
 }
 
 // readTo reads up to the offset end. It returns true, without reading on, if the log is not the one
@@ -123,9 +148,9 @@ func (c *Control) readTo(ctx context.Context, end int64) (replaced bool, err err
 	return false, nil
 }
 
-// add remembers what one record says.
+// add remembers what one record says. It decodes none that the topic would refuse today.
 func (c *Control) add(r wire.RawRecord) {
-	if len(r.Key()) == 0 { // a probe of a clock, as most records are
+	if len(r.Key()) == 0 || len(r.Body) > wire.MaxControl { // a probe of a clock, as most records are
 		return
 	}
 	m, err := r.Message()
@@ -136,40 +161,41 @@ func (c *Control) add(r wire.RawRecord) {
 	case wire.KeySweep:
 		s, err := wire.DecodeSweep(m.Value)
 		again := func(o wire.Sweep) bool { return o.StartedAt.Equal(s.StartedAt) && o.Holder == s.Holder }
-		if err == nil && !slices.ContainsFunc(c.sweeps, again) { // an append without an answer is repeated
-			c.sweeps = newest(append(c.sweeps, s))
+		if err == nil && !slices.ContainsFunc(c.sweeps.all, again) { // an append without an answer is repeated
+			c.sweeps.add(s, len(r.Body), controlKeeps)
 		}
 	case wire.KeyProcess:
 		var p wire.Process
-		if json.Unmarshal(m.Value, &p) == nil {
-			c.addProcess(p, m.Appended.UTC())
+		if json.Unmarshal(m.Value, &p) == nil && len(p.Name) <= processName && len(p.Delays) <= wire.MaxEntries && len(p.Failing) <= wire.MaxEntries {
+			c.addProcess(p, m.Appended.UTC(), len(r.Body))
 		}
 	}
 }
 
 // addProcess remembers a process, and its delays if they are news: they differ from the newest of all, and
 // from those that the process had before. If processes have different files, each is news once.
-func (c *Control) addProcess(p wire.Process, at time.Time) {
-	before, known := c.processes[p.Name]
-	now := Process{Process: p, Started: before.Started, Announced: at}
-	if !known {
-		now.Started = at
+func (c *Control) addProcess(p wire.Process, at time.Time, size int) {
+	now := Process{Process: p, Started: at, Announced: at}
+	var before map[string]int64
+	if i := slices.IndexFunc(c.processes.all, func(o Process) bool { return o.Name == p.Name }); i >= 0 {
+		now.Started, before = c.processes.all[i].Started, c.processes.all[i].Delays
+		c.processes.remove(i)
 	}
-	c.processes[p.Name] = now
-	n := len(c.delays)
-	if p.Delay("") > 0 && !maps.Equal(p.Delays, before.Delays) && (n == 0 || !maps.Equal(p.Delays, c.delays[n-1].Delays)) { //mutant:hourly-delay-changes
-		c.delays = newest(append(c.delays, now))
+	c.processes.add(now, size, controlProcesses)
+	n := len(c.delays.all)
+	if p.Delay("") > 0 && !maps.Equal(p.Delays, before) && (n == 0 || !maps.Equal(p.Delays, c.delays.all[n-1].Delays)) { //mutant:hourly-delay-changes
+		c.delays.add(now, size, controlKeeps)
 	}
 }
 
-// newest returns the last controlKeeps entries.
-func newest[T any](all []T) []T { return all[max(0, len(all)-controlKeeps):] }
-
 // state returns what is known, at now.
 func (c *Control) state(now time.Time) (s ControlState) {
-	maps.DeleteFunc(c.processes, func(_ string, p Process) bool { return now.Sub(p.Announced) > expectedFor })
-	s.Processes = slices.Collect(maps.Values(c.processes))
-	s.Sweeps, s.Delays = slices.Clone(c.sweeps), slices.Clone(c.delays)
+	for _, p := range c.processes.all {
+		if now.Sub(p.Announced) <= expectedFor {
+			s.Processes = append(s.Processes, p)
+		}
+	}
+	s.Sweeps, s.Delays = slices.Clone(c.sweeps.all), slices.Clone(c.delays.all)
 	slices.Reverse(s.Sweeps)
 	slices.Reverse(s.Delays)
 	// A sweep whose append failed is recorded behind later ones.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -192,6 +193,52 @@ func TestControl_RemembersTheNewest(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+}
+
+// flood is a control topic full of large records of one kind. Each has something else that makes it large.
+type flood struct {
+	controlLog
+	key  string
+	next int
+}
+
+func (f *flood) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+	var entries strings.Builder
+	for i := range 900 {
+		fmt.Fprintf(&entries, `"%d %s":1,`, i, strings.Repeat("x", at0(f.next%3 == 0, 55)))
+	}
+	text := strings.Repeat("y", at0(f.next%3 == 1, 55_000))
+	value := fmt.Sprintf(`{"process":"p%d%s","holder":"h%[1]d","started_at":"2026-01-01T00:00:00Z","error":%q,`+
+		`"delays_ms":{%[4]s"":%[1]d},"failing_since_ms":{%[4]s"":1}}`, f.next, strings.Repeat("z", at0(f.next%7 == 0, 400)), text, entries.String())
+	f.next++
+	m := wire.Message{Key: []byte(f.key), Value: []byte(value)}
+	return wire.Fetched{Records: []wire.RawRecord{{Offset: at.Offset, Body: m.Raw().Body, Appended: time.Now().UnixMilli()}}, Next: at.Offset + 1}, nil
+}
+
+func at0(is bool, n int) int {
+	if is {
+		return n
+	}
+	return 0
+}
+
+// A principal that may write the topic costs a reader little memory.
+func TestControl_AFloodTakesLittleMemory(t *testing.T) {
+	for _, key := range []string{wire.KeyProcess, wire.KeySweep} {
+		log := &flood{controlLog: controlLog{end: 1000}, key: key}
+		c := NewControl(log, "control")
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		state := must.Get(c.Read(t.Context(), time.Now()))(t)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+		t.Logf("%s: %d processes, %d delays, %d sweeps, %d bytes", key, len(state.Processes), len(state.Delays), len(state.Sweeps), grown)
+		expect.That(t, grown < 100<<20 && len(state.Processes)+len(state.Sweeps) > 0, "%s: %d bytes, %d processes, %d sweeps", key, grown,
+			len(state.Processes), len(state.Sweeps))
+		runtime.KeepAlive(c)
+	}
 }
 
 // A Read that waits for another one ends with its own context.

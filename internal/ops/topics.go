@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // How long records are kept. A delay topic keeps them for its bucket and a week, so that a
@@ -38,7 +39,7 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention, false)
 	dead.Partitions = 1 // few records, read by people
 	control := spec(c.Topics.Control, "", week, true)
-	control.Partitions = 1 // a few records a minute
+	control.Partitions, control.MaxBytes = 1, wire.MaxControl // a few records a minute, small ones
 	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true), spec(c.Topics.Replay, c.ReplayGroup(), week, true),
 		dead, spec(c.Topics.Events, "", week, true), control)
 }

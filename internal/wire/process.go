@@ -29,6 +29,12 @@ type Process struct {
 	File    string           `json:"file,omitempty"` // the first digits of the SHA-256 of the file that has Delays; "": none
 }
 
+// What a record of the control topic may have: its readers skip others.
+const (
+	MaxControl = 64 << 10 // bytes of a batch, and so of a record: max.message.bytes of the topic
+	MaxEntries = 1000     // of Delays, and of Failing
+)
+
 // KeyProcess is the key of a Process in the control topic.
 const KeyProcess = "process"
 

@@ -1,8 +1,10 @@
 package realtest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
@@ -211,6 +215,13 @@ func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
 	r.must("topics", "apply")
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after the fix it exits with %d:\n%s", code, out)
+	}
+	// The control topic measures what its readers unpack: these have some hundred bytes on the wire.
+	client := must.Get(kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(1_000_000)))(t)
+	defer client.Close()
+	for size, want := range map[int]error{30_000: nil, wire.MaxControl: kerr.MessageTooLarge, 900_000: kerr.MessageTooLarge} {
+		err := client.ProduceSync(t.Context(), &kgo.Record{Topic: r.cfg.Topics.Control, Value: bytes.Repeat([]byte("x"), size)}).FirstErr()
+		expect.That(t, errors.Is(err, want), "a record of %d bytes: %v, want %v", size, err, want)
 	}
 }
 
