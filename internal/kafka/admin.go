@@ -211,7 +211,13 @@ func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
 			return err
 		}
 		c.transport.topology.forget()
-		return c.transport.judge(about{request: protocol.CreatePartitions, topic: spec.Name}, res.Errors[spec.Name])
+		err = res.Errors[spec.Name]
+		if errors.Is(err, kafka.InvalidPartitionNumber) { // another apply was faster, or an answer was lost and the request was repeated
+			if n, failed := c.Partitions(ctx, spec.Name); failed == nil && n >= by.Partitions {
+				return nil
+			}
+		}
+		return c.transport.judge(about{request: protocol.CreatePartitions, topic: spec.Name}, err)
 	default:
 		operation := kafka.ConfigOperationSet
 		if by.Value == "" {
