@@ -352,13 +352,18 @@ const pendingPage = 5000
 // PendingEvents calls each with the order id of every event of a close that waits in the outbox.
 func (s *Store) PendingEvents(ctx context.Context, each func(orderID string)) error {
 	for after := int64(-1); ; {
-		page, err := s.pending(ctx, "outbox_events WHERE kind IN ? AND", []any{[]string{orderclose.EventOrderClosed, s.q.m.Event}}, after, pendingPage)
+		var page []struct {
+			ID      int64
+			OrderID string
+		}
+		err := s.gorm.WithContext(ctx).Raw("SELECT id, order_id FROM outbox_events WHERE kind IN ? AND id > ? ORDER BY id LIMIT ?",
+			[]string{orderclose.EventOrderClosed, s.q.m.Event}, after, pendingPage).Scan(&page).Error
 		for _, r := range page {
 			after = r.ID
 			each(r.OrderID)
 		}
 		if err != nil || len(page) < pendingPage {
-			return err
+			return s.failed(ctx, err, "read outbox_events")
 		}
 	}
 }

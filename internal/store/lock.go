@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -49,18 +48,8 @@ var postgresLock = lockStatements{
 	Release: "ROLLBACK",
 }
 
-// ErrNoLock says that the server answers, and gives no lock to a connection.
-var ErrNoLock = errors.New("the database gives no lock to a connection")
-
-// TakeLock implements compensator.LockDatabase, on a connection out of the pool.
-func (s *Store) TakeLock(ctx context.Context, name string, silence time.Duration) (held func(context.Context) error, release func(context.Context), err error) {
-	if s.dialect.sessionLock == nil {
-		return nil, nil, fmt.Errorf("%w: %s has no such locks", ErrNoLock, s.dialect.Name)
-	}
-	return s.dialect.sessionLock.lock(ctx, s.DB(), name, silence)
-}
-
-// lock is TakeLock on a connection of db.
+// lock takes a lock on a connection of db of its own. held returns an error unless the connection still has the lock, and the server gives the lock
+// away after silence without a statement. Both functions are nil if another connection has the lock.
 func (q *lockStatements) lock(ctx context.Context, db *sql.DB, name string, silence time.Duration) (
 	held func(context.Context) error, release func(context.Context), err error) {
 	conn, err := db.Conn(ctx)
@@ -104,7 +93,7 @@ func (l *lockConn) take(ctx context.Context, silence time.Duration) (bool, error
 func (l *lockConn) check(ctx context.Context) error {
 	has, err := l.ask(ctx, l.q.Held)
 	if err == nil && !has {
-		err = fmt.Errorf("%w: this one took %s, and does not have it. Does a proxy share connections, or does the server ignore locks?", ErrNoLock, l.name)
+		err = fmt.Errorf("this connection took the lock %s, and does not have it. Does a proxy share connections, or does the server ignore locks?", l.name)
 	}
 	return err
 }

@@ -198,18 +198,3 @@ func (s *Store) DropOutbox(ctx context.Context, box wire.Outbox, keep time.Durat
 	}
 	return all, s.failed(ctx, err, "delete old rows of %s", table)
 }
-
-// PendingSchedules returns a page of the schedule outbox, which has the orders whose record is not
-// published yet: up to limit rows with ids above afterID, lowest first, without payloads. It takes no lock, and includes rows
-// that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
-// Rows that are added meanwhile may be missed.
-func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	return s.pending(ctx, "outbox_schedules WHERE", nil, afterID, limit)
-}
-
-// pending returns a page of an outbox, as PendingSchedules does. rows is the table, and a condition on its rows.
-func (s *Store) pending(ctx context.Context, rows string, args []any, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+rows+" id > ? ORDER BY id LIMIT ?", append(args, afterID, limit),
-		func(r *wire.OutboxRow) []any { return []any{&r.ID, &r.OrderID} })
-	return page, s.failed(ctx, err, "read %s", rows)
-}

@@ -192,39 +192,3 @@ func withoutAnswer(t *testing.T) {
 		connected()
 	}
 }
-
-// A lock has a connection of the pool, with a timeout of its own, until it is given back. Then the program's pool does
-// not get that connection.
-func TestPool_ALockHasAConnection(t *testing.T) { eachServer(t, lockOfAPool) }
-
-func lockOfAPool(t *testing.T) {
-	pool := ownPool(t, ownDatabase(t), func(*mysql.Config) {})
-	s := open(t, store.Options{DB: pool})
-	held, release, err := s.TakeLock(t.Context(), "sweep", time.Minute)
-	must.Do(t, err)
-	must.Do(t, held(t.Context()))
-	if again, _, err := s.TakeLock(t.Context(), "sweep", time.Minute); again != nil || err != nil {
-		t.Errorf("two connections have the lock, %v", err)
-	}
-	release(t.Context())
-	if used := pool.Stats().InUse + pool.Stats().Idle; used != 0 {
-		t.Errorf("%d connections are left in the pool", used)
-	}
-	_, release, err = s.TakeLock(t.Context(), "sweep", time.Minute)
-	must.Do(t, err)
-	release(t.Context())
-}
-
-// Two databases on one server have locks of their own.
-func TestMySQL_DatabasesShareNoLocks(t *testing.T) { eachServer(t, databasesShareNoLocks) }
-
-func databasesShareNoLocks(t *testing.T) {
-	for range 2 {
-		held, release, err := open(t, store.Options{DSN: ownDatabase(t)}).TakeLock(t.Context(), "sweep", time.Minute)
-		must.Do(t, err)
-		if held == nil {
-			t.Fatal("another database has the lock")
-		}
-		defer release(t.Context())
-	}
-}

@@ -55,7 +55,7 @@ func rightsSuffice(t *testing.T) {
 	if recorded != store.RecordedLate {
 		t.Errorf("payment after the close: %s", recorded)
 	}
-	must.Do(t, s.SweepFinished(t.Context(), "p"))
+	must.Do(t, s.EndSweep(t.Context(), "p", time.Now().Truncate(time.Hour), "finished", 0))
 	must.Get(s.AuditParts(t.Context()))(t)
 }
 

@@ -82,22 +82,6 @@ func (s *Store) sweepHours(ctx context.Context, condition string, args ...any) (
 	return hours, s.failed(ctx, err, "read the hours of a pipeline")
 }
 
-// LastSweep returns when a compensation of a pipeline last finished, zero if never, and the current time, both by the database's clock.
-func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
-	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT MAX(ended_at) FROM sweeps WHERE name = ? AND state = ?), ?", name, overdue.Finished, s.dialect.now()).
-		Row().Scan(timeInto(&finished), timeInto(&now))
-	return finished, now, s.failed(ctx, err, "read when %s was last swept", name)
-}
-
-// SweepFinished records that the compensation of this hour finished now.
-func (s *Store) SweepFinished(ctx context.Context, name string) error {
-	now, err := s.Now(ctx)
-	if err != nil {
-		return err
-	}
-	return s.EndSweep(ctx, name, now.Truncate(time.Hour), overdue.Finished, 0)
-}
-
 // KeepAction writes what an operator has done. It cuts long texts.
 func (s *Store) KeepAction(ctx context.Context, who, action, result string) error {
 	return wrap(s.transact(ctx, func(tx *gorm.DB) error {

@@ -111,22 +111,6 @@ func (x *Index) Pending() Counts {
 	return x.causes.counts(byCause)
 }
 
-// PendingByKey returns a function that returns where the newest pending dead letter with a key is.
-func (x *Index) PendingByKey() func(key string) (at Position, ok bool) {
-	all := map[uint64]Position{}
-	for partition, of := range x.partitions {
-		for i := range of.n {
-			if e := of.at(i); e.how == pending {
-				all[e.key] = Position{partition, e.offset}
-			}
-		}
-	}
-	return func(key string) (at Position, ok bool) {
-		at, ok = all[x.hash(key)]
-		return at, ok
-	}
-}
-
 // forget removes everything below the offset, because the log begins there now. It reports whether
 // that changed anything, and how many pending dead letters it removed.
 func (x *Index) forget(partition int, below int64) (changed bool, lost int) {

@@ -31,7 +31,6 @@ var outboxPromises = []promise[shop]{
 	{name: "EachEventHasItsKindAndNoPayloadIsRefused", test: eventsHaveKinds, tags: Dialect},
 	{name: "AnUnknownOutboxIsRefused", test: unknownOutbox},
 	{name: "AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", test: addedWithItsTransaction},
-	{name: "UnpublishedVisitsEveryRowOnce", test: unpublishedVisitsEveryRow},
 }
 
 // event inserts an outbox row that was written ago earlier.
@@ -341,30 +340,4 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 		history.PendingSchedules[0].At.After(history.At) {
 		t.Errorf("its history has %+v, at %v", history.PendingSchedules, history.At)
 	}
-}
-
-func unpublishedVisitsEveryRow(t *testing.T, s *shop) {
-	s.migrated()
-	x := s.schedules()
-	for i := range 7 {
-		s.must(x.Add(t.Context(), orderclose.SQL(s.DB()), orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: s.now(), Due: s.now()}))
-	}
-	visit := func() (ids []string) {
-		for after, full := int64(0), true; full; {
-			page, err := s.PendingSchedules(t.Context(), after, 3)
-			s.must(err)
-			for _, r := range page {
-				ids, after = append(ids, r.OrderID), r.ID
-			}
-			full = len(page) == 3
-		}
-		return ids
-	}
-	want(t, "rows", visit(), []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6"})
-	_, err := s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 5, func(_ context.Context, rows []wire.OutboxRow) []int64 {
-		want(t, "rows while a dispatcher has some", len(visit()), 7)
-		return []int64{rows[1].ID, rows[4].ID}
-	})
-	s.must(err)
-	want(t, "rows that are left", visit(), []string{"o0", "o2", "o3", "o5", "o6"})
 }

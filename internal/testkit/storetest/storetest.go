@@ -24,7 +24,7 @@ func Run(t *testing.T, server Server) {
 	for _, promises := range [][]promise[shop]{
 		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, turnPromises, betweenPromises, countPromises, sweepPromises,
 		pausePromises, checkoutPromises, schemaPromises, stockPromises,
-		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises,
+		historyPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises,
 		postponePromises, reminderPromises, moneyPromises, eventsAgainPromises,
 		transactionPromises,
 	} {

@@ -13,27 +13,13 @@ import (
 )
 
 var sweepPromises = []promise[shop]{
-	{name: "LastSweepIsZeroUntilASweepFinished", test: noSweepYet},
-	{name: "LastSweepIsWhenTheSweepFinished", test: lastSweep},
 	{name: "AnHourHasTheCountsOfAllItsTurns", test: hourCounts, tags: Dialect},
 	{name: "AnHourThatFinishedStaysFinished", test: hourEnds, tags: Dialect},
 	{name: "HoursAreKeptForNinetyDays", test: oldHours},
 	{name: "ALeaseHasOneHolderUntilItEnds", test: leases, tags: Dialect},
 	{name: "OfManyOneTakesALease", test: leaseOfMany, tags: Dialect},
-	{name: "SweepsOfEachNameAreSeparate", test: sweepsOfEachName},
 	{name: "ClosedOrdersArePagedByTheTimeOfTheirClose", test: closedBetween},
 	{name: "ThePositionOfEachRecheckIsKept", test: keptRecheck},
-}
-
-// swept returns when the sweep of a name last finished. It checks that the returned current time
-// is the database's.
-func (s *shop) swept(name string) time.Time {
-	s.Helper()
-	begin := s.now()
-	finished, now, err := s.LastSweep(s.Context(), name)
-	s.must(err)
-	s.within("the present", now, begin)
-	return finished
 }
 
 // within checks that at is between begin and now, by the database's clock.
@@ -42,25 +28,6 @@ func (s *shop) within(what string, at, begin time.Time) {
 	if end := s.now(); at.Before(begin) || at.After(end) {
 		s.Errorf("%s is %v, want it between %v and %v", what, at, begin, end)
 	}
-}
-
-func (s *shop) sweep(name string) {
-	s.Helper()
-	s.must(s.SweepFinished(s.Context(), name))
-}
-
-func noSweepYet(t *testing.T, s *shop) {
-	s.migrated()
-	want(t, "last sweep of none", s.swept("order-close"), time.Time{})
-}
-
-func lastSweep(t *testing.T, s *shop) {
-	s.migrated()
-	begin := s.now()
-	s.sweep("order-close")
-	finished := s.swept("order-close")
-	s.within("the last sweep", finished, begin)
-	want(t, "last sweep, read again", s.swept("order-close"), finished)
 }
 
 func (s *shop) hour(pipeline string, begin time.Time) overdue.Hour {
@@ -118,7 +85,6 @@ func hourEnds(t *testing.T, s *shop) {
 	want(t, "afterwards", s.hour("order-close", first), h)
 	s.must(s.EndSweep(t.Context(), "order-close", second, overdue.Unfinished, 0))
 	want(t, "an hour that ends without counts", s.hour("order-close", second).State, overdue.Unfinished)
-	want(t, "last sweep", s.swept("order-close"), h.Ended)
 }
 
 func oldHours(t *testing.T, s *shop) {
@@ -138,24 +104,6 @@ func oldHours(t *testing.T, s *shop) {
 	}
 	want(t, "hours", begins, []time.Time{now, kept})
 	want(t, "that of another pipeline", s.hour("booking-close", old).Missed, 1)
-}
-
-// Two pipelines share a database. Their sweeps have the names of their close topics. Names
-// compare exactly.
-func sweepsOfEachName(t *testing.T, s *shop) {
-	s.migrated()
-	s.sweep("order-close")
-	before := s.now().Add(-time.Hour)
-	s.exec("UPDATE sweeps SET ended_at = ?", s.time(before))
-	for _, name := range []string{"booking-close", "Order-Close", "order-close-2", ""} {
-		want(t, "last sweep of "+name, s.swept(name), time.Time{})
-	}
-	begin := s.now()
-	s.sweep("booking-close")
-	s.sweep("Order-Close")
-	s.within("the last sweep of the second", s.swept("booking-close"), begin)
-	want(t, "last sweep of the first", s.swept("order-close"), before)
-	want(t, "sweeps in the table", s.count("SELECT COUNT(*) FROM sweeps"), 3)
 }
 
 func (s *shop) wantLease(holder string, expiry time.Duration, held bool) {
@@ -270,5 +218,4 @@ func keptRecheck(t *testing.T, s *shop) {
 		s.must(err)
 		want(t, "position of "+name, until, time.Time{})
 	}
-	want(t, "last sweep", s.swept("order-close"), time.Time{})
 }
