@@ -14,9 +14,6 @@ const MaxTolerance = 30 * time.Second
 type Bucket struct {
 	Topic  string
 	Length time.Duration
-	// Draining means that producers add no records to this bucket. Relays still
-	// forward the records in it.
-	Draining bool
 }
 
 // Tolerance returns by how much the bucket may be longer than the remaining delay of an order, if
@@ -43,14 +40,10 @@ type Buckets []Bucket
 
 // Pick returns the bucket for a record that is due in remaining: the largest bucket
 // that is not longer than remaining by more than its tolerance, or else the smallest.
-// It ignores draining buckets; at least one bucket must not be draining. Call Pick
-// again each time a record is produced.
+// Call Pick again each time a record is produced.
 func (bs Buckets) Pick(remaining time.Duration) Bucket {
 	smallest := bs[0]
 	for _, b := range slices.Backward(bs) {
-		if b.Draining {
-			continue
-		}
 		if remaining >= b.Length-b.Tolerance() {
 			return b
 		}
@@ -61,17 +54,12 @@ func (bs Buckets) Pick(remaining time.Duration) Bucket {
 
 // TopicAt returns the topic for a record with this due time at the time now: the
 // close topic if it is due, or else a bucket. Call it again each time a record is
-// produced. At least one bucket must not be draining.
+// produced.
 func (bs Buckets) TopicAt(now, due time.Time, closeTopic string) string {
 	if remaining := due.Sub(now); remaining > 0 {
 		return bs.Pick(remaining).Topic
 	}
 	return closeTopic
-}
-
-// Open returns the buckets that are not draining, from which Pick chooses.
-func (bs Buckets) Open() Buckets {
-	return slices.DeleteFunc(slices.Clone(bs), func(b Bucket) bool { return b.Draining })
 }
 
 // Walk returns the buckets that a record with the given delay passes through before
@@ -89,10 +77,7 @@ func (bs Buckets) Walk(delay time.Duration) []Bucket {
 
 // MostHops returns the largest number of buckets that any delay up to longest passes
 // through if nothing is late: the length of the longest Walk.
-func (bs Buckets) MostHops(longest time.Duration) int { return bs.Open().mostHops(longest) }
-
-// mostHops is MostHops for buckets of which none is draining.
-func (bs Buckets) mostHops(longest time.Duration) int {
+func (bs Buckets) MostHops(longest time.Duration) int {
 	if longest <= 0 {
 		return 0
 	}
@@ -106,10 +91,10 @@ func (bs Buckets) mostHops(longest time.Duration) int {
 	// what longest leaves remains at most; or b is taken once less, and any delay
 	// below from may remain.
 	from := b.Length - b.Tolerance()
-	most := bs[:last].mostHops(min(longest, from-1))
+	most := bs[:last].MostHops(min(longest, from-1))
 	if longest >= from {
 		times := (longest-from)/b.Length + 1
-		most = max(most+int(times)-1, int(times)+bs[:last].mostHops(longest-times*b.Length))
+		most = max(most+int(times)-1, int(times)+bs[:last].MostHops(longest-times*b.Length))
 	}
 	return most
 }

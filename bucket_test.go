@@ -141,23 +141,6 @@ func TestMostHops_IsTheLongestWalkOfAnyDelay(t *testing.T) {
 	})
 }
 
-func TestPick_IgnoresDrainingBuckets(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		bs := drawBuckets(t)
-		for i := range bs {
-			bs[i].Draining = rapid.Bool().Draw(t, "draining")
-		}
-		bs[rapid.IntRange(0, len(bs)-1).Draw(t, "one that is not")].Draining = false
-		delay := drawDuration(t, "delay", 0, 20*bs[len(bs)-1].Length)
-		if diff := cmp.Diff(bs.Open().Walk(delay), bs.Walk(delay)); diff != "" {
-			t.Fatalf("%v over %v (-without +with):\n%s", delay, bs, diff)
-		}
-		if got, want := bs.MostHops(delay), bs.Open().MostHops(delay); got != want {
-			t.Fatalf("%v over %v: %d hops, want %d", delay, bs, got, want)
-		}
-	})
-}
-
 func TestWalk_Ends(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bs := drawBuckets(t)

@@ -9,8 +9,8 @@ import (
 )
 
 // SetBuckets replaces the buckets while the relay runs. The relay consumes the buckets of
-// serve, and hops go to the buckets of pick. The lists may differ for a while: hops use
-// the old list until all relays serve the new one. A bucket in both the old and the new
+// serve, and hops go to the buckets of pick. serve may also have buckets that are not
+// picked any more. A bucket in both the old and the new
 // serve list is not disturbed. A bucket that is not in serve is left after its loops have
 // committed. Both lists must be sorted, shortest first.
 func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
@@ -19,9 +19,7 @@ func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
 	// knows an older list may put it elsewhere: a look-ahead finds it within a minute.
 	var atOnce time.Duration
 	for _, bs := range []orderclose.Buckets{serve, pick} {
-		if open := bs.Open(); len(open) > 0 {
-			atOnce = max(atOnce, open[0].Length)
-		}
+		atOnce = max(atOnce, bs[0].Length)
 	}
 	r.atOnceUpTo.Store(int64(atOnce))
 	current := *r.current.Load()

@@ -4,7 +4,7 @@
 // Make a Relay with New, from a log (Log of pipeline.Connections), the buckets and the names
 // of topics and groups. Call Run; it returns when its context ends.
 //
-// A Relay is a member of one consumer group per bucket, draining buckets included;
+// A Relay is a member of one consumer group per bucket, buckets that left topics.yaml included;
 // buckets.go changes the buckets at run time. Each assigned partition has one handler
 // (handler.go), which runs in the partition's loop (internal/partition). The handler reads as
 // far ahead as records may be due soon, and keeps them in a heap by release time (window.go).

@@ -90,12 +90,11 @@ type App struct {
 	metrics  *appMetrics
 	ready    readiness
 
-	reloader     *config.Reloader              // nil: no TopicsFile
-	live         atomic.Pointer[config.Config] // the configuration in effect
-	picked       atomic.Pointer[orderclose.Buckets]
-	changed      chan struct{} // a token: live has changed
-	bucketsReady chan struct{} // closed when picked holds the buckets whose topics exist
-	subscribers  []func(serve, pick orderclose.Buckets)
+	reloader    *config.Reloader              // nil: no TopicsFile
+	live        atomic.Pointer[config.Config] // the configuration in effect
+	picked      atomic.Pointer[orderclose.Buckets]
+	changed     chan struct{} // a token: live has changed
+	subscribers []func(serve, pick orderclose.Buckets)
 
 	life    context.Context // until Close
 	endLife func()
@@ -151,10 +150,10 @@ func New(o Options) (*App, error) {
 	a.o = o
 	a.ready.waiting.add(needRun, "was not called yet")
 	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
-	a.changed, a.bucketsReady = make(chan struct{}, 1), make(chan struct{})
+	a.changed = make(chan struct{}, 1)
 	a.live.Store(o.Config)
-	a.metrics.Delays(o.Config.Delays)
 	a.picked.Store(&o.Config.Buckets)
+	a.metrics.Delays(o.Config.Delays)
 	if o.TopicsFile != "" {
 		a.reloader = a.newReloader()
 	}
@@ -296,13 +295,6 @@ func (a *App) runPart(ctx context.Context, p part) error {
 			return nil
 		case err != nil:
 			return fmt.Errorf("%s: %w", p.role, err)
-		}
-	}
-	if a.waitsForBuckets(p.role) {
-		select {
-		case <-a.bucketsReady:
-		case <-ctx.Done():
-			return nil
 		}
 	}
 	started := []any{"role", p.role}

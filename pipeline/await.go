@@ -73,14 +73,6 @@ func (a *App) checkSchema(ctx context.Context) error {
 	return a.conns.Store.Migrated(ctx)
 }
 
-// needBuckets is the name in Ready of the delay topics, of which bucketManager looks up those that exist.
-const needBuckets = "delay topics"
-
-// waitsForBuckets reports whether a role starts only when it is known which delay topics exist.
-func (a *App) waitsForBuckets(r Role) bool {
-	return a.conns.Kafka != nil && a.usesBuckets(r)
-}
-
 // await repeats the check of n until it succeeds, and returns nil; it returns an error when ctx
 // ends, and at once if the check can never succeed. Meanwhile missing, which /-/ready shows, has the
 // error, and the log repeats it every 30 s, with warning as the message. pause is the shortest time

@@ -65,9 +65,6 @@ func (a *App) buildParts(roles []Role) ([]part, error) {
 			a.ready.waiting.add(need.Name, "not checked yet")
 		}
 	}
-	if slices.ContainsFunc(roles, a.waitsForBuckets) {
-		a.ready.waiting.add(needBuckets, "not checked yet")
-	}
 	a.ready.waiting.remove(needRun)
 	return parts, nil
 }

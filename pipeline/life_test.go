@@ -122,7 +122,7 @@ func TestWaitReady_SaysWhatTheAppWaitsFor(t *testing.T) {
 		defer cancel()
 		ended := start(ctx, app, pipeline.Relay)
 		err := app.WaitReady(ctx)
-		expect.That(t, errors.Is(err, context.DeadlineExceeded) && says(err, "delay topics: not checked yet; kafka: "), "%v", err)
+		expect.That(t, errors.Is(err, context.DeadlineExceeded) && says(err, "waiting for kafka: "), "%v", err)
 		expect.NoError(t, <-ended)
 	})
 }

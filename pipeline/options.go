@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -43,7 +42,7 @@ type Secrets = config.Secrets
 
 // Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as
 // buckets.10s; From and To are the values, "" if the key was added or removed. If Live is true, the
-// change takes effect now, or after Options.RolloutDelay if it is one of the buckets; otherwise when the
+// change takes effect now; otherwise when the
 // program starts again. String describes it in one line.
 type Change = config.Change
 
@@ -73,9 +72,8 @@ type Options struct {
 	Config     *Config
 	// Watch reads TopicsFile again when it changes, and for each signal of Hangup, such as SIGHUP. A
 	// file with a mistake changes nothing. Watch needs TopicsFile.
-	Watch        bool
-	Hangup       <-chan os.Signal
-	RolloutDelay time.Duration // how long after a change the changed buckets are used; default 2 minutes
+	Watch  bool
+	Hangup <-chan os.Signal
 
 	// New connects to Servers. Connections are clients that exist already, such as those of
 	// pipelinetest. With Connections, New does not connect, and Close does not close them.
@@ -173,7 +171,6 @@ func (o *Options) complete() (err error) {
 			os.Exit(1)
 		}
 	}
-	o.RolloutDelay = cmp.Or(o.RolloutDelay, config.DefaultRolloutDelay)
 	return nil
 }
 

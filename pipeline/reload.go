@@ -7,21 +7,12 @@ import (
 	"net/http"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // newReloader returns the reloader of topics.yaml.
 func (a *App) newReloader() *config.Reloader {
 	return config.NewReloader(config.ReloadOptions{
 		File: a.o.TopicsFile, Running: a.o.Config, Rooms: a.o.sections(),
-		Validate: func(ctx context.Context, next *config.Config) error {
-			if a.conns.Kafka == nil {
-				return nil
-			}
-			ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-			defer cancel()
-			return ops.CheckRemovals(ctx, a.conns.Kafka, a.config(), next, a.clock.Broker())
-		},
 		Apply:   a.apply,
 		Hangup:  a.o.Hangup,
 		Checked: a.metrics.ConfigReloaded,
@@ -49,7 +40,7 @@ func (a *App) apply(next *config.Config) {
 
 // Reload reads TopicsFile and applies it. It returns the changes. If the file is not accepted, or
 // there is no TopicsFile, it returns an error and changes nothing. The error names each mistake with
-// its line. Reload asks Kafka whether a removed bucket still holds records, for up to 10 s.
+// its line.
 func (a *App) Reload(ctx context.Context) ([]Change, error) {
 	if a.reloader == nil {
 		return nil, errors.New("this process was started without a topics.yaml (Options.TopicsFile): it cannot reload")

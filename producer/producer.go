@@ -28,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -71,12 +72,9 @@ type Options struct {
 	// Buckets, CloseTopic, Delays and MaxDelay, each only if it is not set.
 	TopicsFile string
 	// Watch applies changes of TopicsFile until Close: new delays apply to later
-	// calls of Order, new buckets as Reload describes. If the file has a mistake, the
+	// calls of Order, and new buckets to later calls of Schedule. If the file has a mistake, the
 	// lines are logged and the current settings stay.
 	Watch bool
-	// RolloutDelay is how long after reading a changed list of buckets the Producer starts
-	// to use it. The relays must have read it by then. Default: 2 minutes.
-	RolloutDelay time.Duration
 
 	Buckets    orderclose.Buckets // shortest first
 	CloseTopic string             // for orders that are due already
@@ -117,9 +115,7 @@ type rules struct {
 }
 
 // New returns a Producer, or an error if the options or the topics file are invalid.
-// It does not wait for Kafka. With TopicsFile the Producer connects at once, in the
-// background, to look up which topics exist. Otherwise it connects when it first has a
-// record to send.
+// It connects when it first has a record to send.
 func New(o Options) (*Producer, error) {
 	given := o
 	var file *config.Config
@@ -254,16 +250,22 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) (err er
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = 20*time.Millisecond, time.Second
 	pauses.Reset()
-	for {
-		err := p.append(ctx, rules.topic(order.Due, p.o), m)
+	for known := rules; ; {
+		topic := rules.topic(order.Due, p.o)
+		err := p.append(ctx, topic, m)
 		switch {
 		case err == nil:
 			return nil
+		case errors.Is(err, kafka.ErrNoTopic) && len(rules.buckets) > 1 && topic != p.o.CloseTopic: //mutant:scheduled-without-topic
+			p.o.Logger.Warn("delay topic does not exist, using another bucket: run orderclose topics apply", "topic", topic)
+			rules = rules.without(topic)
+			continue
 		case errors.Is(err, ErrRefused):
 			return fmt.Errorf("schedule order %q: %w", order.ID, err)
 		case !retry.Sleep(ctx, pauses.NextBackOff()):
 			return fmt.Errorf("schedule order %q: %w; last attempt: %w", order.ID, context.Cause(ctx), err)
 		}
+		rules = known
 	}
 }
 
@@ -285,4 +287,11 @@ func (p *Producer) Topic(due time.Time) string { return p.live.Load().topic(due,
 // topic picks the topic by the clock of o.
 func (r *rules) topic(due time.Time, o Options) string {
 	return r.buckets.TopicAt(o.Now(), due, o.CloseTopic)
+}
+
+// without returns the rules without the bucket with this topic.
+func (r *rules) without(topic string) *rules {
+	other := *r
+	other.buckets = slices.DeleteFunc(slices.Clone(r.buckets), func(b orderclose.Bucket) bool { return b.Topic == topic })
+	return &other
 }

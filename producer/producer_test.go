@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -38,6 +40,34 @@ func newProducer(t *testing.T, a Appender) *Producer {
 	p := must.Get(New(Options{Appender: a, TopicsFile: "../topics.yaml"}))(t)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// A bucket may be in topics.yaml before its topic exists.
+func TestSchedule_LeavesOutABucketWithoutATopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			delay time.Duration
+			lacks []string // for the first minute
+			want  []string // where it tries
+		}{
+			"a bucket":        {5 * time.Minute, []string{"delay_5m"}, []string{"delay_5m", "delay_1m"}},
+			"two buckets":     {5 * time.Minute, []string{"delay_5m", "delay_1m"}, []string{"delay_5m", "delay_1m", "delay_10s"}},
+			"the smallest":    {5 * time.Second, []string{"delay_10s"}, []string{"delay_10s", "delay_1m"}},
+			"the close topic": {0, []string{"order-close"}, []string{"order-close", "order-close"}},
+		} {
+			began := time.Now()
+			a := &fakeAppender{}
+			a.answer = func(_ context.Context, topic string) error {
+				if slices.Contains(c.lacks, topic) && (topic != "order-close" || time.Since(began) < 10*time.Millisecond) {
+					return kafka.ErrNoTopic
+				}
+				return nil
+			}
+			order := orderclose.Order{ID: "o", CreatedAt: began, Due: began.Add(c.delay)}
+			expect.NoError(t, newProducer(t, a).Schedule(t.Context(), order))
+			expect.Same(t, a.topics, c.want, "%s", name)
+		}
+	})
 }
 
 func TestSchedule_PicksTheBucketWhenItProduces(t *testing.T) {

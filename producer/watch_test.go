@@ -1,42 +1,19 @@
 package producer
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
-
-// clusterOf is an Appender that knows the existing topics.
-type clusterOf struct {
-	fakeAppender
-	mu     sync.Mutex
-	topics []string
-}
-
-func (c *clusterOf) add(topic string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.topics = append(c.topics, topic)
-}
-
-func (c *clusterOf) Exists(_ context.Context, topic string) (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Contains(c.topics, topic), nil
-}
 
 // fileOf is a topics.yaml that is replaced by a rename, as an editor does.
 type fileOf struct {
@@ -111,41 +88,15 @@ func TestReload_DoesNotReplaceOptionsThatAreSet(t *testing.T) {
 	expect.That(t, r.maxDelay == time.Hour && r.delays.Default == time.Minute, "%+v", r)
 }
 
-func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndTheRolloutDelayHasPassed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		file := newFile(t, "buckets: [10s, 1m]\n")
-		a := &clusterOf{topics: []string{"delay_10s", "delay_1m"}}
-		p := must.Get(New(Options{Appender: a, TopicsFile: file.path}))(t)
-		defer p.Close()
-		topic := func() string { return p.Topic(time.Now().Add(5 * time.Minute)) }
-		want := func(when, want string) {
-			t.Helper()
-			synctest.Wait()
-			expect.Equal(t, topic(), want, "%s", when)
-		}
-		file.write("buckets: [10s, 1m, 5m]\n")
-		file.reload(p)
-		time.Sleep(time.Hour)
-		want("without the topic", "delay_1m")
-		a.add("delay_5m")
-		time.Sleep(5 * time.Second)
-		want("with the topic", "delay_5m")
-
-		file.write("buckets: [10s, {length: 1m, draining: true}, {length: 5m, draining: true}]\n")
-		file.reload(p)
-		time.Sleep(2*time.Minute - time.Second)
-		want("before RolloutDelay has passed", "delay_5m")
-		time.Sleep(time.Second)
-		want("drained", "delay_10s")
-
-		file.write("buckets: [10s, 1m, 5m]\n")
-		file.reload(p)
-		time.Sleep(time.Minute)
-		file.write("buckets: [10s, {length: 1m, draining: true}, {length: 5m, draining: true}]\n")
-		file.reload(p)
-		time.Sleep(time.Hour)
-		want("added and removed again", "delay_10s")
-	})
+func TestReload_ANewBucketIsUsedAtOnce(t *testing.T) {
+	file := newFile(t, "buckets: [10s, 1m]\n")
+	p := must.Get(New(Options{Appender: &fakeAppender{}, TopicsFile: file.path}))(t)
+	defer p.Close()
+	topic := func() string { return p.Topic(time.Now().Add(5 * time.Minute)) }
+	expect.Equal(t, topic(), "delay_1m", "before")
+	file.write("buckets: [10s, 5m]\n")
+	file.reload(p)
+	expect.Equal(t, topic(), "delay_5m", "after")
 }
 
 func TestWatch_NoticesEveryWayToReplaceTheFile(t *testing.T) {
@@ -211,28 +162,4 @@ func TestReload_ACallSeesOneSetOfRules(t *testing.T) {
 	}
 	stop.Store(true)
 	<-done
-}
-
-// A checkout may be restarted between "bucket added to topics.yaml" and "topics
-// apply".
-func TestNew_DoesNotUseABucketWithoutATopic(t *testing.T) {
-	file := newFile(t, "buckets: [10s, 1m, 5m]\n")
-	synctest.Test(t, func(t *testing.T) {
-		cluster := &clusterOf{topics: []string{"delay_10s", "delay_5m"}}
-		p := must.Get(New(Options{Appender: cluster, TopicsFile: file.path}))(t)
-		defer p.Close()
-		topics := func() (all []string) {
-			synctest.Wait()
-			for _, b := range p.live.Load().buckets {
-				all = append(all, b.Topic)
-			}
-			return all
-		}
-		expect.Same(t, topics(), []string{"delay_10s", "delay_5m"}, "picks, as delay_1m has no topic")
-		time.Sleep(time.Hour)
-		cluster.add("delay_1m")
-		time.Sleep(time.Minute)
-		got := topics()
-		expect.That(t, len(got) == 3, "picks %v, want delay_1m too", got)
-	})
 }

@@ -44,7 +44,7 @@ var whole = `
 image: {repository: registry.example/orderclose, tag: 1.2.3, pullPolicy: Always}
 topics:
   delays: {default: 15m, categories: {virtual: 5m}, max: 7d}
-  buckets: [10s, 1m, {length: 5m, draining: true}, 15m]
+  buckets: [10s, 1m, 5m, 15m]
   topics: {prefix: staging-}
   partitions: 4
   replication: 3

@@ -22,7 +22,7 @@ import (
 
 // mapped has most keys that topics.yaml has as comments only.
 const mapped = `
-buckets: [10s, {length: 1m, draining: true}, 5m]
+buckets: [10s, 1m, 5m]
 accept: [long_period]
 closer: {target_latency: 1s, payment: {url: "https://shop.example/pay", batch: 20, cancel: true, recheck: [10m, 1h]}}
 delays:

@@ -63,16 +63,6 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	if r.json(&result, 0, "doctor"); strings.Contains(state(), "found") {
 		t.Errorf("all is well: %s", state())
 	}
-	spec := ops.TopicSpecs(r.cfg)[0]
-	spec.Name = "delay_4m"
-	_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{spec})
-	must.That(t, err == nil, "%v", err)
-	r.put("delay_4m", 0, time.Now(), time.Now().Add(time.Hour)) // there is no such bucket
-	result.Checks = nil
-	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "topics found") || !strings.Contains(result.Checks[1].What, "delay_4m") {
-		t.Errorf("a delay topic without a bucket: %s", state())
-	}
-	must.Do(t, r.kafka.DeleteTopics(t.Context(), "delay_4m"))
 	r.addDeadLetter("a", "failed", time.Now())
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 failed") {

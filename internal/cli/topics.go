@@ -57,19 +57,18 @@ func specsNamed(specs []kafka.TopicSpec, change []string) ([]kafka.TopicSpec, er
 	return specs, nil
 }
 
-func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *config.Config, p ops.TopicsPlan, err error) {
+func (c *common) compareTopics(ctx context.Context, wait time.Duration) (p ops.TopicsPlan, err error) {
 	err = c.repeat(ctx, wait, "compare the topics", kafka.Passes, func(ctx context.Context) error {
 		return with(c.openKafka(ctx))(func(s *session) (err error) {
-			cfg = s.cfg
 			p, err = s.pipeline().TopicsPlan(ctx)
 			return err
 		})
 	})
-	return cfg, p, err
+	return p, err
 }
 
 func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
-	_, p, err := c.compareTopics(ctx, wait)
+	p, err := c.compareTopics(ctx, wait)
 	result := struct {
 		Topics     int             `json:"topics"`
 		Findings   []kafka.Finding `json:"findings"`
@@ -85,14 +84,11 @@ func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 }
 
 func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
-	var fixed, left, unlisted []kafka.Finding
+	var fixed, left []kafka.Finding
 	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
 		return with(c.openKafka(ctx))(func(s *session) error {
 			specs, err := specsNamed(s.topics(s.cfg), change)
 			if err != nil {
-				return err
-			}
-			if unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now()); err != nil {
 				return err
 			}
 			var now []kafka.Finding
@@ -101,7 +97,6 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 			return err
 		})
 	})
-	left = append(left, unlisted...)
 	if err != nil && len(fixed)+len(left) == 0 {
 		return err
 	}
@@ -116,7 +111,6 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 		printFindings(w, "fixed\t", fixed)
 		printFindings(w, "left to you\t", left)
 	}),
-		exitIf(len(unlisted) > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml; running relays serve them", len(unlisted)),
 		exitIf(len(left) > 0, Partly, "differences that a person must fix: %d", len(left)))
 }
 
@@ -149,10 +143,8 @@ reaches the close topic, if nothing is late. No server is asked.`,
 }
 
 func (c *common) planTopics(ctx context.Context, wait time.Duration) error {
-	cfg, p, err := c.compareTopics(ctx, wait)
-	n := p.Unlisted(cfg) // 0 after an error
-	return c.answer(p, err, func(w io.Writer) { printTopicsPlan(w, p) },
-		exitIf(n > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml", n))
+	p, err := c.compareTopics(ctx, wait)
+	return c.answer(p, err, func(w io.Writer) { printTopicsPlan(w, p) })
 }
 
 func printTopicsPlan(w io.Writer, p ops.TopicsPlan) {

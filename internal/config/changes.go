@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -71,13 +70,6 @@ func Effective(running, given *Config) *Config {
 	return &e
 }
 
-// Removed returns the buckets of from that are not in to. It is a pure function.
-func Removed(from, to orderclose.Buckets) orderclose.Buckets {
-	return slices.DeleteFunc(slices.Clone(from), func(b orderclose.Bucket) bool {
-		return slices.ContainsFunc(to, func(o orderclose.Bucket) bool { return o.Length == b.Length })
-	})
-}
-
 // flatten returns the settings of a configuration by key.
 func flatten(c *Config) map[string]string {
 	flat := map[string]string{
@@ -91,11 +83,7 @@ func flatten(c *Config) map[string]string {
 		flat[RulePath(i)] = DescribeRule(rule)
 	}
 	for _, b := range c.Buckets {
-		state := "open"
-		if b.Draining {
-			state = "draining"
-		}
-		flat["buckets."+FormatDuration(b.Length)] = state
+		flat["buckets."+FormatDuration(b.Length)] = "listed"
 	}
 	all := reflect.ValueOf(*c)
 	for i := range all.NumField() {

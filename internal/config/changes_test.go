@@ -21,7 +21,7 @@ func parseText(t *testing.T, content string) *Config {
 
 const full = `
 topics: {prefix: a-}
-buckets: [10s, {length: 1m, draining: true}, 5m]
+buckets: [10s, 5m]
 delays: {default: 1h, categories: {x: 5m, y: 6m}, max: 1d}
 closer: {http: {url: "https://shop.example/close"}}
 orders:
@@ -42,7 +42,7 @@ closer: {http: {url: "https://shop.example/close", batch: 3}}
 kafka: {session_timeout: 9s}
 `)
 	want := []Change{
-		{"buckets.1m", "open", "draining", true}, {"buckets.2h", "open", "", true}, {"buckets.5m", "", "open", true},
+		{"buckets.1m", "listed", "", true}, {"buckets.2h", "listed", "", true}, {"buckets.5m", "", "listed", true},
 		{"closer.http.batch", "3", "200", false},
 		{"delays.categories.y", "", "6m", true}, {"delays.categories.z", "6m", "", true},
 		{"delays.max", "30d", "1d", true},

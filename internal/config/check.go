@@ -43,9 +43,6 @@ func (r *reader) checkBuckets(s *settings) {
 	if len(s.buckets) == 0 && !r.anyBad("buckets") && !r.bad[""] {
 		r.add(r.node("buckets"), "", "no bucket", "list the lengths of the delay topics, such as buckets: [10s, 1m, 5m, 30m, 2h, 12h]")
 	}
-	if len(s.buckets) > 0 && !r.anyBad("buckets") && !slices.ContainsFunc(s.buckets, func(b bucket) bool { return !b.draining }) {
-		r.refuse("buckets", r.at["buckets"], "every bucket is draining", "leave one that records can be put into")
-	}
 	r.checkSmallest(s)
 	first := map[time.Duration]bucket{}
 	for _, b := range s.buckets {
@@ -58,19 +55,18 @@ func (r *reader) checkBuckets(s *settings) {
 			continue
 		}
 		first[b.length] = b
-		if b.length > s.MaxDelay && !b.draining && !r.bad["delays.max"] {
+		if b.length > s.MaxDelay && !r.bad["delays.max"] {
 			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.rawValue(b.path), FormatDuration(s.MaxDelay)),
-				"raise delays.max, or let the bucket drain: {length: "+r.rawValue(b.path)+", draining: true}")
+				"raise delays.max, or remove the bucket")
 		}
 	}
 }
 
-// checkSmallest refuses a long smallest bucket. It counts open buckets only: one that drains gets no
-// more records.
+// checkSmallest refuses a long smallest bucket.
 func (r *reader) checkSmallest(s *settings) {
 	var smallest bucket
 	for _, b := range s.buckets {
-		if !b.draining && (smallest.path == "" || b.length < smallest.length) {
+		if smallest.path == "" || b.length < smallest.length {
 			smallest = b
 		}
 	}

@@ -257,9 +257,8 @@ type settings struct {
 
 // bucket is an entry of the list of buckets, with its position in the file.
 type bucket struct {
-	path     string // of the length
-	length   time.Duration
-	draining bool
+	path   string // of the length
+	length time.Duration
 }
 
 // placeholder stands for the bucket's length in the name of its topic.
@@ -357,7 +356,7 @@ func (s *settings) config() *Config {
 	c.Compensator.PageSize = min(max(c.Compensator.Rate/10, 1), maxPage)
 	c.Compensator.Lock.Key = c.Topics.Prefix + lockKey
 	for _, b := range s.buckets {
-		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length, Draining: b.draining})
+		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length})
 	}
 	slices.SortFunc(c.Buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
 	if len(s.rooms) > 0 {

@@ -232,14 +232,6 @@ func TestBucketOf_AcceptsOnlyTopicsOfBuckets(t *testing.T) {
 	}
 }
 
-func TestParse_AcceptsDrainingBuckets(t *testing.T) {
-	c := must.Get(config.Parse("t", []byte("buckets: [10s, {length: 1m, draining: true}, {length: 5m}]\n")))(t)
-	want := orderclose.Buckets{
-		{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute, Draining: true}, {Topic: "delay_5m", Length: 5 * time.Minute},
-	}
-	expect.Same(t, c.Buckets, want, "buckets")
-}
-
 func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 	standard := config.Default()
 	topics := func(c *config.Config) (all []string) {
@@ -252,7 +244,6 @@ func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 		"partition: 3\ntopics: {prefix: eu-}\nbuckets: [10s, 1m]\n":               {"eu-delay_10s", "eu-delay_1m", "eu-order-close"},
 		"topics: {prefix: eu-, events: 'a b'}\nbuckets: [10s, 1m, 10ms, soon]\n":  {"eu-delay_10s", "eu-delay_1m", "eu-order-close"},
 		"topics: {prefix: 'e u'}\nbuckets: [1m, 1m]\n":                            {"delay_1m", "order-close"},
-		"buckets: [{length: 1m, draining: true}]\n":                               {"delay_1m", "order-close"},
 		"buckets: [1m]\nodrers: {}\n":                                             {"delay_1m", "order-close"},
 		"buckets: [soon]\n":                                                       topics(standard),
 		"buckets: [1m\n":                                                          topics(standard),

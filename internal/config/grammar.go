@@ -83,24 +83,10 @@ func wordOr(word, other parser) parser {
 	}
 }
 
-// bucket reads one entry of the list of buckets: a length, or a length with the flag
-// draining.
+// bucket reads one entry of the list of buckets.
 func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 	b := bucket{path: path}
-	keys := section(Fields{"length": duration(&b.length), "draining": yesOrNo(&b.draining)})
-	if r.isAny(path, duration(&b.length), keys) {
-		return
-	}
-	if resolveAlias(n).Kind != yaml.MappingNode {
-		duration(&b.length)(r, path, n)
-	} else {
-		b.path = join(path, "length")
-		keys(r, path, n)
-		if r.at[b.path] == nil && !r.bad[b.path] {
-			r.refuse(b.path, n, "is missing", "write {length: 10s, draining: true}")
-		}
-	}
-	if !r.bad[b.path] {
+	if duration(&b.length)(r, path, n); !r.bad[path] {
 		s.buckets = append(s.buckets, b)
 	}
 }

@@ -71,21 +71,12 @@ var refusals = []struct {
 		`t:1:35: buckets[5]: "" is not a duration; ` + hintDuration,
 		"t:1:39: buckets[6]: has no value; " + hintDuration + ", or remove the key",
 		"t:1:42: buckets[7]: want a duration, found a list; " + hintDuration,
-		"t:1:48: buckets[8].length: is missing; write {length: 10s, draining: true}",
-		`t:1:49: buckets[8]: unknown key "a"; known here: draining, length`,
+		"t:1:48: buckets[8]: want a duration, found keys with values; " + hintDuration,
 		`t:1:57: buckets[9]: "1500us" is not a whole number of milliseconds; ` + hintDuration,
-	}},
-	{"draining buckets", "buckets:\n- {length: 10s, draining: yep}\n- {draining: true, length: 10s}\n- {length: 1m, draning: true}\n", []string{
-		`t:2:27: buckets[0].draining: "yep" is neither true nor false; write true or false`,
-		"t:3:28: buckets[1].length: 10s and 10s are the same length; remove one",
-		`t:4:16: buckets[2]: unknown key "draning"; did you mean draining?`,
-	}},
-	{"only draining buckets", "buckets: [{length: 10s, draining: true}]", []string{
-		"t:1:10: buckets: every bucket is draining; leave one that records can be put into",
 	}},
 	{"buckets that are not a list", "buckets: 1m", []string{`t:1:10: buckets: want a list, found "1m"; write it as [10s, 1m, 5m]`}},
 	{"a bucket above the maximum", "buckets: [10s, 12h]\ndelays: {max: 6h}", []string{
-		"t:1:16: buckets[1]: 12h is longer than delays.max, 6h: nothing would wait there; raise delays.max, or let the bucket drain: {length: 12h, draining: true}",
+		"t:1:16: buckets[1]: 12h is longer than delays.max, 6h: nothing would wait there; raise delays.max, or remove the bucket",
 	}},
 
 	{"a list instead of a file", "- 1m\n", []string{"t:1:1: want keys with values, found a list; write each as key: value, on a line of its own"}},
@@ -103,7 +94,6 @@ var refusals = []struct {
 			`partitions, replication, sync, topics, tracing`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
-	{"the length of a bucket, misspelt", "buckets: [1m, {lenght: 10s}]\n", []string{`t:1:16: buckets[1]: unknown key "lenght"; did you mean length?`}},
 	{"a maximum, misspelt", "buckets: [1m]\ndelays: {maks: 90d, default: 60d}\n", []string{`t:2:10: delays: unknown key "maks"; did you mean max?`}},
 	{"no bucket, and an unknown key that resembles no known key", "zzz: 1\n", []string{
 		`t:1:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, ` +
@@ -269,9 +259,9 @@ var refusals = []struct {
 		"t:8:37: orders.shards.by: there is no such key any more; leave it out: there is a table for each month",
 	}},
 
-	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\n" +
+	{"values that do harm", "buckets: [2h, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\n" +
 		"compensator: {period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
-		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and " +
+		"t:1:15: buckets[1]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and " +
 			"orders close late if its memory is too small for them; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
 		"t:2:19: delays.default: 1ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:2:40: delays.categories.a: 10ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",

@@ -18,7 +18,7 @@ const (
 	// a program that writes the file in several steps has finished.
 	quietPeriod = 200 * time.Millisecond
 	// pollInterval is how often the file is read without a notification. Some file systems
-	// send none, and a file that Validate refused may be acceptable later.
+	// send none.
 	pollInterval = time.Minute
 )
 
@@ -27,9 +27,6 @@ type ReloadOptions struct {
 	File    string       // the topics.yaml
 	Running *Config      // the configuration in use
 	Rooms   []AnySection // of the program's rooms
-	// Validate refuses a valid configuration because of the state outside of the file,
-	// such as records in a topic. Default: nothing is refused.
-	Validate func(ctx context.Context, next *Config) error
 	// Apply applies the configuration to the running parts. It must not block. It is called
 	// only if a live setting differs.
 	Apply   func(next *Config)
@@ -47,10 +44,9 @@ type Reloader struct {
 	o    ReloadOptions
 	lock chan struct{} // holds one token; its holder may use the fields below
 
-	running  *Config
-	seen     []byte // the content that was checked last; nil: none yet
-	failed   error  // the error of that check; nil if the content was accepted
-	external bool   // Validate refused the content, and may accept it later
+	running *Config
+	seen    []byte // the content that was checked last; nil: none yet
+	failed  error  // the error of that check; nil if the content was accepted
 }
 
 // NewReloader returns a Reloader.
@@ -117,8 +113,7 @@ func (r *Reloader) concerns(name string) bool {
 	return base == filepath.Base(r.o.File) || strings.HasPrefix(base, "..")
 }
 
-// check reads the file and applies it. If asked is false, it skips unchanged content, except
-// content that Validate refused.
+// check reads the file and applies it. If asked is false, it skips unchanged content.
 func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
 	select {
 	case <-r.lock:
@@ -128,12 +123,11 @@ func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
 	}
 	data, err := readTopics(r.o.File)
 	again := r.seen != nil && bytes.Equal(data, r.seen) && (err == nil || r.failed != nil && err.Error() == r.failed.Error())
-	if again && !asked && !r.external {
+	if again && !asked {
 		return nil, r.failed
 	}
 	repeated := again && r.failed != nil
 	var changes []Change
-	r.external = false
 	if err == nil {
 		changes, err = r.apply(ctx, data)
 	}
@@ -156,12 +150,6 @@ func (r *Reloader) apply(ctx context.Context, data []byte) ([]Change, error) {
 	next := Effective(r.running, given)
 	if len(Changes(r.running, next)) == 0 {
 		return changes, nil
-	}
-	if r.o.Validate != nil {
-		if err := r.o.Validate(ctx, next); err != nil {
-			r.external = true
-			return nil, err
-		}
 	}
 	if err := ctx.Err(); err != nil { // check reports no change after ctx has ended, so apply none
 		return nil, err

@@ -2,7 +2,6 @@ package config
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,7 +17,6 @@ type rig struct {
 	*Reloader
 	t        *testing.T
 	path     string
-	refusal  error // returned by Validate
 	taken    []*Config
 	reported []bool
 }
@@ -31,8 +29,7 @@ func newRig(t *testing.T, content string) *rig {
 	running := must.Get(Load(r.path))(t)
 	r.Reloader = NewReloader(ReloadOptions{
 		File: r.path, Running: running, Checked: r.ConfigReloaded,
-		Validate: func(context.Context, *Config) error { return r.refusal },
-		Apply:    func(c *Config) { r.taken = append(r.taken, c) },
+		Apply: func(c *Config) { r.taken = append(r.taken, c) },
 	})
 	return r
 }
@@ -77,16 +74,6 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	}
 }
 
-func TestReloader_RetriesAFileThatValidateRefused(t *testing.T) {
-	r := newRig(t, "buckets: [10s, 1m]\n")
-	r.refusal = errors.New("it still holds records")
-	r.write("buckets: [10s]\n")
-	r.check("refused", 0, false)
-	r.check("refused again", 0, false)
-	r.refusal = nil
-	r.check("now empty", 1, true)
-}
-
 // TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels: a change is applied and
 // reported, or neither.
 func TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels(t *testing.T) {
@@ -96,7 +83,7 @@ func TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels(t *testing.T) {
 		if when == "while it is applied" {
 			r.o.Apply = func(c *Config) { r.taken = append(r.taken, c); cancel() }
 		} else {
-			r.o.Validate = func(context.Context, *Config) error { cancel(); return nil }
+			cancel()
 		}
 		r.write("buckets: [10s, 1m]\n")
 		changes, err := r.Reload(ctx)

@@ -191,7 +191,31 @@ func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []F
 		return slices.ContainsFunc(left, func(f Finding) bool { return f.Topic == s.Name })
 	}
 	specs = slices.DeleteFunc(specs, isLeft) // of a topic that is left, partitions may be missing
-	return fixed, append(left, refused...), c.awaitTopics(ctx, specs)
+	if err = c.awaitTopics(ctx, specs); err == nil {
+		err = c.Adopt(ctx, specs)
+	}
+	return fixed, append(left, refused...), err
+}
+
+// Adopt commits the start of the empty topics whose specs want it. A group with members refuses that, and commits by itself.
+func (c *Cluster) Adopt(ctx context.Context, specs []TopicSpec) error {
+	for _, s := range specs {
+		if !s.Adopt {
+			continue
+		}
+		committed, err := c.HasCommitted(ctx, s.Group, s.Name)
+		first, end := int64(0), int64(0)
+		if err == nil && !committed {
+			first, end, err = c.Bounds(ctx, s.Name, 0)
+		}
+		if err == nil && !committed && first == end { //mutant:bucket-not-adopted
+			err = c.SetPosition(ctx, s.Group, s.Name, 0, first)
+		}
+		if err != nil && !errors.Is(err, kafka.UnknownMemberId) {
+			return fmt.Errorf("topic %s exists, but relays serve it only when they have read topics.yaml: %w", s.Name, err)
+		}
+	}
+	return nil
 }
 
 // refusesSetting reports whether brokers answered that they do not accept a setting, as those of managed services do.

@@ -110,6 +110,9 @@ func (c *Cluster) Ping(ctx context.Context) error {
 	return nil
 }
 
+// ErrNoTopic means that a topic does not exist.
+var ErrNoTopic error = kafka.UnknownTopicOrPartition
+
 // Partitions returns the number of partitions of the topic. The number may be up to two
 // seconds old. The error wraps kafka.UnknownTopicOrPartition if the topic does not exist, and
 // an AccessError if this user may not see the topic.
@@ -119,7 +122,7 @@ func (c *Cluster) Partitions(ctx context.Context, name string) (int, error) {
 	case err != nil:
 		return 0, fmt.Errorf("topic %s: %w", name, err)
 	case !found[0].exists():
-		return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", name, kafka.UnknownTopicOrPartition)
+		return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", name, ErrNoTopic)
 	}
 	return len(found[0].leaders), nil
 }

@@ -173,6 +173,16 @@ func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, er
 	return all, err
 }
 
+// HasCommitted reports whether the group has committed an offset of any partition of the topic.
+func (c *Cluster) HasCommitted(ctx context.Context, group, topic string) (bool, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return false, err
+	}
+	commits, err := c.Commits(ctx, group, topic, n)
+	return slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 && !commit.FromDeletedLog }), err
+}
+
 // SetPosition commits an offset for a group without members, for a reader that follows a
 // partition alone.
 func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error {

@@ -32,6 +32,9 @@ type TopicSpec struct {
 	// Group is the consumer group whose commits show that the topic is orderclose's; see Foreign.
 	// It may be "".
 	Group string
+	// Adopt means that Apply commits the start of the topic for Group if the group has no commit and the topic is empty: relays serve each
+	// topic in which their group has committed.
+	Adopt bool
 	// Named is set if the operator has named the topic: Apply changes it even if it is foreign.
 	Named bool
 }

@@ -280,13 +280,9 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 	if err != nil {
 		return TopicsPlan{}, err
 	}
-	unlisted, err := Unlisted(ctx, p.Kafka, p.Config, time.Now())
-	if err != nil {
-		return TopicsPlan{}, err
-	}
 	offsets, err := p.Kafka.CheckOffsets(ctx, p.Config.Replication)
 	if err != nil {
 		return TopicsPlan{}, err
 	}
-	return NewTopicsPlan(p.Config, len(specs), append(append(findings, unlisted...), offsets...)), nil
+	return NewTopicsPlan(p.Config, len(specs), append(findings, offsets...)), nil
 }

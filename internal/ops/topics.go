@@ -1,13 +1,10 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -34,7 +31,9 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	}
 	var specs []kafka.TopicSpec
 	for _, b := range c.Buckets {
-		specs = append(specs, spec(b.Topic, c.RelayGroup(b), b.Length+week, true))
+		bucket := spec(b.Topic, c.RelayGroup(b), b.Length+week, true)
+		bucket.Adopt = true
+		specs = append(specs, bucket)
 	}
 	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention, false)
 	dead.Partitions = 1 // few records, read by people
@@ -50,17 +49,14 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 // that do not exist. If Kafka cannot list the delay topics, it returns an error, with the topics
 // of the configuration.
 func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]HistoryTopic, error) {
-	names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix())
+	served, err := Served(ctx, k, cfg)
 	if err != nil {
 		err = fmt.Errorf("list the delay topics that are not in topics.yaml: %w", err)
 	}
-	slices.Sort(names)
 	var all []HistoryTopic
-	for _, b := range slices.Concat(cfg.Buckets, UnlistedBuckets(cfg, names)) {
-		if err == nil && !slices.Contains(names, b.Topic) { // the list leaves out topics that we have no access to
-			if there, failed := k.Exists(ctx, b.Topic); failed == nil && !there {
-				continue
-			}
+	for _, b := range served {
+		if there, failed := k.Exists(ctx, b.Topic); failed == nil && !there {
+			continue
 		}
 		all = append(all, HistoryTopic{Topic: b.Topic, Kind: KindBucket, Group: cfg.RelayGroup(b), Length: b.Length})
 	}
@@ -93,15 +89,7 @@ func RecordTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]
 // topic and the replay topic. The closers have no member while the group of a Check.ReadsCloses stands for them. It returns
 // no error of Kafka: other buckets are then left out, and ReadStatus reports the same error for each topic.
 func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config, checks []Check) []TopicGroup {
-	buckets := slices.Clone(cfg.Buckets)
-	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
-		for _, b := range UnlistedBuckets(cfg, names) {
-			if holds, err := WaitingUnlisted(ctx, k, cfg, b); err == nil && holds > 0 {
-				buckets = append(buckets, b)
-			}
-		}
-	}
-	slices.SortFunc(buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
+	buckets, _ := Served(ctx, k, cfg) // otherwise each topic reports the same problem
 	var all []TopicGroup
 	for i, b := range buckets {
 		all = append(all, TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -51,17 +50,6 @@ func NewTopicsPlan(cfg *config.Config, topics int, findings []kafka.Finding) Top
 		}
 	}
 	return p
-}
-
-// Unlisted counts the delay topics in use that have no bucket in the configuration.
-func (p TopicsPlan) Unlisted(cfg *config.Config) (n int) {
-	for _, f := range p.Left {
-		_, delay := cfg.Topics.BucketOf(f.Topic)
-		if delay && !slices.ContainsFunc(cfg.Buckets, func(b orderclose.Bucket) bool { return b.Topic == f.Topic }) {
-			n++
-		}
-	}
-	return n
 }
 
 // DelayPlan is the path of a record with a given delay, if nothing is late.

@@ -95,6 +95,8 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestSuite_InMemory/OnlyOrdersThatWaitForPaymentAreReminded", "written and locked"},
 	{"reminders-between-missing", "orders that come between two rounds of reminders have none", changes{{"since", "to"}},
 		"internal/testkit/simulation", "TestChaos_SomeWorldsKeepThePromises", "has 0 reminders of"},
-	{"bucket-without-topic", "a producer picks a bucket whose topic does not exist", changes{{"{", "|| len(there) < len(buckets) {"}},
-		"producer", "TestNew_DoesNotUseABucketWithoutATopic", "has no topic"},
+	{"bucket-without-topic", "a part picks a bucket whose topic does not exist", changes{{"errors.Is(failed, errNoTopic)", "false"}},
+		"internal/testkit/simulation", "TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs", "buckets whose topics exist"},
+	{"scheduled-without-topic", "a producer waits for the topic of a new bucket", changes{{"errors.Is", "false && errors.Is"}},
+		"producer", "TestSchedule_LeavesOutABucketWithoutATopic", "schedule order"},
 }

@@ -26,8 +26,6 @@ import (
 
 const (
 	chaosSKUs = 3
-	// settleTime is how long after a reload new buckets are used.
-	settleTime = 3 * time.Second
 	// standsAtMost is how long a partition may stand still after all faults have ended.
 	standsAtMost = 2 * time.Minute
 )
@@ -200,12 +198,13 @@ func (w *chaosWorld) build() (err error) {
 			return err
 		}
 	}
+	w.admin(func(c *kafka.Cluster) error { return c.Adopt(w.ctx, ops.TopicSpecs(w.cfg)) })
 	w.network = w.newNetwork()
 	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.network.Dial, Logger: w.logger}); err != nil {
 		return err
 	}
 	o := producer.Options{
-		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(), RolloutDelay: settleTime,
+		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(),
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.shopAhead.Load())) },
 	}
 	if w.file == nil {

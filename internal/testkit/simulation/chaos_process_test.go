@@ -65,7 +65,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p.app, err = pipeline.New(pipeline.Options{
 		Store:  own,
 		Config: cfg, Connections: clients.Clients{Kafka: p.kafka, Store: w.db, Redis: p.redis}, Logger: w.logger,
-		Registerer: prometheus.NewRegistry(), TopicsFile: w.filePath(), RolloutDelay: settleTime,
+		Registerer: prometheus.NewRegistry(), TopicsFile: w.filePath(),
 		Services: transportBy(p.network.Dial), Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})

@@ -13,13 +13,14 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // chaosFile is the topics.yaml of a world with reloads. chaosWorld.mu guards it.
 type chaosFile struct {
 	path    string
-	buckets map[time.Duration]bool // by length: is it draining?
+	buckets map[time.Duration]bool // the lengths
 	delays  map[string]time.Duration
 	broken  []string // the present mistakes
 	edits   int
@@ -35,7 +36,7 @@ const (
 
 func init() {
 	kinds["reload"] = kind{weight: 6, draw: func(d *drawing, e *event) {
-		e.How = d.among("add", "add", "drain", "take away", "take away", "delay", noFile, unknownKey, noUnit)
+		e.How = d.among("add", "add", "take away", "take away", "take away", "delay", noFile, unknownKey, noUnit)
 		e.What = d.among("1s", "3s", "5s", "20s", "2s", "10s")
 		switch e.How {
 		case "add":
@@ -54,7 +55,7 @@ func init() {
 func (w *chaosWorld) useFile(t *testing.T) {
 	w.file = &chaosFile{path: filepath.Join(t.TempDir(), "topics.yaml"), buckets: map[time.Duration]bool{}, delays: maps.Clone(w.cfg.Delays.ByCategory)}
 	for _, b := range w.cfg.Buckets {
-		w.file.buckets[b.Length] = false
+		w.file.buckets[b.Length] = true
 	}
 	w.edit(func(*chaosFile) {})
 }
@@ -72,7 +73,7 @@ func (f *chaosFile) content(c *config.Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "accept: [long_smallest_bucket, long_period]\npartitions: %d\ncompensator: {period: %v}\nbuckets:\n", c.Partitions, c.Compensator.Period)
 	for _, length := range slices.Sorted(maps.Keys(f.buckets)) {
-		fmt.Fprintf(&b, "- {length: %v, draining: %v}\n", length, f.buckets[length])
+		fmt.Fprintf(&b, "- %v\n", length)
 	}
 	fmt.Fprintf(&b, "delays:\n  default: %v\n  categories:\n", chaosDelays.Default)
 	for _, category := range sortedKeys(f.delays) {
@@ -105,7 +106,7 @@ func (w *chaosWorld) edit(change func(f *chaosFile)) {
 		case unknownKey:
 			text += "nonsense: 1\n"
 		case noUnit:
-			text = strings.Replace(text, "s, draining", ", draining", 1)
+			text = strings.Replace(text, "s\ndelays:", "\ndelays:", 1)
 		}
 	}
 	err = os.WriteFile(f.path+".new", []byte(text), 0o600)
@@ -117,23 +118,19 @@ func (w *chaosWorld) edit(change func(f *chaosFile)) {
 	}
 }
 
-// reload plays a change of the file. Every process reads the file within settleTime.
+// reload plays a change of the file. Every process reads the file within two seconds.
 func (w *chaosWorld) reload(e event) {
 	length, _ := time.ParseDuration(e.What)
 	broken := e.How == noFile || e.How == unknownKey || e.How == noUnit
 	w.edit(func(f *chaosFile) {
-		_, listed := f.buckets[length]
 		switch {
 		case broken:
 			f.broken = append(f.broken, e.How)
 		case e.How == "add":
-			f.buckets[length] = false
+			f.buckets[length] = true
 		case e.How == "delay":
 			f.delays[e.What] = e.By
-		case !listed || f.open(length) == 0: // at least one bucket must stay open
-		case e.How == "drain":
-			f.buckets[length] = true
-		case e.How == "take away":
+		case e.How == "take away" && len(f.buckets) > 1:
 			delete(f.buckets, length)
 		}
 	})
@@ -156,21 +153,14 @@ func (w *chaosWorld) reload(e event) {
 	w.reloadAll(time.Duration(e.N) * time.Millisecond)
 }
 
-// open returns the number of open buckets except the one with the given length.
-func (f *chaosFile) open(except time.Duration) (n int) {
-	for length, draining := range f.buckets {
-		if length != except && !draining {
-			n++
-		}
-	}
-	return n
-}
-
 // applyTopics creates the topics of the present configuration that do not exist.
 func (w *chaosWorld) applyTopics() {
 	for _, spec := range ops.TopicSpecs(w.config()) {
 		_ = w.createTopic(spec)
 	}
+	w.events.Go(func() {
+		w.admin(func(c *kafka.Cluster) error { return c.Adopt(w.ctx, ops.TopicSpecs(w.config())) })
+	})
 }
 
 // reloadAll makes the checkout and every process read the file, one after the other.
@@ -234,7 +224,7 @@ func (w *chaosWorld) reloadOne(name string, read func() error) (accepted ordercl
 		w.violation("broken", "%s rejects a file without a mistake: %v", name, err)
 	}
 	if err != nil {
-		return nil // a bucket in use cannot be removed, and without Kafka that cannot be checked
+		return nil
 	}
 	return buckets
 }
@@ -268,7 +258,7 @@ func (w *chaosWorld) unsettled() (all []string) {
 	defer w.mu.Unlock()
 	for _, name := range sortedKeys(w.processes) {
 		p := w.processes[name]
-		if p.app == nil || p.wants == nil || !slices.ContainsFunc(p.roles, picks) || slices.ContainsFunc(p.wants.Open(), func(b orderclose.Bucket) bool {
+		if p.app == nil || p.wants == nil || !slices.ContainsFunc(p.roles, picks) || slices.ContainsFunc(p.wants, func(b orderclose.Bucket) bool {
 			return len(w.servers.Broker.PartitionInfos(b.Topic)) == 0
 		}) {
 			continue
