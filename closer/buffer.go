@@ -34,7 +34,6 @@ type entry struct {
 	// blocked: it is parked because of a locked row, a pause, a missing verdict, a clock that may be
 	// wrong, or because no bucket accepts records. The other parked orders are due in the next seconds.
 	blocked bool
-	bare    bool // the message has no body: see keep
 }
 
 // encode returns r as a message, with the attributes of the entry's order.
@@ -54,37 +53,22 @@ func (e *entry) size() int { return entryBytes + e.message.Size() }
 // is being closed. The cost of a call does not depend on the number of parked orders. The
 // buffer belongs to the loop's goroutine.
 type buffer struct {
-	queue       []*entry              // to close now, in log order; requeued entries are last
-	parked      byRetryAt             // to close at their retryAt: nearly due, or blocked; see entry
-	canaries    map[string]*entry     // by category: the paused order that shows when the pause ends; see paused.go
-	tried       map[int64]wire.Record // by offset: what is known of an order whose record must be read again
-	unread      []int64               // of these, the offsets to which the next fetch goes back
+	queue       []*entry          // to close now, in log order; requeued entries are last
+	parked      byRetryAt         // to close at their retryAt: nearly due, or blocked; see entry
+	canaries    map[string]*entry // by category: the paused order that shows when the pause ends; see paused.go
 	queueBytes  int
 	parkedBytes int
 }
 
 // entry decodes a record without the attributes: they take many times the memory of their JSON, and encode decodes them when they are
-// needed. An order whose record is read again continues with its tries.
+// needed.
 func (b *buffer) entry(r wire.RawRecord, now time.Time) (*entry, error) {
 	m, err := r.Message()
 	if err != nil {
 		return nil, err
 	}
 	record, err := m.DecodeWithoutAttributes()
-	if tried, again := b.tried[r.Offset]; again {
-		record = tried
-		delete(b.tried, r.Offset)
-	}
 	return &entry{message: m, record: record, readAt: now}, err
-}
-
-// readAgain forgets an entry whose record must be read again, but for its tries.
-func (b *buffer) readAgain(e *entry) {
-	if b.tried == nil {
-		b.tried = map[int64]wire.Record{}
-	}
-	b.tried[e.message.Offset] = e.record
-	b.unread = append(b.unread, e.message.Offset)
 }
 
 // add queues entries to be closed now.

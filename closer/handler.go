@@ -49,15 +49,8 @@ func (h *handler) Turn() {
 
 // Room implements partition.Handler. The buffer and the retries must have room for the records.
 // Parked orders have room of their own.
-func (h *handler) Room() (partition.Room, time.Duration) {
-	if h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && (!h.retries.full() || h.mayKeep()) { //mutant:closer-retries-unbounded
-		for _, offset := range h.buffer.unread {
-			h.loop.FetchFrom(offset)
-		}
-		h.buffer.unread = nil
-		return partition.Next, 0
-	}
-	return partition.Nothing, 0
+func (h *handler) Room() (bool, time.Duration) {
+	return h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.retries.full(), 0 //mutant:closer-retries-unbounded
 }
 
 // Handle implements partition.Handler. It queues the records.

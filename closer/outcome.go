@@ -39,21 +39,9 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		e.blocked = d.cause != "" || d.bucketWait > 0
 		h.buffer.park(e, now.Add(d.wait))
 	case giveUp:
-		if e.bare {
-			h.readAgain(e) //mutant:dead-letter-without-body
-			return
-		}
 		h.loop.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
 		record := d.retryRecord(at, wire.Origin{Topic: h.loop.Claim.Topic, Partition: h.loop.Claim.Partition, Offset: e.message.Offset})
-		switch {
-		case e.bare && !h.loop.Failing(h.buckets.Load().Pick(d.wait).Topic):
-			h.readAgain(e)
-			return
-		case e.bare || h.retries.full() && h.mayKeep(): //mutant:refused-retries-unbounded
-			h.keep(e, record, now.Add(d.wait))
-			return
-		}
 		m, err := e.encode(record)
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
 			h.loop.DeadLetter(e.message, "unreadable", err.Error())

@@ -9,8 +9,7 @@ import (
 
 const (
 	// maxRetriesWaiting and maxRetryBytes bound the records of a partition that wait for
-	// an ack of a bucket. Above either bound the orders of further retries wait in memory without
-	// the bodies of their records, see keep.
+	// an ack of a bucket. At either bound the partition is not read on: no bucket accepts records.
 	maxRetriesWaiting = 10_000
 	maxRetryBytes     = 4 << 20
 )
@@ -48,6 +47,9 @@ func (r *retries) count(records []wire.RawRecord, n int) {
 // full reports whether a bound is reached.
 func (r *retries) full() bool { return r.records >= maxRetriesWaiting || r.bytes >= maxRetryBytes }
 
+// rests reports whether a topic is not to be tried yet.
+func (r *retries) rests(topic string, now time.Time) bool { return now.Before(r.retryAt[topic]) }
+
 // sleep returns how long it takes until a topic is to be tried again, at most d.
 func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 	for topic := range r.waiting {
@@ -56,10 +58,25 @@ func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 	return d
 }
 
-// retry queues a record for the bucket that fits the time until its release.
+// retry queues a record for the bucket that fits the time until its release. If that one accepts nothing, the record goes to the longest
+// shorter one that does, from which a relay moves it on.
 func (h *handler) retry(record wire.RawRecord) {
-	remaining := time.UnixMilli(record.DueAt).Sub(h.o.Clock.Database())
-	h.retries.add(h.buckets.Load().Pick(remaining).Topic, record)
+	remaining, buckets := time.UnixMilli(record.DueAt).Sub(h.o.Clock.Database()), *h.buckets.Load()
+	fits := buckets.Pick(remaining)
+	topic := fits.Topic
+	if !h.accepts(topic) {
+		for _, b := range buckets {
+			if b.Length < fits.Length && h.accepts(b.Topic) { //mutant:retry-keeps-waiting
+				topic = b.Topic
+			}
+		}
+	}
+	h.retries.add(topic, record)
+}
+
+// accepts reports whether a bucket accepts records, as far as is known. After each rest one record tries a bucket that has failed.
+func (h *handler) accepts(topic string) bool {
+	return !h.loop.Failing(topic) || !h.retries.rests(topic, time.Now()) && len(h.retries.waiting[topic]) == 0
 }
 
 // retryAgain queues a record that a bucket has not accepted. If its release time has passed, the order is tried again.
@@ -71,31 +88,12 @@ func (h *handler) retryAgain(record wire.RawRecord) {
 	h.read(record) //mutant:due-retry-waits
 }
 
-// mayKeep reports whether memory has room for one more order that keep is called with.
-func (h *handler) mayKeep() bool { return h.buffer.hasRoom(&entry{blocked: true}, h.memory.Share()/2) }
-
-// keep makes an order wait in memory for its next try, because too many records wait for a bucket. It drops the body of the
-// record. The closer needs the body again if a bucket accepts records, or if the record becomes a dead letter. Then readAgain reads it.
-func (h *handler) keep(e *entry, record wire.Record, retryAt time.Time) {
-	m := &e.message
-	e.record, e.blocked, e.bare = record, true, true
-	e.message = wire.Message{Key: m.Key, Offset: m.Offset, Generation: m.Generation, Appended: m.Appended}
-	h.buffer.park(e, retryAt)
-}
-
-// readAgain reads the record of an order whose body is not in memory again, and continues with the same tries. If the log
-// does not have the record any longer, it counts as lost, and the sweep closes its order.
-func (h *handler) readAgain(e *entry) {
-	h.buffer.readAgain(e)
-	h.loop.Drop(e.message.Offset)
-}
-
 // repick queues the records again that wait for topics that may be tried now.
 func (h *handler) repick(now time.Time) {
 	r := &h.retries
 	var records []wire.RawRecord
 	for topic, waiting := range r.waiting {
-		if !now.Before(r.retryAt[topic]) {
+		if !r.rests(topic, now) {
 			records = append(records, waiting...)
 			delete(r.waiting, topic)
 		}
@@ -112,7 +110,7 @@ func (h *handler) sendRetries() {
 	r, now := &h.retries, time.Now()
 	h.repick(now) //mutant:retry-keeps-bucket
 	for topic, records := range r.waiting {
-		if now.Before(r.retryAt[topic]) {
+		if r.rests(topic, now) {
 			continue
 		}
 		delete(r.waiting, topic)

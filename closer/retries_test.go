@@ -67,7 +67,7 @@ func (s triedStore) CloseOrders(ctx context.Context, path orderclose.Path, reque
 	return s.fakeStore.CloseOrders(ctx, path, requests)
 }
 
-// Above the bounds of retries and of orders without a body the partition is not read on.
+// Above the bound of retries the partition is not read on.
 func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
@@ -87,7 +87,7 @@ func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(9 * time.Minute)
 		store.mu.Lock()
-		expect.Between(t, len(store.tried), maxRetriesWaiting+maxParked/2, maxRetriesWaiting+maxParked/2+3000, "orders that were tried, a fetch above the bounds")
+		expect.Between(t, len(store.tried), maxRetriesWaiting, maxRetriesWaiting+3000, "orders that were tried, a fetch above the bound")
 		store.mu.Unlock()
 		time.Sleep(25 * time.Minute)
 		if n := len(log.Keys("delay_10s")) + len(log.Keys("delay_1m")); n != orders || log.doneBelow() != orders {
@@ -121,7 +121,7 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 			for _, m := range log.Appended()[b.Topic] {
 				sent++
 				release, err := m.Due()
-				if left := release.Sub(m.Appended); err != nil || buckets.Pick(left).Topic != b.Topic {
+				if left := release.Sub(m.Appended); err != nil || buckets.Pick(left).Length < b.Length { // a shorter one will do
 					t.Errorf("%s got the record of %s with %v left, want it in %s; %v", b.Topic, m.Key, left, buckets.Pick(left).Topic, err)
 				}
 			}

@@ -16,7 +16,7 @@ import (
 func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
 	// Producers put a delay that is shorter than every bucket into the smallest bucket
 	// that they know. So the smallest bucket of either list is read at once. A producer that
-	// knows an older list may put it elsewhere: a look-ahead finds it within a minute.
+	// knows an older list may put it elsewhere: the compensator closes its order.
 	var atOnce time.Duration
 	for _, bs := range []orderclose.Buckets{serve, pick} {
 		atOnce = max(atOnce, bs[0].Length)

@@ -10,71 +10,38 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// reading says when a partition is read. It is a value: each method returns the next one. Pure.
+// reading says when a partition is read on. It is a value: each method returns the next one. Pure.
 type reading struct {
-	began    time.Time // when the last fetch or look-ahead began
-	on       time.Time // when to read on; a bucket that is read at once does not wait for it
-	look     time.Time // when to look ahead
-	urgentTo int64     // dropped records below are urgent: read on at once up to here
+	began time.Time // when the last fetch began
+	on    time.Time // when to read on; a bucket that is read at once does not wait for it
 }
 
 // view is what a read, and the place of a record, are decided by.
 type view struct {
-	bucket  orderclose.Bucket
-	atOnce  bool          // the records of the bucket may have any time left, so it is read at once
-	now     time.Time     // by the database's clock
-	ahead   time.Duration // how far that is ahead of the clock of the partition's leader, which sets append times
-	offset  int64         // where the next fetch begins
-	dropped dropped
-	room    bool // a good part of the dropped records has room
+	bucket orderclose.Bucket
+	atOnce bool          // the records of the bucket may have any time left, so it is read at once
+	now    time.Time     // by the database's clock
+	ahead  time.Duration // how far that is ahead of the clock of the partition's leader, which sets append times
+	full   bool          // the window has no room
 }
 
-// readsAgain reports whether to read the dropped records again. That is before their release time, because the records that stayed leave
-// first. Urgent ones are all read before any is read once more.
-func (v *view) readsAgain(r reading) bool {
-	return v.dropped.any && v.offset >= r.urgentTo && v.room //mutant:window-forgets-urgent
-}
-
-// mayRead reports whether to read on when it is time to. What is read takes the place of records that leave later. If the bucket is read
-// at once and its window is full, the window must shrink first, unless dropped records are urgent: until then look-aheads read what is new.
-func (v *view) mayRead(r reading) bool {
-	return !v.dropped.any || !v.atOnce || v.offset < r.urgentTo
-}
-
-// next returns what to read now, or for how long to read nothing. again says that the next records are the dropped ones.
-func (r reading) next(v view) (what partition.Room, wait time.Duration, again bool, then reading) {
-	on, may := r.on, v.mayRead(r)
-	if v.atOnce {
-		on = time.Time{}
-	}
+// next reports whether to read on now; if not, wait says after how long to ask again. Zero: a full window is read on after records have left.
+func (r reading) next(v view) (room bool, wait time.Duration, then reading) {
 	switch {
-	case v.readsAgain(r):
-		what, again = partition.Next, true
-		r.urgentTo, r.on = v.dropped.urgentEnd, time.Time{}
-	case may && !v.now.Before(on):
-		what = partition.Next
-	case !v.now.Before(r.look):
-		what = partition.LookAhead
-	case may && on.Before(r.look):
-		return partition.Nothing, on.Sub(v.now), false, r
-	default:
-		return partition.Nothing, r.look.Sub(v.now), false, r
+	case v.full: //mutant:window-bytes-unbounded
+		return false, 0, r
+	case !v.atOnce && v.now.Before(r.on):
+		return false, r.on.Sub(v.now), r
 	}
 	r.began = v.now
-	return what, 0, again, r
+	return true, 0, r
 }
 
 // after returns the reading after a fetch.
 func (r reading) after(f wire.Fetched, v view) reading {
-	if f.AtEnd {
-		r.look = nextLook(v.bucket, v.atOnce, r.began, v.now)
-	}
-	n := len(f.Records)
-	switch {
-	case f.Ahead && f.Next > v.offset: // unread records are left for the next fetch
-	case n > 0 && v.offset >= r.urgentTo:
+	if n := len(f.Records); n > 0 {
 		r.on = nextFetch(v.bucket, time.UnixMilli(v.appended(&f.Records[n-1])), v.now)
-	case n == 0 && f.AtEnd:
+	} else if f.AtEnd {
 		r.on = nextIdleFetch(v.bucket, r.began, v.now)
 	}
 	return r
@@ -82,22 +49,16 @@ func (r reading) after(f wire.Fetched, v view) reading {
 
 // sooner returns the reading after the clock went back.
 func (r reading) sooner(by time.Duration) reading {
-	r.on, r.look = r.on.Add(-by), r.look.Add(-by)
+	r.on = r.on.Add(-by)
 	return r
 }
 
-// plan reads when a record is due, and returns its release time in Unix milliseconds. urgent says that the record may leave before
-// nextFetch would read it. A record that cannot be read is not urgent.
-func (v *view) plan(r *wire.RawRecord) (release int64, urgent bool, err error) {
+// plan reads when a record is due, and returns its release time in Unix milliseconds.
+func (v *view) plan(r *wire.RawRecord) (release int64, err error) {
 	if r.DueAt, r.Replay, err = r.Route(); err != nil {
-		return 0, false, err
+		return 0, err
 	}
-	return releaseTime(v.bucket, v.atOnce, r.DueAt, v.appended(r), v.now.UnixMilli()), v.urgent(r), nil
-}
-
-// urgent reports whether a record may leave before nextFetch would read it.
-func (v *view) urgent(r *wire.RawRecord) bool {
-	return v.atOnce || mispicked(v.bucket, r.DueAt, min(v.appended(r), v.now.UnixMilli()))
+	return releaseTime(v.bucket, v.atOnce, r.DueAt, v.appended(r), v.now.UnixMilli()), nil
 }
 
 // appended returns the append time of a record by the database's clock, in Unix milliseconds.
@@ -111,8 +72,8 @@ const minStay = 1 * time.Second
 // nextFetch returns when a partition of bucket b must be fetched again, if the last
 // record read from it was appended at the given time. Later records have later append
 // times, and each was put into b with nearly b's length to wait. So none of them leaves
-// before nextFetch, but for those that nextLook is for. An append time after now comes from a
-// wrong clock and counts as now.
+// before nextFetch, but for those that a producer put into the wrong bucket: the compensator closes their orders. An append time
+// after now comes from a wrong clock and counts as now.
 func nextFetch(b orderclose.Bucket, appended, now time.Time) time.Time {
 	return earlier(appended, now).Add(wire.UnreadFor(b)) //mutant:future-append-fetch
 }
@@ -125,39 +86,11 @@ func nextIdleFetch(b orderclose.Bucket, began, now time.Time) time.Time {
 	return earlier(began, now).Add(max(wire.UnreadFor(b), 0) / 2)
 }
 
-// maxUnseen bounds how long a new record is not seen, and so how late an order may be whose
-// producer picked a bucket that is too long. In a bucket that is read at once, it is shorter:
-// there a look-ahead is needed only while the window is full. minUnseen is for buckets of a few
-// seconds, since a look-ahead waits for no record.
-const (
-	maxUnseen       = time.Minute
-	maxUnseenAtOnce = time.Second
-	minUnseen       = 200 * time.Millisecond
-)
-
-// nextLook returns when to look ahead again after a fetch that reached the end of the log of b.
-// began is when that fetch began. A look-ahead reads each new record once, to find those that
-// leave before nextFetch: some producers pick by an older list of buckets, or by a wrong clock.
-func nextLook(b orderclose.Bucket, atOnce bool, began, now time.Time) time.Time {
-	unseen := maxUnseen //mutant:rare-lookahead,log-loss-unnoticed
-	if atOnce {
-		unseen = maxUnseenAtOnce
-	}
-	return earlier(began, now).Add(min(max(wire.UnreadFor(b)/2, minUnseen), unseen))
-}
-
 func earlier(a, b time.Time) time.Time {
 	if a.After(b) {
 		return b
 	}
 	return a
-}
-
-// mispicked reports whether another bucket would have fitted the record better, by more
-// than the slack. nextFetch may have such a record read too late. The times are Unix
-// milliseconds.
-func mispicked(b orderclose.Bucket, due, appended int64) bool {
-	return due < appended+(b.Length-b.Tolerance()-wire.ReadSlack).Milliseconds()
 }
 
 // releaseTime returns when a record that is read now leaves bucket b: when it is due, and

@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -146,55 +145,24 @@ func TestBodyPool_CopiesDoNotShareMemory(t *testing.T) {
 	expect.That(t, len(big) == 2*bodyPoolSize, "%d bytes", len(big))
 }
 
-func TestMispicked_NeverCountsAPickByWireMd(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		remaining := rapid.Int64Range(0, (40*time.Minute).Milliseconds()).Draw(t, "remaining")
-		late := rapid.Int64Range(0, wire.ReadSlack.Milliseconds()).Draw(t, "appended late by")
-		b := testBuckets.Pick(time.Duration(remaining) * time.Millisecond)
-		must.That(t, b == testBuckets[0] || !mispicked(b, remaining, late), "%s for %d ms, appended %d ms later", b.Topic, remaining, late)
-	})
-	expect.That(t, mispicked(testBuckets[3], time.Minute.Milliseconds(), 0), "a minute in %s does not count as mispicked", testBuckets[3].Topic)
-}
-
-// TestReading_ReadsOnLooksAheadOrWaits: a full window of a bucket that is read at once takes new records by look-aheads alone, unless urgent
-// ones are to be read again.
-func TestReading_ReadsOnLooksAheadOrWaits(t *testing.T) {
+func TestReading_ReadsOnOrWaits(t *testing.T) {
 	const any, atOnce = false, true
-	in := func(on, look time.Duration) reading {
-		return reading{on: epoch.Add(on), look: epoch.Add(look), urgentTo: 10}
-	}
-	full := dropped{any: true, from: 5, release: epoch.Add(time.Hour).UnixMilli()}
 	for _, c := range []struct {
-		reading reading
-		atOnce  bool
-		dropped dropped
-		offset  int64
-		what    partition.Room
-		wait    time.Duration
+		on     time.Duration
+		atOnce bool
+		full   bool
+		room   bool
+		wait   time.Duration
 	}{
-		{in(time.Minute, time.Second), any, dropped{}, 20, partition.Nothing, time.Second},
-		{in(time.Second, time.Minute), any, dropped{}, 20, partition.Nothing, time.Second},
-		{in(-1, time.Minute), any, dropped{}, 20, partition.Next, 0},
-		{in(time.Minute, -1), any, dropped{}, 20, partition.LookAhead, 0},
-		{in(-1, -1), any, full, 20, partition.Next, 0},
-		{in(time.Hour, time.Minute), atOnce, dropped{}, 20, partition.Next, 0},
-		{in(time.Hour, time.Minute), atOnce, full, 20, partition.Nothing, time.Minute},
-		{in(time.Hour, -1), atOnce, full, 20, partition.LookAhead, 0},
-		{in(time.Hour, time.Minute), atOnce, full, 9, partition.Next, 0},
+		{time.Minute, any, false, false, time.Minute},
+		{-1, any, false, true, 0},
+		{-1, any, true, false, 0},
+		{time.Hour, atOnce, false, true, 0},
+		{time.Hour, atOnce, true, false, 0},
 	} {
-		v := view{bucket: orderclose.Bucket{Length: time.Hour}, atOnce: c.atOnce, now: epoch, offset: c.offset, dropped: c.dropped}
-		what, wait, again, then := c.reading.next(v)
-		expect.That(t, what == c.what && wait == c.wait && !again, "%+v with %+v: %v after %v; want %v after %v", c.reading, v, what, wait, c.what, c.wait)
-		expect.Equal(t, then.began.Equal(epoch), what != partition.Nothing, "a read began")
+		r := reading{on: epoch.Add(c.on)}
+		room, wait, then := r.next(view{bucket: orderclose.Bucket{Length: time.Hour}, atOnce: c.atOnce, now: epoch, full: c.full})
+		expect.That(t, room == c.room && wait == c.wait, "%+v: %v after %v", c, room, wait)
+		expect.Equal(t, then.began.Equal(epoch), room, "a read began")
 	}
-	full.urgentEnd = 15
-	v := view{now: epoch, offset: 20, dropped: full}
-	_, _, again, _ := in(time.Hour, time.Hour).next(v)
-	expect.Equal(t, again, false, "reads again without room")
-	v.room = true
-	what, _, again, then := in(time.Hour, time.Hour).next(v)
-	expect.That(t, what == partition.Next && again && then.urgentTo == 15, "with room: %v, again %v, %+v", what, again, then)
-	v.offset = 9
-	_, _, again, _ = in(time.Hour, time.Hour).next(v)
-	expect.Equal(t, again, false, "reads again before urgent records were read")
 }

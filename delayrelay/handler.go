@@ -28,6 +28,8 @@ type handler struct {
 	free     func()           // frees the memory of the last fetch; nil: it is free
 	outgoing []*outgoing      // empty; kept to reuse their memory
 	reading  reading          // when to read
+	full     bool             // the window had no room when the loop asked last
+	used     int              // the bytes of the window that the relay's memory counts
 	turn     clock.Moment     // the last turn
 }
 
@@ -70,41 +72,28 @@ func (h *handler) handleClockStep() {
 }
 
 // Handle implements partition.Handler. A record whose release time has come leaves right after, from the fetch's memory. Others wait in
-// the window, with copies of their bodies. A look-ahead leaves what is not urgent to the next fetch, and a full window leaves what
-// would not leave before the records that it dropped.
+// the window, with copies of their bodies.
 func (h *handler) Handle(f wire.Fetched) {
 	v := h.view()
 	h.free, h.reading = f.Free, h.reading.after(f, v)
-	if !f.Ahead {
-		h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
-	}
+	h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
 	if len(f.Records) == 0 {
 		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
 	}
 	h.ready = f.Records[:0]
 	for i := range f.Records {
 		r := &f.Records[i]
-		switch release, urgent, err := v.plan(r); {
-		case f.Ahead && !urgent: // also if it is unreadable
+		switch release, err := v.plan(r); {
 		case err != nil:
 			h.loop.DeadLetterUnreadable(*r, err) //mutant:unreadable-dropped
-		case !h.window.takes(release): //mutant:window-takes-later
-			h.drop(r, release, urgent)
-		case f.Ahead && !h.loop.Take(r.Offset): // it is in process, or done
+		case release <= v.now.UnixMilli():
+			h.ready = append(h.ready, *r)
 		default:
-			if urgent && !v.atOnce {
-				h.metrics.mispicked.WithLabelValues(h.loop.Claim.Topic).Inc()
-			}
-			if release <= v.now.UnixMilli() {
-				h.ready = append(h.ready, *r)
-				continue
-			}
 			w := waiting{*r, release}
 			w.record.Body = h.bodyPool.copy(r.Body)
 			h.window.push(w)
 		}
 	}
-	h.dropLatest()
 	h.report() // before the appends, which may take seconds
 }
 
@@ -116,7 +105,7 @@ func (h *handler) view() view {
 	topic, number := h.loop.Claim.Topic, h.loop.Claim.Partition
 	return view{
 		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), ahead: h.o.Clock.DatabaseAheadOf(topic, number),
-		offset: h.loop.NextOffset(), dropped: h.window.dropped, room: h.window.bytes <= h.relay.memory.Share()/4,
+		full: h.relay.memory.Full(h.window.bytes),
 	}
 }
 
@@ -127,39 +116,20 @@ func (h *handler) Reset() {
 }
 
 // End implements partition.Handler.
-func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Partition) }
-
-// Room implements partition.Handler. The relay reads on if it is time to, or else looks ahead.
-func (h *handler) Room() (what partition.Room, wait time.Duration) {
-	what, wait, again, then := h.reading.next(h.view())
-	if h.reading = then; again {
-		h.loop.FetchFrom(h.window.readAgain())
-	}
-	return what, wait
+func (h *handler) End() {
+	h.relay.memory.Use(-h.used)
+	h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Partition)
 }
 
-// dropLatest drops the records with the latest release times from a window that is over
-// its share of the memory. They are read again later.
-func (h *handler) dropLatest() {
-	share := h.relay.memory.Share()
-	if h.window.bytes <= share { //mutant:window-bytes-unbounded
-		return
+// Room implements partition.Handler. The relay reads on if it is time to.
+func (h *handler) Room() (room bool, wait time.Duration) {
+	v := h.view()
+	if v.full && !h.full {
+		h.loop.Logger.Warn("the window is full, reading on after records have left", "bytes", h.window.bytes, "records", len(h.window.heap))
 	}
-	latest, v := h.window.dropLatest(share/2), h.view()
-	if len(latest) > 0 && !v.dropped.any {
-		h.loop.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
-			"share", share, "dropped", len(latest), "kept", len(h.window.heap))
-	}
-	for _, w := range latest {
-		h.drop(&w.record, w.release, v.urgent(&w.record))
-	}
-	h.metrics.windowDropped.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(latest)))
-}
-
-// drop notes that a record is not in the window, and must be read again.
-func (h *handler) drop(r *wire.RawRecord, release int64, urgent bool) {
-	h.loop.Drop(r.Offset)
-	h.window.dropped.add(r.Offset, release, urgent)
+	h.full = v.full
+	room, wait, h.reading = h.reading.next(v)
+	return room, wait
 }
 
 // Sleep implements partition.Handler.

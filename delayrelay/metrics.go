@@ -15,12 +15,10 @@ type relayMetrics struct {
 	*partition.Metrics
 	overdue             *metrics.Elapsed
 	window, windowBytes *prometheus.GaugeVec
-	windowDropped       *prometheus.CounterVec
 	lateness            prometheus.Histogram
 	early               prometheus.Counter
 	forwarded           *prometheus.CounterVec
 	hops                *prometheus.CounterVec
-	mispicked           *prometheus.CounterVec
 	unrecorded          prometheus.Counter
 	drifted             *prometheus.CounterVec
 }
@@ -32,15 +30,13 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 		Metrics: partition.NewMetrics(f, Stage),
 		overdue: f.Elapsed("delay_head_overdue_seconds", "By how much the next record to leave a partition is overdue; 0 if it is not.",
 			now, "topic", "partition"),
-		window:        f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
-		windowBytes:   f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
-		windowDropped: f.CounterVec("relay_window_dropped_total", "Records dropped from memory because the window was full; they are read again.", "topic"),
+		window:      f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
+		windowBytes: f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
 		lateness: f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic or the replay topic.",
 			metrics.LatenessBuckets),
 		early:     f.Counter("relay_early_total", "Records that were appended to the close topic or the replay topic before they were due. Must be 0."),
 		forwarded: f.CounterVec("relay_forwarded_total", "Records appended to the close topic or the replay topic, by the delay topic that they left.", "topic"),
 		hops:      f.CounterVec("relay_hops_total", "Records moved to another delay topic.", "from", "to"),
-		mispicked: f.CounterVec("mispicked_total", "Records that a producer put into the wrong bucket; they may be a minute late.", "topic"),
 		unrecorded: f.Counter("relay_unrecorded_runs_total",
 			"Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over."),
 		drifted: f.CounterVec("producer_stamped_batches_total", "Batches with a timestamp of their producer: the topic is not set to LogAppendTime.", "topic"),
@@ -52,8 +48,6 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 func (m *relayMetrics) Serve(topic string) {
 	m.forwarded.WithLabelValues(topic)
 	m.hops.WithLabelValues(topic, topic) // the other topics to which records hop follow from the load
-	m.mispicked.WithLabelValues(topic)
-	m.windowDropped.WithLabelValues(topic)
 	m.drifted.WithLabelValues(topic)
 }
 
@@ -74,8 +68,10 @@ func (m *relayMetrics) Revoked(topic string, partition int) {
 	m.windowBytes.DeleteLabelValues(topic, p)
 }
 
-// report updates the metrics of the partition.
+// report updates the metrics of the partition, and what the relay's memory counts of it.
 func (h *handler) report() {
+	h.relay.memory.Use(h.window.bytes - h.used)
+	h.used = h.window.bytes
 	var release time.Time
 	if len(h.ready) > 0 {
 		release = time.UnixMilli(h.ready[0].DueAt)

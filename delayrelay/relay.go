@@ -8,8 +8,7 @@
 // buckets.go changes the buckets at run time. Each assigned partition has one handler
 // (handler.go), which runs in the partition's loop (internal/partition). The handler reads as
 // far ahead as records may be due soon, and keeps them in a heap by release time (window.go).
-// Within a minute it looks at each new record, and also keeps those that are due sooner than the
-// bucket's length suggests. At a release time it appends the record (forward.go). The
+// At a release time it appends the record (forward.go). The
 // offset is committed only after the ack. Hops are appended beside the loop, so that
 // they do not delay due records. Pure functions say when to read on, and where each record goes (decide.go).
 // Heartbeats have their own goroutine, so a loop may sleep for long.
@@ -36,9 +35,9 @@ import (
 // Stage is the name of this stage in dead letters.
 const Stage = "relay"
 
-// DefaultWindowBytes bounds the look-ahead of a process: 1 MB, the size of a fetch, for
-// each of the 12 partitions of six buckets.
-const DefaultWindowBytes = 72 << 20
+// DefaultWindowBytes bounds the records in the memory of a process: those of 5,000 a second of 1 KB that are due within the 36 s
+// which a relay reads ahead.
+const DefaultWindowBytes = 256 << 20
 
 // Log is the part of Kafka that a Relay uses: Log of pipeline.Connections.
 type Log = partition.Log
@@ -55,9 +54,8 @@ type Options struct {
 	CloseTopic      string
 	ReplayTopic     string // receives due records of the replay lane; default CloseTopic
 	DeadLetterTopic string
-	// WindowBytes bounds the memory, in bytes, of the look-ahead of all partitions
-	// together. Beyond it, the records with the latest release times are dropped and read
-	// again later. Default DefaultWindowBytes.
+	// WindowBytes bounds the memory, in bytes, of the records that all partitions read ahead. Beyond it, a partition that uses more than
+	// an equal share is not read on until records have left. Default DefaultWindowBytes.
 	WindowBytes int
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.

@@ -147,38 +147,6 @@ func TestRelay_ContinuesAtTheLogStartAfterALoss(t *testing.T) {
 	})
 }
 
-// With memory for a few records, each record still leaves once and on time, whatever the
-// order in the log.
-func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &testkit.Log{}
-		const records = 300
-		begin, due := time.Now(), map[string]time.Duration{}
-		for i := range records {
-			key := strconv.Itoa(i)
-			due[key] = time.Duration((i*7919)%9000) * time.Millisecond
-			log.Put(bucket10s, record(key, due[key]))
-		}
-		const bytes = 3000
-		metrics, most := testkit.NewMetrics(), 0.0
-		defer runRelay(t, log, func(o *Options) {
-			o.WindowBytes, o.Registerer = bytes, metrics
-			inEachTurn(o, func() { most = max(most, metrics.Value("relay_window_bytes")) })
-		})()
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		seen := map[string]bool{}
-		for _, m := range log.Appended()["order-close"] {
-			key := string(m.Key)
-			expect.Between(t, m.Appended.Sub(begin.Add(due[key])), 0, 150*time.Millisecond, "the lateness of record %s", key)
-			expect.That(t, !seen[key], "record %s left twice", key)
-			seen[key] = true
-		}
-		expect.That(t, len(seen) == records && log.DoneBelow(bucket10s) == records, "%d of %d were forwarded, done %d", len(seen), records, log.DoneBelow(bucket10s))
-		expect.That(t, most != 0 && most <= bytes, "%v bytes were in the window, want %d at most", most, bytes)
-	})
-}
-
 // inEachTurn makes the loops call do in each turn, in which they ask for the time.
 func inEachTurn(o *Options, do func()) {
 	var calling atomic.Bool // do may ask for the time itself

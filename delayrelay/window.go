@@ -25,36 +25,6 @@ type window struct {
 	heap  []waiting        // heap[i] leaves before heap[2i+1] and heap[2i+2]
 	taken []wire.RawRecord // what takeReleased took from the heap; kept to reuse its memory
 	bytes int
-	// dropped are records that had no room. The window keeps those that leave first.
-	dropped dropped
-}
-
-// dropped describes records that are read again once the window has room.
-type dropped struct {
-	any       bool
-	from      int64 // the lowest offset
-	release   int64 // the earliest release time
-	urgentEnd int64 // all urgent records are below
-}
-
-// add adds a record. An urgent one may leave before nextFetch reads it again.
-func (d *dropped) add(offset, release int64, urgent bool) {
-	if !d.any {
-		*d = dropped{any: true, from: offset, release: release}
-	}
-	d.from, d.release = min(d.from, offset), min(d.release, release)
-	if urgent {
-		d.urgentEnd = max(d.urgentEnd, offset+1)
-	}
-}
-
-// takes reports whether the window takes a record with this release time: it leaves before those that were dropped.
-func (w *window) takes(release int64) bool { return !w.dropped.any || release < w.dropped.release }
-
-// readAgain forgets what was dropped, and returns the offset from which it is read again.
-func (w *window) readAgain() (from int64) {
-	from, w.dropped = w.dropped.from, dropped{}
-	return from
 }
 
 func (w *window) push(r waiting) {
@@ -88,24 +58,6 @@ func (w *window) takeReleased(now int64, bytes int) []wire.RawRecord {
 		w.taken = append(w.taken, r)
 	}
 	return w.taken
-}
-
-// dropLatest removes and returns the records with the latest release times. The earliest stay until
-// they have the given bytes, or a part of a record more: a window that were nearly empty would be
-// filled and dropped again at once.
-func (w *window) dropLatest(bytes int) []waiting {
-	w.sort()
-	keep := 0
-	for size := 0; keep < len(w.heap) && (keep == 0 || size < bytes); keep++ {
-		size += w.heap[keep].record.Size() //mutant:window-reread-loop
-	}
-	dropped := slices.Clone(w.heap[keep:])
-	for _, r := range dropped {
-		w.bytes -= r.record.Size()
-	}
-	clear(w.heap[keep:]) // so that the bodies can be freed
-	w.heap = w.heap[:keep]
-	return dropped
 }
 
 // capRelease lowers every release time to at most latest.

@@ -70,23 +70,11 @@ func relayDashboard() dashboard {
 				{
 					title: "Memory of read-ahead records", kind: "timeseries", unit: "bytes", runbook: "The window is full",
 					shows:   "Memory of the records that wait in memory, by process.",
-					good:    "below the limit of 72 MB for each process.",
+					good:    "below the limit of 256 MB for each process.",
 					queries: []query{{"{{instance}}", "sum by (instance) (orderclose_relay_window_bytes{" + topics + "})"}},
 				},
 			}},
 			{title: "What makes records late", height: graphHeight, panels: []panel{
-				{
-					title: "Dropped from a full window", kind: "timeseries", unit: "short", runbook: "The window is full",
-					shows:   "Records that were dropped from memory because the window was full, by bucket. They are read again.",
-					good:    "0, apart from planned peaks.",
-					queries: []query{{"{{topic}}", events("topic", "orderclose_relay_window_dropped_total", topics)}},
-				},
-				{
-					title: "In the wrong bucket", kind: "timeseries", unit: "short", runbook: "A producer picks the wrong bucket",
-					shows:   "Records whose due time fits a much shorter bucket, by bucket. They may be late.",
-					good:    "0.",
-					queries: []query{{"{{topic}}", events("topic", "orderclose_mispicked_total", topics)}},
-				},
 				{
 					title: "Batches with a producer's time", kind: "timeseries", unit: "short", runbook: "Topics differ",
 					shows:   "Batches with a timestamp of their producer, by bucket: the topic is not set to LogAppendTime.",

@@ -31,7 +31,7 @@ func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 		c := newCommitter(wire.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
 		var of [][]wire.RawRecord
 		for len(answers) > 0 {
-			r.start(false)
+			r.start()
 			f := <-r.fetched
 			r.handleFetched(f)
 			if f.Replaced {

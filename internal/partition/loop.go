@@ -80,15 +80,12 @@ func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler fun
 type Handler interface {
 	// Handle takes the records of a fetch that are not done yet; there may be none. The
 	// handler owns f. It may call f.Free, if set, once nothing uses the records or their bodies
-	// any more. Each record must later be passed to Loop.Done, to Loop.DeadLetter, or to
-	// Loop.Drop and then be fetched again. Until then its offset is not committed. The same holds
-	// for the records of a look-ahead (f.Ahead) for which Loop.Take returns true; the others are
-	// passed to Handle again later.
+	// any more. Each record must later be passed to Loop.Done or to Loop.DeadLetter. Until then its offset is not committed.
 	Handle(f wire.Fetched)
-	// Room says what the handler has room for. If that is Nothing, and wait is positive, the loop asks
+	// Room reports whether the handler has room for the next records. If not, and wait is positive, the loop asks
 	// again after that time at the latest. The loop calls Room before and after Turn if no fetch is
 	// in flight and the dead letters have room.
-	Room() (what Room, wait time.Duration)
+	Room() (room bool, wait time.Duration)
 	// Turn does the work that is due. The loop calls it in each iteration: after each event,
 	// and when the time of Sleep has passed.
 	Turn()
@@ -101,15 +98,6 @@ type Handler interface {
 	// End is called last, after the partition was revoked and everything in flight has ended.
 	End()
 }
-
-// Room is what a handler has room for.
-type Room int
-
-const (
-	Nothing   Room = iota
-	Next           // the next records; the fetch waits for them
-	LookAhead      // those appended since the last fetch or look-ahead, without waiting; see Loop.Take
-)
 
 // Loop serves one claimed partition. It fetches records for its handler, commits what is
 // done, and appends dead letters and the handler's records. It stops
@@ -203,10 +191,10 @@ func (l *Loop) fetch(h Handler) (wait time.Duration) {
 	if l.reader.busy || l.dead.full() { //mutant:relay-reads-on,closer-reads-on
 		return maxSleep
 	}
-	what, wait := h.Room()
+	room, wait := h.Room()
 	switch {
-	case what != Nothing:
-		l.reader.start(what == LookAhead)
+	case room:
+		l.reader.start()
 	case wait > 0:
 		return min(wait, maxSleep)
 	}
@@ -268,28 +256,13 @@ func (l *Loop) StillAssigned() bool {
 // an iteration waits for something that has a time limit.
 func (l *Loop) Beat() { l.pulse.Beat() }
 
-// FetchFrom makes the next fetch begin at the offset of a dropped record, unless it begins before
-// that anyway. No fetch may be in flight: call it from Room.
-func (l *Loop) FetchFrom(offset int64) { l.reader.next = min(l.reader.next, offset) }
-
-// NextOffset returns the offset at which the next fetch begins.
-func (l *Loop) NextOffset() int64 { return l.reader.next }
-
 // SetLookBack limits which records are read again from a log that lost its end, if it is unknown
 // how much was lost: those that were appended within this time. Zero means all records. Call it
 // before the first fetch.
 func (l *Loop) SetLookBack(d time.Duration) { l.reader.lookBack = d }
 
-// Take notes that a record of a look-ahead is processed now, and not when it is read again. It
-// returns false if the record is in process, or done, already.
-func (l *Loop) Take(offset int64) bool { return l.committer.Take(offset) }
-
 // Done marks a record as done. A record of a log that was replaced meanwhile is ignored.
 func (l *Loop) Done(generation uint32, offset int64) { l.committer.Done(generation, offset) }
-
-// Drop notes that a record is no longer in memory: it is passed to Handle again when it is
-// fetched again.
-func (l *Loop) Drop(offset int64) { l.committer.Drop(offset) }
 
 // Current reports whether a record with this generation is of the log that is read now.
 func (l *Loop) Current(generation uint32) bool { return l.committer.Current(generation) }
@@ -300,15 +273,11 @@ func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
 
 // handleFetch passes the records that are not done to the handler.
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
-	f = l.reader.handleFetched(f)
+	l.reader.handleFetched(f)
 	if f.Lost != nil {
 		l.handleLoss(h, &f)
 	}
 	l.end = f.End
-	if f.Ahead {
-		h.Handle(f)
-		return
-	}
 	n := 0
 	for i := range f.Records {
 		if !l.committer.Add(f.Records[i].Offset) {
@@ -336,7 +305,6 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 		l.reader.restart(f.Next)
 		h.Reset()
 	}
-	l.committer.Lose(f.Next)
 	l.committer.Read(*f)
 	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "waited", waited, "err", r.Err)
 	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, waited)

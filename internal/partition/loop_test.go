@@ -41,11 +41,11 @@ func (h *recorder) Handle(f wire.Fetched) {
 	}
 }
 
-func (h *recorder) Turn()                                 {}
-func (h *recorder) Room() (partition.Room, time.Duration) { return partition.Next, 0 }
-func (h *recorder) Sleep(d time.Duration) time.Duration   { return d }
-func (h *recorder) Reset()                                { h.keys = append(h.keys, "reset") }
-func (h *recorder) End()                                  { h.keys = append(h.keys, "end") }
+func (h *recorder) Turn()                               {}
+func (h *recorder) Room() (bool, time.Duration)         { return true, 0 }
+func (h *recorder) Sleep(d time.Duration) time.Duration { return d }
+func (h *recorder) Reset()                              { h.keys = append(h.keys, "reset") }
+func (h *recorder) End()                                { h.keys = append(h.keys, "end") }
 
 // consume runs a stage on the log while play runs, and returns its handler.
 func consume(t *testing.T, log partition.Log, r prometheus.Registerer, settle func(*recorder, wire.RawRecord), play func()) *recorder {

@@ -10,12 +10,11 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// reader reads a claim forward, with at most one fetch in flight. It has two positions: a fetch
-// reads on, and a look-ahead reads what nobody has read yet, which may be far ahead. The reader
+// reader reads a claim forward, with at most one fetch in flight. The reader
 // belongs to the goroutine of the claim's loop. The fetch runs in another goroutine and passes
 // its result through fetched.
 //
-//	r.start(false)                // to fetch more
+//	r.start()                     // to fetch more
 //	select { case f := <-r.fetched: r.handleFetched(f) … }
 //	r.wait()                      // after ctx has ended, before returning
 type reader struct {
@@ -27,7 +26,6 @@ type reader struct {
 	claim     wire.Claim
 	logger    *slog.Logger
 	next      int64
-	ahead     int64      // the end of what was read; at least next
 	formerEnd int64      // the end of the former owner's runs above next; 0 once they are verified
 	log       wire.LogID // the log that the positions belong to
 	gen       uint32     // generation of the log
@@ -40,7 +38,7 @@ type reader struct {
 func newReader(ctx context.Context, s *Stage, claim wire.Claim, logger *slog.Logger) *reader {
 	r := &reader{
 		fetched: make(chan wire.Fetched, 1),
-		ctx:     ctx, stage: s, claim: claim, logger: logger, next: claim.Offset, ahead: claim.Offset, log: wire.DecodeLog(claim.Acked),
+		ctx:     ctx, stage: s, claim: claim, logger: logger, next: claim.Offset, log: wire.DecodeLog(claim.Acked),
 	}
 	if runs := wire.DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
 		r.formerEnd = runs[len(runs)-1].End
@@ -50,20 +48,15 @@ func newReader(ctx context.Context, s *Stage, claim wire.Claim, logger *slog.Log
 }
 
 // start starts a fetch of the next records, unless a fetch is in flight. If there are none, the
-// fetch waits for them. With ahead it starts a look-ahead: a fetch behind everything that was read
-// before, which does not wait. Its records are fetched again later.
-func (r *reader) start(ahead bool) {
+// fetch waits for them.
+func (r *reader) start() {
 	if r.busy {
 		return
 	}
 	r.busy = true
 	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log, LookBack: r.lookBack}
-	if ahead {
-		at.Offset, at.NoWait = r.ahead, true
-	}
 	r.wg.Go(func() {
 		if f, ok := r.fetch(at); ok {
-			f.Ahead = ahead
 			r.fetched <- r.withGeneration(f)
 		}
 	})
@@ -87,26 +80,13 @@ func (r *reader) read(at wire.Position) (wire.Fetched, error) {
 	return r.stage.Log.Read(r.ctx, at)
 }
 
-// handleFetched notes that the result of the fetch was received. The loop must call it
-// for each result, and use the one that is returned. If a look-ahead finds a loss, it is a loss
-// for both positions.
-func (r *reader) handleFetched(f wire.Fetched) wire.Fetched {
-	r.busy, r.log, r.gen, r.formerEnd = false, f.Log, f.Generation, 0
-	if f.Ahead && f.Lost != nil {
-		f.Ahead = false
-		if !f.Replaced {
-			f.Lost.First = r.next
-		}
-	}
-	if !f.Ahead {
-		r.next = f.Next
-	}
-	r.ahead = max(r.ahead, f.Next)
-	return f
+// handleFetched notes that the result of the fetch was received. The loop must call it for each result.
+func (r *reader) handleFetched(f wire.Fetched) {
+	r.busy, r.log, r.gen, r.formerEnd, r.next = false, f.Log, f.Generation, 0, f.Next
 }
 
 // restart makes the next fetch start at an offset of a log that was replaced.
-func (r *reader) restart(offset int64) { r.next, r.ahead = offset, offset }
+func (r *reader) restart(offset int64) { r.next = offset }
 
 // withGeneration sets the generation of the result and of its records.
 func (r *reader) withGeneration(f wire.Fetched) wire.Fetched {

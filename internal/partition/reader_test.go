@@ -36,8 +36,8 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 			}
 			return wire.Fetched{Next: offset + 1}, nil
 		}})
-		r.start(false)
-		r.start(false) // has no effect: a fetch is in flight
+		r.start()
+		r.start() // has no effect: a fetch is in flight
 		f := <-r.fetched
 		r.handleFetched(f)
 		expect.That(t, tries == 4 && r.next == 8 && !r.busy, "%d tries, next %d, busy %v; want 4, 8, false", tries, r.next, r.busy)
@@ -58,12 +58,12 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 			}
 			return wire.Fetched{Next: offset}, nil
 		}}, m, wire.Claim{Topic: "t"})
-		r.start(false)
+		r.start()
 		r.handleFetched(<-r.fetched)
 		s := failing()
 		expect.That(t, s == 0 && m.Series("fetch_failing_seconds") == 1, "fails for %v s while fetches succeed", s)
 		away.Store(true)
-		r.start(false)
+		r.start()
 		time.Sleep(5 * time.Minute)
 		expect.Equal(t, failing(), 299, "seconds of failure since the first failed fetch")
 		away.Store(false)
@@ -79,55 +79,13 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := testReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
-		r.start(false)
+		r.start()
 		cancel()
 		r.wait()
 		select {
 		case f := <-r.fetched:
 			t.Errorf("handed over %+v", f)
 		default:
-		}
-	})
-}
-
-// A look-ahead begins behind everything that was read, does not wait, and moves its own position
-// only.
-func TestReader_LooksAheadOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked []int64
-		r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
-			asked = append(asked, offset)
-			return wire.Fetched{Next: offset + 10}, nil
-		}})
-		for _, ahead := range []bool{false, true, true, false, false, false, true} {
-			r.start(ahead)
-			r.handleFetched(<-r.fetched)
-		}
-		expect.Same(t, asked, []int64{7, 17, 27, 17, 27, 37, 47}, "fetched at")
-	})
-}
-
-// A loss that a look-ahead finds concerns the records that nobody has read in their turn.
-func TestReader_ALossThatALookAheadFindsBeginsAtTheNextRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, replaced := range []bool{false, true} {
-			n := 0
-			r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
-				if n++; n == 2 {
-					return wire.Fetched{Next: 90, Lost: &wire.Range{First: offset, Last: 89, Err: errDown}, Replaced: replaced}, nil
-				}
-				return wire.Fetched{Next: 50}, nil
-			}})
-			r.start(true)
-			r.handleFetched(<-r.fetched)
-			r.start(true)
-			f := r.handleFetched(<-r.fetched)
-			first := int64(7)
-			if replaced {
-				first = 50
-			}
-			expect.That(t, !f.Ahead && f.Lost.First == first && r.next == 90,
-				"replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.next, first)
 		}
 	})
 }
@@ -148,7 +106,7 @@ func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 		}}
 		for _, replaced = range []bool{false, true} {
 			r := testReader(t.Context(), former, wire.Claim{Topic: "t", Offset: 10, Acked: acked})
-			r.start(false)
+			r.start()
 			f := <-r.fetched
 			expect.That(t, f.Replaced == replaced && (replaced || f.Next == 11), "%+v, want replaced: %v", f, replaced)
 		}

@@ -1,23 +1,20 @@
 package partition
 
 import (
-	"slices"
 	"sort"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // watermark tracks up to which offset a partition is done when its records are done in
-// another order than they were read. Offsets are added in the order of reading. Take adds an
-// offset that is not its turn yet. The low watermark is the first offset that is not done. It
-// belongs to one goroutine.
+// another order than they were read. Offsets are added in the order of reading. The low
+// watermark is the first offset that is not done. It belongs to one goroutine.
 type watermark struct {
 	open      []openOffset // the offsets from the watermark on that were read, in order
 	memory    []openOffset // the memory of open, with what is free in front of it
 	next      int64        // everything below was read
 	changes   int          // how many offsets became done
-	taken     []int64      // offsets from next on that are being processed, in order
-	doneAhead []wire.Run   // runs from next on that are done: by a former owner, or after Take
+	doneAhead []wire.Run   // runs from next on that a former owner has done
 	compactAt int          // compact when open is longer
 	found     int          // index in open of the offset that was found last, or near it; -1: before open
 }
@@ -25,87 +22,37 @@ type watermark struct {
 // openOffset is one offset, or a run of offsets that are done.
 type openOffset struct {
 	offset, last int64
-	state        state
+	done         bool
 }
 
 // minCompact is the length of open from which compacting is worthwhile.
 const minCompact = 4096
 
-// state is the progress of an offset above the watermark.
-type state int8
-
-const (
-	inProgress state = iota // being processed
-	dropped                 // not processed until it is read again
-	done
-)
-
 // newWatermark returns a watermark of a partition that is read from the offset on.
 func newWatermark(offset int64) *watermark { return &watermark{next: offset} }
 
-// Add notes that the record at offset was read. It reports whether to process the record. It
-// returns false if a former owner has done the record, or if the record was read before and
-// was not dropped since.
+// Add notes that the record at offset was read. It reports whether to process the record: not if a former owner has done it, or
+// if it was read before.
 func (w *watermark) Add(offset int64) (fresh bool) {
 	if offset < w.next {
-		o := w.find(offset)
-		fresh = o != nil && o.state == dropped
-		if fresh {
-			o.state = inProgress
-		}
-		return fresh
+		return false
 	}
 	for len(w.doneAhead) > 0 && w.doneAhead[0].End <= offset {
 		w.doneAhead = w.doneAhead[1:]
 	}
-	for len(w.taken) > 0 && w.taken[0] < offset {
-		w.taken = w.taken[1:]
-	}
 	isDone := len(w.doneAhead) > 0 && offset >= w.doneAhead[0].First
-	fresh = !isDone && (len(w.taken) == 0 || offset < w.taken[0]) //mutant:taken-ahead-repeated
 	w.next = offset + 1
 	switch {
 	case !isDone:
-		w.push(openOffset{offset, offset, inProgress})
+		w.push(openOffset{offset, offset, false})
 	case len(w.open) > 0:
-		w.push(openOffset{offset, offset, done})
+		w.push(openOffset{offset, offset, true})
 		w.changes++
 	}
 	if len(w.open) > max(w.compactAt, minCompact) {
 		w.compact()
 	}
-	return fresh
-}
-
-// Take notes that the record at offset was read ahead of its turn, and is processed now. It
-// reports whether to process the record, as Add does. Add returns false for the record later,
-// unless it was dropped since.
-func (w *watermark) Take(offset int64) (fresh bool) {
-	if offset < w.next {
-		return w.Add(offset)
-	}
-	at, isTaken := slices.BinarySearch(w.taken, offset)
-	run := w.runFrom(offset)
-	isDone := run < len(w.doneAhead) && w.doneAhead[run].First <= offset
-	if isTaken || isDone {
-		return false
-	}
-	w.taken = slices.Insert(w.taken, at, offset)
-	return true
-}
-
-// runFrom returns the index of the first run in doneAhead that ends above the offset.
-func (w *watermark) runFrom(offset int64) int {
-	return sort.Search(len(w.doneAhead), func(i int) bool { return w.doneAhead[i].End > offset })
-}
-
-// untake removes an offset from taken. It reports whether the offset was there.
-func (w *watermark) untake(offset int64) bool {
-	at, isTaken := slices.BinarySearch(w.taken, offset)
-	if isTaken {
-		w.taken = slices.Delete(w.taken, at, at+1)
-	}
-	return isTaken
+	return !isDone
 }
 
 // push adds an entry to open. It moves open to the start of its memory if at least half is free: new
@@ -127,59 +74,16 @@ func (w *watermark) Read(next int64) { w.next = max(w.next, next) }
 // Reset forgets everything: the log was replaced and is read from next on.
 func (w *watermark) Reset(next int64) { *w = *newWatermark(next) }
 
-// Drop notes that the record at offset is not processed any more and will be read again.
-func (w *watermark) Drop(offset int64) {
-	if offset >= w.next {
-		w.untake(offset)
-		return
-	}
-	if o := w.find(offset); o != nil && o.state == inProgress {
-		o.state = dropped
-	}
-}
-
-// Lose marks the dropped offsets below the given one as done: the log has lost them.
-func (w *watermark) Lose(below int64) {
-	for i := range w.open {
-		if o := &w.open[i]; o.offset < below && o.state == dropped {
-			o.state = done
-			w.changes++
-		}
-	}
-	w.advance()
-}
-
 // Done marks an offset as done. It ignores an offset that was never added or is done
 // already.
 func (w *watermark) Done(offset int64) {
-	if offset >= w.next {
-		if w.untake(offset) {
-			w.addAhead(offset)
-			w.changes++
-		}
-		return
-	}
 	o := w.find(offset)
-	if o == nil || o.state == done {
+	if o == nil || o.done {
 		return
 	}
-	o.state = done
+	o.done = true
 	w.changes++
 	w.advance()
-}
-
-// addAhead adds an offset to doneAhead. It joins runs that touch, so that thousands of records which are
-// done ahead take the memory of the gaps between them.
-func (w *watermark) addAhead(offset int64) {
-	at, run := w.runFrom(offset), wire.Run{First: offset, End: offset + 1}
-	from, to := at, at
-	if at > 0 && w.doneAhead[at-1].End == offset {
-		from, run.First = at-1, w.doneAhead[at-1].First
-	}
-	if at < len(w.doneAhead) && w.doneAhead[at].First == run.End {
-		to, run.End = at+1, w.doneAhead[at].End
-	}
-	w.doneAhead = slices.Replace(w.doneAhead, from, to, run)
 }
 
 // compact joins done offsets into runs, so that one record that stays open for hours
@@ -188,7 +92,7 @@ func (w *watermark) addAhead(offset int64) {
 func (w *watermark) compact() {
 	var all []openOffset
 	for _, o := range w.open {
-		if last := len(all) - 1; last >= 0 && o.state == done && all[last].state == done {
+		if last := len(all) - 1; last >= 0 && o.done && all[last].done {
 			all[last].last = o.last
 			continue
 		}
@@ -200,7 +104,7 @@ func (w *watermark) compact() {
 // advance removes the done offsets at the watermark.
 func (w *watermark) advance() {
 	n := 0
-	for n < len(w.open) && w.open[n].state == done { //mutant:watermark-passes-gap
+	for n < len(w.open) && w.open[n].done { //mutant:watermark-passes-gap
 		n++
 	}
 	w.open = w.open[n:]
@@ -243,11 +147,11 @@ func (w *watermark) Low() int64 {
 func (w *watermark) Runs() []wire.Run {
 	var runs []wire.Run
 	for i := 0; i < len(w.open); i++ {
-		if w.open[i].state != done {
+		if !w.open[i].done {
 			continue
 		}
 		first := w.open[i].offset
-		for i+1 < len(w.open) && w.open[i+1].state == done {
+		for i+1 < len(w.open) && w.open[i+1].done {
 			i++
 		}
 		runs = append(runs, wire.Run{First: first, End: w.open[i].last + 1})

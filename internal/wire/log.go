@@ -83,9 +83,6 @@ type Fetched struct {
 	Replaced bool
 	// Log identifies the log, for the Position of the next fetch.
 	Log LogID
-	// Ahead is set if the records were read by a look-ahead: they are read again later. The
-	// reader of the partition sets it.
-	Ahead bool
 	// Generation grows by one each time the offsets come to mean other records. The
 	// reader of the partition sets it here and in the records. An acknowledgement of
 	// a record of the old log then marks no offset of the new log. It is not stored.

@@ -234,11 +234,11 @@ func (h *handler) settle(r wire.RawRecord) {
 }
 
 // Room implements partition.Handler.
-func (h *handler) Room() (partition.Room, time.Duration) {
+func (h *handler) Room() (bool, time.Duration) {
 	if len(h.queue)+h.inFlight < maxUnacked {
-		return partition.Next, 0
+		return true, 0
 	}
-	return partition.Nothing, 0
+	return false, 0
 }
 
 // Sleep implements partition.Handler.

@@ -58,11 +58,11 @@ func (h *handler) Turn() {
 }
 
 // Room implements partition.Handler.
-func (h *handler) Room() (partition.Room, time.Duration) {
+func (h *handler) Room() (bool, time.Duration) {
 	if h.open < maxOpen && h.bytes < maxOpenBytes {
-		return partition.Next, 0
+		return true, 0
 	}
-	return partition.Nothing, 0
+	return false, 0
 }
 
 // Handle implements partition.Handler. It queues the events. Events without stock are

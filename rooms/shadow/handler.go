@@ -69,11 +69,11 @@ func (h *handler) Turn() {
 }
 
 // Room implements partition.Handler. There is room when each order was asked about.
-func (h *handler) Room() (partition.Room, time.Duration) {
+func (h *handler) Room() (bool, time.Duration) {
 	if len(h.queue) == 0 && h.unacked < maxUnacked {
-		return partition.Next, 0
+		return true, 0
 	}
-	return partition.Nothing, 0
+	return false, 0
 }
 
 // Handle implements partition.Handler. It queues the records.

@@ -161,22 +161,6 @@ var pipelineIncidents = []incident{
 		},
 	},
 	{
-		name:    "a wrong bucket",
-		lasting: []string{"OrdercloseMispicked"},
-		play: func(g *game) {
-			g.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10m]")
-			g.configure("")
-			g.must("topics", "apply")
-			g.begin("relay", "closer", "compensator")
-			order := g.park(g.cfg.Buckets[3], 1, time.Now().Add(5*time.Second))
-			g.fires(g.lasting...)
-			g.words = append(g.words, "ORDER-ID", order)
-			g.look(g.lasting...)
-			g.act("orderclose topics plan", g.lasting...)
-			g.verify(g.lasting[0])
-		},
-	},
-	{
 		name:    "lost records",
 		lasting: []string{"OrdercloseLogLostRecords", "OrdercloseOrdersMissed"},
 		play: func(g *game) {

@@ -51,10 +51,10 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 
 	post(t, alertmanager+"/api/v2/alerts", `[
 		{"labels": {"alertname": "OrdercloseRoleMissing", "severity": "page"}, "annotations": {"summary": "No relay serves any partition"}},
-		{"labels": {"alertname": "OrdercloseMispicked", "severity": "ticket"}, "annotations": {"summary": "A producer picks wrong buckets"}}]`)
+		{"labels": {"alertname": "OrdercloseTopicDrift", "severity": "ticket"}, "annotations": {"summary": "A topic differs"}}]`)
 	eventually(t, "DingTalk was tried", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.times) > 0 })
 	d.say("")
-	const page, ticket = "No relay serves any partition", "A producer picks wrong buckets"
+	const page, ticket = "No relay serves any partition", "A topic differs"
 	for _, want := range []struct {
 		name       string
 		texts      func() string
@@ -69,7 +69,7 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 			wanted, other = ticket, page
 		}
 		if want.name == "call" { // it says the name only
-			wanted, other = "OrdercloseRoleMissing", "OrdercloseMispicked"
+			wanted, other = "OrdercloseRoleMissing", "OrdercloseTopicDrift"
 		}
 		eventually(t, want.name+" has "+wanted, func() bool { return strings.Contains(want.texts(), wanted) })
 		if want.both {
