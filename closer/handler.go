@@ -25,15 +25,7 @@ type handler struct {
 	retries retries
 }
 
-// lookBack bounds what is read again from a log that lost its end at an unknown place: only
-// records that were appended in this time. A log loses its end when its leader fails, and a
-// running closer notices that within seconds. Orders of older records are due already. The
-// sweep that follows a loss closes them. Reading a week of records again would take longer,
-// and would delay orders that are due now.
-const lookBack = 10 * time.Minute
-
 func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
-	l.SetLookBack(lookBack)
 	return &handler{Closer: c, loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
 }
 
@@ -72,10 +64,6 @@ func (h *handler) read(r wire.RawRecord) {
 	}
 	h.buffer.add(e)
 }
-
-// Reset implements partition.Handler. The sweep that follows the loss closes the orders of
-// the old log.
-func (h *handler) Reset() { h.buffer = buffer{} }
 
 // End implements partition.Handler.
 func (h *handler) End() {}

@@ -33,7 +33,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	e.paused = d.cause == causePaused
 	switch d.action {
 	case settle:
-		h.loop.Done(e.message.Generation, e.message.Offset)
+		h.loop.Done(e.message.Offset)
 	case park:
 		e.record = d.record // the due time may have moved, and a closing service uses it
 		e.blocked = d.cause != "" || d.bucketWait > 0
@@ -47,7 +47,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 			h.loop.DeadLetter(e.message, "unreadable", err.Error())
 			return
 		}
-		m.Offset, m.Generation = e.message.Offset, e.message.Generation
+		m.Offset = e.message.Offset
 		raw := m.Raw()
 		raw.DueAt = orderclose.CeilMilli(record.Release).UnixMilli()
 		h.retry(raw)

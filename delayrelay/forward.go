@@ -173,8 +173,7 @@ func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawR
 }
 
 // putBack puts records into the window again. They leave after the pause, or when they
-// become due if that is sooner. Records of a log that was replaced meanwhile are dropped:
-// the sweep closes their orders.
+// become due if that is sooner.
 func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 	if h.loop.Ctx.Err() != nil {
 		return
@@ -182,9 +181,6 @@ func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 	now := h.now()
 	retryAt := now.Add(pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
 	for _, r := range records {
-		if !h.loop.Current(r.Generation) {
-			continue
-		}
 		release := retryAt
 		if r.DueAt > now.UnixMilli() {
 			release = min(retryAt, r.DueAt)

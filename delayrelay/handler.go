@@ -33,13 +33,7 @@ type handler struct {
 	turn     clock.Moment     // the last turn
 }
 
-// lookBackSlack is added to the bucket's length when a log lost its end at an unknown place.
-// Records that were appended in that time are read again: clocks differ, and a record may be
-// late. Older records have left, or the sweep closes their orders.
-const lookBackSlack = time.Minute
-
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
-	l.SetLookBack(b.Length + lookBackSlack)
 	r.metrics.Serve(l.Claim.Topic)
 	return &handler{loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b}
 }
@@ -107,12 +101,6 @@ func (h *handler) view() view {
 		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), ahead: h.o.Clock.DatabaseAheadOf(topic, number),
 		full: h.relay.memory.Full(h.window.bytes),
 	}
-}
-
-// Reset implements partition.Handler. The sweep that follows the loss closes the orders of
-// the old log.
-func (h *handler) Reset() {
-	h.window, h.reading = window{}, reading{began: h.reading.began}
 }
 
 // End implements partition.Handler.

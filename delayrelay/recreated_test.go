@@ -82,22 +82,3 @@ func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 		expect.Equal(t, log.DoneBelow(at), 5, "done below")
 	})
 }
-
-// Neither its offset nor the runs above it count.
-func TestRelay_IgnoresACommitOfAnotherLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, metrics := &testkit.Log{}, testkit.NewMetrics()
-		var want []string
-		for i := range 5 {
-			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))
-			want = append(want, strconv.Itoa(i))
-		}
-		acked, _ := wire.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 2, []wire.Run{{First: 3, End: 4}})
-		log.Commit(bucket10s, 2, acked)
-		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		expect.Same(t, log.Keys("order-close"), want, "forwarded")
-		expect.That(t, metrics.Value("retention_lost_records_total") > 0, "no record is counted as lost")
-	})
-}

@@ -126,7 +126,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // position returns the offset that a group has committed for partition 0 of the topic t; negative: none.
 func position(ctx context.Context, c *Cluster, group string) (int64, error) {
-	commits, err := c.commits(ctx, group, "t", 1)
+	commits, err := c.Commits(ctx, group, "t", 1)
 	if err != nil {
 		return -1, err
 	}

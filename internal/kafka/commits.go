@@ -18,17 +18,13 @@ import (
 // Commit is what a group has committed for one partition.
 type Commit struct {
 	Offset   int64  // all records below it are done; negative: nothing was committed
-	Metadata string // the metadata of the commit; see wire.EncodeDone
-	// FromDeletedLog is set if the commit belongs to a log that is gone, because the topic was
-	// deleted and recreated since. Its offset means nothing in the present log.
-	FromDeletedLog bool
+	Metadata string // the metadata of the commit; see wire.EncodeRuns
 }
 
 // FirstWaiting returns the offset of the first record of a partition that is not known to
-// be done, in a log from logStart to end. If the commit belongs to an old log or lies past
-// the end, no record is known to be done. It makes no request.
+// be done, in a log from logStart to end. If the commit lies past the end, no record is known to be done. It makes no request.
 func FirstWaiting(c Commit, logStart, end int64) int64 {
-	if c.FromDeletedLog || c.Offset > end {
+	if c.Offset > end {
 		return logStart
 	}
 	return max(c.Offset, logStart)
@@ -54,7 +50,7 @@ func WaitingBelow(c Commit, logStart, end, below int64) (waiting int64) {
 // It makes no request.
 func Gaps(c Commit, logStart, end int64) (gaps []wire.Run) {
 	at := FirstWaiting(c, logStart, end)
-	if at == c.Offset && !c.FromDeletedLog {
+	if at == c.Offset {
 		for _, r := range wire.DecodeRuns(c.Offset, c.Metadata) {
 			if first := min(r.First, end); first > at {
 				gaps = append(gaps, wire.Run{First: at, End: first})
@@ -101,30 +97,9 @@ func repeat(ctx context.Context, limit time.Duration, passes func(error) bool, a
 	}
 }
 
-// Commits returns what the group has committed for each of the n partitions of the topic,
-// and marks commits that belong to an old log. A group that does not exist has committed
+// Commits returns what the group has committed for each of the n partitions of the topic. A group that does not exist has committed
 // nothing.
 func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
-	commits, err := c.commits(ctx, group, topic, n)
-	var id [16]byte // of the topic; it is requested only if a commit has a topic id
-	for i := 0; err == nil && i < n; i++ {
-		of := wire.DecodeLog(commits[i].Metadata).Topic
-		if of == noTopicID {
-			continue
-		}
-		if id == noTopicID {
-			if id, err = c.idOf(ctx, topic); err != nil || id == noTopicID {
-				break
-			}
-		}
-		commits[i].FromDeletedLog = of != id //mutant:deleted-topic-commit
-	}
-	return commits, err
-}
-
-// commits is Commits without FromDeletedLog. A reader that continues at a commit does not need
-// it, because Read compares the logs.
-func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
 	var res *kafka.OffsetFetchResponse
 	err := askCoordinator(ctx, func() (err error) {
 		res, err = c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: sequence(n)}})
@@ -180,7 +155,7 @@ func (c *Cluster) HasCommitted(ctx context.Context, group, topic string) (bool, 
 		return false, err
 	}
 	commits, err := c.Commits(ctx, group, topic, n)
-	return slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 && !commit.FromDeletedLog }), err
+	return slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 }), err
 }
 
 // SetPosition commits an offset for a group without members, for a reader that follows a

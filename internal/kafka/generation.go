@@ -23,10 +23,9 @@ type generation struct {
 	// leader; notLeading if it is not the leader; notKnown if it leads since before it was started again.
 	assigned int
 
-	mu         sync.Mutex
-	partitions int            // of the topic, when the generation began
-	last       map[int]Commit // by partition: the latest commit, sent or not
-	unsent     map[int]bool   // the partitions whose last commit is still to be sent
+	mu     sync.Mutex
+	last   map[int]Commit // by partition: the latest commit, sent or not
+	unsent map[int]bool   // the partitions whose last commit is still to be sent
 
 	noted          chan struct{}   // gets an element when a commit is to be sent
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
@@ -57,7 +56,7 @@ func (g *generation) run(ctx context.Context, serve func(context.Context, wire.C
 		}
 		for _, number := range g.own {
 			serves.Go(func() {
-				if claim, ok := g.claim(ctx, number, commits); ok {
+				if claim, ok := g.claim(ctx, number, commits[number]); ok {
 					serve(ctx, claim)
 				}
 			})
@@ -146,8 +145,7 @@ func (g *generation) commitLast() {
 	}
 }
 
-// commit sends the offsets that are done, with the number of partitions in the metadata, for begin. If
-// it fails, they stay to be sent again. ctx must not be that of a claim, because the last commit comes
+// commit sends the offsets that are done. If it fails, they stay to be sent again. ctx must not be that of a claim, because the last commit comes
 // after the claims have ended.
 func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
@@ -156,7 +154,7 @@ func (g *generation) commit(ctx context.Context) error {
 	var offsets []kafka.OffsetCommit
 	for number := range sent {
 		c := g.last[number]
-		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, g.partitions)})
+		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: c.Metadata})
 	}
 	g.mu.Unlock()
 	if len(offsets) == 0 {

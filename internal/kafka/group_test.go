@@ -2,10 +2,8 @@ package kafka
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,104 +72,22 @@ func TestConsume_StopsInTimeIfCommitsGetNoAnswer(t *testing.T) {
 	}
 }
 
-// TestConsume_FirstStartIsFreshForEveryPartition, also if the first partition commits before
-// the others have begun: it used to make them look as if they had been added.
-func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
-	const partitions = 4
-	broker, c := newFake(t, partitions)
-	committed := make(chan struct{})
-	var fetches atomic.Int32
-	broker.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
-		broker.KeepControl()
-		if fetches.Add(1) > 1 { // that of the first partition
-			broker.SleepControl(func() { <-committed })
-		}
-		return nil, nil, false
-	})
-	broker.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
-		time.AfterFunc(100*time.Millisecond, func() { close(committed) })
-		return nil, nil, false
-	})
-	var mu sync.Mutex
-	claims := map[int]bool{}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	must.Do(t, c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
-		mu.Lock()
-		claims[claim.Partition] = claim.NoCommit
-		if len(claims) == partitions {
-			cancel()
-		}
-		mu.Unlock()
-		claim.Done(0, "")
-		<-ctx.Done()
-	}))
-	for p := range partitions {
-		expect.That(t, claims[p], "partition %d is not fresh: %v", p, claims)
-	}
-}
-
-// TestConsume_FirstStartIsFreshForEveryMember, also if another member of the group has
-// committed first.
-func TestConsume_FirstStartIsFreshForEveryMember(t *testing.T) {
+func TestConsume_APartitionWithoutACommitIsFresh(t *testing.T) {
 	_, c := newFake(t, 3)
-	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 0, Metadata: wire.WithPartitions("", 3)}}}
+	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 0}}}
 	must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}))(t)
-	claims := consumeOnce(t, c, 3, "")
-	expect.That(t, !claims[0] && claims[1] && claims[2], "%v, want partitions 1 and 2 fresh", claims)
-	commits, err := c.commits(t.Context(), "g", "t", 3)
-	expect.That(t, err == nil && commits[0].Offset == 0 && wire.DecodePartitions(commits[0].Metadata) == 3,
-		"%+v, %v; want a commit that names 3 partitions", commits, err)
-}
-
-// consumeOnce consumes the topic t until all its partitions are claimed. It commits the start
-// of those in done, with the metadata acked, and returns which were fresh.
-func consumeOnce(t *testing.T, c *Cluster, partitions int, acked string, done ...int) map[int]bool {
-	t.Helper()
 	var mu sync.Mutex
 	claims := map[int]bool{}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	must.Do(t, c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
+	must.Do(t, c.Consume(ctx, "g", "t", func(_ context.Context, claim wire.Claim) {
 		mu.Lock()
-		claims[claim.Partition] = claim.NoCommit
-		if len(claims) == partitions {
+		defer mu.Unlock()
+		if claims[claim.Partition] = claim.NoCommit; len(claims) == 3 {
 			cancel()
 		}
-		mu.Unlock()
-		<-ctx.Done()
-		if slices.Contains(done, claim.Partition) {
-			claim.Done(0, acked)
-		}
 	}))
-	return claims
-}
-
-// TestConsume_AddedPartitionIsNotFresh, and its position is committed. The partitions of a
-// topic that is new, or was deleted and recreated, are fresh.
-func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
-	_, c := newFake(t, 2)
-	if got := consumeOnce(t, c, 2, "", 0, 1); !got[0] || !got[1] {
-		t.Errorf("at the first start: %v, want both", got)
-	}
-	res, err := c.client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: "t", Count: 4}}})
-	must.That(t, err == nil && res.Errors["t"] == nil, "%v %v", err, res.Errors)
-	if got := consumeOnce(t, c, 4, ""); got[0] || got[1] || got[2] || got[3] {
-		t.Errorf("partitions were added: %v, want none", got)
-	}
-	commits, err := c.Commits(t.Context(), "g", "t", 4)
-	expect.That(t, err == nil && commits[3].Offset == 0, "%v, %v; want a commit of the added partition too", commits, err)
-	// A slow member of the old topic commits after the topic was recreated with more
-	// partitions.
-	old, err := c.TopicID(t.Context(), "t")
-	must.Do(t, err)
-	acked, _ := wire.EncodeDone(wire.LogID{Topic: old}, 0, nil)
-	consumeOnce(t, c, 4, acked, 0, 1, 2, 3)
-	must.Do(t, c.DeleteTopics(t.Context(), "t"))
-	must.Do(t, c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}))
-	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 7, Metadata: acked}}}
-	must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}))(t)
-	expect.That(t, consumeOnce(t, c, 5, "")[4], "the topic was recreated, and partition 4 is not fresh")
+	expect.That(t, !claims[0] && claims[1] && claims[2], "%v, want partitions 1 and 2 fresh", claims)
 }
 
 func TestConsume_AMemberHasTheNameOfItsProcess(t *testing.T) {

@@ -50,38 +50,35 @@ func (c *Cluster) fresh(ctx context.Context, name string) (topic, error) {
 	return found[0], err
 }
 
-// outOfRange returns the Fetched for an offset that the log does not have. Reading continues
-// at the start of a log that lost its start or was recreated, and before the end of a log
-// that lost its end.
+// outOfRange returns the Fetched for an offset that the log does not have. Reading continues at the start of a log that lost its start or
+// was recreated, and at the end of a log that lost its end: the compensator closes the orders of the records that are skipped. A log of
+// which nothing was read is read from its start, since nobody knows what happened to it.
 func (c *Cluster) outOfRange(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	known := at.Log.Topic != noTopicID
-	if known { // a broker that compares no topic ids may have answered the fetch
-		id, err := c.idOf(ctx, at.Topic)
-		switch {
-		case err != nil:
-			return wire.Fetched{}, err
-		case id == noTopicID: // the brokers were downgraded since the id was learned
-			known = false
-		case id != at.Log.Topic:
-			return c.recreated(ctx, at)
-		}
+	id, err := c.idOf(ctx, at.Topic)
+	if err != nil {
+		return wire.Fetched{}, err
 	}
 	first, end, err := c.Bounds(ctx, at.Topic, at.Partition)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
+	f, same := wire.Fetched{Log: wire.LogID{Topic: id, Epoch: -1}}, id == at.Log.Topic
 	switch {
-	case at.Offset < first:
-		lost := wire.Range{First: at.Offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
-		return wire.Fetched{Next: first, Lost: &lost, Log: wire.LogID{Topic: at.Log.Topic, Epoch: -1}}, nil
-	case at.Offset > end && !known: // recreated or truncated. As a recreated log it is read from its start: that loses nothing
-		lost := wire.Range{First: first, Last: at.Offset - 1, Err: fmt.Errorf("the log ends at %d", end)}
-		return wire.Fetched{Next: first, Lost: &lost, Replaced: true, Log: wire.LogID{Epoch: -1}}, nil
-	case at.Offset > end, c.unknownEpoch(ctx, at):
-		return c.truncatedSomewhere(ctx, at, first, end)
+	case same && at.Offset >= first && at.Offset <= end && at.Log.Epoch >= 0: // the broker does not know the epoch: ask again without it
+		f.Next = at.Offset
+	case same && at.Offset >= first && at.Offset <= end:
+		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, but the log goes from %d to %d",
+			at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
+	case same && at.Offset < first:
+		f.Next, f.Lost = first, &wire.Range{First: at.Offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
+	case same && at.Log.Epoch >= 0 && id != noTopicID: //mutant:truncated-from-start
+		f.Next, f.Replaced = end, true
+		f.Lost = &wire.Range{First: end, Last: at.Offset - 1, Err: fmt.Errorf("the log was truncated, and ends at offset %d now", end)}
+	default:
+		f.Next, f.Replaced = first, true
+		f.Lost = &wire.Range{First: first, Last: at.Offset - 1, Err: fmt.Errorf("the log was replaced, and goes from %d to %d now", first, end)}
 	}
-	return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, but the log goes from %d to %d",
-		at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
+	return f, nil
 }
 
 // recreated returns the Fetched for a position whose topic was deleted, if a topic of the
@@ -108,39 +105,4 @@ func (c *Cluster) recreated(ctx context.Context, at wire.Position) (wire.Fetched
 func truncated(at wire.Position, epoch int32, end int64) wire.Fetched {
 	lost := wire.Range{First: end, Last: max(at.Offset-1, end), Err: fmt.Errorf("the log was truncated: records read before are valid up to offset %d only", end)}
 	return wire.Fetched{Next: end, Lost: &lost, Replaced: true, Log: wire.LogID{Topic: at.Log.Topic, Epoch: epoch}}
-}
-
-// truncatedSomewhere is truncated for a loss of unknown size: the commit has no epoch, or the
-// broker has lost its epochs too. Reading goes back to the records that were appended within
-// at.LookBack, or to the start of the log if LookBack is zero.
-func (c *Cluster) truncatedSomewhere(ctx context.Context, at wire.Position, first, end int64) (wire.Fetched, error) {
-	next := first
-	if at.LookBack > 0 {
-		offset, err := c.OffsetAt(ctx, at.Topic, at.Partition, time.Now().Add(-at.LookBack))
-		if err != nil {
-			return wire.Fetched{}, err
-		}
-		next = min(max(first, offset), at.Offset, end) //mutant:truncated-from-start
-	}
-	f := truncated(at, -1, next)
-	f.Lost.First = min(at.Offset, end)
-	f.Lost.Last = max(f.Lost.First, f.Lost.Last)
-	f.Lost.Err = fmt.Errorf("the log was truncated, and ends at offset %d now", end)
-	return f, nil
-}
-
-// unknownEpoch reports whether the broker rejects the position only because of its epoch.
-// It requires two rejections, because a leader that moves may reject anything once.
-func (c *Cluster) unknownEpoch(ctx context.Context, at wire.Position) bool {
-	if at.Log.Topic == noTopicID || at.Log.Epoch < 0 {
-		return false
-	}
-	at.NoWait, at.MaxBytes = true, 1
-	without := at
-	without.Log.Epoch = -1
-	if _, _, err := c.fetchRaw(ctx, without); err != nil {
-		return false
-	}
-	_, _, err := c.fetchRaw(ctx, at)
-	return errors.Is(err, kafka.OffsetOutOfRange)
 }

@@ -29,31 +29,29 @@ func recreate(t *testing.T, c *Cluster, n int) {
 }
 
 // mustRead reads or verifies at an offset of a log.
-func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID,
-	lookBack time.Duration) wire.Fetched {
+func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID) wire.Fetched {
 	t.Helper()
-	f := must.Get(read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack}))(t)
-	return f
+	return must.Get(read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log}))(t)
 }
 
 // TestRead_NoticesRecreatedTopic also if the new log is longer than the position in the old.
 func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	_, c := newFakeWith(t, 3)
-	old := mustRead(t, c.Read, 0, wire.LogID{}, 0)
+	old := mustRead(t, c.Read, 0, wire.LogID{})
 	must.That(t, old.Log.Topic != noTopicID && old.Log.Epoch >= 0 && len(old.Records) != 0 && !old.Replaced, "%+v", old)
 	verify := func(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 		at.NoWait, at.MaxBytes = true, 1
 		return c.Read(ctx, at)
 	}
-	if f := mustRead(t, verify, 3, old.Log, 0); f.Lost != nil || f.Next != 3 || f.Log != old.Log {
+	if f := mustRead(t, verify, 3, old.Log); f.Lost != nil || f.Next != 3 || f.Log != old.Log {
 		t.Errorf("the same log: %+v", f)
 	}
 	recreate(t, c, 5)
 	for name, read := range map[string]func(context.Context, wire.Position) (wire.Fetched, error){"read": c.Read, "verify": verify} {
-		f := mustRead(t, read, 3, old.Log, 0)
+		f := mustRead(t, read, 3, old.Log)
 		expect.That(t, f.Lost != nil && f.Replaced && f.Next == 0 && f.Lost.Last == 2 && len(f.Records) == 0 && f.Log.Topic != old.Log.Topic,
 			"%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
-		if f = mustRead(t, c.Read, f.Next, f.Log, 0); f.Lost != nil || len(f.Records) == 0 {
+		if f = mustRead(t, c.Read, f.Next, f.Log); f.Lost != nil || len(f.Records) == 0 {
 			t.Errorf("%s, next read: %+v", name, f)
 		}
 	}
@@ -61,7 +59,7 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 
 func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	_, c := newFakeWith(t, 3)
-	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
+	log := mustRead(t, c.Read, 0, wire.LogID{}).Log
 	must.Do(t, c.DeleteTopics(t.Context(), "t"))
 	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
@@ -73,7 +71,7 @@ func TestRead_DeletedTopicIsAnError(t *testing.T) {
 // if the log has grown past the position again.
 func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	broker, c := newFakeWith(t, 9)
-	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
+	log := mustRead(t, c.Read, 0, wire.LogID{}).Log
 	log.Epoch = 4
 	asked := int32(-1)
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -83,22 +81,20 @@ func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) {
 		p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 3, 5
 	})
-	f := mustRead(t, c.Read, 8, log, 0)
+	f := mustRead(t, c.Read, 8, log)
 	expect.That(t, f.Lost != nil && f.Replaced && f.Next == 5 && f.Lost.First == 5 && f.Lost.Last == 7 && f.Log.Topic == log.Topic && f.Log.Epoch == 3,
 		"%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
 	expect.Equal(t, asked, 4, "the request has epoch")
 }
 
-// TestRead_TruncatedLogIsNotReadFromStart if it is unknown where the log was truncated.
-func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
+// TestRead_TruncatedLogIsReadFromItsEnd if it is unknown where it diverges. A log of which nothing was read is read from its start.
+func TestRead_TruncatedLogIsReadFromItsEnd(t *testing.T) {
 	broker, c := newFakeWith(t, 6)
-	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
-	unknown := wire.LogID{Topic: log.Topic, Epoch: -1}
-	if f := mustRead(t, c.Read, 9, unknown, time.Hour); !f.Replaced || f.Next != 0 || f.Lost.First != 6 || f.Lost.Last != 8 {
-		t.Errorf("all records are of the last hour: %+v, lost %+v", f, f.Lost)
-	}
-	expect.Equal(t, mustRead(t, c.Read, 9, unknown, time.Nanosecond).Next, 6, "the next offset if no record is of the last nanosecond")
-	expect.Equal(t, mustRead(t, c.Read, 9, unknown, 0).Next, 0, "the next offset without LookBack")
+	log := mustRead(t, c.Read, 0, wire.LogID{}).Log
+	f := mustRead(t, c.Read, 9, wire.LogID{Topic: log.Topic, Epoch: -1})
+	expect.That(t, f.Replaced && f.Next == 0 && f.Lost.Last == 8, "nothing was read: %+v, lost %+v", f, f.Lost)
+	f = mustRead(t, c.Read, 9, log)
+	expect.That(t, f.Replaced && f.Next == 6 && f.Lost.First == 6 && f.Lost.Last == 8, "%+v, lost %+v; want offsets 6 to 8 lost", f, f.Lost)
 	// The broker's data was restored from a backup, which does not have this epoch.
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
@@ -112,10 +108,9 @@ func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	if f := mustRead(t, c.Read, 4, log, time.Hour); !f.Replaced || f.Next != 0 || f.Log.Epoch >= 0 {
-		t.Errorf("with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
-	}
-	expect.Equal(t, mustRead(t, c.Read, 4, log, time.Nanosecond).Next, 4, "the next offset, so that no unread record is skipped")
+	f = mustRead(t, c.Read, 4, log)
+	expect.That(t, f.Lost == nil && f.Next == 4 && f.Log.Epoch < 0, "with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
+	expect.Equal(t, len(mustRead(t, c.Read, f.Next, f.Log).Records), 2, "records of the next read")
 }
 
 // TestRead_OldBrokersAreReadByName: only an offset past the end shows a replaced log.
@@ -124,39 +119,12 @@ func TestRead_OldBrokersAreReadByName(t *testing.T) {
 	appendTo(t, c, 3)
 	_, err := c.TopicID(t.Context(), "t")
 	expect.That(t, errors.Is(err, ErrNoTopicIDs), "TopicID: %v", err)
-	if f := mustRead(t, c.Read, 1, wire.LogID{}, 0); len(f.Records) != 2 || f.Log.Topic != noTopicID {
+	if f := mustRead(t, c.Read, 1, wire.LogID{}); len(f.Records) != 2 || f.Log.Topic != noTopicID {
 		t.Errorf("%+v", f)
 	}
 	for _, log := range []wire.LogID{{}, {Topic: [16]byte{1}, Epoch: 2}} { // the second as after a downgrade of the brokers
-		if f := mustRead(t, c.Read, 7, log, time.Nanosecond); !f.Replaced || f.Next != 0 || f.Log.Topic != noTopicID {
+		if f := mustRead(t, c.Read, 7, log); !f.Replaced || f.Next != 0 || f.Log.Topic != noTopicID {
 			t.Errorf("past the end of %+v: %+v", log, f)
-		}
-	}
-}
-
-// TestCommits_MarksCommitsOfOldLog also if the new log is longer than the commit.
-func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
-	_, c := newFakeWith(t, 3)
-	at := mustRead(t, c.Read, 0, wire.LogID{}, 0)
-	commit := func() {
-		t.Helper()
-		metadata, _ := wire.EncodeDone(at.Log, 2, []wire.Run{{First: 3, End: 4}})
-		must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1,
-			Topics: map[string][]kafka.OffsetCommit{"t": {{Offset: 2, Metadata: metadata}}}}))(t)
-	}
-	for _, recreated := range []bool{false, true} {
-		if recreated {
-			recreate(t, c, 5)
-		}
-		commit() // after the recreation: a commit that was in flight arrives late
-		commits, err := c.Commits(t.Context(), "g", "t", 1)
-		must.That(t, err == nil && commits[0].FromDeletedLog == recreated, "recreated %v: %+v, %v", recreated, commits, err)
-		first, waiting := int64(2), int64(2)
-		if recreated {
-			first, waiting = 0, 5
-		}
-		if f, w, gaps := FirstWaiting(commits[0], 0, 5), Waiting(commits[0], 0, 5), Gaps(commits[0], 0, 5); f != first || w != waiting || gaps[0].First != first {
-			t.Errorf("recreated %v: first waiting %d, waiting %d, gaps %v; want %d, %d", recreated, f, w, gaps, first, waiting)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (x *recordSearch) read(ctx context.Context, s kafka.Span) (offsets int64, e
 // old log. In a topic without a group every record waits.
 func (x *recordSearch) waits(offset int64) bool {
 	c := x.commit
-	if c.FromDeletedLog || c.Offset > x.end {
+	if c.Offset > x.end {
 		return true
 	}
 	return offset >= c.Offset && !slices.ContainsFunc(wire.DecodeRuns(c.Offset, c.Metadata), func(run wire.Run) bool {

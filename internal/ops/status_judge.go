@@ -54,8 +54,6 @@ func printable(t time.Time) time.Time {
 // missingOffsets returns a text if the log does not have the committed offset, or "".
 func missingOffsets(c kafka.Commit, logStart, end int64) string {
 	switch {
-	case c.FromDeletedLog:
-		return "the commit is from before the topic was deleted and recreated: no relay or closer has read the new topic"
 	case c.Offset > end:
 		return fmt.Sprintf("the log ends at %d, before the commit: the topic was deleted and recreated", end)
 	case c.Offset >= 0 && c.Offset < logStart:

@@ -73,11 +73,6 @@ func TestMissingOffsets_ReportsALogWithoutTheCommittedOffset(t *testing.T) {
 	}
 }
 
-func TestMissingOffsets_ReportsACommitOfAnOldLog(t *testing.T) {
-	got := missingOffsets(kafka.Commit{Offset: 7, FromDeletedLog: true}, 5, 9)
-	expect.That(t, strings.Contains(got, "recreated"), "%q", got)
-}
-
 func TestNext_NamesTheLikelyCause(t *testing.T) {
 	named := &kafka.Member{ClientID: "relay@shop-1:17:9464", Host: "10.0.0.7"}
 	owner := &kafka.Member{ClientID: "orderclose", Host: "10.0.0.7"}

@@ -20,8 +20,6 @@ const maxSleep = 5 * time.Second
 type committer struct {
 	*watermark
 	claim            wire.Claim
-	log              wire.LogID
-	gen              uint32         // generation of the log; marks with another generation are ignored
 	unrecorded       func(runs int) // counts runs that did not fit into the metadata
 	low              int64          // the low watermark of the last commit
 	committedChanges int            // watermark.changes at the last commit
@@ -37,53 +35,14 @@ func newCommitter(claim wire.Claim, unrecorded func(runs int)) *committer {
 	if unrecorded == nil {
 		unrecorded = func(int) {}
 	}
-	return &committer{watermark: w, claim: claim, log: wire.DecodeLog(claim.Acked), unrecorded: unrecorded, low: claim.Offset}
+	return &committer{watermark: w, claim: claim, unrecorded: unrecorded, low: claim.Offset}
 }
 
-// DoneAll marks the offsets of acked records as done. Records of a log that was replaced
-// meanwhile are ignored.
+// DoneAll marks the offsets of acked records as done.
 func (c *committer) DoneAll(records []wire.RawRecord) {
 	for i := range records {
-		c.Done(records[i].Generation, records[i].Offset)
+		c.Done(records[i].Offset)
 	}
-}
-
-// Done marks an offset as done. A record of a log that was replaced meanwhile is ignored:
-// its offset belongs to another record now.
-func (c *committer) Done(generation uint32, offset int64) {
-	if c.Current(generation) {
-		c.watermark.Done(offset)
-	}
-}
-
-// Current reports whether the generation is that of the log that is read now.
-func (c *committer) Current(generation uint32) bool { return generation == c.gen } //mutant:old-log-answer
-
-// Read notes how far a fetch has read the log, gaps included.
-func (c *committer) Read(f wire.Fetched) {
-	c.watermark.Read(f.Next)
-	c.log = f.Log
-}
-
-// Restart starts again in a log that was replaced, as f describes. It sets f.Next to the
-// offset of the next fetch. Records of the old log that are in flight mark nothing any
-// more. If the log only lost its end, at f.Next, the done offsets below stay done, and
-// the others are read again.
-func (c *committer) Restart(f *wire.Fetched) {
-	low, runs := c.Low(), c.Runs()
-	same := f.Log.Topic == c.log.Topic && f.Log.Topic != (wire.LogID{}).Topic
-	c.gen, c.log = f.Generation, f.Log
-	if !same || f.Next <= low {
-		c.Reset(f.Next)
-		return
-	}
-	c.Reset(low)
-	for _, r := range runs {
-		if r.First < f.Next {
-			c.doneAhead = append(c.doneAhead, wire.Run{First: r.First, End: min(r.End, f.Next)})
-		}
-	}
-	f.Next = low
 }
 
 // Commit commits the position if it has changed: at most every 200 ms, or at once.
@@ -91,7 +50,7 @@ func (c *committer) Commit(now time.Time, atOnce bool) {
 	if !c.dirty() || !atOnce && now.Sub(c.committedAt) < commitEvery {
 		return
 	}
-	acked, left := wire.EncodeDone(c.log, c.Low(), c.Runs())
+	acked, left := wire.EncodeRuns(c.Low(), c.Runs())
 	c.unrecorded(left)
 	c.low, c.committedChanges, c.committedAt = c.Low(), c.changes, now
 	c.claim.Done(c.low, acked)

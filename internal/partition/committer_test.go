@@ -14,98 +14,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// This holds however late the record is done.
-func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answers := []wire.Fetched{
-			{Records: []wire.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
-			{Next: 7, Lost: &wire.Range{First: 7, Last: 8, Err: errDown}, Replaced: true},
-			{Records: []wire.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
-		}
-		r := testReader(t.Context(), &fakeLog{fetch: func(int64) (wire.Fetched, error) {
-			f := answers[0]
-			answers = answers[1:]
-			return f, nil
-		}})
-		var committed int64
-		c := newCommitter(wire.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
-		var of [][]wire.RawRecord
-		for len(answers) > 0 {
-			r.start()
-			f := <-r.fetched
-			r.handleFetched(f)
-			if f.Replaced {
-				c.Restart(&f)
-			}
-			for _, r := range f.Records {
-				c.Add(r.Offset)
-			}
-			of = append(of, f.Records)
-		}
-		c.DoneAll(of[0])
-		c.CommitNow(time.Now())
-		expect.That(t, committed == 7 && c.Current(of[2][0].Generation) && !c.Current(of[0][0].Generation),
-			"done below %d by records of the old log, want 7", committed)
-		c.DoneAll(of[2])
-		c.CommitNow(time.Now())
-		expect.Equal(t, committed, 9, "done below")
-	})
-}
-
-func TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		l := newTestLoop(ctx, &fakeLog{})
-		l.DeadLetterRaw(wire.RawRecord{Offset: 1, Generation: 3}, "c", "d")
-		l.deadLetterCorrupt(wire.Fetched{Corrupt: &wire.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
-		for _, r := range l.dead.waiting {
-			expect.Equal(t, r.Generation, 3, "the generation of offset %d", r.Offset)
-		}
-	})
-}
-
-// Offsets that were done before the cut stay done. The others, and all behind the cut,
-// are read again.
-func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
-	log := wire.LogID{Topic: [16]byte{1}, Epoch: 3}
-	for _, cut := range []int64{2, 5, 7, 8, 10} {
-		claim := wire.Claim{Offset: 0, Done: func(int64, string) {}}
-		c := newCommitter(claim, nil)
-		done := map[int64]bool{}
-		for offset := range int64(10) {
-			c.Add(offset)
-		}
-		c.Read(wire.Fetched{Next: 10, Log: log})
-		for _, offset := range []int64{0, 1, 2, 3, 4, 6, 7, 9} {
-			c.Done(0, offset)
-			done[offset] = true
-		}
-		f := wire.Fetched{Next: cut, Replaced: true, Generation: 1, Log: log}
-		c.Restart(&f)
-		expect.That(t, f.Next == min(cut, 5) && c.Low() == f.Next, "cut at %d: next fetch at %d, done below %d; want %d", cut, f.Next, c.Low(), min(cut, 5))
-		c.Read(f)
-		for offset := f.Next; offset < 12; offset++ {
-			want := offset >= cut || !done[offset]
-			expect.Equal(t, c.Add(offset), want, "cut at %d: offset %d is to be processed", cut, offset)
-		}
-	}
-}
-
-// The offsets of both logs may be the same.
-func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
-	acked, _ := wire.EncodeDone(wire.LogID{Topic: [16]byte{1}}, 10, []wire.Run{{First: 20, End: 30}})
-	var committed string
-	c := newCommitter(wire.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { committed = acked }}, nil)
-	f := wire.Fetched{Next: 0, Replaced: true, Generation: 1, Log: wire.LogID{Topic: [16]byte{2}}}
-	c.Restart(&f)
-	for offset := range int64(40) {
-		expect.That(t, c.Add(offset), "offset %d is done", offset)
-	}
-	c.CommitNow(time.Now())
-	expect.That(t, wire.DecodeLog(committed).Topic == f.Log.Topic && c.Low() == 0, "committed %q, done below %d", committed, c.Low())
-}
-
 // Whatever was committed when the claim changed hands, the next owner processes exactly
 // the records that were not done.
 func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
@@ -126,7 +34,7 @@ func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 			}
 			for range rapid.IntRange(0, 30).Draw(t, "does") {
 				if offset := rapid.Int64Range(0, records).Draw(t, "offset"); offset >= low && offset < end {
-					c.Done(0, offset)
+					c.Done(offset)
 					done[offset] = true
 				}
 			}
@@ -191,7 +99,7 @@ func TestLoop_ALossCountsTheRecordsThatWaited(t *testing.T) {
 			l.committer.Add(offset)
 		}
 		for _, offset := range []int64{0, 1, 2, 3, 6, 7} {
-			l.committer.Done(0, offset)
+			l.committer.Done(offset)
 		}
 		l.end = c.end
 		expect.Equal(t, l.waited(&c.lost), c.want, "%s: records that waited", what)

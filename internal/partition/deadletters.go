@@ -49,11 +49,10 @@ func UnreadableCause(err error) string {
 }
 
 // NewDeadLetter returns the record that is appended to the dead-letter topic for m. It keeps
-// the offset and the generation of m, by which its ack is recognized. m.Topic and m.Partition
-// say where m came from.
+// the offset of m, by which its ack is recognized. m.Topic and m.Partition say where m came from.
 func NewDeadLetter(m wire.Message, stage, cause, detail string) wire.RawRecord {
 	dead := wire.DeadLetter(m, stage, cause, detail)
-	dead.Offset, dead.Generation = m.Offset, m.Generation //mutant:dead-letter-logless
+	dead.Offset = m.Offset
 	return dead.Raw()
 }
 
@@ -115,7 +114,7 @@ func (l *Loop) DeadLetterUnreadable(r wire.RawRecord, err error) {
 // the range are known. The dead letter has the first offset.
 func (l *Loop) deadLetterCorrupt(f wire.Fetched) {
 	r := f.Corrupt
-	l.DeadLetter(wire.Message{Offset: r.First, Generation: f.Generation}, CauseCorrupt, fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
+	l.DeadLetter(wire.Message{Offset: r.First}, CauseCorrupt, fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
 }
 
 // sendDeadLetters starts to append the waiting dead letters. Those that their topic did not accept

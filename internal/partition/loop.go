@@ -8,12 +8,12 @@
 // hangs.
 //
 //	loop.go         Stage, Handler and Loop: one iteration after the other
-//	reader.go       one fetch in flight; the generation of the log
+//	reader.go       one fetch in flight
 //	watermark.go    which offsets are done
 //	committer.go    commits the low watermark, with what is done above it
 //	appends.go      appends to other topics beside the loop, by internal/send
 //	deadletters.go  dead letters, and how many records a log has lost
-//	watchdog.go     restarts a loop that hangs
+//	watchdog.go     restarts a loop that hangs, or whose log was replaced
 //	options.go      defaults of the options of a part; divides memory between the loops
 //	metrics.go      what every stage measures
 //
@@ -67,9 +67,9 @@ type Stage struct {
 // if it could not start.
 func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler func(*Loop) Handler) error {
 	return s.Log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
-		s.serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
+		s.serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) (again bool) {
 			l := newLoop(ctx, s, claim, pulse)
-			l.run(newHandler(l))
+			return l.run(newHandler(l))
 		})
 	})
 }
@@ -92,10 +92,7 @@ type Handler interface {
 	// Sleep returns how long the loop may wait for an event before it calls Turn again, at
 	// most d.
 	Sleep(d time.Duration) time.Duration
-	// Reset forgets the records in memory, because the log was replaced: they belong to the
-	// old log.
-	Reset()
-	// End is called last, after the partition was revoked and everything in flight has ended.
+	// End is called last, after the partition was revoked, or its log was replaced, and everything in flight has ended.
 	End()
 }
 
@@ -103,15 +100,17 @@ type Handler interface {
 // done, and appends dead letters and the handler's records. It stops
 // when the partition is revoked.
 type Loop struct {
-	Ctx    context.Context // ends when the partition is revoked
+	Ctx    context.Context // ends when the partition is revoked, or its log was replaced
 	Claim  wire.Claim
 	Logger *slog.Logger
 
+	stop      context.CancelFunc // of Ctx
 	stage     *Stage
 	pulse     *Pulse
 	reader    *reader
 	committer *committer
 	end       int64       // of the log when it was fetched last; 0: unknown
+	replaced  bool        // the log was replaced: the loop ends, and another one begins
 	wake      time.Time   // when the loop wakes at the latest; see stillAssigned
 	results   chan func() // from Go
 	running   int         // calls of Go whose results have not arrived yet
@@ -126,8 +125,9 @@ type Loop struct {
 func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
 	s.Metrics.Claimed(s.Name, claim.Topic, claim.Partition)
 	logger := s.Logger.With("topic", claim.Topic, "partition", claim.Partition)
+	ctx, stop := context.WithCancel(ctx)
 	l := &Loop{
-		Ctx: ctx, Claim: claim, Logger: logger,
+		Ctx: ctx, stop: stop, Claim: claim, Logger: logger,
 		stage: s, pulse: pulse, wake: time.Now(), results: make(chan func()),
 		reader:    newReader(ctx, s, claim, logger),
 		committer: newCommitter(claim, s.Unrecorded),
@@ -137,8 +137,10 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 	return l
 }
 
-// run serves the partition until it is revoked. Each iteration handles one event.
-func (l *Loop) run(h Handler) {
+// run serves the partition until it is revoked, or its log was replaced. Then another loop must begin: again. Each iteration handles one
+// event.
+func (l *Loop) run(h Handler) (again bool) {
+	defer l.stop()
 	l.Logger.Debug("serving", "offset", l.Claim.Offset)
 	if l.Claim.NoCommit { // so that the next owner notices if the topic is deleted
 		l.committer.CommitNow(time.Now()) //mutant:first-commit-missing
@@ -155,7 +157,7 @@ func (l *Loop) run(h Handler) {
 		}
 		select {
 		case <-l.Ctx.Done():
-			return
+			return l.replaced
 		case f := <-l.reader.fetched:
 			l.handleFetch(h, f)
 		case then := <-l.results:
@@ -168,13 +170,13 @@ func (l *Loop) run(h Handler) {
 			default:
 			}
 		}
-		if !l.StillAssigned() {
-			return
+		if l.Ctx.Err() != nil || !l.StillAssigned() {
+			return l.replaced
 		}
 		l.fetch(h) // runs while Turn works
 		h.Turn()
 		if l.Ctx.Err() != nil {
-			return
+			return l.replaced
 		}
 		l.sendDeadLetters()
 		wait := l.fetch(h)
@@ -208,7 +210,9 @@ func (l *Loop) finish(h Handler) {
 	for l.running > 0 {
 		l.handleResult(<-l.results)
 	}
-	l.committer.Commit(time.Now(), true) //mutant:last-commit-missing
+	if !l.replaced { //mutant:old-log-answer
+		l.committer.Commit(time.Now(), true) //mutant:last-commit-missing
+	}
 	h.End()
 }
 
@@ -256,16 +260,8 @@ func (l *Loop) StillAssigned() bool {
 // an iteration waits for something that has a time limit.
 func (l *Loop) Beat() { l.pulse.Beat() }
 
-// SetLookBack limits which records are read again from a log that lost its end, if it is unknown
-// how much was lost: those that were appended within this time. Zero means all records. Call it
-// before the first fetch.
-func (l *Loop) SetLookBack(d time.Duration) { l.reader.lookBack = d }
-
-// Done marks a record as done. A record of a log that was replaced meanwhile is ignored.
-func (l *Loop) Done(generation uint32, offset int64) { l.committer.Done(generation, offset) }
-
-// Current reports whether a record with this generation is of the log that is read now.
-func (l *Loop) Current(generation uint32) bool { return l.committer.Current(generation) }
+// Done marks a record as done.
+func (l *Loop) Done(offset int64) { l.committer.Done(offset) }
 
 // Commit commits what is done, if the last commit was at least 200 ms ago. The loop does so in
 // each iteration. A handler calls it in an iteration that takes long.
@@ -275,7 +271,9 @@ func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 	l.reader.handleFetched(f)
 	if f.Lost != nil {
-		l.handleLoss(h, &f)
+		if l.handleLoss(f); l.replaced {
+			return
+		}
 	}
 	l.end = f.End
 	n := 0
@@ -292,21 +290,21 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 	if f.Corrupt != nil && l.committer.Add(f.Corrupt.First) {
 		l.deadLetterCorrupt(f)
 	}
-	l.committer.Read(f)
+	l.committer.Read(f.Next)
 	h.Handle(f)
 }
 
-// handleLoss logs and counts offsets that the log no longer has, and continues behind them. Records
-// in memory stay, unless the log was replaced.
-func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
-	r, waited := f.Lost, l.waited(f)
-	if f.Replaced {
-		l.committer.Restart(f)
-		l.reader.restart(f.Next)
-		h.Reset()
-	}
-	l.committer.Read(*f)
+// handleLoss logs and counts offsets that the log no longer has, and continues behind them. If the log was replaced, the loop ends, and
+// another one begins where the new log is to be read: nothing in memory can be taken for a record of it.
+func (l *Loop) handleLoss(f wire.Fetched) {
+	r, waited := f.Lost, l.waited(&f)
 	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "waited", waited, "err", r.Err)
 	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, waited)
+	if l.replaced = f.Replaced; l.replaced {
+		l.Claim.Done(min(l.committer.Low(), f.Next), "")
+		l.stop()
+		return
+	}
+	l.committer.Read(f.Next)
 	l.committer.CommitNow(time.Now())
 }

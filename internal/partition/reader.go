@@ -18,19 +18,16 @@ import (
 //	select { case f := <-r.fetched: r.handleFetched(f) … }
 //	r.wait()                      // after ctx has ended, before returning
 type reader struct {
-	fetched  chan wire.Fetched // receives the result of each fetch
-	lookBack time.Duration     // copied to each Position; set it before the first fetch
+	fetched chan wire.Fetched // receives the result of each fetch
 
-	ctx       context.Context
-	stage     *Stage
-	claim     wire.Claim
-	logger    *slog.Logger
-	next      int64
-	formerEnd int64      // the end of the former owner's runs above next; 0 once they are verified
-	log       wire.LogID // the log that the positions belong to
-	gen       uint32     // generation of the log
-	busy      bool
-	wg        sync.WaitGroup
+	ctx    context.Context
+	stage  *Stage
+	claim  wire.Claim
+	logger *slog.Logger
+	next   int64
+	log    wire.LogID // the log that the position belongs to; zero: not read yet
+	busy   bool
+	wg     sync.WaitGroup
 }
 
 // newReader returns a reader of the claim for a stage. It ends with ctx. The caller must
@@ -38,10 +35,7 @@ type reader struct {
 func newReader(ctx context.Context, s *Stage, claim wire.Claim, logger *slog.Logger) *reader {
 	r := &reader{
 		fetched: make(chan wire.Fetched, 1),
-		ctx:     ctx, stage: s, claim: claim, logger: logger, next: claim.Offset, log: wire.DecodeLog(claim.Acked),
-	}
-	if runs := wire.DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
-		r.formerEnd = runs[len(runs)-1].End
+		ctx:     ctx, stage: s, claim: claim, logger: logger, next: claim.Offset,
 	}
 	r.failing(time.Time{})
 	return r
@@ -54,50 +48,17 @@ func (r *reader) start() {
 		return
 	}
 	r.busy = true
-	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log, LookBack: r.lookBack}
+	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log}
 	r.wg.Go(func() {
 		if f, ok := r.fetch(at); ok {
-			r.fetched <- r.withGeneration(f)
+			r.fetched <- f
 		}
 	})
 }
 
-// read reads at a position. The first read verifies the runs of the former owner before: that
-// the log still has the records they stand for. Otherwise other records at the same offsets
-// would count as done.
-func (r *reader) read(at wire.Position) (wire.Fetched, error) {
-	if r.formerEnd > 0 { //mutant:done-of-other-log
-		ahead := at
-		ahead.Offset, ahead.NoWait, ahead.MaxBytes = r.formerEnd, true, 1
-		f, err := r.stage.Log.Read(r.ctx, ahead)
-		if err != nil || f.Replaced {
-			return f, err
-		}
-		if f.Free != nil {
-			f.Free()
-		}
-	}
-	return r.stage.Log.Read(r.ctx, at)
-}
-
 // handleFetched notes that the result of the fetch was received. The loop must call it for each result.
 func (r *reader) handleFetched(f wire.Fetched) {
-	r.busy, r.log, r.gen, r.formerEnd, r.next = false, f.Log, f.Generation, 0, f.Next
-}
-
-// restart makes the next fetch start at an offset of a log that was replaced.
-func (r *reader) restart(offset int64) { r.next = offset }
-
-// withGeneration sets the generation of the result and of its records.
-func (r *reader) withGeneration(f wire.Fetched) wire.Fetched {
-	f.Generation = r.gen
-	if f.Replaced {
-		f.Generation++
-	}
-	for i := range f.Records {
-		f.Records[i].Generation = f.Generation
-	}
-	return f
+	r.busy, r.log, r.next = false, f.Log, f.Next
 }
 
 // wait waits for the fetch in flight, which is the last one. Its result stays in fetched,
@@ -111,7 +72,7 @@ func (r *reader) wait() {
 func (r *reader) fetch(at wire.Position) (f wire.Fetched, ok bool) {
 	fails := false
 	ok = retry.Do(r.ctx, r.logger.With("offset", at.Offset), "fetch", func(context.Context) (err error) {
-		f, err = r.read(at)
+		f, err = r.stage.Log.Read(r.ctx, at)
 		switch {
 		case r.ctx.Err() != nil:
 		case err == nil && fails:

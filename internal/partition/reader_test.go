@@ -90,30 +90,6 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 	})
 }
 
-// In a log that has lost its end since, other records would count as done.
-func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := wire.LogID{Topic: [16]byte{1}, Epoch: 5}
-		acked, _ := wire.EncodeDone(log, 10, []wire.Run{{First: 15, End: 20}})
-		replaced := false
-		freed := 0
-		former := &fakeLog{read: func(at wire.Position) (wire.Fetched, error) {
-			if !at.NoWait {
-				return wire.Fetched{Next: at.Offset + 1, Log: log}, nil
-			}
-			expect.That(t, at.Offset == 20 && at.Log == log && at.MaxBytes == 1, "verified at %+v, want 20", at)
-			return wire.Fetched{Next: 12, Log: log, Lost: &wire.Range{Err: errDown}, Replaced: replaced, Free: func() { freed++ }}, nil
-		}}
-		for _, replaced = range []bool{false, true} {
-			r := testReader(t.Context(), former, wire.Claim{Topic: "t", Offset: 10, Acked: acked})
-			r.start()
-			f := <-r.fetched
-			expect.That(t, f.Replaced == replaced && (replaced || f.Next == 11), "%+v, want replaced: %v", f, replaced)
-		}
-		expect.Equal(t, freed, 1, "freed times")
-	})
-}
-
 // Attempts are too many to log each.
 func TestBackOff_LogsEveryTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -141,9 +117,11 @@ func watched(t *testing.T, run func(ctx context.Context, claim wire.Claim, pulse
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	s.serve(ctx, wire.Claim{Topic: "source", NoCommit: true, Done: func(int64, string) {}}, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
+	claim := wire.Claim{Topic: "source", NoCommit: true, Done: func(int64, string) {}}
+	s.serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) (again bool) {
 		claims = append(claims, claim)
 		run(ctx, claim, pulse)
+		return false
 	})
 	return claims, int(m.Value("partition_stuck_total", "stage", "test"))
 }

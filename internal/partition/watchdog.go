@@ -32,11 +32,10 @@ func (p *Pulse) Beat() { p.last.Store(int64(time.Since(start))) }
 // Silent returns the time since the last Beat.
 func (p *Pulse) Silent() time.Duration { return time.Since(start) - time.Duration(p.last.Load()) }
 
-// serve runs a claim's loop until the claim ends. A loop that hangs is stopped and
-// restarted from its last committed position, within the same generation of the group, so
-// that no other partition moves. If the loop does not stop, serve calls OnHang. The loop
-// must call Beat in each iteration.
-func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) {
+// serve runs a claim's loop until the claim ends. If run returns true, another loop begins at the last committed position, within the
+// same generation of the group, so that no other partition moves. So it does after a loop that hangs, which is stopped. If the loop does
+// not stop, serve calls OnHang. The loop must call Beat in each iteration.
+func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse) (again bool)) {
 	done := claim.Done
 	for ctx.Err() == nil {
 		next := claim
@@ -47,23 +46,25 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 		running, stop := context.WithCancel(ctx)
 		pulse := &Pulse{}
 		pulse.Beat()
-		ended := make(chan struct{})
+		ended, again := make(chan struct{}), false
 		go func() {
 			defer close(ended)
-			run(running, claim, pulse)
+			again = run(running, claim, pulse)
 		}()
 		stuck := watch(pulse, ended)
 		stop()
-		if !stuck {
+		switch {
+		case stuck:
+			s.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
+			s.Metrics.Stuck(s.Name, claim.Topic, claim.Partition)
+			select {
+			case <-ended:
+			case <-time.After(stopTimeout):
+				s.OnHang("the loop of a partition of " + claim.Topic + " hangs and does not stop")
+				<-ended
+			}
+		case !again:
 			return
-		}
-		s.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
-		s.Metrics.Stuck(s.Name, claim.Topic, claim.Partition)
-		select {
-		case <-ended:
-		case <-time.After(stopTimeout):
-			s.OnHang("the loop of a partition of " + claim.Topic + " hangs and does not stop")
-			<-ended
 		}
 		claim = next //mutant:hang-restarts-claim
 	}

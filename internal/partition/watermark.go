@@ -71,9 +71,6 @@ func (w *watermark) push(o openOffset) {
 // Read notes that everything below next was read, gaps included.
 func (w *watermark) Read(next int64) { w.next = max(w.next, next) }
 
-// Reset forgets everything: the log was replaced and is read from next on.
-func (w *watermark) Reset(next int64) { *w = *newWatermark(next) }
-
 // Done marks an offset as done. It ignores an offset that was never added or is done
 // already.
 func (w *watermark) Done(offset int64) {

@@ -63,11 +63,3 @@ func TestWatermark_AnOpenOffsetCostsNoMemoryForLaterOnes(t *testing.T) {
 	w.Done(0)
 	expect.Equal(t, w.Low(), 1_000_001, "low")
 }
-
-func TestWatermark_ResetForgetsOpenOffsets(t *testing.T) {
-	w := newWatermark(50)
-	w.Add(50)
-	w.Add(51)
-	w.Reset(0)
-	expect.That(t, w.Low() == 0 && len(w.open) == 0, "low %d, %d open; want 0 and 0", w.Low(), len(w.open))
-}

@@ -18,9 +18,6 @@ type Message struct {
 	// Appended is when the broker appended the record: the timestamp in the header of
 	// its batch. The record's own timestamp comes from its producer and is not used.
 	Appended time.Time
-	// Generation identifies the log of the partition that the record was read from;
-	// see Fetched.
-	Generation uint32
 }
 
 // MaxAppendBytes limits one append, by the Size of its messages. Brokers reject
@@ -83,10 +80,6 @@ type Fetched struct {
 	Replaced bool
 	// Log identifies the log, for the Position of the next fetch.
 	Log LogID
-	// Generation grows by one each time the offsets come to mean other records. The
-	// reader of the partition sets it here and in the records. An acknowledgement of
-	// a record of the old log then marks no offset of the new log. It is not stored.
-	Generation uint32
 	// DriftedAppend is the number of batches that have the timestamp of their
 	// producer instead of the broker's. The topic is then not set to LogAppendTime.
 	DriftedAppend int
@@ -104,8 +97,7 @@ var (
 	ErrUnanswered = errors.New("an answer is missing")
 )
 
-// LogID identifies the log of a partition. It is stored with each commit, so that the
-// commit is not applied to another log of the same name.
+// LogID identifies the log of a partition, for its reader.
 type LogID struct {
 	// Topic is the id of the topic. A topic that is deleted and recreated under the
 	// same name has another id. Zero means that the brokers have no topic ids, or
@@ -123,11 +115,8 @@ type Position struct {
 	Partition int
 	Offset    int64
 	Log       LogID // the log that Offset belongs to; zero accepts any log
-	// LookBack limits what is read again if the log lost its end and it is unknown how
-	// much: records that were appended within this time. Zero means all records.
-	LookBack time.Duration
-	NoWait   bool  // if there is no record, do not wait for one
-	MaxBytes int32 // of the records of one fetch; 0: 1 MB. A larger first batch comes whole
+	NoWait    bool  // if there is no record, do not wait for one
+	MaxBytes  int32 // of the records of one fetch; 0: 1 MB. A larger first batch comes whole
 }
 
 // Range is a range of offsets of one partition that could not be read, both ends
@@ -162,10 +151,10 @@ type Claim struct {
 	// deleted and its commits with it. Offset is then the start of the log.
 	NoCommit bool
 	// Acked is the metadata of the commit of Offset, "" without a commit. DecodeRuns reads
-	// the done offsets above Offset from it, and DecodeLog the log.
+	// the done offsets above Offset from it.
 	Acked string
 	// Done records that everything below offset is processed and need not be read
-	// again. acked is the result of EncodeDone: the log, and the done offsets above
+	// again. acked is the result of EncodeRuns: the done offsets above
 	// offset. Both are committed within 200 ms, and when the claim ends. Done never
 	// blocks and may be called from any goroutine.
 	Done func(offset int64, acked string)

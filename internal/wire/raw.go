@@ -23,9 +23,6 @@ type RawRecord struct {
 	// DueAt and Replay hold the results of Route, if its caller stores them here.
 	DueAt  int64 // unix milliseconds
 	Replay bool  // the record is on the replay lane
-	// Generation identifies the log of the partition that the record was read from;
-	// see Fetched.
-	Generation uint32
 }
 
 // Size returns roughly how much memory the record keeps, in bytes.
@@ -87,7 +84,7 @@ func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 
 // Message decodes the record and copies its bytes. The error is a *RecordError.
 func (r RawRecord) Message() (Message, error) {
-	m := Message{Offset: r.Offset, Generation: r.Generation, Appended: r.AppendedAt()}
+	m := Message{Offset: r.Offset, Appended: r.AppendedAt()}
 	// One allocation for key, value and headers.
 	b := kbin.Reader{Src: append(make([]byte, 0, len(r.Body)), r.Body...)}
 	m.Key = b.VarintBytes()
@@ -100,7 +97,7 @@ func (r RawRecord) Message() (Message, error) {
 		m.Headers[i].Value = b.VarintBytes()
 	}
 	if !b.Ok() {
-		return Message{Offset: r.Offset, Generation: r.Generation, Appended: m.Appended}, &RecordError{ErrMalformed,
+		return Message{Offset: r.Offset, Appended: m.Appended}, &RecordError{ErrMalformed,
 			"the record's bytes end early, or it has too many headers"}
 	}
 	return m, nil
@@ -121,7 +118,7 @@ func (m *Message) Raw() RawRecord {
 		b = appendBytes(b, []byte(h.Key), false)
 		b = appendBytes(b, h.Value, h.Value == nil)
 	}
-	return RawRecord{Offset: m.Offset, Generation: m.Generation, Appended: m.Appended.UnixMilli(), Body: b}
+	return RawRecord{Offset: m.Offset, Appended: m.Appended.UnixMilli(), Body: b}
 }
 
 func appendBytes(b, v []byte, null bool) []byte {

@@ -14,8 +14,6 @@ const (
 	// maxUnacked bounds the records of a partition that wait or are in flight, some 300 bytes each. At the bound
 	// nothing is fetched.
 	maxUnacked = 5000
-	// lookBack limits what is read again from a log that lost its end, as in the closer.
-	lookBack = 10 * time.Minute
 )
 
 // handler serves one partition of the topic. Its fields belong to the goroutine of the partition's loop.
@@ -29,9 +27,9 @@ type handler struct {
 	reached  time.Time         // the append time of the last record that was read; zero at the end of the log
 	// open counts the rows that are not acked of records with several rows. Their records have negative offsets,
 	// which the loop does not know: it would take the ack of one row for that of all.
-	open map[place]int
+	open map[int64]int
 	// broken are the records of open that have a row which cannot be scheduled.
-	broken map[place]unreadable
+	broken map[int64]unreadable
 }
 
 // waiting is a record that is to be appended, and not before at.
@@ -52,15 +50,8 @@ type unreadable struct {
 	err    error
 }
 
-// place is an offset of a log.
-type place struct {
-	generation uint32
-	offset     int64
-}
-
 func (i *Intake) newHandler(l *partition.Loop) partition.Handler {
-	l.SetLookBack(lookBack)
-	return &handler{Intake: i, loop: l, flying: map[string]flying{}, open: map[place]int{}, broken: map[place]unreadable{}}
+	return &handler{Intake: i, loop: l, flying: map[string]flying{}, open: map[int64]int{}, broken: map[int64]unreadable{}}
 }
 
 // Handle implements partition.Handler. It queues a record for each row to be scheduled.
@@ -72,9 +63,9 @@ func (h *handler) Handle(f wire.Fetched) {
 		case len(records) == 0 && err != nil:
 			h.loop.DeadLetterUnreadable(r, err)
 		case len(records) == 0:
-			h.loop.Done(r.Generation, r.Offset)
+			h.loop.Done(r.Offset)
 		case len(records) > 1 || err != nil:
-			at := place{r.Generation, r.Offset}
+			at := r.Offset
 			h.open[at] = len(records)
 			if err != nil { // of one row: the dead letter follows the others
 				r.Body = slices.Clone(r.Body) // the fetch is freed
@@ -127,7 +118,7 @@ func (h *handler) schedule(r wire.RawRecord) (records []wire.RawRecord, err erro
 			err = &wire.RecordError{Reason: wire.ErrBadValue, Detail: failed.Error()}
 			continue
 		}
-		due.Offset, due.Generation, due.Appended = r.Offset, r.Generation, m.Appended
+		due.Offset, due.Appended = r.Offset, m.Appended
 		raw := due.Raw()
 		raw.DueAt = o.Due.UnixMilli()
 		records = append(records, raw)
@@ -218,7 +209,7 @@ func offsetOf(r wire.RawRecord) int64 { return max(r.Offset, -1-r.Offset) }
 
 // settle counts a row of a record with several rows. The record is done with its last row.
 func (h *handler) settle(r wire.RawRecord) {
-	at := place{r.Generation, offsetOf(r)}
+	at := offsetOf(r)
 	if r.Offset >= 0 || h.open[at] == 0 {
 		return
 	}
@@ -229,7 +220,7 @@ func (h *handler) settle(r wire.RawRecord) {
 			h.loop.DeadLetterUnreadable(b.record, b.err)
 			return
 		}
-		h.loop.Done(at.generation, at.offset)
+		h.loop.Done(at)
 	}
 }
 
@@ -247,11 +238,6 @@ func (h *handler) Sleep(d time.Duration) time.Duration {
 		d = min(d, time.Until(h.sendAt))
 	}
 	return d
-}
-
-// Reset implements partition.Handler. Records in flight mark nothing in the new log; handleSent still counts them.
-func (h *handler) Reset() {
-	h.queue, h.reached, h.open, h.broken = nil, time.Time{}, map[place]int{}, map[place]unreadable{}
 }
 
 // End implements partition.Handler.

@@ -72,13 +72,13 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 // breaker is open. Otherwise an event on which the service hangs would be the probe
 // each time.
 func (h *handler) applyAttempt(e *entry) {
-	if !h.loop.Current(e.message.Generation) || h.loop.Ctx.Err() != nil && len(e.open) > 0 {
+	if h.loop.Ctx.Err() != nil && len(e.open) > 0 {
 		return // the event is gone, or belongs to the next owner
 	}
 	d := decide(attempted{open: len(e.open), refused: e.refused, failures: e.failures + e.hung, skipped: e.skipped, since: h.o.Now().Sub(e.first), lastErr: e.err})
 	switch {
 	case d.settled:
-		h.loop.Done(e.message.Generation, e.message.Offset)
+		h.loop.Done(e.message.Offset)
 		h.countOpen(e, -1)
 	case d.cause != "":
 		h.metrics.calls.WithLabelValues(string(resultGivenUp)).Add(float64(len(e.open))) // the failed calls are counted already

@@ -77,7 +77,7 @@ func (h *handler) Handle(f wire.Fetched) {
 		}
 		switch {
 		case errors.Is(err, orderclose.ErrOtherEvent), err == nil && len(e.event.Release) == 0:
-			h.loop.Done(r.Generation, r.Offset)
+			h.loop.Done(r.Offset)
 		case err != nil:
 			h.loop.DeadLetterUnreadable(r, err)
 		default:
@@ -86,15 +86,6 @@ func (h *handler) Handle(f wire.Fetched) {
 			h.countOpen(e, 1)
 		}
 	}
-}
-
-// Reset implements partition.Handler. The stock of the old log's events is not released: no
-// sweep finds it. For the same reason the worker sets no look-back: a log that lost its end is
-// read again as far as it goes. Duplicates are harmless: a release has an idempotency key.
-func (h *handler) Reset() {
-	h.queue, h.waiting = nil, nil
-	h.metrics.waiting.Sub(float64(h.open))
-	h.open, h.bytes = 0, 0
 }
 
 // End implements partition.Handler.

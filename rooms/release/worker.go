@@ -161,7 +161,8 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{o: o, metrics: m, tracer: tracing.New(o.TracerProvider), calls: make(chan struct{}, o.Parallel)}
 	w.stage = partition.Stage{
-		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, Loss: "the log has lost events: their stock is not released",
+		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic,
+		Loss:    "the log has lost events: orderclose events again writes them again, so that their stock is released",
 		Metrics: m.Metrics, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	w.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{

@@ -240,27 +240,3 @@ func TestWorker_AfterAStopOnlyOpenEventsAreRepeated(t *testing.T) {
 		}
 	})
 }
-
-// The dead letter is acked when its offset already means another event.
-func TestWorker_ADeadLetterOfAReplacedLogMarksNoOffset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, began := &eventLog{}, time.Now()
-		log.Fail = func(topic string) error {
-			if topic == "dead" && time.Since(began) < 10*time.Second {
-				return errors.New("away")
-			}
-			return nil
-		}
-		s := &service{answer: func(Request) error { return errors.New("no such SKU") }}
-		log.put("a", "no event")
-		log.add(t, "b")
-		defer runWorker(t, log, s)()
-		time.Sleep(5 * time.Second)
-		log.Recreate(events, closed(t, "c", "ink"))
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		if done, dead := log.doneBelow(), len(log.Appended()["dead"]); done != 0 || dead != 1 {
-			t.Errorf("done below %d with %d dead letters, while the event at offset 0 is not settled", done, dead)
-		}
-	})
-}

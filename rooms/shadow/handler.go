@@ -23,8 +23,6 @@ const (
 	// maxUnacked bounds the verdicts of a partition that wait for their ack. At the bound the
 	// database is not asked.
 	maxUnacked = 5000
-	// lookBack limits what is read again from a log that lost its end, as in the closer.
-	lookBack = 10 * time.Minute
 )
 
 // handler serves one partition of the close topic. Its fields belong to the goroutine of the
@@ -45,14 +43,12 @@ type handler struct {
 
 // entry is a record of the close topic, without its attributes and headers.
 type entry struct {
-	request    orderclose.CloseRequest
-	offset     int64
-	generation uint32
-	until      time.Time // if parked: when to ask again, by the local clock
+	request orderclose.CloseRequest
+	offset  int64
+	until   time.Time // if parked: when to ask again, by the local clock
 }
 
 func (s *Shadow) newHandler(l *partition.Loop) partition.Handler {
-	l.SetLookBack(lookBack)
 	return &handler{Shadow: s, loop: l}
 }
 
@@ -91,16 +87,13 @@ func (h *handler) Handle(f wire.Fetched) {
 		o := record.Order
 		h.queue = append(h.queue, &entry{
 			request: orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due},
-			offset:  r.Offset, generation: r.Generation,
+			offset:  r.Offset,
 		})
 	}
 	if f.Free != nil {
 		f.Free()
 	}
 }
-
-// Reset implements partition.Handler. Verdicts on orders of the old log stay: they are true.
-func (h *handler) Reset() { h.queue, h.parked = nil, nil }
 
 // End implements partition.Handler.
 func (h *handler) End() {}
@@ -143,7 +136,6 @@ func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error
 	for i, o := range outcomes {
 		e := batch[i]
 		switch {
-		case !h.loop.Current(e.generation): // its offset belongs to another record now
 		case o.Verdict == orderclose.NotDue && !orderclose.IsNever(o.Due) && len(h.parked) < maxParked:
 			e.until = now.Add(o.Remaining())
 			at, _ := slices.BinarySearchFunc(h.parked, e.until, func(other *entry, until time.Time) int {
@@ -161,7 +153,7 @@ func (h *handler) add(e *entry, o orderclose.Outcome) {
 	h.counts.WithLabelValues(string(o.Verdict)).Inc()
 	v := Verdict{OrderID: o.OrderID, Verdict: o.Verdict, Due: o.Due.UTC(), At: o.At.UTC(), Path: orderclose.PathPipeline}
 	m := v.Encode()
-	m.Offset, m.Generation = e.offset, e.generation
+	m.Offset = e.offset
 	h.verdicts = append(h.verdicts, m.Raw())
 	h.unacked++ //mutant:shadow-commits-early
 }

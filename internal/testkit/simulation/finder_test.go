@@ -22,7 +22,7 @@ var plantedFaults = []struct {
 	{
 		"the relay commits before the ack", "delayrelay/forward.go",
 		"		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
-		"		for _, r := range toClose {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n" +
+		"		for _, r := range toClose {\n			h.loop.Done(r.Offset)\n		}\n		h.loop.Commit()\n" +
 			"		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
 		"committed before they were done",
 	},
