@@ -57,7 +57,7 @@ func (h *holder) run(ctx context.Context, works []Work) {
 // hold holds the first lock that answers, or works without a lock if none does. It returns how long this process waits before it asks again.
 func (h *holder) hold(ctx context.Context, locks []lock.Lock) time.Duration {
 	if len(locks) == 0 {
-		return h.lead(ctx, nil, "none")
+		return h.lead(ctx, nil, "none") //mutant:no-lock-no-loop
 	}
 	stay := askInterval
 	err := h.take(ctx, locks[0], func(held context.Context) error {
@@ -133,7 +133,7 @@ func (h *holder) lead(held context.Context, better lock.Lock, state string) time
 // giveBack gives the lock back. A process that cannot work must not keep others from it.
 func (h *holder) giveBack() {
 	select {
-	case h.resign <- struct{}{}:
+	case h.resign <- struct{}{}: //mutant:holder-keeps-lock
 	default:
 	}
 }

@@ -36,7 +36,7 @@ func (h *hour) begins(ctx context.Context, now time.Time) error {
 		}
 		rows[i] = row
 	}
-	h.begin, h.state, h.counts, h.failures = begin, rows[0].State, overdue.Counts{}, nil
+	h.begin, h.state, h.counts, h.failures = begin, rows[0].State, overdue.Counts{}, nil //mutant:hour-from-memory
 	h.unfinished = unfinishedOf(rows[1], rows[2])
 	return nil
 }

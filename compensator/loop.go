@@ -83,7 +83,7 @@ func (l *loop) do(ctx context.Context) time.Duration {
 
 // nextTurn returns the time until the next turn: it begins Options.Every after the last one began, or at once if that took longer or left orders.
 func nextTurn(took, every time.Duration, left bool) time.Duration {
-	if left {
+	if left { //mutant:cut-turn-waits
 		return 0
 	}
 	return max(every-took, 0)

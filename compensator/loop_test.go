@@ -507,22 +507,23 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 	play(t, 1, func(w *world) { // older orders beside news that take long
 		w.process("a")
 		time.Sleep(time.Minute)
-		w.add(pending, "", "news", spread(w.r, 5000, w.now().Add(-time.Second), w.now())...)
+		w.change(func() { w.askCost = 15 * time.Millisecond })
+		w.add(pending, "", "news", spread(w.r, 20_000, w.now().Add(-Grace-2*time.Second), w.now().Add(-Grace))...)
 		again := w.add(healthy, "", "again", w.now().Add(-time.Hour))
 		if took := w.within(2*time.Minute, again); took > 30*time.Second {
 			t.Errorf("an older order is closed after %v beside news", took)
 		}
 	})
-	play(t, 1, func(w *world) { // orders whose rest has ended beside more lost orders than the rate
-		w.options = func(o *Options) { o.Rate = 500 }
+	play(t, 1, func(w *world) { // orders whose rest has ended beside a pass that takes two minutes
+		w.change(func() { w.cost = 2 * time.Millisecond })
 		locked := w.add(contended, "", "locked", w.now())
 		w.process("a")
 		time.Sleep(time.Minute)
-		w.add(healthy, "", "lost", spread(w.r, 60_000, w.now(), w.now().Add(100*time.Second))...)
+		w.add(healthy, "", "lost", spread(w.r, 90_000, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
 		time.Sleep(40 * time.Second)
 		w.cure(locked...)
 		if took := w.within(2*time.Minute, locked); took > 20*time.Second {
-			t.Errorf("an order that is free is closed after %v beside lost orders", took)
+			t.Errorf("an order that is free is closed after %v beside older orders", took)
 		}
 	})
 }
@@ -602,6 +603,34 @@ func TestPages_ASearchEndsSoon(t *testing.T) {
 	})
 }
 
+func TestPages_SlowOrdersHaveSmallPages(t *testing.T) {
+	play(t, 1, func(w *world) {
+		pages := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).pages
+		orders := make([]orderclose.Order, 500)
+		for i, o := range w.add(pending, "", "slow", spread(w.r, len(orders), w.now().Add(-time.Hour), w.now())...) {
+			orders[i] = o.Order
+		}
+		for range 3 {
+			pages.close(w.ctx, kindRested, pages.next(kindRested, orders))
+		}
+		if slow, quick := len(pages.next(kindRested, orders)[0]), len(pages.next(kindNews, orders)[0]); slow > 125 || quick != 500 {
+			t.Errorf("pages have %d slow orders and %d others", slow, quick)
+		}
+	})
+}
+
+func TestTurn_IsFollowedAtOnceIfItLeftOrders(t *testing.T) {
+	for _, c := range []struct {
+		took, every time.Duration
+		left        bool
+		want        time.Duration
+	}{{time.Second, 30 * time.Second, false, 29 * time.Second}, {time.Second, 30 * time.Second, true, 0}, {40 * time.Second, 30 * time.Second, false, 0}} {
+		if got := nextTurn(c.took, c.every, c.left); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // sameAgain is a Store whose pages do not move on.
 type sameAgain struct{ ownStore }
 
@@ -612,7 +641,9 @@ func (s sameAgain) Overdue(ctx context.Context, cutoff time.Time, _ orderclose.O
 func TestSweep_EndsIfThePagesOfAStoreDoNotMoveOn(t *testing.T) {
 	play(t, 1, func(w *world) {
 		some(shown, 10)(w)
-		_, err := must.Get(New(Options{Store: sameAgain{ownStore{w.shop}}, PageSize: 10, Logger: discard}))(t).Sweep(w.ctx, false)
+		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+		defer cancel()
+		_, err := must.Get(New(Options{Store: sameAgain{ownStore{w.shop}}, PageSize: 10, Logger: discard}))(t).Sweep(ctx, false)
 		if err == nil || !strings.Contains(err.Error(), "must begin after") {
 			t.Errorf("%v", err)
 		}

@@ -26,7 +26,7 @@ func (t *turn) newsWindow(cutoff time.Time) overdue.Window {
 	if t.took.now.IsZero() {
 		t.took = databaseClock{cutoff, t.began}
 	}
-	if first := t.took.now.Add(-newHolderBack); t.began.Sub(t.took.at) < newHolderTime && first.Before(since) {
+	if first := t.took.now.Add(-newHolderBack); t.began.Sub(t.took.at) < newHolderTime && first.Before(since) { //mutant:new-holder-looks-back
 		since = first
 	}
 	return t.news.back(since.Add(-newsBack), cutoff)

@@ -69,7 +69,7 @@ func (p *pages) single() {
 // next returns the next pages of orders.
 func (p *pages) next(k kind, orders []orderclose.Order) (next [][]orderclose.Order) {
 	for len(next) < pagesAtOnce && len(orders) > 0 {
-		n := min(p.sizes[k], len(orders))
+		n := min(p.sizes[k], len(orders)) //mutant:one-page-size
 		next, orders = append(next, orders[:n]), orders[n:]
 	}
 	return next

@@ -37,7 +37,7 @@ func (p pass) begins(now, hour time.Time) bool {
 	if p.began.IsZero() || p.again {
 		return true
 	}
-	due := now.Sub(p.began) >= passInterval || p.beganAt.Before(hour)
+	due := now.Sub(p.began) >= passInterval || p.beganAt.Before(hour) //mutant:pass-never-again
 	return !p.running && due && now.Sub(p.ended) >= readShare*p.reading
 }
 

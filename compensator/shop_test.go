@@ -61,6 +61,7 @@ type shop struct {
 	pauses   []Pause
 	excluded string // category that the mapping excludes
 	askCost  time.Duration
+	cost     time.Duration // of an order in a close
 	down     error
 	waiting  int // orders of longer delays that each read of the pass goes past, by rule
 	reads    int
@@ -74,7 +75,7 @@ type shop struct {
 }
 
 func newShop() *shop {
-	return &shop{byID: map[string]*shopOrder{}, leases: map[string]lease{}, askCost: 20 * time.Millisecond,
+	return &shop{byID: map[string]*shopOrder{}, leases: map[string]lease{}, askCost: 20 * time.Millisecond, cost: orderCost,
 		hours: map[time.Time]overdue.Hour{}, receipts: map[time.Time]int64{}, ends: map[time.Time]int{}}
 }
 
@@ -230,7 +231,7 @@ func (s *shop) read(ctx context.Context, w overdue.Window, limit int) (f overdue
 
 func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	s.mu.Lock()
-	mute, down, cost, now := s.mute, s.down, callCost+time.Duration(len(requests))*orderCost, s.now()
+	mute, down, cost, now := s.mute, s.down, callCost+time.Duration(len(requests))*s.cost, s.now()
 	var asked, bad int
 	troubles := map[trouble]int{}
 	for _, r := range requests {

@@ -165,7 +165,7 @@ func (t *turn) askOlder(ctx context.Context) error {
 
 // askRested asks for the orders whose rest has ended, in the order of the ends, for what is left of the turn and retryTime at least.
 func (t *turn) askRested(ctx context.Context) error {
-	until := max(turnTime, time.Since(t.began)+retryTime)
+	until := max(turnTime, time.Since(t.began)+retryTime) //mutant:no-time-for-retries
 	for t.before(until) {
 		orders := t.rests.ended(time.Now(), pagesAtOnce*t.pages.size(kindRested), t.paused)
 		if len(orders) == 0 {
@@ -185,7 +185,7 @@ func (t *turn) untried(orders []orderclose.Order, older bool) []orderclose.Order
 	now, full := time.Now(), older && t.rests.full()
 	var all []orderclose.Order
 	for _, o := range orders {
-		if !t.paused[o.Category] && !t.rests.rests(o.ID, now) && (!full || t.pass.hasTurn(o.ID)) {
+		if !t.paused[o.Category] && !t.rests.rests(o.ID, now) && (!full || t.pass.hasTurn(o.ID)) { //mutant:rests-ignored
 			all = append(all, o)
 		}
 	}
@@ -231,7 +231,7 @@ func (t *turn) settle(ctx context.Context, k kind, r result) error {
 		return r.err
 	}
 	silent := !slices.ContainsFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict != "" })
-	if silent && !t.othersAnswer(ctx, r) {
+	if silent && !t.othersAnswer(ctx, r) { //mutant:rest-without-proof
 		t.ended = true
 		t.pages.single()
 		unasked(r.orders)

@@ -46,7 +46,7 @@ func (l *Redis) stuck(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return nil // without the right to ask, assume that it is not stuck
-	case ttl == never:
+	case ttl == never: //mutant:eternal-lock-key
 		return fmt.Errorf("%w: the key %s has no expiry, delete it: DEL %s", ErrStuck, l.o.Key, l.o.Key)
 	case ttl > l.o.Expiry:
 		return fmt.Errorf("%w: the key %s expires in %v, which is longer than any lock, delete it: DEL %s", ErrStuck, l.o.Key, ttl, l.o.Key)
