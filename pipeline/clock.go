@@ -2,12 +2,9 @@ package pipeline
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/clock"
-	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // clockWarnOffset is the offset between the clocks above which the log has a warning. The
@@ -20,26 +17,7 @@ func (a *App) keepClock(ctx context.Context) {
 	if a.conns.Store != nil {
 		o.Database = a.conns.Store.Now
 	}
-	var limits sync.WaitGroup
-	defer limits.Wait()
-	limits.Go(func() { a.warnOfLimits(ctx) })
 	a.clock.Keep(ctx, o)
-}
-
-// warnOfLimits logs once what the brokers cannot do, as soon as they answer.
-func (a *App) warnOfLimits(ctx context.Context) {
-	for pauses := retry.NewBackOff(); ; {
-		limits, err := a.conns.Kafka.Limits(ctx, a.o.Config.Topics.Control)
-		if err == nil {
-			for _, limit := range limits {
-				a.o.Logger.Warn("the brokers lack an ability of Apache Kafka", "limit", limit)
-			}
-			return
-		}
-		if !kafka.Passes(err) || !retry.Sleep(ctx, pauses.NextBackOff()) {
-			return
-		}
-	}
 }
 
 func (a *App) onClockOffset(offset time.Duration) {

@@ -121,7 +121,7 @@ type Options struct {
 	// Instance makes the memberships in consumer groups static: a process that was killed, and is started again
 	// with the same Instance within kafka.session_timeout of topics.yaml, 30 s, gets its partitions back at once. Each process that runs needs an
 	// Instance of its own, such as the name of a pod, or host and unit; see ErrFenced. It has letters, digits,
-	// ".", "_" and "-", at most 100. Default: memberships are not static. Brokers before Kafka 2.3 ignore it.
+	// ".", "_" and "-", at most 100. Default: memberships are not static.
 	Instance string
 
 	// Registerer gets the metrics of the roles. If it is also a prometheus.Gatherer, as a registry

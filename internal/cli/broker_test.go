@@ -316,9 +316,9 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 	for mistake, want := range map[string]string{
 		"partition: 3\n":                                    "topics",
 		"topics: {events: 'a b'}\n":                         "topics",
-		"topics: {prefix: 'e u'}\n":                         "topics, brokers, dead letters, clock of Kafka",
+		"topics: {prefix: 'e u'}\n":                         "topics, dead letters, clock of Kafka",
 		"closer: {target_latency: 0}\noutbox: {batch: 0}\n": "",
-		"buckets: [\n":                                      "topics, brokers, dead letters, clock of Kafka, database",
+		"buckets: [\n":                                      "topics, dead letters, clock of Kafka, database",
 	} {
 		must.Do(t, os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600))
 		var result struct{ Checks []checkup }

@@ -254,7 +254,6 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 		return all // the other checks would fail for that reason
 	}
 	all = append(all,
-		s.check(ctx, "brokers", s.checkLimits, "topics.prefix"),
 		e.answer("dead letters", ops.LettersPending, ops.AskLetters.Of(e.Facts).Err, "none pending", "topics.prefix"),
 		s.check(ctx, "commits", s.checkCommits))
 	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
@@ -278,18 +277,6 @@ func clockCheckup(check string, offset time.Duration) checkup {
 			"fix the time synchronisation; orders do not close early, but may be late")
 	}
 	return passed(check, "differs by %v", offset.Round(time.Millisecond))
-}
-
-// checkLimits says what the brokers cannot do, which is no finding: nobody can change it.
-func (s *session) checkLimits(ctx context.Context, check string) checkup {
-	limits, err := s.Kafka.Limits(ctx, s.cfg.Topics.Control)
-	switch {
-	case err != nil:
-		return skipped(check, "asking what they can do failed: "+err.Error())
-	case len(limits) > 0:
-		return skipped(check, strings.Join(limits, ". Also, "))
-	}
-	return passed(check, "they can do all that is used")
 }
 
 // checkCommits checks that the brokers accept the longest commits: those of a partition on which

@@ -271,6 +271,7 @@ func (c *Cluster) createTopic(ctx context.Context, spec TopicSpec) error {
 		return err
 	}
 	c.transport.topology.forget()
+	c.topicList.Store(nil)
 	if err := res.Errors[spec.Name]; !errors.Is(err, kafka.TopicAlreadyExists) {
 		return c.transport.judge(about{request: protocol.CreateTopics, topic: spec.Name}, err)
 	}

@@ -44,7 +44,6 @@ type idempotentProducer struct {
 	cluster      *Cluster
 	onDuplicates func(records int)
 	id           int64 // -1: a new id is needed
-	plain        bool  // the brokers give no ids, so that a repeated append may be written twice
 	epoch        int16
 	next         map[topicPartition]int32 // the next sequence of each partition under this id
 }
@@ -64,9 +63,6 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 		at, err := p.try(ctx, tp, records, &batch)
 		switch {
 		case err == nil:
-			if p.plain && unanswered && p.onDuplicates != nil {
-				p.onDuplicates(len(records))
-			}
 			return at, nil
 		case errors.Is(err, wire.ErrRefused):
 			if unanswered { // an earlier attempt may have been written nevertheless
@@ -121,11 +117,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		if used, ok := p.cluster.batches.Get().(*[]byte); ok {
 			*batch = *used
 		}
-		sequence := recordbatch.NoProducer
-		if !p.plain {
-			sequence = recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]}
-		}
-		*batch = recordbatch.Encode(*batch, records, time.Now(), sequence)
+		*batch = recordbatch.Encode(*batch, records, time.Now(), recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]})
 	}
 	sent := time.Now()
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
@@ -145,18 +137,14 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 	return at, err
 }
 
-// init requests a producer id if there is none. If the brokers give none, it sets plain.
+// init requests a producer id if there is none.
 func (p *idempotentProducer) init(ctx context.Context) error {
-	if p.id >= 0 || p.plain {
+	if p.id >= 0 {
 		return nil
 	}
 	res, err := p.cluster.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{ProducerID: -1, ProducerEpoch: -1})
 	if err == nil {
 		err = p.cluster.transport.judge(about{request: protocol.InitProducerId}, res.Error)
-	}
-	if errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion) || errors.Is(err, kafka.UnsupportedForMessageFormat) { //mutant:no-producer-ids
-		p.plain, p.next = true, map[topicPartition]int32{}
-		return nil
 	}
 	if err == nil && res.Producer.ProducerID < 0 {
 		err = errors.New("the broker returned none yet")
@@ -216,7 +204,7 @@ func (c *Cluster) produceRaw(ctx context.Context, topic string, partition int, b
 	}
 	req := &kmsg.ProduceRequest{Acks: -1, TimeoutMillis: int32(requestTimeout.Milliseconds() / 2), Topics: []kmsg.ProduceRequestTopic{
 		{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: int32(partition)}}}}}
-	res, err := req.RequestWith(ctx, query{transport: c.transport, route: leader, version: produceWithTail, versionByName: produceWithTail, tail: batch})
+	res, err := req.RequestWith(ctx, query{transport: c.transport, route: leader, version: produceWithTail, tail: batch})
 	switch {
 	case err != nil:
 		return answer, err

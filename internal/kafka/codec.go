@@ -41,8 +41,7 @@ func (c *conn) exchange(req kafka.Request) (kafka.Response, error) {
 type query struct {
 	transport *transport
 	route     route
-	// version is the latest version to send; versionByName that to brokers that compare no topic ids in a fetch.
-	version, versionByName int16
+	version   int16 // the latest version to send
 	// room returns a buffer of size bytes for the answer; nil: a new one. The byte slices of
 	// the answer lie in that buffer.
 	room func(size int) []byte
@@ -64,9 +63,6 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 	version, ok := c.offered[protocol.ApiKey(req.Key())]
 	if !ok {
 		return nil, fmt.Errorf("%w: %s", errNotOffered, kmsg.NameForKey(req.Key()))
-	}
-	if c.offered[protocol.Fetch] < fetchByID {
-		q.version = q.versionByName
 	}
 	req.SetVersion(min(version, q.version))
 	c.out = c.by.formatter.AppendRequest(c.out[:0], req, oneRequest)

@@ -122,6 +122,9 @@ func (c *connector) handshake(raw net.Conn, to *brokerConns, step *string) (*con
 // requests of which it knows later versions too.
 var latestCorrect = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.LeaveGroup: 0}
 
+// errOldBroker means that a broker compares no topic ids in a fetch.
+var errOldBroker = errors.New("the broker is older than Kafka 3.1, which is required")
+
 // agreeOnVersions asks the broker for the versions of each request that it accepts, and chooses one for each.
 func (c *conn) agreeOnVersions() error {
 	c.awaits(0)
@@ -146,6 +149,9 @@ func (c *conn) agreeOnVersions() error {
 		}
 	}
 	c.SetVersions(c.versions)
+	if c.offered[protocol.Fetch] < fetchByID { //mutant:old-broker-used
+		return errOldBroker
+	}
 	return nil
 }
 

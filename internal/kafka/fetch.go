@@ -26,7 +26,7 @@ const (
 	// broker sends a larger first batch whole.
 	fetchMaxBytes = 1 << 20
 	// fetchByID is the first version of a fetch in which the broker compares the topic id and the
-	// epoch of the log (Kafka 3.1). fetchByName is the version for older brokers.
+	// epoch of the log (Kafka 3.1). fetchByName is that of readers that compare neither.
 	fetchByID, fetchByName = 13, 11
 	// corruptTries is the number of answers with an unreadable batch after which the batch counts as
 	// damaged. A single answer may be damaged on the network. Failed fetches do not count.
@@ -39,13 +39,12 @@ const (
 //
 // Read also notices that the log is not the log of the position, even if it has the offset.
 // For this the broker compares the topic id and the leader epoch in each fetch. Read reports
-// it in Lost and Replaced. Brokers before Kafka 3.1 cannot compare topic ids. With them Read
-// notices only an offset past the end.
+// it in Lost and Replaced.
 //
 // Read sets Corrupt only after three answers with an unreadable batch.
 func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	if at.Log.Topic == noTopicID { // the present log will do //mutant:only-shorter-noticed
-		id, err := c.idOf(ctx, at.Topic)
+		id, err := c.TopicID(ctx, at.Topic)
 		if err != nil {
 			return wire.Fetched{}, err
 		}
@@ -126,7 +125,7 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.Fetc
 		return raw, nil, err
 	}
 	leader.wait = wait //mutant:fetch-wait-counts
-	q := query{transport: c.transport, route: leader, version: fetchByID, versionByName: fetchByName, room: func(size int) []byte {
+	q := query{transport: c.transport, route: leader, version: fetchByID, room: func(size int) []byte {
 		buffer = c.answers.get(size)
 		return buffer.body
 	}}

@@ -13,26 +13,9 @@ import (
 
 var noTopicID [16]byte
 
-// ErrNoTopicIDs means that the brokers compare no topic ids in a fetch, as those before Kafka 3.1.
-var ErrNoTopicIDs = errors.New("the brokers compare no topic ids, as those before Kafka 3.1")
-
-// TopicID returns the id of a topic. A topic that is deleted and recreated gets another id.
-// TopicID fails with ErrNoTopicIDs if a broker is too old, and with
-// kafka.UnknownTopicOrPartition if the topic does not exist.
+// TopicID returns the id of a topic. A topic that is deleted and recreated gets another id. TopicID
+// fails with kafka.UnknownTopicOrPartition if the topic does not exist.
 func (c *Cluster) TopicID(ctx context.Context, name string) ([16]byte, error) {
-	id, err := c.idOf(ctx, name)
-	if err == nil && id == noTopicID {
-		err = fmt.Errorf("id of topic %s: %w", name, ErrNoTopicIDs)
-	}
-	return id, err
-}
-
-// idOf is TopicID, but returns a zero id if the brokers have no topic ids. It asks, unless the
-// last answer had none: a topic may have been recreated since.
-func (c *Cluster) idOf(ctx context.Context, name string) ([16]byte, error) {
-	if found, err := c.transport.describe(ctx, topic.recent, name); err == nil && found[0].exists() && found[0].id == noTopicID {
-		return noTopicID, nil
-	}
 	found, err := c.fresh(ctx, name)
 	if err == nil && found.code != 0 {
 		err = found.code
@@ -54,7 +37,7 @@ func (c *Cluster) fresh(ctx context.Context, name string) (topic, error) {
 // was recreated, and at the end of a log that lost its end: the compensator closes the orders of the records that are skipped. A log of
 // which nothing was read is read from its start, since nobody knows what happened to it.
 func (c *Cluster) outOfRange(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	id, err := c.idOf(ctx, at.Topic)
+	id, err := c.TopicID(ctx, at.Topic)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
@@ -71,7 +54,7 @@ func (c *Cluster) outOfRange(ctx context.Context, at wire.Position) (wire.Fetche
 			at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
 	case same && at.Offset < first:
 		f.Next, f.Lost = first, &wire.Range{First: at.Offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
-	case same && at.Log.Epoch >= 0 && id != noTopicID: //mutant:truncated-from-start
+	case same && at.Log.Epoch >= 0: //mutant:truncated-from-start
 		f.Next, f.Replaced = end, true
 		f.Lost = &wire.Range{First: end, Last: at.Offset - 1, Err: fmt.Errorf("the log was truncated, and ends at offset %d now", end)}
 	default:

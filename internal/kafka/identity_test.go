@@ -2,15 +2,12 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -113,18 +110,3 @@ func TestRead_TruncatedLogIsReadFromItsEnd(t *testing.T) {
 	expect.Equal(t, len(mustRead(t, c.Read, f.Next, f.Log).Records), 2, "records of the next read")
 }
 
-// TestRead_OldBrokersAreReadByName: only an offset past the end shows a replaced log.
-func TestRead_OldBrokersAreReadByName(t *testing.T) {
-	_, c := newFake(t, 1, kfake.MaxVersions(kversion.V3_0_0()))
-	appendTo(t, c, 3)
-	_, err := c.TopicID(t.Context(), "t")
-	expect.That(t, errors.Is(err, ErrNoTopicIDs), "TopicID: %v", err)
-	if f := mustRead(t, c.Read, 1, wire.LogID{}); len(f.Records) != 2 || f.Log.Topic != noTopicID {
-		t.Errorf("%+v", f)
-	}
-	for _, log := range []wire.LogID{{}, {Topic: [16]byte{1}, Epoch: 2}} { // the second as after a downgrade of the brokers
-		if f := mustRead(t, c.Read, 7, log); !f.Replaced || f.Next != 0 || f.Log.Topic != noTopicID {
-			t.Errorf("past the end of %+v: %+v", log, f)
-		}
-	}
-}

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // answerAll answers all requests of a kind.
@@ -35,104 +32,22 @@ func (b *broker) without(missing kmsg.Key) {
 		res := req.ResponseKind().(*kmsg.ApiVersionsResponse)
 		for key := range int16(76) {
 			if k := kmsg.RequestForKey(key); k != nil && key != int16(missing) {
-				res.ApiKeys = append(res.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: min(k.MaxVersion(), 3)})
+				res.ApiKeys = append(res.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: min(k.MaxVersion(), fetchByID)})
 			}
 		}
 		return res
 	})
 }
 
-// noOffsetsByTime answers requests for offsets by time with an offset or a code.
-func noOffsetsByTime(b *broker, code int16) {
-	b.answerAll(kmsg.ListOffsets, func(req kmsg.Request) kmsg.Response {
-		asked := req.(*kmsg.ListOffsetsRequest)
-		if asked.Topics[0].Partitions[0].Timestamp < 0 {
-			return nil
-		}
-		res := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-		p := kmsg.NewListOffsetsResponseTopicPartition()
-		p.Offset, p.ErrorCode = -1, code
-		res.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: asked.Topics[0].Topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{p}}}
-		return res
-	})
-}
-
-func refuseProducerIDs(b *broker) {
-	b.answerAll(kmsg.InitProducerID, func(req kmsg.Request) kmsg.Response {
-		res := req.ResponseKind().(*kmsg.InitProducerIDResponse)
-		res.ErrorCode, res.ProducerID = kerr.UnsupportedVersion.Code, -1
-		return res
-	})
-}
-
-// TestLimits_SaysWhatTheBrokersCannotDo: such brokers speak the protocol of Kafka.
-func TestLimits_SaysWhatTheBrokersCannotDo(t *testing.T) {
-	for name, row := range map[string]struct {
-		opts []kfake.Opt
-		less func(*broker)
-		want []string
-	}{
-		"Kafka":                    {nil, func(*broker) {}, nil},
-		"no topic ids":             {[]kfake.Opt{kfake.MaxVersions(kversion.V2_7_0())}, func(*broker) {}, []string{"the brokers compare no topic ids"}},
-		"producer ids are refused": {nil, refuseProducerIDs, []string{"the brokers accept no idempotent appends"}},
-		"producer ids are not offered": {nil, func(b *broker) {
-			b.without(kmsg.InitProducerID)
-		}, []string{"the brokers compare no topic ids", "the brokers accept no idempotent appends"}},
-		"offsets by time are refused": {nil, func(b *broker) {
-			noOffsetsByTime(b, kerr.UnsupportedForMessageFormat.Code)
-		}, []string{"the brokers find no offsets by time"}},
-		"offsets by time are never found":    {nil, func(b *broker) { noOffsetsByTime(b, 0) }, []string{"the brokers find no offsets by time"}},
-		"the topic is being moved meanwhile": {nil, func(b *broker) { noOffsetsByTime(b, kerr.LeaderNotAvailable.Code) }, []string{"error"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBroker(t, append(row.opts, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))...)
-				c := b.cluster(Options{})
-				must.Get(c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("a")}}))(t)
-				c.Close()
-				c = b.cluster(Options{})
-				row.less(b)
-				got, err := c.Limits(t.Context(), "t")
-				if err != nil {
-					got = []string{"error"}
-				}
-				expect.That(t, slices.EqualFunc(got, row.want, func(a, b string) bool { return strings.HasPrefix(a, b) }), "got %q, %v; want %q", got, err, row.want)
-			})
+// TestPing_RefusesAnOldBroker, with which a recreated topic would not be noticed.
+func TestPing_RefusesAnOldBroker(t *testing.T) {
+	for version, old := range map[*kversion.Versions]bool{kversion.V3_0_0(): true, kversion.V3_1_0(): false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBroker(t, kfake.MaxVersions(version), kfake.NumBrokers(1))
+			err := b.cluster(Options{}).Ping(t.Context())
+			expect.That(t, errors.Is(err, errOldBroker) == old && (err == nil) == !old, "%v: %v", version, err)
 		})
 	}
-}
-
-// TestIdempotent_AppendsWithoutProducerIDs: an append whose answer is lost is repeated and counted, because
-// the broker may have both.
-func TestIdempotent_AppendsWithoutProducerIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
-		refuseProducerIDs(b)
-		c, duplicates := b.cluster(Options{}), 0
-		appendTo := c.Idempotent(func(n int) { duplicates += n })
-		records := []wire.RawRecord{(&wire.Message{Key: []byte("a")}).Raw(), (&wire.Message{Key: []byte("b")}).Raw()}
-		for range 2 {
-			must.Get(appendTo(t.Context(), "t", 0, records))(t)
-		}
-		if _, end, err := c.Bounds(t.Context(), "t", 0); end != 4 || duplicates != 0 || err != nil {
-			t.Errorf("%d records, %d counted as duplicates, %v; want 4 and none", end, duplicates, err)
-		}
-		lost := false
-		b.answerAll(kmsg.Produce, func(req kmsg.Request) kmsg.Response {
-			if lost {
-				return nil
-			}
-			lost = true
-			res := req.ResponseKind().(*kmsg.ProduceResponse)
-			p := kmsg.NewProduceResponseTopicPartition()
-			p.ErrorCode = kerr.RequestTimedOut.Code
-			res.Topics = []kmsg.ProduceResponseTopic{{Topic: "t", Partitions: []kmsg.ProduceResponseTopicPartition{p}}}
-			return res
-		})
-		if _, err := appendTo(t.Context(), "t", 0, records); err != nil || duplicates != 2 {
-			t.Errorf("after a lost answer: %d counted as duplicates, %v; want 2", duplicates, err)
-		}
-	})
 }
 
 // TestKeep_WarnsOfAppendsWithoutTime: the topic is not set to LogAppendTime, or the broker ignores it.

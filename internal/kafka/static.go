@@ -32,7 +32,7 @@ type instance struct {
 
 // NameInstance makes the memberships static that begin from now on. No other process may have the same
 // name at the same time: the groups give everything to the process that joined last, and Consume of the other
-// process ends with ErrFenced. Brokers before Kafka 2.3 ignore the name.
+// process ends with ErrFenced.
 func (c *Cluster) NameInstance(name string) {
 	c.instance.mu.Lock()
 	defer c.instance.mu.Unlock()
@@ -107,7 +107,7 @@ func (g *generation) heartbeat(ctx context.Context) error {
 	if g.instance != "" {
 		req.InstanceID = &g.instance
 	}
-	res, err := req.RequestWith(ctx, query{transport: g.cluster.transport, route: coordinator, version: 3, versionByName: 3})
+	res, err := req.RequestWith(ctx, query{transport: g.cluster.transport, route: coordinator, version: 3})
 	if err != nil {
 		return err
 	}

@@ -2,15 +2,11 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -175,70 +171,24 @@ func (w wanted) want() string {
 	return w.Value
 }
 
-const (
-	// pagePartitions bounds the number of partitions in an answer, so that each page has one
-	// topic. Only the names are used, and there are few delay topics.
-	pagePartitions = 1
-	// listAllEvery is how often an older broker is asked for all topics.
-	listAllEvery = 10 * time.Minute
-)
+// namesKept is for how long TopicNames remembers an answer: that about 10,000 topics has a megabyte.
+const namesKept = 30 * time.Second
 
-// topicList is the answer of a cluster with older brokers: the names of all topics, in order.
+// topicList has the names of all topics.
 type topicList struct {
 	names []string
 	at    time.Time
 }
 
-// TopicNames returns, in order, the names of the topics with a prefix that this user may see. It
-// does not request the metadata of other topics, of which a cluster may have thousands. If
-// the brokers are older than Kafka 3.8 or the prefix is empty, it reads the metadata of all
-// topics, and the answer may be 10 minutes old.
+// TopicNames returns, in order, the names of the topics with a prefix that this user may see. The answer may be half a minute old.
 func (c *Cluster) TopicNames(ctx context.Context, prefix string) ([]string, error) {
-	names, err := c.namesFrom(ctx, prefix)
-	if errors.Is(err, errNotOffered) {
-		names, err = c.allNames(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), nil
-}
-
-// namesFrom reads pages until a page has no topic with the prefix. It fails with errNotOffered if the broker
-// is older than Kafka 3.8.
-func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string, err error) {
-	if prefix == "" {
-		return nil, errNotOffered
-	}
-	for from := prefix; ; from = names[len(names)-1] + "-" { // no character of topic names sorts before -
-		req := kmsg.NewPtrDescribeTopicPartitionsRequest()
-		req.ResponsePartitionLimit, req.Cursor = pagePartitions, &kmsg.DescribeTopicPartitionsRequestCursor{Topic: from}
-		page, err := req.RequestWith(ctx, query{transport: c.transport})
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range page.Topics {
-			if t.ErrorCode != 0 {
-				return nil, fmt.Errorf("%s: %w", *t.Topic, kafka.Error(t.ErrorCode))
-			}
-			names = append(names, *t.Topic)
-		}
-		if len(page.Topics) == 0 || !strings.HasPrefix(names[len(names)-1], prefix) {
-			return names, nil
-		}
-	}
-}
-
-// allNames returns the names of all topics, from the cache if it is younger than
-// listAllEvery.
-func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
 	known := c.topicList.Load()
-	if known == nil || time.Since(known.at) >= listAllEvery {
+	if known == nil || time.Since(known.at) >= namesKept {
+		known = &topicList{at: time.Now()}
 		res, err := c.transport.askTopics(ctx, nil)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("list topics: %w", err)
 		}
-		known = &topicList{at: time.Now()}
 		for _, t := range res.Topics {
 			if t.ErrorCode == 0 && len(t.Partitions) > 0 {
 				known.names = append(known.names, *t.Topic)
@@ -247,5 +197,5 @@ func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
 		slices.Sort(known.names)
 		c.topicList.Store(known)
 	}
-	return slices.Clone(known.names), nil
+	return slices.DeleteFunc(slices.Clone(known.names), func(name string) bool { return !strings.HasPrefix(name, prefix) }), nil
 }

@@ -53,7 +53,7 @@ type topology struct {
 type topic struct {
 	name     string
 	code     kafka.Error
-	id       [16]byte      // zero: the brokers compare no topic ids
+	id       [16]byte
 	leaders  []string      // of each partition: the address of its leader; "": it has none
 	replicas int           // of partition 0
 	at       time.Time     // when the answer was requested; zero: there is none

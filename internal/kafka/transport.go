@@ -190,8 +190,7 @@ func (t *transport) judge(of about, err error) error {
 	return err
 }
 
-// askTopics asks any broker for the metadata of topics by name; nil means all topics. It never creates a topic. Of brokers that
-// compare no topic ids in a fetch it requests no ids.
+// askTopics asks any broker for the metadata of topics by name; nil means all topics. It never creates a topic.
 func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	if names != nil {
@@ -200,7 +199,7 @@ func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.Metada
 	for _, name := range names {
 		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: &name})
 	}
-	answer, err := req.RequestWith(ctx, query{transport: t, version: metadataWithID, versionByName: metadataWithID - 1})
+	answer, err := req.RequestWith(ctx, query{transport: t, version: metadataWithID})
 	if err == nil {
 		t.brokers.learn(answer.Brokers)
 	}

@@ -54,7 +54,7 @@ func (p *ReplayPlan) resume(ctx context.Context, log Log, partitions int) (err e
 // orders or categories, and of a topic that was recreated, have other groups.
 func (p *ReplayPlan) progressGroup(ctx context.Context, log Log) (string, error) {
 	id, err := log.TopicID(ctx, p.Topic)
-	if err != nil && !errors.Is(err, kafka.ErrNoTopicIDs) {
+	if err != nil {
 		return "", err
 	}
 	identity, err := json.Marshal([]any{

@@ -51,16 +51,12 @@ func (f *fakeLog) failing(partition int) error {
 
 func (f *fakeLog) Partitions(context.Context, string) (int, error) { return 2, nil }
 
-// TopicID fails if the broker has no topic ids.
 func (f *fakeLog) TopicID(context.Context, string) ([16]byte, error) {
 	if err := f.failing(-1); err != nil {
 		return [16]byte{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.id == ([16]byte{}) {
-		return f.id, kafka.ErrNoTopicIDs
-	}
 	return f.id, nil
 }
 

@@ -60,7 +60,6 @@ func (c *Catalog) read(ctx context.Context) error {
 		return err
 	}
 	switch id, err := c.log.TopicID(ctx, c.topic); {
-	case errors.Is(err, kafka.ErrNoTopicIDs): // only Read can notice a new topic
 	case err != nil:
 		return err
 	case id != c.id:
