@@ -16,17 +16,8 @@ const (
 	// than the target time. With more, the database makes many small transactions of what would be a
 	// few large ones, and each waits for the others. Replays have one more slot.
 	freshSlots = 2
-	// slotTime is the longest time for which a transaction keeps its slot. A longer target time does not change that. If the
-	// store hangs on three orders, one after the other, the other orders wait for three times slotTime: less than 2 s.
+	// slotTime is the longest time for which a transaction keeps its slot. A longer target time does not change that.
 	slotTime = 500 * time.Millisecond
-	// hangTime is how long one call of the store may take before its transaction hangs; at a slow store, four times
-	// as long as its calls usually take. A transaction that hangs waits for a lock or for an answer, and puts little load on the store. So
-	// it no longer counts as a worker, and its orders no longer count against the limit. If it has orders of several
-	// partitions, it ends, and the closer tries each partition's orders alone. So an order on which the store hangs delays only
-	// its own partition.
-	hangTime = time.Second
-	// maxHanging is how many transactions may hang without counting. Each has a connection of the pool's 16.
-	maxHanging = 4
 	// replayAfter is the number of fresh groups in a row after which a waiting replay group
 	// runs. Replays delay no order that is due now, and a steady load of fresh orders never
 	// stops them.
@@ -54,9 +45,7 @@ type batcher struct {
 // job is a batch of one loop that waits for its transaction or is in it.
 type job struct {
 	replay   bool
-	alone    bool          // shares no transaction with other jobs
-	group    *group        // nil while the job waits
-	split    chan struct{} // closed when it shares a transaction that hangs: each job of it is to be tried alone
+	group    *group // nil while the job waits
 	requests []orderclose.CloseRequest
 	done     chan struct{} // closed when outcomes and err are set
 	outcomes []orderclose.Outcome
@@ -69,7 +58,6 @@ type group struct {
 	replay bool
 	orders int
 	slow   bool            // takes longer than the target time, or than slotTime
-	hangs  bool            // takes longer than hangTime
 	loops  int             // that still wait for it
 	ctx    context.Context // ends when no loop waits any longer
 	cancel context.CancelFunc
@@ -113,8 +101,8 @@ func (b *batcher) leave(j *job) []*group {
 }
 
 // newJob returns a job.
-func newJob(requests []orderclose.CloseRequest, replay, alone bool) *job {
-	return &job{replay: replay, alone: alone, requests: requests, done: make(chan struct{}), split: make(chan struct{})}
+func newJob(requests []orderclose.CloseRequest, replay bool) *job {
+	return &job{replay: replay, requests: requests, done: make(chan struct{})}
 }
 
 // slow notes that a group takes longer than its target time: it may wait for a lock, or for a service.
@@ -123,33 +111,6 @@ func (b *batcher) slow(g *group) []*group {
 	defer b.mu.Unlock()
 	g.slow = true
 	return b.next()
-}
-
-// hanging notes that a group hangs.
-func (b *batcher) hanging(g *group) []*group {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	g.hangs = true
-	if len(g.jobs) > 1 { //mutant:hanging-order-keeps-others
-		for _, j := range g.jobs {
-			close(j.split)
-		}
-	}
-	return b.next()
-}
-
-// triedAlone reports whether the jobs of a group have left it to be tried alone.
-func (b *batcher) triedAlone(g *group) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return g.hangs && len(g.jobs) > 1
-}
-
-// hangsAfter returns after how long without an answer of the store a group that starts now hangs.
-func (b *batcher) hangsAfter() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return max(hangTime, 4*b.limiter.usual)
 }
 
 // ended removes a group whose transaction has ended.
@@ -211,8 +172,8 @@ func (b *batcher) queue(replay bool) *[]*job {
 	return &b.fresh
 }
 
-// counts are what running groups use of the limits. Up to maxHanging groups that hang use no worker and no orders.
-type counts struct{ fresh, replays, orders, workers, quick, hanging int }
+// counts are what running groups use of the limits.
+type counts struct{ fresh, replays, orders, workers, quick int }
 
 func (b *batcher) counts() (c counts) {
 	for _, g := range b.running {
@@ -224,10 +185,6 @@ func (b *batcher) counts() (c counts) {
 		}
 		if !g.slow {
 			c.quick++
-		}
-		if g.hangs && c.hanging < maxHanging { //mutant:hanging-orders-count
-			c.hanging++
-			continue
 		}
 		c.workers++
 		c.orders += g.orders
@@ -272,9 +229,6 @@ func gather(queue *[]*job, needs, room int) *group {
 	g.pulse.Beat()
 	for len(*queue) > 0 && g.orders+len((*queue)[0].requests) <= room {
 		j := (*queue)[0]
-		if g.loops > 0 && (first.alone || j.alone) {
-			break
-		}
 		*queue = (*queue)[1:]
 		j.group = g
 		g.jobs = append(g.jobs, j)

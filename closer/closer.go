@@ -83,13 +83,9 @@ type Store interface {
 	// one call and in later calls: closing it again must change nothing. CloseOrders is called
 	// concurrently.
 	//
-	// The context of a call ends after 2 minutes. The call must then return within 10 s
-	// (Options.OnHang), and its error counts as ErrUnavailable. If the call has orders of several partitions, its context
-	// ends after a second, or after four times the usual duration of a call. The closer then makes a call for each partition.
-	// After a call of 2 minutes the closer searches the order on
-	// which the store waits. During the search the context ends after 10 s; so it does in later calls for
-	// that order. The search ends when a batch has all its verdicts, and after 5 minutes. A panic is an
-	// error of an order of the batch.
+	// The context of a call ends after 10 s. The call must then return within 10 s
+	// (Options.OnHang), and its error counts as ErrUnavailable. The closer searches the order on which the store waits, by
+	// calls for fewer orders. A panic is an error of an order of the batch.
 	//
 	// The verdicts Closed, AlreadyPaid and AlreadyClosed are final: return AlreadyClosed for an
 	// order that was deleted on purpose. NotDue needs Due and At, with Due after At; the order is
@@ -99,7 +95,7 @@ type Store interface {
 	// The error says who is at fault:
 	//
 	//   - orderclose.ErrUnavailable: the store. The batch is retried. If one order alone gets
-	//     this error several times while the store closes other orders, that order has failed,
+	//     this error while the store closes other orders, that order has failed,
 	//     unless the error also wraps orderclose.ErrNoOrderAtFault.
 	//   - orderclose.ErrContended: a locked row. The closer searches for its order, which
 	//     becomes Contended and is tried again after 1 s.
@@ -123,7 +119,7 @@ type Options struct {
 	Batch           int // maximum orders in a transaction; default DefaultBatch
 	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most one of them
 	// is of replays. At most two of the others are younger than TargetLatency, or than half a second if that is
-	// shorter. Up to four transactions do not count: those with a call of the Store that hangs for a second.
+	// shorter.
 	Workers       int
 	TargetLatency time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
@@ -207,7 +203,7 @@ func New(o Options) (*Closer, error) {
 		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.concurrencyLimit.Set),
 		store:   o.Store, metrics: m, pauses: c.pauses, logger: o.Logger,
 		tracer: tracing.New(o.TracerProvider), continueTrace: o.ContinueTrace,
-		culprits: bisect.Culprits{Proof: bisect.ProofPipeline, Limited: true, Logger: o.Logger},
+		culprits: bisect.Culprits{Limited: true, Logger: o.Logger},
 		onHang: func() {
 			if c.runs.Load() > 0 {
 				o.OnHang("a call of the store has not returned 10 s after its context ended")

@@ -165,7 +165,7 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, metrics := &orderLog{}, testkit.NewMetrics()
-		store := &fakeStore{slow: func(int) time.Duration { return 50 * time.Second }}
+		store := &fakeStore{slow: func(int) time.Duration { return 9 * time.Second }}
 		for p := range 8 {
 			at := testkit.TopicPartition{Topic: toClose.Topic, Partition: p}
 			o := orderclose.Order{ID: fmt.Sprint(p), CreatedAt: time.Now(), Due: time.Now()}

@@ -37,7 +37,7 @@ type transactions struct {
 // close calls beat every few seconds, but stops when a call of the store ignores the end of its
 // context. With an error, some orders or all have no verdict, and outcomes may be empty.
 func (t *transactions) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool, beat func()) ([]orderclose.Outcome, error) {
-	j := newJob(requests, replay, false)
+	j := newJob(requests, replay)
 	t.start(t.batcher.add(j))
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
@@ -48,10 +48,6 @@ func (t *transactions) close(ctx context.Context, requests []orderclose.CloseReq
 		case <-ctx.Done():
 			t.start(t.batcher.leave(j))
 			return nil, ctx.Err()
-		case <-j.split: // the transaction ends when all its jobs have left
-			t.start(t.batcher.leave(j))
-			j = newJob(j.requests, replay, true)
-			t.start(t.batcher.add(j))
 		case <-tick.C:
 			if !t.batcher.hangs(j) {
 				beat()
@@ -73,20 +69,13 @@ func (t *transactions) run(g *group) {
 		requests = append(requests, j.requests...)
 	}
 	slow := time.AfterFunc(min(t.batcher.limiter.target, slotTime), func() { t.start(t.batcher.slow(g)) })
-	ended := make(chan struct{})
-	go t.watch(g, ended)
-	returned := partition.WatchCall(g.ctx, func() {
-		if !t.batcher.triedAlone(g) { // its jobs wait for the next calls, which may hang as well
-			t.onHang() // its worker serves nobody until it returns //mutant:close-hang-silent
-		}
-	})
+	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns //mutant:close-hang-silent
 	began := time.Now()
 	ctx, traced := t.trace(g.ctx, requests)
 	outcomes, err := t.culprits.Close(ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
 	traced.end(outcomes, err)
 	returned()
 	slow.Stop()
-	close(ended)
 	t.report(err, began)
 	for _, j := range g.jobs {
 		n := len(j.requests)
@@ -95,19 +84,6 @@ func (t *transactions) run(g *group) {
 		close(j.done)
 	}
 	t.start(t.batcher.ended(g))
-}
-
-// watch notes that a group hangs, if one call of the store for it takes that long.
-func (t *transactions) watch(g *group, ended <-chan struct{}) {
-	limit := t.batcher.hangsAfter()
-	for left := limit; left > 0; left = limit - g.pulse.Silent() {
-		select {
-		case <-ended:
-			return
-		case <-time.After(left):
-		}
-	}
-	t.start(t.batcher.hanging(g))
 }
 
 // report takes note of pauses and outages.

@@ -106,7 +106,7 @@ func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
 			inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
 				calls := 0
 				serve(func(w http.ResponseWriter, r *http.Request) { calls++; handler(w, r) })
-				culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
+				culprits := &bisect.Culprits{}
 				for again, n := range []int{1, 2, 200, 200} {
 					calls = 0
 					_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(n))
@@ -137,7 +137,7 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 			}
 			io.WriteString(w, `{"verdicts":[{"order_id":"good","verdict":"already_paid"}]}`)
 		})
-		culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
+		culprits := &bisect.Culprits{}
 		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
 		for range 20 {
 			if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
@@ -160,7 +160,7 @@ func TestStore_ErrorsNameEachCauseOnce(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client has gone
 			<-r.Context().Done()
 		})
-		culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
+		culprits := &bisect.Culprits{}
 		for range 6 {
 			_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(3))
 			must.That(t, err != nil, "no error")

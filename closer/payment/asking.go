@@ -89,7 +89,7 @@ func New(o Options) (*CheckedStore, error) {
 	a := &CheckedStore{
 		o: o, call: o.Provider.Ask, closes: Unpaid,
 		endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency),
-		culprits: bisect.Culprits{Proof: bisect.NoProof},
+		culprits: bisect.Culprits{Lenient: true},
 		unclosed: unclosed{report: o.Metrics.Unclosed, since: map[string]time.Time{}},
 	}
 	if c, ok := o.Provider.(Canceler); ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// maxSearch limits the time of a search for the orders without an answer. It is enough to find one
-// order among a hundred on which the provider hangs: seven questions time out after 3 s each.
-const maxSearch = 30 * time.Second
+// maxSearch limits the time of all questions of one close, the search for the orders without an answer included. So what is answered
+// is closed within the 10 s of a call of the store.
+const maxSearch = 8 * time.Second
 
 // inquiry is the bisect.Store of one CheckedStore.CloseOrders. It asks the provider about orders, and
 // applies each answer at once, because an answer gets outdated. It belongs to one goroutine.
@@ -28,9 +28,11 @@ type inquiry struct {
 // CloseOrders implements bisect.Store. It asks about the orders without an answer, in questions
 // of at most Options.Batch orders, several at the same time.
 func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if q.lastErr != nil && time.Since(q.began) > maxSearch {
+	if time.Since(q.began) >= maxSearch {
 		return nil, orderclose.ErrNoOrderAtFault
 	}
+	limited, cancel := context.WithDeadline(ctx, q.began.Add(maxSearch))
+	defer cancel()
 	var ids []string
 	for _, r := range requests {
 		if len(q.outcomes[r.OrderID]) == 0 {
@@ -42,7 +44,7 @@ func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, request
 	got, failures := make([][]Answer, len(questions)), make([]error, len(questions))
 	var asking sync.WaitGroup
 	for i, question := range questions {
-		asking.Go(func() { got[i], failures[i] = q.checked.ask(ctx, question) })
+		asking.Go(func() { got[i], failures[i] = q.checked.ask(limited, question) })
 	}
 	asking.Wait()
 	answers, err := make(map[string]Answer, len(ids)), ctx.Err()

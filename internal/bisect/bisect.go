@@ -2,12 +2,11 @@
 //
 // The closer and the compensator use Culprits, for a store over many batches, and the payment
 // check for questions to the payment provider. The HTTP handler of a service that closes orders
-// uses Bisect, for one batch. A room uses Suspects, for events.
+// uses Bisect, for one batch.
 //
 //	bisect.go    what a store is; Bisect, for a store whose errors tell whether an order is at fault
 //	culprits.go  Culprits: also for a store that a single order makes hang or crash
 //	search.go    the halving of a batch
-//	suspects.go  the rule of blame, and what is remembered between two batches
 package bisect
 
 import (

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,27 +25,8 @@ const (
 	maxBatch = 1 << 20
 )
 
-// Time limits of a call, if Culprits.Limited is set.
-const (
-	// CallTimeout limits one call: eight times the read timeout of one database statement.
-	CallTimeout = 2 * time.Minute
-	// shortTimeout limits the calls of a search. It begins with a call that had no answer within
-	// CallTimeout, and ends when a batch has got all its verdicts, or after shortFor. It also limits
-	// calls for an order that had no verdict when it was asked for alone. So the order on which a store
-	// waits is found within minutes, and a store that is slow gets the whole time again.
-	shortTimeout = 10 * time.Second
-	shortFor     = 5 * time.Minute
-)
-
-// Values of Culprits.Proof.
-const (
-	// ProofPipeline is for the closer, where being blamed uses up one of four attempts. If nine of
-	// ten calls of a store fail at random, 3 of 100 orders are blamed once, and one in a million
-	// four times.
-	ProofPipeline = 3
-	// NoProof blames no order for a call without an answer.
-	NoProof = math.MaxInt
-)
+// CallTimeout limits one call, if Culprits.Limited is set. Each read and write of a database has less.
+const CallTimeout = 10 * time.Second
 
 var (
 	// ErrUnclear is an error of a Store that answered, while an order or the store itself may be at
@@ -60,20 +41,18 @@ var (
 // fails, hangs or crashes. It is safe for concurrent use. Use one Culprits for each store, because
 // the outcome of one batch is evidence about the orders of another. The zero value is ready to use.
 type Culprits struct {
-	// Proof is how many failures without an answer must be proved to be an order's fault
-	// (Suspects) before the next one is blamed on the order. It is 0 for the sweep, where a
-	// failure is only a line in the report.
-	Proof int
+	// Lenient blames no order for a call without an answer.
+	Lenient bool
 	// Limited gives the context of each call a time limit. Without it the store limits its calls.
 	Limited bool
 	// Logger gets an error when the store panics or breaks its contract. Default: discarded.
 	Logger *slog.Logger
 
-	certain  bool // an unavailable store is down, whatever the orders
-	suspects Suspects
-	silent   atomic.Bool // no order got a verdict in the last batch that failed
-	// hung is when a call had no answer within CallTimeout; nil: never, or a batch has got all its verdicts since
-	hung atomic.Pointer[time.Time]
+	certain bool         // an unavailable store is down, whatever the orders
+	silent  atomic.Bool  // no order got a verdict in the last batch that failed
+	answers atomic.Int64 // calls that showed that the store works
+	mu      sync.Mutex
+	failed  map[string]int64 // answers when an order that has no verdict since failed alone, or was blamed, by its id
 }
 
 // Close closes the requests through the store, in one batch if that succeeds. If a batch fails, it
@@ -81,14 +60,13 @@ type Culprits struct {
 //
 //   - Nobody, if it wraps orderclose.ErrNoOrderAtFault: no order was tried. Close ends.
 //   - Unclear, if it wraps orderclose.ErrUnavailable (no answer, such as a timeout) or ErrUnclear.
-//     The order is blamed if other orders got verdicts in this batch, or since the order failed
-//     alone before. If there was no answer, Proof earlier failures must be proved too. A probe that
-//     succeeds after the failure counts as a verdict on another order.
+//     The order is blamed if the store has answered another call since, or between this failure and the one
+//     before. A probe that succeeds counts as an answer.
 //   - The order, after any other error and after a panic, unless a probe fails too.
 //
 // An order that is blamed is Failed. Close never asks again for an order that has its verdict: a
-// service may answer that from a cache, so it would prove nothing. An order that failed alone before
-// is asked for alone, after the others.
+// service may answer that from a cache, so it would prove nothing. An order that failed alone before is asked for alone, after the
+// others, which it delays only once.
 //
 // Outcomes have the order of the requests. If the error is not nil, some outcomes have
 // no verdict: those orders may have been closed, and closing them again is safe. The
@@ -101,7 +79,6 @@ func (c *Culprits) Close(ctx context.Context, s Store, path orderclose.Path, req
 	missing := slices.IndexFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict == "" })
 	switch {
 	case missing < 0:
-		c.hung.Store(nil)
 		return r.outcomes, nil
 	case ctx.Err() != nil:
 	case r.answers == 0:
@@ -128,16 +105,14 @@ type round struct {
 	failures   []loneFailure // orders that failed alone, where it is unclear who is at fault
 	unanswered int           // how many of them got no answer
 	panicked   bool          // the store panicked, and the stack was logged
-	short      bool          // a call had no answer within CallTimeout, so that the next ones get shortTimeout
 	lastErr    error         // of the last call that failed
 }
 
 // loneFailure is an order that failed alone.
 type loneFailure struct {
-	order  int
-	proved int  // result of Suspects.Failed
-	again  bool // result of Suspects.Failed
-	err    error
+	order   int
+	answers int64 // Culprits.answers then
+	err     error
 }
 
 func newRound(ctx context.Context, c *Culprits, s Store, path orderclose.Path, requests []orderclose.CloseRequest) *round {
@@ -156,14 +131,12 @@ func newRound(ctx context.Context, c *Culprits, s Store, path orderclose.Path, r
 	return r
 }
 
-var errLater = errors.New("it failed alone before and is tried again later")
-
-// run asks for all orders, suspects last.
+// run asks for all orders.
 func (r *round) run() (err error) {
-	var suspects, others []int
+	var others, again []int
 	for i := range r.orders {
-		if r.suspects.Has(r.id(i)) {
-			suspects = append(suspects, i)
+		if r.hasFailed(i) {
+			again = append(again, i)
 		} else {
 			others = append(others, i)
 		}
@@ -178,16 +151,21 @@ func (r *round) run() (err error) {
 			return err
 		}
 	}
-	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
-	for i := range suspects {
-		if r.unanswered >= maxAlone {
-			return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, errLater)
-		}
-		if err := r.search(suspects[i : i+1]); err != nil {
+	rand.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] }) // not all of them may get their turn
+	for i := range again {
+		if err := r.search(again[i : i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// hasFailed reports whether an order failed alone before, and has no verdict since.
+func (r *round) hasFailed(order int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, failed := r.failed[r.id(order)]
+	return failed
 }
 
 // id returns the id of an order of the round.
@@ -197,7 +175,12 @@ func (r *round) id(order int) string { return r.requests[r.orders[order][0]].Ord
 func (r *round) answered(ids ...string) {
 	r.answers++
 	r.silent.Store(false)
-	r.suspects.Answered(ids...)
+	r.Culprits.answers.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		delete(r.failed, id)
+	}
 }
 
 // setVerdict sets the verdict of all requests of an order.
@@ -212,8 +195,7 @@ func (r *round) setVerdict(order int, v orderclose.Verdict, err error) {
 func (r *round) failedAlone(order int, f fault, err error) error {
 	switch {
 	case f == unclear:
-		proved, again := r.suspects.Failed(r.id(order))
-		r.failures = append(r.failures, loneFailure{order, proved, again, err})
+		r.failures = append(r.failures, loneFailure{order, r.Culprits.answers.Load(), err})
 		if errors.Is(err, orderclose.ErrUnavailable) {
 			r.unanswered++
 		}
@@ -231,7 +213,7 @@ func (r *round) failedAlone(order int, f fault, err error) error {
 		r.setVerdict(order, orderclose.Failed, err)
 		r.answered()
 	case !unknown:
-		r.suspects.Answered()
+		r.Culprits.answers.Add(1)
 	}
 	if r.unanswered >= maxAlone || r.answers == 0 && (r.wasSilent || len(r.failures) >= maxAlone) {
 		return err
@@ -239,17 +221,24 @@ func (r *round) failedAlone(order int, f fault, err error) error {
 	return nil
 }
 
-// blame gives the verdict Failed to the orders that are proved to be at fault.
+// maxRemembered limits Culprits.failed. Beyond it all is forgotten: then it only takes longer to blame an order.
+const maxRemembered = 1000
+
+// blame gives the verdict Failed to the orders that are at fault, and remembers when they failed.
 func (r *round) blame() {
-	others := r.answers > 0 && r.unanswered < maxAlone // else the store may have gone down since they got verdicts
 	for _, l := range r.failures {
-		proof := 0
-		if errors.Is(l.err, orderclose.ErrUnavailable) {
-			proof = r.Proof
-		}
-		if (others || l.again) && l.proved >= proof { //mutant:blame-when-down
+		lenient := r.Lenient && errors.Is(l.err, orderclose.ErrUnavailable)
+		r.mu.Lock()
+		before, again := r.failed[r.id(l.order)]
+		since := (again || len(r.orders) > 1) && r.Culprits.answers.Load() > l.answers // else its call may have had a short time limit
+		if !lenient && (since || again && l.answers > before) {                        //mutant:blame-when-down,hang-never-blamed
 			r.setVerdict(l.order, orderclose.Failed, l.err)
-			r.suspects.Blamed(r.id(l.order))
+			l.answers = r.Culprits.answers.Load()
 		}
+		if r.failed == nil || len(r.failed) >= maxRemembered {
+			r.failed = map[string]int64{}
+		}
+		r.failed[r.id(l.order)] = l.answers
+		r.mu.Unlock()
 	}
 }

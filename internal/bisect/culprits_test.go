@@ -83,8 +83,8 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 				s.bad[r.OrderID] = errHangs
 			}
 		}
-		rounds := 10 + ProofPipeline + 4*len(s.bad)
-		got := closeAll(t, &Culprits{Proof: ProofPipeline}, s, rounds, requests)
+		rounds := 10 + 4*len(s.bad)
+		got := closeAll(t, &Culprits{}, s, rounds, requests)
 		for _, r := range requests {
 			want := orderclose.Closed
 			if s.bad[r.OrderID] != nil {
@@ -99,56 +99,45 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 
 func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 	s := newPlain("bad")
-	c := &Culprits{Proof: ProofPipeline}
+	c := &Culprits{}
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
-	ask := func() orderclose.Outcome {
-		out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad)
-		if (err == nil) != (out[0].Verdict != "") || err != nil && !errors.Is(err, ErrNoVerdicts) {
-			t.Fatalf("%+v, %v", out, err)
-		}
-		return out[0]
-	}
-	for range 5 { // without other orders nothing is proved
-		ask()
-	}
-	for n := range ProofPipeline {
-		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)))(t)
-		for again := range 5 {
-			o, last := ask(), n == ProofPipeline-1 && again == 0
-			if (o.Verdict == orderclose.Failed) != last || last && !errors.Is(o.Err, errHangs) {
-				t.Fatalf("%+v after verdicts on others %d times", o, n+1)
+	for n := range 5 {
+		for again := range 5 { // without an answer since its last failure nothing is proved
+			out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad)
+			want := orderclose.Verdict("")
+			if n > 0 && again == 0 {
+				want = orderclose.Failed
 			}
+			must.That(t, out[0].Verdict == want && (want == "") == errors.Is(err, ErrNoVerdicts), "%+v, %v after verdicts on others %d times", out, err, n)
+			must.That(t, want == "" || errors.Is(out[0].Err, errHangs), "%+v", out)
 		}
+		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)))(t)
 	}
 }
 
-// Most calls of the store fail. It still closes its orders, and hardly any is blamed.
+// One call in ten fails. All orders are closed, and hardly any uses up an attempt.
 func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, often := range []float64{.2, .5, .9} {
-		s := &flaky{newPlain(), func() bool { return random.Float64() < often }}
-		c := &Culprits{Proof: ProofPipeline}
-		open, blamed := named("o", 1000), 0
-		for range 30_000 {
-			if len(open) == 0 {
-				break
-			}
-			part := open[:min(3, len(open))]
-			open = open[len(part):]
-			out, _ := c.Close(t.Context(), s, orderclose.PathPipeline, part)
-			for i, o := range out {
-				switch o.Verdict {
-				case "":
-					open = append(open, part[i])
-				case orderclose.Failed:
-					blamed++
-				}
-			}
+	s := &flaky{newPlain(), func() bool { return random.Float64() < .1 }}
+	c := &Culprits{}
+	open, blamed := named("o", 1000), 0
+	for range 30_000 {
+		if len(open) == 0 {
+			break
 		}
-		if len(open) > 0 || blamed > 60 {
-			t.Errorf("of 1000 orders, with %v of the calls failing, %d are open and %d are blamed once", often, len(open), blamed)
+		part := open[:min(3, len(open))]
+		open = open[len(part):]
+		out, _ := c.Close(t.Context(), s, orderclose.PathPipeline, part)
+		for i, o := range out {
+			switch o.Verdict {
+			case "":
+				open = append(open, part[i])
+			case orderclose.Failed:
+				blamed++
+			}
 		}
 	}
+	must.That(t, len(open) == 0 && blamed <= 20, "of 1000 orders %d are open, and %d used up an attempt", len(open), blamed)
 }
 
 // flaky is a store that hangs now and then.
@@ -167,12 +156,12 @@ func (s *flaky) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 // A store that is down costs four calls, and then one for each batch.
 func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 	s := newPlain()
-	c := &Culprits{Proof: ProofPipeline}
+	c := &Culprits{}
 	for outage := range 5 {
 		s.down = true
 		for n := range 50 {
 			s.calls = 0
-			out, err := c.Close(t.Context(), s, orderclose.PathSweep, named("o", 100))
+			out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("o", outage), 100))
 			if !errors.Is(err, ErrNoVerdicts) || !errors.Is(err, orderclose.ErrUnavailable) {
 				t.Fatal(err)
 			}
@@ -195,7 +184,7 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 // With a Prober, one order alone is enough proof.
 func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 	s := newPlain("bad").fakeStore
-	c := &Culprits{Proof: ProofPipeline}
+	c := &Culprits{}
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	s.away = errors.New("disk full")
 	for range 10 {
@@ -220,7 +209,7 @@ func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
 	s := newPlain("cut")
 	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)
-	c := &Culprits{Proof: ProofPipeline}
+	c := &Culprits{}
 	for n := range 10 {
 		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)))(t)
 		out, err := c.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "cut"}})
@@ -246,9 +235,9 @@ func (endless) CloseOrders(ctx context.Context, _ orderclose.Path, requests []or
 }
 
 // Meanwhile other batches get all their verdicts.
-func TestCulprits_ASearchHasItsShortLimitWhateverOtherBatchesSee(t *testing.T) {
+func TestCulprits_ASearchEndsWhateverOtherBatchesSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, began := &Culprits{Proof: ProofPipeline, Limited: true}, time.Now()
+		c, began := &Culprits{Limited: true}, time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		var others sync.WaitGroup
 		defer others.Wait()
@@ -262,7 +251,7 @@ func TestCulprits_ASearchHasItsShortLimitWhateverOtherBatchesSee(t *testing.T) {
 			}
 		})
 		out, _ := c.Close(ctx, endless{}, orderclose.PathPipeline, append(named("beside-", 499), orderclose.CloseRequest{OrderID: "bad"}))
-		if took := time.Since(began); took > CallTimeout+10*shortTimeout || out[0].Verdict != orderclose.Closed {
+		if took := time.Since(began); took > 10*CallTimeout || out[0].Verdict != orderclose.Closed {
 			t.Errorf("the search took %v, and the first order got the verdict %q", took, out[0].Verdict)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -93,7 +92,7 @@ func (r *round) close(orders []int) error {
 		}
 	}
 	ctx := r.ctx
-	if len(orders) == 1 && (len(r.orders) > 1 || r.suspects.Has(ids[0])) {
+	if len(orders) == 1 && (len(r.orders) > 1 || r.hasFailed(orders[0])) {
 		ctx = Alone(ctx)
 	}
 	outcomes, err := r.call(ctx, part)
@@ -118,12 +117,8 @@ func (r *round) close(orders []int) error {
 
 // call calls the store, within the time limit if there is one.
 func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outcomes []orderclose.Outcome, err error) {
-	limit := CallTimeout
-	if at := r.hung.Load(); r.short || at != nil && time.Since(*at) < shortFor || r.suspects.Has(part[0].OrderID) {
-		limit = shortTimeout
-	}
 	if r.Limited {
-		limited, cancel := context.WithTimeout(ctx, limit) //mutant:endless-close-call
+		limited, cancel := context.WithTimeout(ctx, CallTimeout) //mutant:endless-close-call
 		defer cancel()
 		ctx = limited
 	}
@@ -132,11 +127,7 @@ func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outco
 		return err
 	})
 	if err != nil && ctx.Err() != nil && r.ctx.Err() == nil { //mutant:panic-is-outage
-		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", limit, err), orderclose.ErrUnavailable)
-		if limit == CallTimeout {
-			r.short = true
-			r.hung.Store(new(time.Now()))
-		}
+		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", CallTimeout, err), orderclose.ErrUnavailable)
 	}
 	return outcomes, err
 }

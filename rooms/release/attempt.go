@@ -53,17 +53,17 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 			e.skipped, e.err = false, err //mutant:release-hang-retried
 			if !unavailable(err) {
 				ownFault = true
-			} else if proved, _ := h.suspects.Failed(e.id); e.hung == 0 {
-				e.hung = proved + 1
+			} else if e.hung == 0 { // it is the event's fault if the service has answered others since it failed last
+				if at := h.answers.Load(); at > e.answers {
+					e.hangs, e.answers = e.hangs+1, at
+				}
+				e.hung = max(e.hangs, 1)
 			}
 		}
 	}
 	e.open = open
 	if ownFault && e.hung == 0 {
 		e.failures++
-	}
-	if len(open) == 0 {
-		h.suspects.Answered(e.id)
 	}
 }
 
@@ -82,7 +82,6 @@ func (h *handler) applyAttempt(e *entry) {
 		h.countOpen(e, -1)
 	case d.cause != "":
 		h.metrics.calls.WithLabelValues(string(resultGivenUp)).Add(float64(len(e.open))) // the failed calls are counted already
-		h.suspects.Blamed(e.id)
 		h.loop.DeadLetter(e.message, d.cause, d.detail)
 		h.countOpen(e, -1)
 	case d.pauseAll:

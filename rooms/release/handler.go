@@ -44,6 +44,8 @@ type entry struct {
 	// Results of the last attempt:
 	skipped bool  // no call failed; the open releases were not called, because the breaker is open
 	hung    int   // 0 unless the service was unavailable; else 1 plus how often that was proved to be this event's fault
+	hangs   int   // failures without an answer while the service answered others
+	answers int64 // Worker.answers at the last of them
 	err     error // error of the last release that was refused or failed
 }
 

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +29,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/tracing"
@@ -78,7 +78,7 @@ var (
 	ErrRefused = errors.New("the release is refused")
 	// ErrUnavailable means that the service does not work now. orderclose.ErrUnavailable
 	// and a call that exceeds Options.Timeout count the same. Such a call uses up an
-	// attempt of its event only if the service answers other calls before and after it.
+	// attempt of its event only if the service has answered other calls since the event failed last.
 	// After five in a row the Worker pauses all calls for 5 s.
 	ErrUnavailable = errors.New("the stock service is unavailable")
 )
@@ -131,13 +131,13 @@ type Options struct {
 
 // Worker releases the stock of closed orders. Create it with New.
 type Worker struct {
-	o        Options
-	metrics  *workerMetrics
-	tracer   tracing.Tracer
-	calls    chan struct{} // one element for each call in flight
-	breaker  *gobreaker.CircuitBreaker[struct{}]
-	stage    partition.Stage
-	suspects bisect.Suspects // events on which the service hangs
+	o       Options
+	metrics *workerMetrics
+	tracer  tracing.Tracer
+	calls   chan struct{} // one element for each call in flight
+	breaker *gobreaker.CircuitBreaker[struct{}]
+	stage   partition.Stage
+	answers atomic.Int64 // calls that the service has answered
 
 	mu      sync.Mutex
 	failing time.Time // since when all calls have failed; zero: the last call succeeded
@@ -216,7 +216,7 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		w.noteCall(res == resultFailed)
 	}
 	if !unavailable(err) && !errors.Is(err, errGivenUp) {
-		w.suspects.Answered()
+		w.answers.Add(1)
 	}
 	return true, err
 }

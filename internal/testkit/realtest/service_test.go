@@ -23,7 +23,7 @@ import (
 const serviceSecret = "a secret of the real tests"
 
 // faultsPerOrder is how many calls with one order may fail on purpose. The closer blames an order
-// that fails alone four times while the service answers for other orders (bisect.ProofPipeline).
+// that fails alone while the service answers for other orders, and gives it up after four times.
 // Without the limit, random faults would sometimes hit one order four times.
 const faultsPerOrder = 2
 
