@@ -130,13 +130,13 @@ func (b *batcher) hangs(j *job) bool {
 }
 
 // observe passes a call of the store that succeeded to the limiter.
-func (b *batcher) observe(orders int, began time.Time) {
+func (b *batcher) observe(began time.Time) {
 	b.limit(func() {
 		inFlight := 0
 		for _, g := range b.running {
 			inFlight += g.orders
 		}
-		b.limiter.observe(sample{orders, inFlight, began, time.Since(began)})
+		b.limiter.observe(sample{inFlight, began, time.Since(began)})
 	})
 }
 

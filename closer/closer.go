@@ -166,7 +166,7 @@ type Closer struct {
 func (c *Closer) SetBuckets(bs orderclose.Buckets) { c.buckets.Store(&bs) }
 
 // LowestLimitSince returns since when the store is so slow that the Closer closes only as few orders at once as
-// its limit allows at least, a fiftieth of Options.Batch; zero: it closes more at once.
+// its limit allows at least, a tenth of Options.Batch; zero: it closes more at once.
 func (c *Closer) LowestLimitSince() time.Time { return c.transactions.batcher.lowestSince() }
 
 // New returns a Closer, or an error that names the missing or invalid options.

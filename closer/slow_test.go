@@ -46,14 +46,15 @@ func latest(t *testing.T, store *fakeStore, due map[string]time.Time) (late time
 	return late
 }
 
-// A store whose calls take the same time whatever their size, as a service far away, gets no smaller calls: they would only close
-// fewer orders. One whose time grows with the orders gets smaller calls.
+// A store whose calls take the same time whatever their size, as a service far away, gets calls of a tenth of a batch, and four at once. One
+// whose time grows with the orders gets calls that fit into the target time.
 func TestCloser_AStoreThatTakesItsTimeKeepsUp(t *testing.T) {
 	ring.NotShort(t)
 	for _, batch := range []int{500, 200} {
 		for name, slow := range map[string]func(int) time.Duration{
 			"240 ms":                          func(int) time.Duration { return 240 * time.Millisecond },
 			"260 ms":                          func(int) time.Duration { return 260 * time.Millisecond },
+			"300 ms":                          func(int) time.Duration { return 300 * time.Millisecond },
 			"500 ms":                          func(int) time.Duration { return 500 * time.Millisecond },
 			"200 ms, and 1 ms for each order": func(n int) time.Duration { return time.Duration(200+n) * time.Millisecond },
 			"5 ms for each order":             func(n int) time.Duration { return time.Duration(5*n) * time.Millisecond },

@@ -135,7 +135,7 @@ func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
-		s.batcher.observe(len(requests), began)
+		s.batcher.observe(began)
 	}
 	return outcomes, err
 }
