@@ -57,7 +57,7 @@ type Outcome struct {
 	Verdict Verdict
 	Due     time.Time // the due time in the database; zero if NotFound
 	At      time.Time // the database's clock at the decision
-	Err     error     // the cause if the verdict is Failed or Contended
+	Err     error     // the cause if the verdict is Failed or Contended, or Paused by an operator; then it wraps ErrPaused
 }
 
 // Remaining returns the time from At to Due: how long the order had left at the decision.

@@ -39,7 +39,7 @@ func newTestBatcher(t *testing.T, workers int) *testBatcher {
 	b.batcher = newBatcher(newLimiter(slotTime, 10, workers), workers, 10, func(float64) {})
 	b.transactions = &transactions{
 		batcher: b.batcher, store: b, metrics: m, onHang: func() {},
-		pauses: &pauseLog{logger: slog.New(slog.DiscardHandler), at: map[string]time.Time{}},
+		pauses: &pauseLog{logger: slog.New(slog.DiscardHandler)},
 	}
 	return b
 }

@@ -53,9 +53,8 @@ func (e *entry) size() int { return entryBytes + e.message.Size() }
 // is being closed. The cost of a call does not depend on the number of parked orders. The
 // buffer belongs to the loop's goroutine.
 type buffer struct {
-	queue       []*entry          // to close now, in log order; requeued entries are last
-	parked      byRetryAt         // to close at their retryAt: nearly due, or blocked; see entry
-	canaries    map[string]*entry // by category: the paused order that shows when the pause ends; see paused.go
+	queue       []*entry  // to close now, in log order; requeued entries are last
+	parked      byRetryAt // to close at their retryAt: nearly due, or blocked; see entry
 	queueBytes  int
 	parkedBytes int
 }

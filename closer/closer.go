@@ -12,8 +12,7 @@
 // (internal/partition). It closes the orders of its records in batches through the Store,
 // and applies the decision for each verdict (decide.go, outcome.go). It keeps orders that
 // wait within a bound of memory (buffer.go), and sends retries back through the buckets
-// (retries.go). Of the orders of a paused category it asks for one again and again, until that one is
-// closed (paused.go). An offset is committed only when everything below it is settled. A
+// (retries.go). An offset is committed only when everything below it is settled. A
 // batcher combines the batches of all handlers into groups, fresh orders first
 // (batcher.go). Each group is closed in a transaction (transaction.go), whose traced orders get spans
 // (spans.go). A limiter keeps the number of orders in transactions to what the store closes quickly (limiter.go).
@@ -116,7 +115,10 @@ type Options struct {
 	ReplayGroup     string // the group that consumes ReplayTopic; set both or neither
 	ReplayTopic     string // orders that were sent again by hand; "" for none
 	DeadLetterTopic string
-	Batch           int // maximum orders in a transaction; default DefaultBatch
+	// Swept says that a compensator closes overdue orders. Then the record of an order is settled if an operator has paused its category: the
+	// compensator closes the order when the pause ends.
+	Swept bool
+	Batch int // maximum orders in a transaction; default DefaultBatch
 	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most one of them
 	// is of replays. At most two of the others are younger than TargetLatency, or than half a second if that is
 	// shorter.
@@ -192,7 +194,7 @@ func New(o Options) (*Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)
 	}
-	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes), pauses: &pauseLog{logger: o.Logger, at: map[string]time.Time{}}}
+	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes), pauses: &pauseLog{logger: o.Logger}}
 	c.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",

@@ -15,12 +15,9 @@ const (
 	// contendedWait is the wait before an order with a locked row is tried again. The
 	// transaction of a checkout takes milliseconds; an operator ends one that hangs.
 	contendedWait = time.Second
-	// pausedWait is the wait before a paused store, or one order of a paused category, is tried
-	// again: see paused.go. The others of the category wait as long again as they have waited since
-	// they were due, between blockedWait and pausedMax.
+	// pausedWait is the wait before a store that is paused for all orders is tried again.
 	pausedWait = 2 * time.Second
-	pausedMax  = 15 * time.Minute
-	// blockedWait is the wait of an order that is contended or without a verdict if
+	// blockedWait is the wait of an order that is paused, and of one that is contended or without a verdict if
 	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
 	// After notDueRounds early arrivals for one due time, every other wait is in memory, so that two clocks that disagree do not
@@ -101,8 +98,8 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
 	case orderclose.Paused:
-		wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter) //mutant:paused-asked-often
-		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
+		wait := addJitter(blockedWait, jitter) //mutant:paused-asked-often
+		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "its close is paused"}
 	case orderclose.PaymentPending:
 		return paymentPending(r, at, jitter)
 	case orderclose.NotFound, orderclose.Failed:

@@ -1,6 +1,7 @@
 package closer
 
 import (
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -14,6 +15,9 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
 	d := decide(e.record, o, at, jitter)
+	if h.o.Swept && errors.Is(o.Err, wire.ErrPausedCategory) { //mutant:paused-record-waits
+		d = decision{}
+	}
 	var shown time.Time // by the database
 	if o.Verdict == orderclose.NotDue {
 		shown = o.At //mutant:release-wrong-clock
@@ -29,8 +33,6 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		h.loop.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 		h.metrics.retries.WithLabelValues(d.cause).Inc()
 	}
-	defer h.followPause(e, o.Verdict, e.paused, now)
-	e.paused = d.cause == causePaused
 	switch d.action {
 	case settle:
 		h.loop.Done(e.message.Offset)

@@ -91,10 +91,10 @@ func (t *transactions) report(err error, began time.Time) {
 	switch {
 	case err == nil:
 		t.metrics.batch.Observe(time.Since(began).Seconds())
-		t.pauses.ended(allOrders, began)
+		t.pauses.ended(began)
 	case errors.Is(err, orderclose.ErrPaused):
 		_, pause, _ := strings.Cut(err.Error(), orderclose.ErrPaused.Error()+" ")
-		t.pauses.noted(allOrders, pause)
+		t.pauses.noted(pause)
 	case errors.Is(err, bisect.ErrNoVerdicts):
 		t.batcher.failed()
 	}

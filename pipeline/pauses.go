@@ -46,7 +46,7 @@ func (s *pausedStore) CloseOrders(ctx context.Context, path orderclose.Path, req
 	var at []int // the places of open in requests
 	for i, r := range requests {
 		if slices.ContainsFunc(on, func(p wire.Pause) bool { return p.Category == r.Category }) { //mutant:service-category-ignored
-			outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Paused, Due: r.Due, At: s.now()}
+			outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Paused, Due: r.Due, At: s.now(), Err: wire.ErrPausedCategory}
 			continue
 		}
 		open, at = append(open, r), append(at, i)

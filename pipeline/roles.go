@@ -98,6 +98,7 @@ func (a *App) buildCloser() (part, error) {
 		return part{}, err
 	}
 	c := a.o.Config
+	_, unsearched := a.sweepSource()
 	cl, err := closer.New(closer.Options{
 		Log:             topicWaiter{a.conns.Kafka, a},
 		Store:           method.store,
@@ -107,6 +108,7 @@ func (a *App) buildCloser() (part, error) {
 		ReplayGroup:     c.ReplayGroup(),
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
+		Swept:           unsearched == nil,
 		Batch:           method.batch(c.Closer.Batch),
 		TargetLatency:   method.target(c.Closer.TargetLatency),
 		Clock:           a.clock,

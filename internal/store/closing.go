@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // errNoDue says that an order cannot be closed because its due time is 0 or the zero date.
@@ -382,8 +383,11 @@ func (c *closing) outcome(id string) orderclose.Outcome {
 	if !row.at.IsZero() {
 		o.At = row.at
 	}
-	if row.verdict == orderclose.Failed {
+	switch row.verdict {
+	case orderclose.Failed:
 		o.Err = cmp.Or(row.err, errNoDue)
+	case orderclose.Paused:
+		o.Err = wire.ErrPausedCategory
 	}
 	return o
 }

@@ -40,6 +40,10 @@ func Shortened(on []Pause, category string, until time.Time, replace bool) (late
 	return later, err
 }
 
+// ErrPausedCategory is the Err of an Outcome whose order is of a category that a row of pauses stops. The verdict Paused of a service, or of
+// another Store, has no such Err.
+var ErrPausedCategory = fmt.Errorf("%w for the category of the order", orderclose.ErrPaused)
+
 // Covers reports whether the pause is of the orders of a category.
 func (p Pause) Covers(category string) bool { return p.Category == "" || p.Category == category }
 
