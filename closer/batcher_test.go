@@ -307,7 +307,7 @@ func TestLimiter_SettlesAtTheTargetTime(t *testing.T) {
 		now = now.Add(took)
 		must.That(t, took <= 2*l.target, "a transaction took %v", took)
 	}
-	expect.That(t, l.limit >= 100 && l.limit <= 400, "a limit of %d, want it around 250", l.limit)
+	expect.That(t, l.limit >= 100 && l.limit <= 300, "a limit of %d, want it around 250", l.limit)
 }
 
 // A limit that fell once is no smaller than that of a restarted closer hours later, though there were never many orders.

@@ -204,6 +204,18 @@ func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 	t.Error("the order is never blamed")
 }
 
+// No other order has to get a verdict.
+func TestCulprits_APanicIsTheFaultOfItsOrder(t *testing.T) {
+	out, err := new(Culprits).Close(t.Context(), panicking{}, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "bad"}})
+	must.That(t, err == nil && out[0].Verdict == orderclose.Failed, "a panic: %+v, %v; want failed", out, err)
+}
+
+type panicking struct{}
+
+func (panicking) CloseOrders(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	panic("no such SKU")
+}
+
 // A store that is certain that no order is at fault, such as one whose connection is
 // cut repeatedly, uses up no attempt of any order.
 func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
