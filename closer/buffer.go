@@ -30,7 +30,6 @@ type entry struct {
 	record  wire.Record // without the order's attributes; see encode
 	readAt  time.Time
 	retryAt time.Time // if parked: when to try again
-	paused  bool      // the orders of its category were paused when it was tried last
 	// blocked: it is parked because of a locked row, a pause, a missing verdict, a clock that may be
 	// wrong, or because no bucket accepts records. The other parked orders are due in the next seconds.
 	blocked bool

@@ -39,13 +39,15 @@ func (p *plan) losesReminders() bool {
 }
 
 // unattended returns the times in which perhaps nobody writes reminders, by their begin: the database fails, or no process may know yet that
-// it is the keeper. A pause keeps also reminders away whose time began in it.
+// it is the keeper, as while the lock moves between Redis and the database. A pause keeps also reminders away whose time began in it.
 func (w *chaosWorld) unattended() (all []span) {
 	for _, e := range w.plan.Events {
 		from := w.began.Add(e.At)
 		switch e.Kind {
 		case "database":
 			all = append(all, span{from, from.Add(e.For + stalledTime)})
+		case "redis": // the holder of its lock works until the lock may have ended; then one has the lease
+			all = append(all, span{from, from.Add(e.For + lock.DefaultExpiry + keeperRetry + redisTime)})
 		case "pause-closes":
 			all = append(all, span{from, from.Add(e.For + longestReminder)})
 		}
