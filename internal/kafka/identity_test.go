@@ -109,4 +109,3 @@ func TestRead_TruncatedLogIsReadFromItsEnd(t *testing.T) {
 	expect.That(t, f.Lost == nil && f.Next == 4 && f.Log.Epoch < 0, "with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
 	expect.Equal(t, len(mustRead(t, c.Read, f.Next, f.Log).Records), 2, "records of the next read")
 }
-

@@ -38,7 +38,7 @@ var plantedFaults = []struct {
 	},
 	{
 		"the next owner of a partition skips records that were read and not done", "internal/partition/watermark.go",
-		"n < len(w.open) && w.open[n].state == done", "n < len(w.open)",
+		"n < len(w.open) && w.open[n].done", "n < len(w.open)",
 		"committed before they were done",
 	},
 	{
