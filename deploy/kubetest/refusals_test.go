@@ -25,7 +25,7 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\ntopics: {partitions: 0}":                                                                   "partitions",
 		small + "\ntopics: {delay: {default: 30m}}":                                                           "'delay' not allowed",
 		small + "\ntopics: {buckets: [10s, 1x]}":                                                              "/topics/buckets/1",
-		small + "\ntopics: {buckets: [{length: 5m}]}":                                            "got object, want string",
+		small + "\ntopics: {buckets: [{length: 5m}]}":                                                         "got object, want string",
 		small + "\ntopics: {delays: {default: 30}}":                                                           "/topics/delays/default",
 		small + "\ntopics: {delays: {categories: {virtual: 5 minutes}}}":                                      "/topics/delays/categories/virtual",
 		small + "\ntopics: {compensator: {lock: zookeeper}}":                                                  "/topics/compensator/lock",
