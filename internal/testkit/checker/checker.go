@@ -87,6 +87,8 @@ type Expect struct {
 	// Commits are all commits of all groups, as the broker received them. Without them only the
 	// last commits are checked.
 	Commits []Commit
+	// Left are orders that a closer may leave to the compensator, since a pause stops their category: their record may be done before they are closed.
+	Left map[string]bool
 	// OneClock says that the database and the brokers have the same clock, so that their times
 	// can be compared.
 	OneClock bool

@@ -8,7 +8,7 @@ var operationMutants = []mutant{
 		"internal/ops", "TestJudge_NamesEachProblemWithASectionOfTheRunbook", "not_answered"},
 	{"stopped-shown-gone", "a process that was stopped is shown as gone", changes{{"p.Ended || ", ""}},
 		"internal/ops", "TestCompareProcesses_SaysWhichShouldRunAndDoNot", "relay@h:3:9464 gone"},
-	{"hourly-delay-changes", "compensators with different files change the delays each hour", changes{{"!maps.Equal(p.Delays, before) && ", ""}},
+	{"hourly-delay-changes", "compensators with different files change the delays each hour", changes{{"!maps.Equal(p.Delays, before)", "len(before) >= 0"}},
 		"internal/ops", "TestControl_HasTheDelaysThatAreNews", "they have different files"},
 	{"all-closers-frozen", "all closers are frozen while closing has stopped", changes{{"!t.close", "true"}},
 		"internal/ops", "TestFollow_SaysWhichProcessesAreFrozen", "no order is closed: "},

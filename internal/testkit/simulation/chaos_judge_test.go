@@ -162,6 +162,7 @@ func (w *chaosWorld) check(r *result, openAfter time.Time) {
 	}
 	w.checkPayments()
 	r.Reminders = w.checkReminders()
+	e.Left = w.plan.left()
 	e.OneClock = !p.has(clocks...) && p.oneBrokerClock()
 	// The dispatcher's clock decides into which bucket it puts a schedule, like a producer's.
 	e.Calm = e.Calm && p.oneBrokerClock()
@@ -182,6 +183,18 @@ func (w *chaosWorld) check(r *result, openAfter time.Time) {
 	for _, broken := range v.Violations {
 		w.violation("broken", "%s", broken)
 	}
+}
+
+// left returns the orders of the categories that are paused for some time.
+func (p *plan) left() (orders map[string]bool) {
+	orders = map[string]bool{}
+	for _, e := range p.Events {
+		paused := func(pause event) bool { return pause.Kind == "pause-closes" && pause.How == e.What }
+		if e.Kind == "order" && slices.ContainsFunc(p.Events, paused) {
+			orders[fmt.Sprintf("order-%02d", e.N)] = true
+		}
+	}
+	return orders
 }
 
 // clocks are the kinds of events that make a clock wrong for a while.

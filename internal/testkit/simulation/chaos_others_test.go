@@ -20,6 +20,9 @@ func init() {
 	}, play: (*chaosWorld).redis}
 	kinds["pause-closes"] = kind{weight: 2, draw: func(d *drawing, e *event) {
 		e.How, e.For = d.among("all", "virtual", "quick"), d.span(time.Second, 40*time.Second)
+		if !d.plan.Sweeps { // closers leave the orders of a paused category to the compensator
+			e.How = "all"
+		}
 	}, play: (*chaosWorld).pauseCloses}
 	clock := func(d *drawing, e *event) { e.For, e.By = d.span(time.Second, 40*time.Second), d.step() }
 	kinds["broker-clock"] = kind{weight: 3, draw: func(d *drawing, e *event) { clock(d, e); e.N = d.IntN(d.plan.Brokers) },
