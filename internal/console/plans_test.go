@@ -289,14 +289,14 @@ func TestSweeps_ShowsEachCompensation(t *testing.T) {
 	for _, s := range []wire.Sweep{
 		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 6, Closed: 5,
 			Missed: 3, AfterPause: 2, Failed: 1, PeriodMillis: 3_600_000},
-		{StartedAt: time.Now().Add(-time.Hour), Lock: "<b>", Holder: "host/18", Why: wire.SweepPeriod, Error: "the database is away"},
+		{StartedAt: time.Now().Add(-time.Hour), Lock: "held", Holder: "<b>host/18", Why: wire.SweepPeriod, Error: "the database is away"},
 		{StartedAt: time.Now().Add(-time.Hour), Lock: "none", Holder: "host/19", Why: "later"},
 	} {
 		m := must.Get(s.Encode())(t)
 		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
 	}
 	page := r.open("/sweeps")
-	contains(t, page, "host/17", "the database is away", "&lt;b&gt;", "later", "in the last 7 days, by kind: 6", "after_pause")
+	contains(t, page, "host/17", "the database is away", "&lt;b&gt;host", "later", "in the last 7 days, by kind: 6", "after_pause")
 	contains(t, r.open("/"), `data-kind="sweep_failed"`, "has closed 3 orders that the pipeline had missed")
 	var s answer[ops.Sweeps]
 	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s)

@@ -82,7 +82,7 @@ func computed() (keys []string) {
 		keys = append(keys, "refusal."+string(r))
 	}
 	for key := range texts() { // of page.Word
-		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "payments.source.", "field.", "where."} {
+		for _, group := range []string{"sweeps.why.", "payments.source.", "field.", "where."} {
 			if strings.HasPrefix(key, group) {
 				keys = append(keys, key)
 			}
