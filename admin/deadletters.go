@@ -90,8 +90,8 @@ func (a *Admin) PlanRedrive(ctx context.Context, f DeadLetterFilter) (DeadLetter
 	return a.planSettle(ctx, f, wire.Redriven)
 }
 
-// Redrive sends the pending dead letters of a filter again, after their cause was fixed: an order that is due to the replay topic, another to its
-// delay topic, and an event to the topic of events if the database knows what it says. To carry out a plan, set f.Through to
+// Redrive sends the pending dead letters of a filter again, after their cause was fixed: an order to its delay
+// topic, and an event to the topic of events if the database knows what it says. To carry out a plan, set f.Through to
 // DeadLetterPlan.Through. What was sent is marked, so a second call does nothing. progress is called with the dead letters handled and their
 // total; nil: it is not. After an error the result counts what was done: call it again, repeats are harmless. The error wraps ErrNoKafka.
 func (a *Admin) Redrive(ctx context.Context, f DeadLetterFilter, progress func(done, total int64)) (DeadLetterResult, error) {

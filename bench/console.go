@@ -39,7 +39,6 @@ func consolePages(order string) []consolePage {
 		{name: "dead-letters", path: "/dead-letters", has: []string{`<tr data-at="`}},
 		{name: "dead-letter", path: "/dead-letters/0/17", has: []string{`id="headers"`}},
 		{name: "sweeps", path: "/sweeps", has: []string{`<table id="sweeps"`}},
-		{name: "replay", path: "/replay", has: []string{`<figure class="chart">`}},
 		{name: "delays", path: "/delays", has: []string{`id="pauses-heading"`, `id="drift-heading"`}},
 	}
 }

@@ -16,44 +16,52 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// With 100,000 waiting replays, each order that becomes due is closed within two seconds,
-// and replays continue too.
-func TestCloser_ReplaysDelayNoDueOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const replays, partitions = 100_000, 12
-		begin := time.Now()
-		log := &orderLog{}
-		// Some 8,000 orders a second when it is busy, a fifth of what MariaDB did.
-		store := &fakeStore{slow: func(inFlight int) time.Duration {
+// Beside a replay at its default rate, which fills one partition after the other, each order that becomes due is closed within two
+// seconds, also if a service takes its time for each call.
+func TestCloser_AReplayDelaysNoDueOrder(t *testing.T) {
+	for what, o := range map[string]Options{
+		"a database": {Store: &fakeStore{slow: func(inFlight int) time.Duration {
 			return 5*time.Millisecond + time.Duration(inFlight)*125*time.Microsecond
-		}}
-		for i := range replays {
-			o := orderclose.Order{ID: fmt.Sprint("replayed-", i), CreatedAt: begin, Due: begin}
-			log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: i % partitions}, wire.Record{Order: o, Release: begin, Lane: wire.LaneReplay})
-		}
-		due := map[string]time.Time{} // one each 10 ms
-		for i := range 800 {
-			o := orderclose.Order{ID: fmt.Sprint("fresh-", i), CreatedAt: begin, Due: begin.Add(time.Duration(i) * 10 * time.Millisecond)}
-			due[o.ID] = o.Due
-			log.putAt(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Record{Order: o, Release: o.Due}, o.Due)
-		}
-		defer runCloser(t, log, store, 500)()
-		time.Sleep(9 * time.Second)
-		synctest.Wait()
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		var latest time.Duration
-		for id, at := range due {
-			closed, ok := store.closedAt[id]
-			if latest = max(latest, closed.Sub(at)); !ok || closed.Before(at) {
-				t.Errorf("%s, due %v, was closed %v", id, at, closed)
+		}}},
+		"a service": {Store: &fakeStore{slow: func(int) time.Duration { return 300 * time.Millisecond }}, TargetLatency: ServiceTargetLatency},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			const partitions, seconds, perSecond, fresh = 12, 12, 1000, 200
+			begin := time.Now()
+			log, store := &orderLog{}, o.Store.(*fakeStore)
+			due := map[string]time.Time{}
+			put := func(partition int, id, lane string, at time.Time) {
+				order := orderclose.Order{ID: id, CreatedAt: begin, Due: begin}
+				if lane == "" {
+					order.Due, due[id] = at, at
+				}
+				log.putAt(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: partition}, wire.Record{Order: order, Release: order.Due, Lane: lane}, at)
 			}
-		}
-		left := replays - (len(store.closedAt) - len(due))
-		t.Logf("fresh orders were up to %v late beside %d replays; %d replays are left", latest, replays, left)
-		expect.That(t, latest <= 2*time.Second, "an order that was due waited %v, want 2 s at most", latest)
-		expect.That(t, left != 0 && left <= replays/2, "%d of %d replays are left: want some closed, and some left when the last fresh order was due", left, replays)
-	})
+			for i := range seconds * perSecond {
+				at := begin.Add(time.Duration(i) * time.Second / perSecond)
+				put(i/perSecond, fmt.Sprint("replayed-", i), wire.LaneReplay, at)
+				if i%(perSecond/fresh) == 0 {
+					put(i/(perSecond/fresh)%partitions, fmt.Sprint("fresh-", i), "", at)
+				}
+			}
+			o.Log = log
+			defer startCloser(t, o)()
+			time.Sleep(15 * time.Second)
+			synctest.Wait()
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			var latest time.Duration
+			for id, at := range due {
+				closed, ok := store.closedAt[id]
+				if latest = max(latest, closed.Sub(at)); !ok || closed.Before(at) {
+					t.Errorf("%s: %s, due %v, was closed %v", what, id, at, closed)
+				}
+			}
+			t.Logf("%s: fresh orders were up to %v late beside the replay", what, latest)
+			expect.That(t, latest <= 2*time.Second, "%s: an order that was due waited %v, want 2 s at most", what, latest)
+			expect.Equal(t, len(store.closedAt), seconds*perSecond+len(due), "%s: closed orders", what)
+		})
+	}
 }
 
 // The store was down for ten minutes and is slow afterwards.

@@ -12,50 +12,43 @@ import (
 )
 
 const (
-	// freshSlots is how many transactions of fresh orders run at once, as long as each takes less
+	// quickSlots is how many transactions run at once, as long as each takes less
 	// than the target time. With more, the database makes many small transactions of what would be a
-	// few large ones, and each waits for the others. Replays have one more slot.
-	freshSlots = 2
+	// few large ones, and each waits for the others.
+	quickSlots = 2
 	// slotTime is the longest time for which a transaction keeps its slot. A longer target time does not change that.
 	slotTime = 500 * time.Millisecond
-	// replayAfter is the number of fresh groups in a row after which a waiting replay group
-	// runs. Replays delay no order that is due now, and a steady load of fresh orders never
-	// stops them.
-	replayAfter = 10
 )
 
 // batcher combines the jobs of all loops into groups that share a transaction: a commit takes
 // milliseconds, and each partition alone would make many small transactions. It decides which
-// groups run: fresh orders go first and have two slots, replays have one, and the limiter bounds the
-// orders in all of them. Its caller runs the groups that add, slow, leave and ended return. A batcher
-// is safe for concurrent use.
+// groups run: two that are quick, and the limiter bounds the orders in all of them. Its caller runs the groups that add, slow, leave and
+// ended return. A batcher is safe for concurrent use.
 type batcher struct {
 	workers   int           // maximum of groups that run, the slow ones included
 	maxOrders int           // in a group
 	onLimit   func(float64) // gets each new limit, under mu
 
-	mu             sync.Mutex
-	limiter        limiter
-	lowest         time.Time // since when the limit is at its minimum; zero: it is not
-	running        []*group
-	fresh, replays []*job // that wait
-	freshInARow    int    // fresh groups started in a row while a replay waited
+	mu      sync.Mutex
+	limiter limiter
+	lowest  time.Time // since when the limit is at its minimum; zero: it is not
+	running []*group
+	waiting []*job
 }
 
 // job is a batch of one loop that waits for its transaction or is in it.
 type job struct {
-	replay   bool
 	group    *group // nil while the job waits
 	requests []orderclose.CloseRequest
+	copies   []bool        // which of the requests are of copies, which a person has sent again
 	done     chan struct{} // closed when outcomes and err are set
 	outcomes []orderclose.Outcome
 	err      error
 }
 
-// group is the jobs of one lane that share a transaction.
+// group is the jobs that share a transaction.
 type group struct {
 	jobs   []*job
-	replay bool
 	orders int
 	slow   bool            // takes longer than the target time, or than slotTime
 	loops  int             // that still wait for it
@@ -71,18 +64,17 @@ func newBatcher(l limiter, workers, maxOrders int, onLimit func(float64)) *batch
 }
 
 // batchSize returns how many orders may go together now.
-func (b *batcher) batchSize(replay bool) int {
+func (b *batcher) batchSize() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.limiter.batchSize(b.maxOrders, replay)
+	return min(b.maxOrders, b.limiter.limit)
 }
 
 // add queues a job.
 func (b *batcher) add(j *job) []*group {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	queue := b.queue(j.replay)
-	*queue = append(*queue, j)
+	b.waiting = append(b.waiting, j)
 	return b.next()
 }
 
@@ -90,8 +82,7 @@ func (b *batcher) add(j *job) []*group {
 func (b *batcher) leave(j *job) []*group {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	queue := b.queue(j.replay)
-	*queue = slices.DeleteFunc(*queue, func(other *job) bool { return other == j })
+	b.waiting = slices.DeleteFunc(b.waiting, func(other *job) bool { return other == j })
 	if j.group != nil {
 		if j.group.loops--; j.group.loops == 0 {
 			j.group.cancel()
@@ -101,8 +92,8 @@ func (b *batcher) leave(j *job) []*group {
 }
 
 // newJob returns a job.
-func newJob(requests []orderclose.CloseRequest, replay bool) *job {
-	return &job{replay: replay, requests: requests, done: make(chan struct{})}
+func newJob(requests []orderclose.CloseRequest, copies []bool) *job {
+	return &job{requests: requests, copies: copies, done: make(chan struct{})}
 }
 
 // slow notes that a group takes longer than its target time: it may wait for a lock, or for a service.
@@ -164,26 +155,12 @@ func (b *batcher) lowestSince() time.Time {
 	return b.lowest
 }
 
-// queue returns the jobs of a lane that wait.
-func (b *batcher) queue(replay bool) *[]*job {
-	if replay {
-		return &b.replays
-	}
-	return &b.fresh
-}
-
 // counts are what running groups use of the limits.
-type counts struct{ fresh, replays, orders, workers, quick int }
+type counts struct{ orders, workers, quick int }
 
 func (b *batcher) counts() (c counts) {
 	for _, g := range b.running {
-		switch {
-		case g.replay:
-			c.replays++
-		case !g.slow: //mutant:lock-wait-blocks
-			c.fresh++
-		}
-		if !g.slow {
+		if !g.slow { //mutant:lock-wait-blocks
 			c.quick++
 		}
 		c.workers++
@@ -195,14 +172,8 @@ func (b *batcher) counts() (c counts) {
 // next returns the groups that the limits allow to start now. A group of the smallest size may exceed the limit if all others are
 // slow. The caller holds b.mu.
 func (b *batcher) next() (groups []*group) {
-	for used := b.counts(); used.workers < b.workers; used = b.counts() {
-		mayReplay := len(b.replays) > 0 && used.replays == 0 //mutant:replays-take-workers
-		replay := mayReplay && (len(b.fresh) == 0 || b.freshInARow >= replayAfter)
-		queue := b.queue(replay)
-		if len(*queue) == 0 || !replay && used.fresh >= freshSlots {
-			break
-		}
-		needs := b.limiter.batchSize(len((*queue)[0].requests), replay)
+	for used := b.counts(); len(b.waiting) > 0 && used.workers < b.workers && used.quick < quickSlots; used = b.counts() {
+		needs := min(len(b.waiting[0].requests), b.limiter.limit)
 		room := b.limiter.limit - used.orders
 		if needs > room {
 			if used.quick > 0 {
@@ -210,26 +181,23 @@ func (b *batcher) next() (groups []*group) {
 			}
 			needs = min(needs, max(room, b.limiter.minLimit))
 		}
-		if b.freshInARow++; replay || len(b.replays) == 0 {
-			b.freshInARow = 0
-		}
-		g := gather(queue, needs, max(needs, min(room, b.limiter.batchSize(b.maxOrders, replay))))
+		g := b.gather(needs, max(needs, min(room, b.maxOrders)))
 		b.running, groups = append(b.running, g), append(groups, g)
 	}
 	return groups
 }
 
-// gather takes the first job of the queue, cut to the orders that it needs, and the jobs after it
+// gather takes the first job that waits, cut to the orders that it needs, and the jobs after it
 // that fit whole into the room. The loop of the first job sends the rest of it again.
-func gather(queue *[]*job, needs, room int) *group {
-	first := (*queue)[0]
+func (b *batcher) gather(needs, room int) *group {
+	first := b.waiting[0]
 	first.requests = first.requests[:needs]
-	g := &group{replay: first.replay}
+	g := &group{}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.pulse.Beat()
-	for len(*queue) > 0 && g.orders+len((*queue)[0].requests) <= room {
-		j := (*queue)[0]
-		*queue = (*queue)[1:]
+	for len(b.waiting) > 0 && g.orders+len(b.waiting[0].requests) <= room {
+		j := b.waiting[0]
+		b.waiting = b.waiting[1:]
 		j.group = g
 		g.jobs = append(g.jobs, j)
 		g.orders += len(j.requests)

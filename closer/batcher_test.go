@@ -78,10 +78,10 @@ type answer struct {
 }
 
 // wait submits a job in the background.
-func (b *testBatcher) wait(ctx context.Context, name string, n int, replay bool) <-chan answer {
+func (b *testBatcher) wait(ctx context.Context, name string, n int) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
-		outcomes, err := b.transactions.close(ctx, orders(name, n), replay, func() {})
+		outcomes, err := b.transactions.close(ctx, orders(name, n), make([]bool, n), func() {})
 		got <- answer{outcomes, err}
 	}()
 	synctest.Wait()
@@ -93,35 +93,14 @@ func (b *testBatcher) finish() {
 	b.t.Helper()
 	close(b.release)
 	synctest.Wait()
-	expect.That(b.t, len(b.running) == 0 && len(b.fresh) == 0 && len(b.replays) == 0, "left behind: %+v", b.batcher)
-}
-
-func TestBatcher_RunsFreshOrdersFirstAndAReplayAfterTen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newTestBatcher(t, 1)
-		b.wait(t.Context(), "first", 10, false)
-		for range 3 {
-			b.wait(t.Context(), "r", 10, true) // the limiter cuts them to five orders
-		}
-		for range 25 {
-			b.wait(t.Context(), "f", 10, false)
-		}
-		b.finish()
-		var order strings.Builder
-		for _, ids := range b.ran[1:] {
-			order.WriteByte(ids[0])
-		}
-		if got, want := order.String(), "ffffffffffrffffffffffrfffffr"; got != want {
-			t.Errorf("ran as %s, want %s", got, want)
-		}
-	})
+	expect.That(b.t, len(b.running) == 0 && len(b.waiting) == 0, "left behind: %+v", b.batcher)
 }
 
 func TestBatcher_CombinesWaitingJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 1)
-		b.wait(t.Context(), "a", 1, false)
-		jobB, jobC, jobE := b.wait(t.Context(), "b", 3, false), b.wait(t.Context(), "c", 6, false), b.wait(t.Context(), "e", 2, false)
+		b.wait(t.Context(), "a", 1)
+		jobB, jobC, jobE := b.wait(t.Context(), "b", 3), b.wait(t.Context(), "c", 6), b.wait(t.Context(), "e", 2)
 		b.release <- nil
 		synctest.Wait()
 		if want := "b0 b1 b2 c0 c1 c2 c3 c4 c5"; len(b.ran) != 2 || b.ran[1] != want {
@@ -142,30 +121,13 @@ func TestBatcher_CombinesWaitingJobs(t *testing.T) {
 	})
 }
 
-func TestBatcher_OneWorkerServesReplays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newTestBatcher(t, 4)
-		b.limiter.limit = 1000
-		for range 5 {
-			b.wait(t.Context(), "r", 1, true)
-		}
-		used := b.counts()
-		expect.That(t, used.replays == 1, "replays use %d of 4 workers, want 1", used.replays)
-		for _, name := range []string{"f", "g"} {
-			b.wait(t.Context(), name, 1, false)
-			expect.Equal(t, b.ran[len(b.ran)-1], name+"0", "a fresh order waits beside a replay: %q", b.ran)
-		}
-		b.finish()
-	})
-}
-
 func TestBatcher_RunsMoreThanTwoTransactionsOnlyIfSomeAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 4)
 		b.limiter.limit = 1000
 		b.maxOrders = 1
 		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-			b.wait(t.Context(), name, 1, false)
+			b.wait(t.Context(), name, 1)
 		}
 		counts := func() (running, slow int) {
 			b.batcher.mu.Lock()
@@ -198,10 +160,10 @@ func TestBatcher_BeginsWithAFullBatchInEachSlot(t *testing.T) {
 		for _, of := range []struct{ workers, running int }{{1, 1}, {4, 2}} {
 			b := newTestBatcher(t, of.workers)
 			for _, name := range []string{"a", "b", "c"} {
-				b.wait(t.Context(), name, b.maxOrders, false)
+				b.wait(t.Context(), name, b.maxOrders)
 			}
-			if used := b.counts(); used.fresh != of.running || used.orders != of.running*b.maxOrders {
-				t.Errorf("%d workers begin with %d transactions of %d orders, want %d full ones", of.workers, used.fresh, used.orders, of.running)
+			if used := b.counts(); used.quick != of.running || used.orders != of.running*b.maxOrders {
+				t.Errorf("%d workers begin with %d transactions of %d orders, want %d full ones", of.workers, used.quick, used.orders, of.running)
 			}
 			b.finish()
 		}
@@ -212,7 +174,7 @@ func TestBatcher_CutsAWaitingJobToTheCurrentLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 2)
 		b.failed()
-		got := b.wait(t.Context(), "a", 10, false)
+		got := b.wait(t.Context(), "a", 10)
 		used := b.counts()
 		expect.That(t, used.orders == b.limiter.minLimit, "%d are in flight, want %d", used.orders, b.limiter.minLimit)
 		b.finish()
@@ -224,10 +186,10 @@ func TestBatcher_AJobThatLeavesUnblocksTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 2)
 		b.limiter.limit = 10
-		b.wait(t.Context(), "a", 8, false)
+		b.wait(t.Context(), "a", 8)
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := b.wait(ctx, "b", 5, false) // too many beside 8
-		b.wait(t.Context(), "c", 2, false)
+		gone := b.wait(ctx, "b", 5) // too many beside 8
+		b.wait(t.Context(), "c", 2)
 		must.That(t, len(b.ran) == 1, "transactions %q, with a limit of 10", b.ran)
 		cancel()
 		got := <-gone
@@ -241,10 +203,10 @@ func TestBatcher_AJobThatLeavesUnblocksTheNext(t *testing.T) {
 func TestBatcher_ATransactionRunsUntilAllItsJobsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 1)
-		b.wait(t.Context(), "a", 1, false)
+		b.wait(t.Context(), "a", 1)
 		one, stopOne := context.WithCancel(t.Context())
 		two, stopTwo := context.WithCancel(t.Context())
-		jobB, jobC := b.wait(one, "b", 1, false), b.wait(two, "c", 1, false)
+		jobB, jobC := b.wait(one, "b", 1), b.wait(two, "c", 1)
 		b.release <- nil
 		stopOne()
 		got := <-jobB
@@ -283,10 +245,6 @@ func TestLimiter_StaysWithinItsBoundsAndHalvesOnce(t *testing.T) {
 				t.Fatalf("%d of %d in use changed the limit to %d", inFlight, before.limit, l.limit)
 			case slow && began.Before(before.changed) && l.limit != before.limit:
 				t.Fatal("cut twice for transactions in flight at the first cut")
-			}
-			for _, replay := range []bool{false, true} {
-				n := l.batchSize(batch, replay)
-				must.That(t, n >= 1 && n <= batch && n <= l.limit, "a batch of %d with a limit of %d", n, l.limit)
 			}
 		}
 		if l.failed(now); l.limit != l.minLimit {

@@ -9,8 +9,8 @@ import (
 
 const (
 	// DefaultBufferBytes bounds the orders that all partitions of a process keep in
-	// memory: 2.7 MB for each of 12 partitions of the close topic and 12 of the replay
-	// topic. Two fetches of small records take as much.
+	// memory: 5.6 MB for each of 12 partitions of the close topic. Four fetches of small records
+	// take as much.
 	DefaultBufferBytes = 64 << 20
 	// maxParked bounds the parked orders of a partition. With many more, the runs of
 	// closed orders between them do not fit into the metadata of a commit (4,000 bytes).

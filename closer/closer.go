@@ -6,14 +6,13 @@
 // pipeline.Connections), a Store and the names of topics and groups. Call Run; it returns when
 // its context ends.
 //
-// A Closer is a member of one consumer group for the close topic and of one for the
-// replay topic, which carries orders that were sent again by hand. Each assigned
+// A Closer is a member of the consumer group of the close topic. Each assigned
 // partition has one handler (handler.go), which runs in the partition's loop
 // (internal/partition). It closes the orders of its records in batches through the Store,
 // and applies the decision for each verdict (decide.go, outcome.go). It keeps orders that
 // wait within a bound of memory (buffer.go), and sends retries back through the buckets
 // (retries.go). An offset is committed only when everything below it is settled. A
-// batcher combines the batches of all handlers into groups, fresh orders first
+// batcher combines the batches of all handlers into groups
 // (batcher.go). Each group is closed in a transaction (transaction.go), whose traced orders get spans
 // (spans.go). A limiter keeps the number of orders in transactions to what the store closes quickly (limiter.go).
 //
@@ -30,8 +29,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
@@ -46,7 +43,7 @@ import (
 const Stage = "closer"
 
 // Defaults of Options. Two transactions of 500 orders at once saturate one database server. Larger
-// ones only hold their locks longer. Two more workers serve replays, and fresh orders while other
+// ones only hold their locks longer. Two more workers serve orders while other
 // transactions wait for locks or for a service.
 const (
 	DefaultBatch   = 500
@@ -112,16 +109,13 @@ type Options struct {
 	Buckets         orderclose.Buckets // for orders that are retried or not due yet
 	Group           string
 	CloseTopic      string
-	ReplayGroup     string // the group that consumes ReplayTopic; set both or neither
-	ReplayTopic     string // orders that were sent again by hand; "" for none
 	DeadLetterTopic string
 	// Swept says that a compensator closes overdue orders. Then the record of an order is settled if an operator has paused its category: the
 	// compensator closes the order when the pause ends.
 	Swept bool
 	Batch int // maximum orders in a transaction; default DefaultBatch
-	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most one of them
-	// is of replays. At most two of the others are younger than TargetLatency, or than half a second if that is
-	// shorter.
+	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most two of them
+	// are younger than TargetLatency, or than half a second if that is shorter.
 	Workers       int
 	TargetLatency time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
@@ -178,8 +172,6 @@ func New(o Options) (*Closer, error) {
 		return nil, errors.New("closer: Options need Log, Store, Group, CloseTopic, and DeadLetterTopic")
 	case len(o.Buckets) == 0:
 		return nil, errors.New("closer: Options need at least one bucket")
-	case (o.ReplayTopic == "") != (o.ReplayGroup == ""), o.ReplayTopic == o.CloseTopic:
-		return nil, errors.New("closer: set both ReplayTopic and ReplayGroup or neither, and ReplayTopic must differ from CloseTopic")
 	case o.Batch < 0, o.Workers < 0, o.TargetLatency < 0, o.BufferBytes < 0:
 		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, TargetLatency %v and BufferBytes %d; none may be negative",
 			o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
@@ -217,19 +209,9 @@ func New(o Options) (*Closer, error) {
 
 // Run closes orders until ctx ends. Before it returns, the transactions in flight have
 // ended, within 2 s, the settled offsets are committed, and the closer has left its
-// groups. It returns an error only if a group could not be consumed.
+// group. It returns an error only if the group could not be consumed.
 func (c *Closer) Run(ctx context.Context) error {
 	c.runs.Add(1)
 	defer c.runs.Add(-1)
-	groups, ctx := errgroup.WithContext(ctx)
-	consume := func(group, topic string) {
-		groups.Go(func() error {
-			return c.stage.Consume(ctx, group, topic, c.newHandler)
-		})
-	}
-	consume(c.o.Group, c.o.CloseTopic)
-	if c.o.ReplayTopic != "" {
-		consume(c.o.ReplayGroup, c.o.ReplayTopic)
-	}
-	return groups.Wait()
+	return c.stage.Consume(ctx, c.o.Group, c.o.CloseTopic, c.newHandler)
 }

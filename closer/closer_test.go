@@ -170,13 +170,13 @@ func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 	})
 }
 
-// Replays are late from the start, and no sign that closers are slow.
-func TestCloser_ReplaysHaveALatenessOfTheirOwn(t *testing.T) {
+// Copies are late from the start, and no sign that closers are slow.
+func TestCloser_CopiesHaveALatenessOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, r := &orderLog{}, testkit.NewMetrics()
 		log.add(t, "fresh")
 		o := orderclose.Order{ID: "replayed", CreatedAt: time.Now(), Due: time.Now()}
-		log.put(t, testkit.TopicPartition{Topic: "order-close-replay"}, wire.Record{Order: o, Release: o.Due, Lane: wire.LaneReplay})
+		log.put(t, toClose, wire.Record{Order: o, Release: o.Due, Lane: wire.LaneReplay})
 		defer runCloserWith(t, log, &fakeStore{}, 10, r)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()

@@ -137,7 +137,7 @@ func runCloser(t *testing.T, log Log, store Store, batch int) (stop func()) {
 func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
 	return startCloser(t, Options{
-		Registerer: metrics, Log: log, Store: store, ReplayGroup: "r", ReplayTopic: "order-close-replay", Batch: batch,
+		Registerer: metrics, Log: log, Store: store, Batch: batch,
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 	})
 }

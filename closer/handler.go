@@ -11,14 +11,13 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// handler closes the orders of one partition of the close topic or of the replay topic. Its
+// handler closes the orders of one partition of the close topic. Its
 // fields belong to the goroutine of the partition's loop. Each turn closes one batch. The
 // next fetch begins when every fetched order was tried once. Meanwhile the records of a burst
 // gather in the log, and the next batch is large. Parked orders do not delay the next fetch.
 type handler struct {
 	*Closer
 	loop    *partition.Loop
-	replay  bool // serves the replay topic
 	buffer  buffer
 	backoff *retry.BackOff // set while the store is unavailable
 	retryAt time.Time      // with backoff: when to try again
@@ -26,7 +25,7 @@ type handler struct {
 }
 
 func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
-	return &handler{Closer: c, loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
+	return &handler{Closer: c, loop: l}
 }
 
 // Turn implements partition.Handler.
@@ -59,9 +58,6 @@ func (h *handler) read(r wire.RawRecord) {
 		h.loop.DeadLetterUnreadable(r, err)
 		return
 	}
-	if h.replay { // without regard to the header, so that retries return to this topic
-		e.record.Lane = wire.LaneReplay //mutant:replay-retry-lane
-	}
 	h.buffer.add(e)
 }
 
@@ -75,21 +71,22 @@ func (h *handler) nextBatch() []*entry {
 	if h.backoff != nil && now.Before(h.retryAt) {
 		return nil
 	}
-	return h.buffer.next(now, h.transactions.batcher.batchSize(h.replay))
+	return h.buffer.next(now, h.transactions.batcher.batchSize())
 }
 
 // closeBatch closes a batch and applies the outcomes.
 func (h *handler) closeBatch(batch []*entry) {
-	requests := make([]orderclose.CloseRequest, len(batch))
+	requests, copies := make([]orderclose.CloseRequest, len(batch)), make([]bool, len(batch))
 	for i, e := range batch {
 		o := &e.record.Order
+		copies[i] = e.record.Lane == wire.LaneReplay
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category,
 			Traceparent: h.transactions.tracer.Sampled(e.record.Traceparent)}
 	}
 	for len(requests) > 0 && h.loop.Ctx.Err() == nil { //mutant:commit-before-close
 		// The limiter may allow fewer orders by now. A transaction that began before a revocation may finish.
 		ctx, cancel := retry.WithFinishTime(h.loop.Ctx, retry.FinishTime)
-		outcomes, err := h.transactions.close(ctx, requests, h.replay, h.loop.Beat) //mutant:slow-store-hangs
+		outcomes, err := h.transactions.close(ctx, requests, copies, h.loop.Beat) //mutant:slow-store-hangs
 		cancel()
 		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
 			h.requeue(batch, err)
@@ -102,7 +99,7 @@ func (h *handler) closeBatch(batch []*entry) {
 			}
 			h.applyOutcome(batch[i], o)
 		}
-		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
+		requests, copies, batch = requests[len(outcomes):], copies[len(outcomes):], batch[len(outcomes):]
 	}
 }
 

@@ -24,9 +24,9 @@ const (
 )
 
 // newLimiter returns the limiter for workers that close batches of the given size. The limit begins with a batch for
-// each slot of fresh orders: the first backlog is closed as fast as later ones.
+// each slot: the first backlog is closed as fast as later ones.
 func newLimiter(target time.Duration, batch, workers int) limiter {
-	first := batch * min(freshSlots, workers)
+	first := batch * min(quickSlots, workers)
 	return limiter{target: target, minLimit: max(batch/10, min(batch, leastOrders)), maxLimit: batch * workers, first: first,
 		limit: first}
 }
@@ -61,12 +61,3 @@ func (l *limiter) observe(s sample) {
 
 // failed notes that the store was unavailable.
 func (l *limiter) failed(now time.Time) { l.limit, l.quick, l.changed = l.minLimit, 0, now }
-
-// batchSize returns how many of the orders may go together. Replays may use half of the
-// limit, so that fresh orders have room beside them.
-func (l *limiter) batchSize(orders int, replay bool) int {
-	if replay {
-		return max(min(orders, l.limit/2), 1)
-	}
-	return min(orders, l.limit)
-}

@@ -15,7 +15,7 @@ import (
 type closerMetrics struct {
 	*partition.Metrics
 	metrics.Closes
-	replays          metrics.Closes // of records that were sent again, which are late from the start
+	copies           metrics.Closes // of records that a person has sent again, which are late from the start
 	batch            prometheus.Histogram
 	concurrencyLimit prometheus.Gauge
 	retries          *prometheus.CounterVec // contended and no_verdict: memory had no room for them
@@ -30,7 +30,7 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*closerM
 	m := &closerMetrics{
 		Metrics:          partition.NewMetrics(f, Stage, causeFailed, causeNotFound, causeUnresolved),
 		Closes:           metrics.NewCloses(f, orderclose.PathPipeline, category),
-		replays:          metrics.NewCloses(f, "replay", category),
+		copies:           metrics.NewCloses(f, "replay", category),
 		batch:            f.Histogram("close_batch_seconds", "How long closing one batch took.", prometheus.ExponentialBuckets(.001, 2, 14)),
 		concurrencyLimit: f.Gauge("close_concurrency_limit_orders", "Limit of orders in transactions at once; smaller while the database is slow."),
 		retries:          f.CounterVec("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause"),

@@ -206,7 +206,7 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 4}, wire.Record{
+		log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: 4}, wire.Record{
 			Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now(),
 			Attempt: 3, Cause: "not_found", Origin: wire.Origin{Topic: "order-close", Partition: 7, Offset: 1234},
 		})
@@ -218,27 +218,11 @@ func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 		for header, want := range map[string]string{
 			"cause": "failed", "detail": "no stock row", "stage": "closer", "attempt": "3",
 			"origin-topic": "order-close", "origin-partition": "7", "origin-offset": "1234",
-			"source-topic": "order-close-replay", "source-partition": "4", "source-offset": "0",
+			"source-topic": "order-close", "source-partition": "4", "source-offset": "0",
 		} {
 			got, _ := dead[0].Header(header)
 			expect.That(t, got == want, "%s is %q, want %q", header, got, want)
 		}
-	})
-}
-
-// This includes a record on the replay topic that lacks the lane header.
-func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 0},
-			wire.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
-		defer runCloser(t, log, store, 10)()
-		time.Sleep(250 * time.Millisecond)
-		synctest.Wait()
-		retried := log.Appended()["delay_1m"]
-		must.That(t, len(retried) == 1, "appended %v", log.Appended())
-		lane, _ := retried[0].Header("lane")
-		expect.That(t, lane == "replay", "lane is %q", lane)
 	})
 }
 

@@ -33,11 +33,11 @@ type transactions struct {
 }
 
 // close closes the first of the requests, as many as the limiter allows when their group
-// starts. If ctx ends, close returns at once, and the orders may or may not be closed.
+// starts. copies says which of them are of copies. If ctx ends, close returns at once, and the orders may or may not be closed.
 // close calls beat every few seconds, but stops when a call of the store ignores the end of its
 // context. With an error, some orders or all have no verdict, and outcomes may be empty.
-func (t *transactions) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool, beat func()) ([]orderclose.Outcome, error) {
-	j := newJob(requests, replay)
+func (t *transactions) close(ctx context.Context, requests []orderclose.CloseRequest, copies []bool, beat func()) ([]orderclose.Outcome, error) {
+	j := newJob(requests, copies)
 	t.start(t.batcher.add(j))
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
@@ -102,13 +102,13 @@ func (t *transactions) report(err error, began time.Time) {
 
 // count counts the outcomes of a job.
 func (t *transactions) count(j *job) {
-	closes := t.metrics.Closes
-	if j.replay {
-		closes = t.metrics.replays //mutant:replay-counts-late
-	}
 	for i, o := range j.outcomes {
 		if o.Verdict == "" {
 			continue
+		}
+		closes := t.metrics.Closes
+		if j.copies[i] {
+			closes = t.metrics.copies //mutant:replay-counts-late
 		}
 		closes.Verdict(o.Verdict)
 		if o.Verdict == orderclose.Closed {

@@ -55,7 +55,7 @@ func (r reading) sooner(by time.Duration) reading {
 
 // plan reads when a record is due, and returns its release time in Unix milliseconds.
 func (v *view) plan(r *wire.RawRecord) (release int64, err error) {
-	if r.DueAt, r.Replay, err = r.Route(); err != nil {
+	if r.DueAt, err = r.Route(); err != nil {
 		return 0, err
 	}
 	return releaseTime(v.bucket, v.atOnce, r.DueAt, v.appended(r), v.now.UnixMilli()), nil

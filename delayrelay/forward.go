@@ -29,7 +29,7 @@ func (h *handler) releaseDue() {
 		}
 		for _, b := range others {
 			if len(b.records) > 0 {
-				b.send(b.topic, b.records)
+				h.hop(b.topic, b.records)
 			}
 			b.reset()
 		}
@@ -40,11 +40,10 @@ func (h *handler) releaseDue() {
 	}
 }
 
-// outgoing is the records that go to one topic together.
+// outgoing is the records that hop to one topic together.
 type outgoing struct {
 	topic   string
 	records []wire.RawRecord
-	send    func(topic string, records []wire.RawRecord)
 }
 
 // reset drops the records and keeps the slice's memory.
@@ -63,8 +62,7 @@ func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (t
 	for i := range leaving {
 		r := &leaving[i]
 		to := current.decide(r.DueAt, r.Appended, now)
-		toReplay := to.close && r.Replay && h.o.ReplayTopic != h.o.CloseTopic
-		if to.close && !toReplay {
+		if to.close {
 			toClose = append(toClose, *r)
 			continue
 		}
@@ -72,32 +70,28 @@ func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (t
 			h.loop.DeadLetterRaw(*r, to.cause, to.detail)
 			continue
 		}
-		if fetched { //mutant:replay-pins-fetch
+		if fetched { // it was due, and the clock has gone back since
 			r.Body = h.bodyPool.copy(r.Body)
 		}
-		if toReplay {
-			h.addTo(h.o.ReplayTopic, h.replay, *r)
-		} else {
-			h.addTo(to.topic, h.hop, *r)
-		}
+		h.addTo(to.topic, *r)
 	}
 	return toClose, h.outgoing
 }
 
-// addTo adds a record to those for a topic, which send sends.
-func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wire.RawRecord) {
+// addTo adds a record to those that hop to a topic.
+func (h *handler) addTo(topic string, r wire.RawRecord) {
 	for _, b := range h.outgoing {
 		if b.topic == topic {
 			b.records = append(b.records, r)
 			return
 		}
 	}
-	h.outgoing = append(h.outgoing, &outgoing{topic: topic, records: []wire.RawRecord{r}, send: send})
+	h.outgoing = append(h.outgoing, &outgoing{topic: topic, records: []wire.RawRecord{r}})
 }
 
-// handleForwarded processes the result of an append to the close topic or the replay topic. Records that
+// handleForwarded processes the result of an append to the close topic. Records that
 // are not acked within a few seconds go back into the window, so that a close topic that accepts nothing
-// does not block hops and replays.
+// does not block hops.
 func (h *handler) handleForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.forwarded.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(acked.Records)))
@@ -150,12 +144,6 @@ func (h *handler) handleHops(sent send.Result) {
 		}
 	}
 	h.putBack(sent.Left, sent.Pause)
-}
-
-// replay starts to append due records to the replay topic. It does not wait, because the
-// replay topic may accept nothing while the close topic does.
-func (h *handler) replay(topic string, records []wire.RawRecord) {
-	h.loop.Send(topic, records, h.handleForwarded)
 }
 
 // putBackNearlyDue puts some records back into the window, and returns the others. It puts

@@ -140,41 +140,8 @@ func TestRelay_AbandonsTheProcessWhenAHopHangs(t *testing.T) {
 	})
 }
 
-// Due replays are appended when the topic is back.
-func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		log := &testkit.Log{Fail: func(to string) error {
-			if to == "order-close-replay" && time.Since(begin) < 30*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}}
-		metrics := testkit.NewMetrics()
-		log.Put(bucket10s, record("replayed", 2*time.Second).Resend())
-		defer runRelay(t, log, func(o *Options) { o.ReplayTopic, o.Registerer = "order-close-replay", metrics })()
-		for i := range 5 {
-			log.Put(bucket10s, record(fmt.Sprint("fresh-", i), 5*time.Second))
-			time.Sleep(time.Minute)
-		}
-		fresh := log.Appended()["order-close"]
-		for _, m := range fresh {
-			due, _ := m.Due()
-			expect.That(t, m.Appended.Sub(due) <= 100*time.Millisecond, "%s left %v late", m.Key, m.Appended.Sub(due))
-		}
-		overdue := time.Duration(metrics.Value("delay_head_overdue_seconds")) * time.Second
-		if head := time.Since(begin) - overdue; len(fresh) != 5 || head > 3*time.Second {
-			t.Errorf("%d fresh orders left; the head's release time is %v, want the replay's due time", len(fresh), head)
-		}
-		expect.Equal(t, log.DoneBelow(bucket10s), 0, "committed before the replay was acked")
-		time.Sleep(26 * time.Minute)
-		expect.Same(t, log.Keys("order-close-replay"), []string{"replayed"}, "replayed")
-		expect.Equal(t, log.DoneBelow(bucket10s), 6, "done below")
-	})
-}
-
 // Due records wait for the topic.
-func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
+func TestRelay_AFailingCloseTopicDelaysNoHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &testkit.Log{Loop: true, Fail: func(to string) error {
@@ -187,14 +154,12 @@ func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 			log.Put(bucket10s, record(fmt.Sprint("due-", i), time.Second))
 		}
 		log.Put(bucket10s, record("hops", 20*time.Minute))
-		log.Put(bucket10s, record("replayed", 20*time.Second).Resend())
 		metrics := testkit.NewMetrics()
 		defer runRelay(t, log, func(o *Options) {
-			o.ReplayTopic, o.Registerer, o.Buckets = "order-close-replay", metrics, testBuckets[:1]
+			o.Registerer, o.Buckets = metrics, testBuckets[:1]
 		})()
 		time.Sleep(time.Minute)
-		expect.That(t, len(log.Keys(bucket10s.Topic)) >= 5 && len(log.Keys("order-close-replay")) == 1,
-			"hops %v, replayed %v while the close topic accepts nothing", log.Keys(bucket10s.Topic), log.Keys("order-close-replay"))
+		expect.That(t, len(log.Keys(bucket10s.Topic)) >= 5, "hops %v while the close topic accepts nothing", log.Keys(bucket10s.Topic))
 		time.Sleep(5 * time.Minute)
 		expect.That(t, len(log.Keys("order-close")) == 20 && metrics.Value("partition_stuck_total") == 0,
 			"%d of 20 left when the close topic was back; %v times stuck", len(log.Keys("order-close")), metrics.Value("partition_stuck_total"))
@@ -214,22 +179,19 @@ func TestRelay_AStopCommitsAllAckedRecords(t *testing.T) {
 	})
 }
 
-// The memory of a fetch is freed after the append to the close topic. An append to the
-// replay topic outlasts the turn.
+// The memory of a fetch is freed after the append to the close topic, or after its failure.
 func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
-			if topic == "order-close-replay" {
-				time.Sleep(2 * time.Second)
+		begin := time.Now()
+		log := &testkit.Log{Fail: func(string) error {
+			if time.Since(begin) < 2*time.Second {
+				return errors.New("no leader")
 			}
+			return nil
 		}}
-		m := record("replay", -time.Second)
-		m.Headers = append(m.Headers, wire.Header{Key: wire.HeaderLane, Value: []byte(wire.LaneReplay)})
-		log.Put(bucket10s, m)
 		log.Put(bucket10s, record("fresh", -time.Second))
-		defer runRelay(t, log, func(o *Options) { o.ReplayTopic = "order-close-replay" })()
-		time.Sleep(5 * time.Second)
-		expect.Same(t, log.Keys("order-close-replay"), []string{"replay"}, "in the replay topic")
+		defer runRelay(t, log, nil)()
+		time.Sleep(20 * time.Second)
 		expect.Same(t, log.Keys("order-close"), []string{"fresh"}, "in the close topic")
 	})
 }

@@ -20,7 +20,7 @@ func lateness(t *testing.T, log *testkit.Log) map[string]time.Duration {
 	t.Helper()
 	late := map[string]time.Duration{}
 	for _, m := range log.Appended()["order-close"] {
-		due, _, err := m.Raw().Route()
+		due, err := m.Raw().Route()
 		if err != nil {
 			t.Fatal(err)
 		}

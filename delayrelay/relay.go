@@ -52,7 +52,6 @@ type Options struct {
 	Buckets         orderclose.Buckets             // the buckets at the start, shortest first; SetBuckets replaces them
 	Group           func(orderclose.Bucket) string // the consumer group of a bucket
 	CloseTopic      string
-	ReplayTopic     string // receives due records of the replay lane; default CloseTopic
 	DeadLetterTopic string
 	// WindowBytes bounds the memory, in bytes, of the records that all partitions read ahead. Beyond it, a partition that uses more than
 	// an equal share is not read on until records have left. Default DefaultWindowBytes.
@@ -95,7 +94,6 @@ func New(o Options) (*Relay, error) {
 			return nil, fmt.Errorf("delayrelay: buckets must be sorted, shortest first: %v", o.Buckets)
 		}
 	}
-	o.ReplayTopic = cmp.Or(o.ReplayTopic, o.CloseTopic)
 	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
 	o.Clock = cmp.Or(o.Clock, clock.New(nil))
 	partition.SetDefaults("delayrelay", &o.OnHang, &o.Logger)

@@ -46,18 +46,18 @@ func runRelay(t *testing.T, log *testkit.Log, change func(*Options)) (stop func(
 	return testkit.Start(t, r.Run)
 }
 
-func TestRelay_ReplaysKeepTheirLane(t *testing.T) {
+func TestRelay_CopiesGoToTheCloseTopicToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testkit.Log{}
 		log.Put(bucket10s, record("fresh", 2*time.Second))
-		log.Put(bucket10s, record("replayed", 2*time.Second).Resend())
-		log.Put(bucket10s, record("replayed, due later", time.Minute).Resend())
-		defer runRelay(t, log, func(o *Options) { o.ReplayTopic = "order-close-replay" })()
+		log.Put(bucket10s, record("redriven", 2*time.Second).Resend())
+		log.Put(bucket10s, record("redriven, due later", time.Minute).Resend())
+		defer runRelay(t, log, nil)()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		for topic, want := range map[string][]string{"order-close": {"fresh"}, "order-close-replay": {"replayed"}} {
-			expect.Same(t, log.Keys(topic), want, "%s", topic)
-		}
+		expect.Same(t, log.Keys("order-close"), []string{"fresh", "redriven"}, "in the close topic")
+		lane, _ := log.Appended()["order-close"][1].Header(wire.HeaderLane)
+		expect.Equal(t, lane, wire.LaneReplay, "the mark of the copy")
 		expect.Equal(t, log.DoneBelow(bucket10s), 3, "done below")
 	})
 }

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -44,8 +43,7 @@ func (a *App) checkRecords(ctx context.Context) {
 	}
 }
 
-// waitingRecords returns the state of the topics in which records of orders wait. It leaves out the replay topic,
-// whose records are overdue from the start and may wait.
+// waitingRecords returns the state of the topics in which records of orders wait.
 func (a *App) waitingRecords(ctx context.Context) ops.Status {
 	now := a.clock.Now
 	if a.o.Now == nil && a.conns.Store != nil { // this machine's clock may be wrong: only relays and closers measure it
@@ -54,7 +52,7 @@ func (a *App) waitingRecords(ctx context.Context) ops.Status {
 			now = func() time.Time { return time.Now().Add(ahead) }
 		}
 	}
-	targets := slices.DeleteFunc(ops.WaitingTopics(ctx, a.conns.Kafka, a.config(), room.Checks(a.o.Rooms)), func(t ops.TopicGroup) bool { return t.Replay })
+	targets := ops.WaitingTopics(ctx, a.conns.Kafka, a.config(), room.Checks(a.o.Rooms))
 	return ops.ReadStatus(ctx, a.conns.Kafka, targets, now)
 }
 

@@ -339,8 +339,8 @@ func (st *environment) check(ctx context.Context) (*checker.Verdict, error) {
 		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
 		EventsTopic: st.cfg.Topics.Events, OutboxEmpty: true,
-		CloserGroup: st.cfg.CloserGroup(), ReplayTopic: st.cfg.Topics.Replay, ReplayGroup: st.cfg.ReplayGroup(),
-		Published: st.shop.Published(), Added: st.shop.Added(), RolledBack: st.shop.RolledBack(), ProducerTime: st.backend == "embedded",
+		CloserGroup: st.cfg.CloserGroup(), Published: st.shop.Published(), Added: st.shop.Added(), RolledBack: st.shop.RolledBack(),
+		ProducerTime: st.backend == "embedded",
 	})
 }
 

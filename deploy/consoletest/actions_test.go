@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
@@ -147,26 +146,6 @@ func redrives(t testing.TB, w world) {
 	b.waitReloading("it is listed no more", `document.querySelector('tr[data-at="`+at+`"]') === null`)
 }
 
-// replays plans, confirms and watches a replay of the last minute.
-func replays(t testing.TB, w world) {
-	begin := time.Now().Add(-time.Minute)
-	w.create(t, "replayed", "soon")
-	w.awaitClose(t, "replayed")
-	b := open(t, w, look{})
-	b.goTo("/replay")
-	for field, at := range map[string]time.Time{"from": begin, "to": time.Now().Add(time.Second)} {
-		eval[chromedp.Void](b, `document.querySelector("main [name=`+field+`]").value = `+literal(at.UTC().Format("2006-01-02T15:04:05")))
-	}
-	b.plan("replay")
-	b.waitForPlan("planned")
-	b.accessible("the plan of a replay")
-	n := w.replayed(t, "replayed")
-	expect.That(t, n <= 0, "%d records were sent again, and nobody has confirmed it", n)
-	b.confirm()
-	expect.That(t, w.replayed(t, "replayed") != 0, "the replay is done, and no record was sent again")
-	b.accessible("the result of a replay")
-}
-
 // sweeps plans a sweep. The sweeps of the compensator leave it nothing to do, or little.
 func sweeps(t testing.TB, w world) {
 	b := open(t, w, look{})
@@ -302,7 +281,7 @@ func signsIn(t testing.TB, w world) {
 		if !b.has(`main[data-page="now"]`) {
 			t.Errorf("the password of a %s does not open Now:\n%s", role, b.text("body"))
 		}
-		b.goTo("/replay")
+		b.goTo("/sweeps")
 		expect.Equal(t, b.has("[name=kind]"), (role == "operator"), "the page shows actions to a %s", role)
 	}
 }

@@ -22,7 +22,6 @@ var checks = map[string]func(testing.TB, world){
 	"order":           findsAnOrder,
 	"dead letters":    listsDeadLetters,
 	"redrive":         redrives,
-	"replay":          replays,
 	"sweep":           sweeps,
 	"another site":    refusesAnotherSite,
 }

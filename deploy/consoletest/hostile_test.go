@@ -183,7 +183,7 @@ func refusesAnotherSite(t testing.TB, w world) {
 	other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(rw, `<!doctype html><title>another site</title><link rel="icon" href="data:,"><iframe src="%[1]s/"></iframe>
-			<form method="post" action="%[1]s/plans"><input name="kind" value="replay"><button>send</button></form>`, w.url())
+			<form method="post" action="%[1]s/plans"><input name="kind" value="redrive"><button>send</button></form>`, w.url())
 	}))
 	defer other.Close()
 	b := open(t, w, look{})

@@ -25,7 +25,7 @@ import (
 
 // pagesOf maps each page in the navigation to its path.
 var pagesOf = map[string]string{
-	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays",
+	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "delays": "/delays",
 	"payments": "/payments", "plans": "/plans",
 }
 
@@ -179,19 +179,22 @@ func switchesLanguage(t testing.TB, w world) {
 func switchesZone(t testing.TB, w world) {
 	b := open(t, w, look{})
 	b.do("be in Shanghai", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Shanghai"}))
-	b.goTo("/replay")
+	b.goTo("/dead-letters")
 	if b.text("#times") != "Times: UTC" || !b.has(`#zone [value=UTC][aria-pressed=true]`) {
 		t.Errorf("the page begins in %q", b.text("#times"))
 	}
 	b.leaves("switch the zone", func() { b.click(`#zone button[value="Asia/Shanghai"]`) })
-	if b.text("#times") != "Times: Asia/Shanghai, UTC+08:00" || !b.has(`main[data-page="replay"]`) {
+	if b.text("#times") != "Times: Asia/Shanghai, UTC+08:00" || !b.has(`main[data-page="dead-letters"]`) {
 		t.Errorf("after the switch the page has %q", b.text("#times"))
 	}
 	b.accessible("a page in another zone")
-	eval[chromedp.Void](b, `document.querySelector("#from").value = "2026-11-22 21:41"; document.querySelector("#to").value = "11/22/2026, 09:50:00 PM"`)
-	b.leaves("send a wrong moment", func() { b.click("#plan-replay button") })
-	if !b.has("#refused") || eval[string](b, `document.querySelector("#from").value + "|" + `+
-		`document.querySelector("#to").value`) != "2026-11-22T21:41:00+08:00|11/22/2026, 09:50:00 PM" {
+	eval[chromedp.Void](b, `document.querySelector("#since").value = "2026-11-22 21:41"`)
+	b.leaves("send a moment", func() { b.click("#filter button") })
+	expect.Equal(t, eval[string](b, `document.querySelector("#since").value`), "2026-11-22T21:41:00+08:00", "the moment")
+	b.goTo("/delays")
+	eval[chromedp.Void](b, `document.querySelector("#pause-for").value = "later"; document.querySelector("#pause-reason").value = "a test"`)
+	b.leaves("send a wrong time", func() { b.click("#plan-pause button") })
+	if !b.has("#refused") || eval[string](b, `document.querySelector("#pause-for").value`) != "later" {
 		t.Errorf("the form is not kept:\n%s", b.text("main"))
 	}
 	b.accessible("a form that was refused")
@@ -264,7 +267,6 @@ func keyboard(t testing.TB, w world) {
 	at := w.giveUp(t, letter{Order: "keyboard-letter"})
 	b.openLetter(at)
 	paths = append(paths, "/dead-letters", "/dead-letters/"+at)
-	paths = append(paths, "/replay")
 	for _, path := range paths {
 		b.goTo(path)
 		visited := []string{eval[string](b, readPlace)} // body

@@ -51,8 +51,6 @@ type world interface {
 	giveUp(t testing.TB, l letter) string
 	// resolutions returns how the dead letter of this place was resolved, each time that it was.
 	resolutions(t testing.TB, at string) []string
-	// replayed counts the records of an order that were sent again by hand.
-	replayed(t testing.TB, order string) int
 }
 
 // letter is a dead letter. The zero value of each field but Order has a default that fits it.
@@ -220,11 +218,7 @@ func (s *serve) awaitClose(t testing.TB, id string) {
 	}
 }
 
-const (
-	deadLetterTopic = "order-close-dead-letter"
-	replayTopic     = "order-close-replay"
-	partitions      = 2 // of the replay topic, as serveTopics says
-)
+const deadLetterTopic = "order-close-dead-letter"
 
 func (s *serve) giveUp(t testing.TB, l letter) string {
 	t.Helper()
@@ -283,18 +277,6 @@ func (s *serve) resolutions(t testing.TB, at string) (found []string) {
 		}
 	}
 	return found
-}
-
-func (s *serve) replayed(t testing.TB, order string) (n int) {
-	t.Helper()
-	for partition := range partitions {
-		for _, m := range s.records(t, replayTopic, partition, 0) {
-			if string(m.Key) == order {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // writeCertificate writes a certificate for 127.0.0.1 and its key, and returns the names of the files.

@@ -24,7 +24,6 @@ type standIn struct {
 	orders   map[string]string // id to category
 	letters  []letter
 	resolved map[string][]string // by the place of the letter
-	sent     []string            // orders whose records were sent again
 	plans    []plan
 }
 
@@ -33,7 +32,7 @@ type plan struct{ Kind, At, State string }
 func newStandIn(t testing.TB, fault string) *standIn {
 	s := &standIn{fault: fault, orders: map[string]string{}, resolved: map[string][]string{}}
 	mux := http.NewServeMux()
-	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/payments",
+	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/delays", "/payments",
 		"/plans", "/plans/{id}"} {
 		mux.HandleFunc(path, s.page)
 	}
@@ -77,17 +76,6 @@ func (s *standIn) resolutions(_ testing.TB, at string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.resolved[at])
-}
-
-func (s *standIn) replayed(_ testing.TB, order string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sent := range s.sent {
-		if sent == order {
-			n++
-		}
-	}
-	return n
 }
 
 // view is what the templates of the stand-in get.
@@ -174,9 +162,6 @@ href="/dead-letters/{{$at}}">{{$at}}</a></td><td class="text"><bdi>{{$v.Show $l.
 value="redrive">{{$v.T "Redrive" "重发"}}</button></form>
 <div class="text" tabindex="0">{{range .Texts}}<bdi>{{$v.Show .}}</bdi> {{end}}</div>{{end}}
 {{if eq .Page "sweeps"}}<form method="post" action="/plans"><input type="hidden" name="kind" value="sweep"><button>{{.T "Plan" "计划"}}</button></form>{{end}}
-{{if eq .Page "replay"}}<form method="post" action="/plans"><input type="hidden" name="kind" value="replay">
-<label>{{.T "From" "从"}} <input type="datetime-local" name="from" step="1"></label> <label>{{.T "To" "到"}} <input type="datetime-local"
-name="to" step="1"></label> <button>{{.T "Plan" "计划"}}</button></form>{{end}}
 {{if .Plan}}<div id="live">{{template "plan" .}}</div>{{end}}
 </main></body></html>
 {{define "now"}}<p id="verdict" role="status" data-state="well">{{.T "All is well" "一切正常"}}</p>
@@ -351,10 +336,6 @@ func (s *standIn) carryOut(n int) {
 	case s.fault == "does nothing":
 	case p.Kind == "redrive":
 		s.resolved[p.At] = append(s.resolved[p.At], "redriven")
-	default:
-		for id := range s.orders {
-			s.sent = append(s.sent, id)
-		}
 	}
 }
 
@@ -466,8 +447,6 @@ func TestChecks_FindEachFault(t *testing.T) {
 		{"id in URL", findsAnOrder, "the order id is in the URL", 0},
 		{"not confirmed", redrives, "nobody has confirmed it", 0},
 		{"does nothing", redrives, "want redriven once", 0},
-		{"not confirmed", replays, "nobody has confirmed it", 0},
-		{"does nothing", replays, "no record was sent again", 0},
 		{"not escaped", showsHostileOrders, "opens a page that does not show it", 0},
 		{"not escaped", showsHostileLetters, "an element is injected: <img", 0},
 		{"direction", showsHostileLetters, "the direction of a text is not isolated", 0},

@@ -26,7 +26,7 @@ func relayDashboard() dashboard {
 				},
 				{
 					title: "Lateness", kind: "timeseries", unit: "s", runbook: "Records do not leave a delay topic",
-					shows: "How long after its due time a record was in the close topic or the replay topic: half of the records, and 99 of 100, " +
+					shows: "How long after its due time a record was in the close topic: half of the records, and 99 of 100, " +
 						"arrived sooner. All buckets.",
 					good:    "milliseconds. No line: no record was forwarded.",
 					queries: quantiles("orderclose_relay_lateness_seconds", here),
@@ -41,7 +41,7 @@ func relayDashboard() dashboard {
 			{height: graphHeight, panels: []panel{
 				{
 					title: "Forwarded per second", kind: "timeseries", unit: "short", runbook: "A role is missing",
-					shows:   "Due records that were appended to the close topic or the replay topic, by the bucket that they left.",
+					shows:   "Due records that were appended to the close topic, by the bucket that they left.",
 					good:    "the rate at which orders become due.",
 					queries: []query{{"{{topic}}", perSecond("topic", "orderclose_relay_forwarded_total", topics)}},
 				},

@@ -159,7 +159,7 @@ func TestAudit_Table(t *testing.T) {
 		ClosedBy: map[orderclose.Path]int{"pipeline": 79_990, "sweep": 10}, OpenWithinBound: 1, NoRecord: 4, EventsUnjudged: 2,
 		Unlisted:   map[string]store.AuditState{"REFUNDED": store.AuditPaid},
 		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[ops.FindingKind]int{ops.StillOpen: 1, ops.NoReceipt: 1}, FindingCount: 2,
-		NotRead: []string{"order-close-replay: not authorized"},
+		NotRead: []string{"order-close: not authorized"},
 	}
 	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1, nil) })
 	var out bytes.Buffer

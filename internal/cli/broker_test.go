@@ -88,7 +88,7 @@ func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 	var plan ops.TopicsPlan
 	for range 2 {
 		r.json(&plan, 0, "topics", "plan")
-		must.That(t, len(plan.Would) == 7 && plan.Topics == 7, "%+v; want a plan to create all 7 topics", plan)
+		must.That(t, len(plan.Would) == 6 && plan.Topics == 6, "%+v; want a plan to create all 6 topics", plan)
 	}
 	var applied struct {
 		Fixed []kafka.Finding `json:"fixed"`
@@ -123,7 +123,7 @@ func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	r := newRig(t)
 	var report ops.Status
 	r.json(&report, 6, "status")
-	must.That(t, len(report.Topics) == 4 && report.Problems() == 4 && strings.Contains(report.Topics[0].Problem, "topics apply"), "without topics: %+v", report)
+	must.That(t, len(report.Topics) == 3 && report.Problems() == 3 && strings.Contains(report.Topics[0].Problem, "topics apply"), "without topics: %+v", report)
 	r.cli("topics", "apply")
 	now := time.Now()
 	r.put("delay_1h", 1, now, now.Add(time.Hour))
@@ -299,7 +299,7 @@ func TestBroker_StatusAndForecastWorkWithABrokenTopicsFile(t *testing.T) {
 	r.cli("topics", "apply")
 	must.Do(t, os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600))
 	var report ops.Status
-	if stderr := r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
+	if stderr := r.json(&report, 6, "status"); len(report.Topics) != 3 || report.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
 		t.Errorf("status: %+v, %q", report, stderr)
 	}
 	var f ops.Forecast

@@ -71,7 +71,6 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"replay", "--from", "soon", "--to", "1h"}, "--from is \"soon\""},
 		{[]string{"replay", "--from", "1h", "--to", "2h"}, "is not before"},
 		{[]string{"replay", "--from", "1h", "--order", ""}, "--order: order \"\" refused"},
-		{[]string{"replay", "--from", "1h", "--category", ""}, "--category is empty"},
 		{[]string{"replay", "--from", "1h", "--rate", "0"}, "--rate is 0"},
 		{[]string{"events", "again", "--config", good}, "--from is missing"},
 		{[]string{"events", "again", "--from", "1h", "--to", "2h"}, "is not before"},

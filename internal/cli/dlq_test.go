@@ -80,20 +80,20 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 
 	var plan deadletters.Plan
 	r.json(&plan, 0, "dlq", "redrive")
-	expect.That(t, plan.Pending == 3 && plan.Refused == 1 && plan.To[r.cfg.Topics.Replay] == 1 && plan.To["delay_1h"] == 1, "%+v", plan)
+	expect.That(t, plan.Pending == 3 && plan.Refused == 1 && plan.To["delay_1m"] == 1 && plan.To["delay_1h"] == 1, "%+v", plan)
 	out, _, _ = r.cli("dlq", "redrive")
 	expect.That(t, strings.Contains(out, "orderclose --config "+r.file+" dlq redrive --through 0/2 --yes\n"), "the plan does not print the command:\n%s", out)
-	expect.That(t, len(r.records(r.cfg.Topics.Replay)) == 0, "the plan has sent records")
+	expect.That(t, len(r.records("delay_1m")) == 0, "the plan has sent records")
 	r.addDeadLetter("later", "failed", due) // after the plan
 	var result deadletters.Result
 	r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes")
 	expect.That(t, result.Done == 2 && result.Refused == 1, "%+v", result)
-	replayed, waiting := r.records(r.cfg.Topics.Replay), r.records("delay_1h")
-	if len(replayed) != 1 || len(waiting) != 1 || string(replayed[0].Key) != "due" || string(waiting[0].Key) != "waiting" {
-		t.Fatalf("replayed %+v, waiting %+v", replayed, waiting)
+	redriven, waiting := r.records("delay_1m"), r.records("delay_1h")
+	if len(redriven) != 1 || len(waiting) != 1 || string(redriven[0].Key) != "due" || string(waiting[0].Key) != "waiting" {
+		t.Fatalf("redriven %+v, waiting %+v", redriven, waiting)
 	}
-	if record, err := replayed[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay ||
-		record.Release.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
+	if record, err := redriven[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay ||
+		record.Release.Before(due) || record.Order.Due.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
 		t.Errorf("%+v, %v", record, err)
 	}
 	r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes")
@@ -168,7 +168,7 @@ func TestDLQ_PlanTable(t *testing.T) {
 	f := deadletters.Filter{Since: at}
 	p := deadletters.Plan{
 		Topic: "order-close-dead-letter", How: wire.Redriven, Through: positions, Pending: 250, Refused: 130,
-		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"order-close-replay": 100, "delay_5m": 20},
+		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"delay_10s": 100, "delay_5m": 20},
 		Refusals: []deadletters.Refusal{{At: positions[0], Key: "order-17", Cause: "corrupt", Why: "only its offsets are known"}},
 		Missing:  positions[1:], Settled: positions[:1],
 	}

@@ -257,8 +257,8 @@ func (w *twoOperators) check(what string, d, other done) {
 		lengthened := slices.Contains(on, w.reason(other.who)) && lasting[other.name] >= lasting[d.name]
 		expect.That(w.t, slices.Contains(on, w.reason(d.who)) || told || lengthened, "%s: %s is not on, and nobody has said so: on are %q", what, d.name, on)
 	case "replay":
-		sent := slices.ContainsFunc(w.records(w.cfg.Topics.Replay), func(m wire.Message) bool { return string(m.Key) == w.order.ID })
-		expect.That(w.t, sent, "%s: the record is not in the replay topic", what)
+		sent := slices.ContainsFunc(w.records(w.cfg.Topics.Close), func(m wire.Message) bool { return string(m.Key) == w.order.ID && m.Raw().IsCopy() })
+		expect.That(w.t, sent, "%s: the close topic has no copy of the record", what)
 	case "dlq redrive", "dlq discard":
 		var list listed
 		w.json(&list, 0, "dlq", "ls", "--order", w.order.ID)

@@ -24,7 +24,7 @@ func newStatus(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [--partitions]",
 		Short: "Show what waits in each topic, how long overdue it is, and who owns it",
-		Long: `Show, for each delay topic, the close topic and the replay topic: how many records
+		Long: `Show, for each delay topic and the close topic: how many records
 wait (from the commit to the end), how many of them the relay holds in its window,
 when the first of them should leave, and how long overdue they are. A partition has a
 line of its own if a record in it is overdue, if it has a problem, or if it has no owner

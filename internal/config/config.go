@@ -33,7 +33,7 @@ type Config struct {
 	MaxDelay    time.Duration      // no new order may be due further ahead; at most 3660 days; default: 30 days
 	Buckets     orderclose.Buckets // at least one; shortest first
 	Topics      Topics
-	Partitions  int // of each delay topic, of the close and the replay topic, and of the events; 1 to 10,000; default: 12
+	Partitions  int // of each delay topic, of the close topic, and of the events; 1 to 10,000; default: 12
 	Replication int // of every topic; 1 to 32,767; default: 1
 	Sync        SyncMode
 	Kafka       Kafka
@@ -54,7 +54,6 @@ type Config struct {
 type Topics struct {
 	Prefix     string // the beginning of every topic and group name, and of the keys in Redis; often ""
 	Close      string // due orders
-	Replay     string // orders that a person sends again; separate, so that they do not delay due orders
 	DeadLetter string // records that cannot be handled
 	Events     string // events about orders, for any consumer
 	Control    string // messages between the parts of the pipeline
@@ -232,13 +231,6 @@ func (c *Config) RelayGroup(b orderclose.Bucket) string {
 // CloserGroup returns the name of the consumer group that reads the close topic.
 func (c *Config) CloserGroup() string { return c.Group("closer", c.Topics.Close) }
 
-// ReplayGroup returns the name of the consumer group that reads the replay topic.
-func (c *Config) ReplayGroup() string { return c.Group("closer", c.Topics.Replay) }
-
-// ReplayProgressGroups returns the beginning of the names of the groups under which replays commit
-// how far they have read the close topic. The groups have no members.
-func (c *Config) ReplayProgressGroups() string { return c.Group("replay", "") }
-
 // Group returns the name of the consumer group in which a stage reads a topic.
 func (c *Config) Group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
@@ -299,7 +291,7 @@ func (s *settings) topics() Topics {
 
 // all returns every name but the prefix.
 func (t *Topics) all() []*string {
-	return []*string{&t.Close, &t.Replay, &t.DeadLetter, &t.Control, &t.Events, &t.Delay}
+	return []*string{&t.Close, &t.DeadLetter, &t.Control, &t.Events, &t.Delay}
 }
 
 // WithPrefix returns the names with another prefix.
@@ -317,7 +309,6 @@ func defaults(rooms ...AnySection) *settings {
 	s := &settings{Config: Config{
 		Topics: Topics{
 			Close:      "order-close",
-			Replay:     "order-close-replay",
 			DeadLetter: "order-close-dead-letter",
 			Events:     "order-events",
 			Control:    "order-close-control",

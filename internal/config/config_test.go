@@ -43,7 +43,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			{Topic: "delay_2h", Length: 2 * time.Hour},
 			{Topic: "delay_12h", Length: 12 * time.Hour},
 		},
-		Topics: config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events",
+		Topics: config.Topics{Close: "order-close", DeadLetter: "order-close-dead-letter", Events: "order-events",
 			Control: "order-close-control", Delay: "delay_{bucket}"},
 		Partitions:  12,
 		Replication: 1,
@@ -110,7 +110,7 @@ sync: never
 		MaxDelay: 48 * time.Hour,
 		Buckets:  orderclose.Buckets{{Topic: "eu.delay_1.5s", Length: 1500 * time.Millisecond}, {Topic: "eu.delay_24h", Length: 24 * time.Hour}},
 		Topics: config.Topics{
-			Prefix: "eu.", Close: "eu.order-close", Replay: "eu.order-close-replay", DeadLetter: "eu.order-close-dead-letter", Events: "eu.order-events",
+			Prefix: "eu.", Close: "eu.order-close", DeadLetter: "eu.order-close-dead-letter", Events: "eu.order-events",
 			Control: "eu.order-close-control", Delay: "eu.delay_{bucket}",
 		},
 		Partitions:  3,
@@ -183,12 +183,11 @@ func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 
 func TestGroups_ContainThePrefixAndTheTopic(t *testing.T) {
 	for prefix, want := range map[string][]string{
-		"": {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay", "orderclose-trial-order-close"},
-		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay",
-			"oc_7f_orderclose-trial-order-close"},
+		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-trial-order-close"},
+		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-trial-order-close"},
 	} {
 		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
-		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup(), c.Group("trial", c.Topics.Close)}
+		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.Group("trial", c.Topics.Close)}
 		expect.Same(t, got, want, "prefix %q", prefix)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
 func (s *settings) grammar() parser {
 	topics := Fields{"prefix": Text(&s.Topics.Prefix)}
-	for _, key := range []string{"close", "replay", "dead_letter", "control", "events", "delay"} {
+	for _, key := range []string{"close", "dead_letter", "control", "events", "delay"} {
 		topics[key] = Dropped("leave it out: the name is fixed, and topics.prefix is put before it")
 	}
 	all := Fields{

@@ -12,7 +12,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -25,7 +24,6 @@ import (
 const (
 	kindRedrive = "redrive"
 	kindDiscard = "discard"
-	kindReplay  = "replay"
 	kindSweep   = "sweep" // its plan is a dry run
 	kindPause   = "pause"
 	kindResume  = "resume"
@@ -45,11 +43,11 @@ func (c *Console) plannerOf(kind, who string, fields url.Values) (planner, error
 		kindDiscard:  func(f url.Values) (planner, error) { return c.planResolution(f, wire.Discarded) },
 		kindRefunded: func(f url.Values) (planner, error) { return c.planLate(f, store.Refunded, who) },
 		kindReopened: func(f url.Values) (planner, error) { return c.planLate(f, store.Reopened, who) },
-		kindReplay:   c.planReplay, kindSweep: c.planSweep, kindPause: c.planPause, kindResume: c.planResume,
+		kindSweep:    c.planSweep, kindPause: c.planPause, kindResume: c.planResume,
 	}
 	make, ok := known[kind]
 	if !ok {
-		return nil, fmt.Errorf("cannot be planned: kind is %q, want redrive, discard, replay, sweep, pause, resume, refunded or reopened", kind)
+		return nil, fmt.Errorf("cannot be planned: kind is %q, want redrive, discard, sweep, pause, resume, refunded or reopened", kind)
 	}
 	for name, values := range fields {
 		if len(values) > maxValues {
@@ -70,7 +68,7 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 		return nil, ops.ErrNoKafka
 	}
 	f := deadletters.Filter{Cause: fields.Get("cause"), Stage: fields.Get("stage"), Source: fields.Get("topic"), Order: fields.Get("order")}
-	since, err := moment("since", fields.Get("since"), true)
+	since, err := moment("since", fields.Get("since"))
 	f.Since = since
 	errs := []error{err}
 	for _, at := range fields["at"] {
@@ -112,53 +110,6 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 				result, err := topic.Run(ctx, o, report)
 				return result, int64(result.Done), err
 			}}, nil
-	}, nil
-}
-
-// planReplay plans to send the records of a window of the close topic again. The fields from and to are
-// required. The fields order, category and partition are optional, and may be repeated.
-func (c *Console) planReplay(fields url.Values) (planner, error) {
-	if c.o.Kafka == nil {
-		return nil, ops.ErrNoKafka
-	}
-	from, err1 := moment("from", fields.Get("from"), false)
-	to, err2 := moment("to", fields.Get("to"), false)
-	errs := []error{err1, err2}
-	if err1 == nil && err2 == nil && !from.Before(to) {
-		errs = append(errs, errors.New("from is not before to"))
-	}
-	w := ops.ReplayWindow{From: from, To: to, Orders: given(fields["order"]), Categories: given(fields["category"])}
-	for _, id := range w.Orders {
-		if err := orderclose.ValidateID(id); err != nil {
-			errs = append(errs, fmt.Errorf("order: %w", err))
-		}
-	}
-	for _, partition := range given(fields["partition"]) {
-		n, err := strconv.Atoi(partition)
-		if err != nil {
-			err = fmt.Errorf("partition is %q, want a number", partition)
-		}
-		w.OnlyPartitions, errs = append(w.OnlyPartitions, n), append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, report progress) (prepared, error) {
-		plan, err := c.pipeline().PlanReplay(ctx, w)
-		if err != nil {
-			return prepared{}, err
-		}
-		counted := func(done int64) { report(done, plan.Records) }
-		database := c.o.Pipeline.ReplayDatabase()
-		if plan.Preview, err = ops.PreviewReplay(ctx, c.o.Kafka, plan, database, counted); err != nil {
-			return prepared{}, err
-		}
-		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records,
-			run: func(ctx context.Context, report progress) (any, int64, error) {
-				result, err := ops.Replay(ctx, c.o.Kafka, plan,
-					ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
-				return result, int64(result.Sent), err
-			}, follow: func(ctx context.Context, tell func(any)) { c.followReplay(ctx, plan, database, tell) }}, nil
 	}, nil
 }
 

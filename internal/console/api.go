@@ -118,7 +118,7 @@ type (
 		Category string `json:"category"`
 	}
 	planQuestion struct {
-		Kind   string              `json:"kind"`   // redrive, discard, replay, sweep, pause, resume, refunded or reopened
+		Kind   string              `json:"kind"`   // redrive, discard, sweep, pause, resume, refunded or reopened
 		Fields map[string][]string `json:"fields"` // those of the form of the kind
 	}
 )

@@ -30,8 +30,6 @@ type bar struct {
 	From, To time.Time
 	Sum      int64
 	Label    time.Time // below the bar; zero: none
-	Chosen   bool      // it stands out
-	Link     string    // what a click opens; empty: nothing
 	X, Width float64   // in percent
 	Middle   float64   // of the bar, for its label
 	Parts    []barPart
@@ -110,6 +108,3 @@ func (b bar) Above() float64 { return float64(b.Sum) }
 
 // NumberY returns the y of the number above the bar.
 func (b bar) NumberY() float64 { return b.Parts[len(b.Parts)-1].Y - 4 }
-
-// Linked reports whether the bars can be chosen.
-func (c chart) Linked() bool { return len(c.Bars) > 0 && c.Bars[0].Link != "" }

@@ -17,7 +17,7 @@
 //	history.go    rates, and what waited in the last hours
 //	prometheus.go the same from a Prometheus
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
-//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
+//	now.go, order.go, deadletters.go, sweeps.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans
@@ -76,7 +76,6 @@ type Console struct {
 
 	asks     *ops.Questions
 	forecast *ops.Question[ops.Forecast]
-	appended *ops.Question[ops.Appended]
 	late     *ops.Question[[]store.LatePayment] // that nobody has resolved
 	trend    history
 	past     *ops.Question[[]sample] // of a Prometheus; nil: none is named
@@ -136,16 +135,13 @@ func (c *Console) Close() {
 // waitFirst is how long a page waits for the first answer of a server.
 const waitFirst = 5 * time.Second
 
-// makeQuestions makes the questions, whose answers all open pages share. A forecast and the chart of a replay cost Kafka one
-// request for each step and leader.
+// makeQuestions makes the questions, whose answers all open pages share. A forecast costs Kafka one request
+// for each step and leader.
 func (c *Console) makeQuestions() {
 	const seldom, limit = time.Minute, 30 * time.Second
 	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, c.o.Checks...)
 	c.forecast = ops.NewQuestion(c.ctx, seldom, limit, waitFirst,
 		func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })
-	c.appended = ops.NewQuestion(c.ctx, seldom, limit, waitFirst, func(ctx context.Context) (ops.Appended, error) {
-		return c.pipeline().Appended(ctx, replayHorizon, replaySteps)
-	})
 	if address := c.o.Settings.Prometheus; address != "" {
 		c.past = ops.NewQuestion(c.ctx, sampleEvery, waitFirst, waitFirst, func(ctx context.Context) ([]sample, error) {
 			return fromPrometheus(ctx, address, c.o.Config().Topics, time.Now())
@@ -186,7 +182,6 @@ func (c *Console) Handler() http.Handler {
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
 		"GET /sweeps":                            c.show("sweeps", c.sweepsData),
 		"GET /payments":                          c.show("payments", func(r *http.Request) any { return c.late.Get(r.Context()) }),
-		"GET /replay":                            c.serveReplay,
 		"GET /runbook":                           c.show("runbook", func(*http.Request) any { return runbookHTML() }),
 		"GET /plans":                             c.show("plans", func(*http.Request) any { return c.plans.all() }),
 		"GET /plans/{id}":                        c.servePlan,

@@ -59,7 +59,7 @@ func (d lettersData) Plain() bool {
 func letterQuery(fields url.Values) (q deadletters.Query, err error) {
 	q.All = fields.Get("all") == "1"
 	q.Cause, q.Stage, q.Source, q.Order = fields.Get("cause"), fields.Get("stage"), fields.Get("topic"), strings.TrimSpace(fields.Get("order"))
-	if q.Since, err = moment("since", fields.Get("since"), true); err != nil {
+	if q.Since, err = moment("since", fields.Get("since")); err != nil {
 		return q, err
 	}
 	if after := fields.Get("after"); after != "" {

@@ -22,7 +22,7 @@ type sample struct {
 	At time.Time `json:"at"`
 	// Created counts new orders and retries, not the hops from bucket to bucket.
 	Created *float64 `json:"created_per_second,omitempty"`
-	Handled *float64 `json:"handled_per_second,omitempty"` // by the closers, also of replays
+	Handled *float64 `json:"handled_per_second,omitempty"` // by the closers, also of copies
 	Retried *float64 `json:"retried_per_second,omitempty"` // from Prometheus only: offsets do not tell it
 	Waiting *float64 `json:"waiting,omitempty"`            // in all topics
 	Overdue *float64 `json:"overdue_seconds,omitempty"`
@@ -61,7 +61,7 @@ type history struct {
 func (h *history) add(s ops.Status, topics config.Topics) {
 	one := reading{at: s.At}
 	for _, t := range s.Topics {
-		ends, closes := int64(0), t.Topic == topics.Close || t.Topic == topics.Replay
+		ends, closes := int64(0), t.Topic == topics.Close
 		for _, p := range t.Partitions {
 			if p.Problem != "" && p.End == 0 {
 				return

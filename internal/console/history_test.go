@@ -19,11 +19,10 @@ func look(at time.Time, delayWaits, delayEnd, closeWaits, closeEnd int64, overdu
 	topic := func(name string, waits, end int64, overdue float64) ops.TopicStatus {
 		return ops.TopicStatus{Topic: name, Waiting: waits, Partitions: []ops.PartitionStatus{{Waiting: waits, End: end, Overdue: overdue}}}
 	}
-	return ops.Status{At: at, Topics: []ops.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0),
-		topic("order-close-replay", 0, 5, 0)}}
+	return ops.Status{At: at, Topics: []ops.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0)}}
 }
 
-var topics = config.Topics{Close: "order-close", Replay: "order-close-replay", Events: "order-events"}
+var topics = config.Topics{Close: "order-close", Events: "order-events"}
 
 // In each of three minutes 600 orders come, of which each takes two hops, and 300 are closed.
 func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {

@@ -155,29 +155,15 @@ func TestZone_IsChosenByACookie(t *testing.T) {
 	if c := res.Cookies()[0]; c.Value != "UTC" {
 		t.Errorf("%v", c)
 	}
-	_, page := r.in("Asia/Shanghai", http.MethodGet, "/replay?from=2026-11-22T13:41:00Z&to=2026-11-22T21:50:00", nil)
-	contains(t, page, "Times: Asia/Shanghai, UTC&#43;08:00<", `value="2026-11-22T21:41:00&#43;08:00"`, `value="2026-11-22T21:50:00&#43;08:00"`)
-	res, _ = r.in("Asia/Shanghai", http.MethodPost, "/plans", url.Values{"kind": {"replay"}, "from": {"2026-11-22 21:41"}, "to": {"2026-11-22 21:50:30"}})
-	path := res.Header.Get("Location")
-	page = r.settled(path)
-	contains(t, page, "<dt>From</dt><dd><bdi>2026-11-22T13:41:00Z</bdi>", "2026-11-22 13:41:00 – 2026-11-22 13:50:30", `name="from" value="2026-11-22T13:41:00Z"`)
-	_, page = r.in("Asia/Shanghai", http.MethodGet, path, nil)
-	contains(t, page, "2026-11-22 21:41:00 – 2026-11-22 21:50:30")
-	_, page = r.in("Asia/Shanghai", http.MethodGet, "/dead-letters?since=2026-11-22+21%3A41", nil)
-	contains(t, page, `value="2026-11-22T21:41:00&#43;08:00"`)
+	_, page := r.in("Asia/Shanghai", http.MethodGet, "/dead-letters?since=2026-11-22+21%3A41", nil)
+	contains(t, page, "Times: Asia/Shanghai, UTC&#43;08:00<", `value="2026-11-22T21:41:00&#43;08:00"`)
 }
 
 // A form that is refused is shown again as it was typed, with what is wrong.
 func TestForms_ThatAreRefusedKeepWhatWasTyped(t *testing.T) {
 	r := newRig(t)
-	res, page := r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"11/22/2026, 01:41:00 PM"}, "to": {"2026-11-22 14:00"},
-		"order": {"o-17"}, "category": {`<i>`}})
+	res, page := r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}, "category": {"ticket"}, "for": {"later"}})
 	expect.Equal(t, res.StatusCode, http.StatusBadRequest, "status")
-	contains(t, page, `id="refused"`, "from is &#34;11/22/2026, 01:41:00 PM&#34;, want a moment such as", `value="11/22/2026, 01:41:00 PM"`,
-		`value="2026-11-22T14:00:00Z"`, `value="o-17"`, `value="&lt;i&gt;"`, `<main id="main" data-page="replay"`)
-	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"2026-11-22 14:00"}, "to": {"2026-11-22 13:00"}})
-	contains(t, page, "from is not before to", `value="2026-11-22T13:00:00Z"`)
-	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}, "category": {"ticket"}, "for": {"later"}})
 	contains(t, page, `id="refused"`, "reason is missing",
 		`name="category" list="categories" maxlength="64" autocomplete="off" value="ticket"`, `value="later"`)
 }

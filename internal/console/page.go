@@ -87,7 +87,7 @@ func (p page) Version() string { return p.c.o.Version }
 
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
-	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"},
+	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"},
 		{"delays", "/delays"}, {"payments", "/payments"}, {"plans", "/plans"}}
 }
 
@@ -175,9 +175,6 @@ func (p page) MakeAgain() bool {
 	return ok && (made.State == expired || made.State == failed || made.State == nothing)
 }
 
-// Verdict returns what a close would do with an order, in words.
-func (p page) Verdict(v orderclose.Verdict) string { return p.T("outcome." + string(v)) }
-
 // Long is Clean for a long text, such as the value of a record.
 func (page) Long(s string) string { return clean(s, 64<<10) }
 
@@ -222,7 +219,7 @@ func clean(s string, most int) string {
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "payments", "dead-letters", "dead-letter", "plan", "plans", "runbook", "error"} {
+	for _, name := range []string{"now", "order", "delays", "sweeps", "payments", "dead-letters", "dead-letter", "plan", "plans", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all

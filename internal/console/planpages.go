@@ -30,7 +30,7 @@ func (c *Console) planPage(r *http.Request, id string) (page, bool) {
 		return page{}, false
 	}
 	shown := c.newPage(r, "plan", p)
-	if p.Busy() || p.Follows {
+	if p.Busy() {
 		shown.Live = planInterval
 	}
 	return shown, true
@@ -40,9 +40,6 @@ func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
 	kind, fields := r.PostFormValue("kind"), inUTC(r.PostForm, zoneOf(r))
 	p, err := c.addPlan(r, kind, fields)
 	switch {
-	case err != nil && kind == kindReplay:
-		c.renderReplay(w, r, planStatus(err), fields, err)
-		return
 	case err != nil && kind == kindPause:
 		c.renderDelays(w, r, planStatus(err), delaysData{Form: fields, Problem: err})
 		return

@@ -44,9 +44,6 @@ type prepared struct {
 	nothing bool                                                                   // there is nothing to do
 	planned int64                                                                  // see plan.Planned
 	run     func(context.Context, progress) (result any, handled int64, err error) // see plan.Handled
-	// follow, if not nil, is called after a run without an error. It watches what becomes of what the run
-	// began, tells it each time that it changes, and returns when it changes no more.
-	follow func(ctx context.Context, tell func(outcome any))
 }
 
 // planner finds out what a plan would change, and changes nothing.
@@ -68,9 +65,7 @@ type plan struct {
 	Done    int64      `json:"done"`                // steps of the planning, or of carrying it out
 	Total   int64      `json:"total"`
 	Summary any        `json:"plan,omitempty"`
-	Result  any        `json:"result,omitempty"`  // also of a plan that failed halfway
-	Outcome any        `json:"outcome,omitempty"` // what became of the result since
-	Follows bool       `json:"follows,omitempty"` // Outcome may change
+	Result  any        `json:"result,omitempty"` // also of a plan that failed halfway
 	Error   string     `json:"error,omitempty"`
 	Fields  url.Values `json:"-"` // that it was made from
 
@@ -153,14 +148,9 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 			if err != nil {
 				p.State, p.Error = failed, err.Error()
 			}
-			p.Follows = err == nil && p.ready.follow != nil
 			ended = *p
 		})
 		s.audit(ended)
-		if ended.Follows {
-			p.ready.follow(s.ctx, func(outcome any) { s.change(p, func() { p.Outcome = outcome }) })
-			s.change(p, func() { p.Follows = false })
-		}
 	})
 	return *p, nil
 }

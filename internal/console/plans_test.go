@@ -15,7 +15,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/console/access"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -68,7 +67,7 @@ func TestPlans_RedriveAndDiscardDeadLetters(t *testing.T) {
 	}
 	r.addDeadLetter("b", "not_found", time.Now().Add(-time.Minute))
 	path, page := r.plan(url.Values{"kind": {"redrive"}, "cause": {"failed"}})
-	contains(t, page, `data-state="planned"`, "failed 3", "To topic order-close-replay", `<form id="confirm"`)
+	contains(t, page, `data-state="planned"`, "failed 3", "To topic delay_1m", `<form id="confirm"`)
 	r.addDeadLetter("later", "failed", time.Now())
 	contains(t, r.confirm(path), `data-state="done"`, `<dd id="done">3</dd>`)
 
@@ -87,42 +86,6 @@ func TestPlans_RedriveAndDiscardDeadLetters(t *testing.T) {
 	if res, _ := r.do(http.MethodGet, "/plans/nothing", "en", nil); res.StatusCode != http.StatusNotFound {
 		t.Error(res.Status)
 	}
-}
-
-func TestPlans_Replay(t *testing.T) {
-	r := newRig(t)
-	r.putStock("ink")
-	for _, id := range []string{"a", "b", "c"} {
-		r.addOrder(id, "order-close", time.Now().Add(-time.Minute))
-	}
-	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}))(t)
-	contains(t, r.open("/replay"), "Records of the close topic in the last 24 hours: 3")
-	window := url.Values{"kind": {"replay"}, "from": {time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")},
-		"to": {time.Now().Add(time.Minute).Format(time.RFC3339)}, "order": {""}}
-	path, page := r.plan(window)
-	contains(t, page, "<dt>Already closed</dt><dd>1</dd>", "<dt>Would be closed</dt><dd>2</dd>")
-	contains(t, page, "Replay these records (3)")
-	contains(t, r.confirm(path), `<dd id="done">3</dd>`, `id="outcome"`)
-
-	// The page follows the records: the closers handle them, and the two orders that were open are closed.
-	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "c"}}))(t)
-	for p := range 2 {
-		spans := must.Get(r.kafka.Window(t.Context(), r.cfg.Topics.Replay, kafka.LogStart, kafka.LogEnd))(t)
-		for _, s := range spans {
-			if s.Partition == p {
-				must.Do(t, r.kafka.SetPosition(t.Context(), r.cfg.ReplayGroup(), r.cfg.Topics.Replay, p, s.End))
-			}
-		}
-	}
-	for range 300 {
-		if page = r.open(path); strings.Contains(page, `id="closed"`) {
-			break
-		}
-		ops.AskStatus.Forget(r.c.asks)
-		time.Sleep(50 * time.Millisecond)
-	}
-	contains(t, page, `<dd id="closed">2 of 2</dd>`, "wait in the replay topic</dt><dd>0 ")
-	contains(t, r.open("/plans"), "<td class=\"n\" data-label=\"Planned\">3</td><td class=\"n\" data-label=\"Handled\">3</td>")
 }
 
 // Two operators plan the same. The second reads why nothing was left for it, and both are in the list.
@@ -261,7 +224,7 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 	redrive := url.Values{"kind": {"redrive"}}
 	path, _ := r.plan(redrive)
 	r.user = "bob"
-	for _, page := range []string{"/", "/order", "/sweeps", "/replay", "/delays", path} {
+	for _, page := range []string{"/", "/order", "/sweeps", "/delays", path} {
 		if body := r.open(page); strings.Contains(body, `action="/plans"`) || strings.Contains(body, `id="confirm"`) {
 			t.Errorf("%s offers an action to a viewer:\n%s", page, body)
 		}
@@ -316,7 +279,6 @@ func TestPlans_HaveAFewValuesOfEachField(t *testing.T) {
 	r := newRig(t)
 	for name, fields := range map[string]url.Values{
 		"positions":           {"kind": {"redrive"}, "at": many(maxValues + 1)},
-		"orders":              {"kind": {"replay"}, "from": {"2026-11-20T12:30"}, "to": {"2026-11-20T12:31"}, "order": many(50_000)},
 		"a long category":     {"kind": {"pause"}, "for": {"1m"}, "reason": {"x"}, "category": {strings.Repeat("x", maxCategory+1)}},
 		"a control character": {"kind": {"pause"}, "for": {"1m"}, "reason": {"x\x1b[31m"}},
 		"bytes":               {"kind": {"resume"}, "category": {"\xff"}},

@@ -23,7 +23,7 @@ const maxPrometheusAnswer = 1 << 20
 // historyQueries returns the query of each line. labels is the beginning of a selector that chooses the pipeline's processes, such as
 // {job="orderclose",
 func historyQueries(labels string, topics config.Topics) []string {
-	before := labels + `topic!="` + topics.Close + `",topic!="` + topics.Replay + `"}`
+	before := labels + `topic!="` + topics.Close + `"}`
 	return []string{
 		"sum(rate(orderclose_relay_forwarded_total" + labels + "}[5m])) + deriv(sum(max by (topic) (orderclose_waiting_records" + before + "))[5m:1m])",
 		"sum(rate(orderclose_close_total" + labels + `path=~"pipeline|replay"}[5m]))`,

@@ -63,7 +63,7 @@ func computed() (keys []string) {
 	for _, h := range horizons {
 		keys = append(keys, h.Key)
 	}
-	for _, kind := range []string{kindRedrive, kindDiscard, kindReplay, kindSweep, kindPause, kindResume, kindRefunded, kindReopened} {
+	for _, kind := range []string{kindRedrive, kindDiscard, kindSweep, kindPause, kindResume, kindRefunded, kindReopened} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
 	}
 	for _, s := range []planState{planning, planned, nothing, running, done, failed, expired} {
@@ -71,12 +71,6 @@ func computed() (keys []string) {
 	}
 	for _, s := range []store.Status{store.Unpaid, store.Paid, store.Closed, store.Cancelled} {
 		keys = append(keys, "state."+s.String())
-	}
-	for _, v := range []orderclose.Verdict{
-		orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue, orderclose.PaymentPending,
-		orderclose.Excluded, orderclose.Paused, orderclose.NotFound, orderclose.Contended, orderclose.Failed,
-	} {
-		keys = append(keys, "outcome."+string(v))
 	}
 	for _, r := range access.Reasons() {
 		keys = append(keys, "refusal."+string(r))
@@ -95,7 +89,7 @@ func computed() (keys []string) {
 		keys = append(keys, "letters."+kind)
 	}
 	return append(keys, "ago", "in", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
-		"sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "server.kafka", "server.database",
+		"sweeps.chart", "role.viewer", "role.operator", "error.no_plan", "error.no_plan_made", "server.kafka", "server.database",
 		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
 }
 

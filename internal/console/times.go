@@ -80,7 +80,7 @@ func (p page) Tick(t time.Time, layout string) string { return p.in(t).Format(la
 func (page) Machine(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // momentFields are the fields of forms that have a moment.
-var momentFields = []string{"from", "to", "since"}
+var momentFields = []string{"since"}
 
 // inUTC returns the fields of a form with each moment in UTC. A moment that has no offset is in the zone.
 // A text that is no moment stays as it is, so that the form can be shown again.
@@ -98,16 +98,16 @@ func inUTC(fields url.Values, zone *time.Location) url.Values {
 
 // Typed returns the value of a field of a form, a moment with the offset of the page's zone.
 func (p page) Typed(name, value string) string {
-	if t, err := moment(name, value, false); err == nil && slices.Contains(momentFields, name) {
+	if t, err := moment(name, value); err == nil && value != "" && slices.Contains(momentFields, name) {
 		return p.in(t).Format(time.RFC3339Nano)
 	}
 	return p.Clean(value)
 }
 
 // moment parses a moment of a form or of the API: RFC 3339, with a space in place of the T, or without a
-// zone, in UTC.
-func moment(field, value string, optional bool) (time.Time, error) {
-	if value == "" && optional {
+// zone, in UTC. An empty value is the zero time.
+func moment(field, value string) (time.Time, error) {
+	if value == "" {
 		return time.Time{}, nil
 	}
 	return momentIn(time.UTC, field, value)

@@ -35,7 +35,7 @@ func NewCloses(f *Factory, path orderclose.Path, category func(string) string) C
 	}
 	c := Closes{
 		path: string(path), category: category,
-		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result. The path replay: of a record that was sent again.", "path", "result"),
+		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result. The path replay: of a copy of a replay.", "path", "result"),
 		lateness: f.HistogramVec("close_end_to_end_lateness_seconds",
 			"How long after its due time an order was closed, by the database's clock. "+
 				"A category that topics.yaml does not list counts as default.", LatenessBuckets, "path", "category"),

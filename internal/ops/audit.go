@@ -78,8 +78,8 @@ type AuditSummary struct {
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
 	// was not at each step of closer.payment.recheck.
 	NotRechecked int `json:"not_rechecked"`
-	// NoRecord counts closed orders without a record in the close topic or the replay
-	// topic: never published, or closed before the record left its bucket.
+	// NoRecord counts closed orders without a record in the close
+	// topic, not counting copies: never published, or closed before the record left its bucket.
 	NoRecord int `json:"no_record"`
 	// DeadLetters counts orders of the window with a pending dead letter. DeadLettersAll
 	// counts all pending dead letters.

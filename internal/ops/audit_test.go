@@ -325,7 +325,7 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 		}
 	}
 	fixes := map[string]string{}
-	cfg := &config.Config{Topics: config.Topics{Events: "events", Close: "close", Replay: "replay", DeadLetter: "dead"}}
+	cfg := &config.Config{Topics: config.Topics{Events: "events", Close: "close", DeadLetter: "dead"}}
 	_, err := Audit(t.Context(), AuditOptions{
 		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Config: cfg, From: due, To: due.Add(time.Minute), Bound: time.Hour,
 		OnFinding: func(f Finding) error {
@@ -339,4 +339,21 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 		!strings.Contains(fixes["order-00000004"], "orderclose events again") {
 		t.Errorf("%q, %v", fixes, err)
 	}
+}
+
+func TestRun_CopiesOfAReplayAreNoRecords(t *testing.T) {
+	log := topics{records: map[string][]wire.RawRecord{}}
+	for i := range 10 {
+		m := wire.Message{Key: fmt.Appendf(nil, "order-%08d", i)}
+		if i >= 3 {
+			m = m.Resend()
+		}
+		log.put("close", m)
+	}
+	cfg := &config.Config{Topics: config.Topics{Events: "events", Close: "close", DeadLetter: "dead"}}
+	sum, err := Audit(t.Context(), AuditOptions{
+		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Config: cfg, From: due, To: due.Add(time.Minute), Bound: time.Hour,
+		OnFinding: func(Finding) error { return nil },
+	})
+	expect.That(t, err == nil && sum.RecordsRead == 10 && sum.NoRecord == 7, "%d orders without a record, %v; want 7", sum.NoRecord, err)
 }

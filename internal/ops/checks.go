@@ -88,7 +88,7 @@ func Checks() []Check {
 
 // Kinds that people see as another one.
 const (
-	closesOverdue ProblemKind = "closes_overdue" // records should have left the close topic or the replay topic
+	closesOverdue ProblemKind = "closes_overdue" // records should have left the close topic
 	closerFrozen  ProblemKind = "closer_frozen"  // a process holds partitions of these topics, and moves nothing
 	NoTopics      ProblemKind = "no_topics"      // no topic of topics.yaml exists, as before topics apply
 )
@@ -152,15 +152,15 @@ func (f *Findings) clocks() {
 	}
 }
 
-// frozen judges the processes that hold partitions and move nothing in them: they are a cause of overdue records. A replay,
-// and who reads in place of the closers, close no order that is due.
+// frozen judges the processes that hold partitions and move nothing in them: they are a cause of overdue records. Who
+// reads in place of the closers closes no order.
 func (f *Findings) frozen() {
 	status := AskStatus.Of(f.Facts).Value
 	limit := frozenAfter.Seconds() + max(0, -AskAhead.Of(f.Facts).Value.Seconds()) // a relay waits for a database that seems to be behind
 	for _, process := range status.Processes {
 		kind, overdue, where := ProcessFrozen, 0.0, ""
 		for _, t := range status.Topics { // those of the closers are the last
-			if process.State != Frozen || t.replay || t.ReadBy != "" || t.close && overdue >= limit {
+			if process.State != Frozen || t.ReadBy != "" || t.close && overdue >= limit {
 				continue
 			}
 			for _, p := range t.Partitions {
@@ -190,9 +190,6 @@ func (f *Findings) records() {
 		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s",
 			worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset, worst.Partition.Overdue, worst.Next()))
 		p.Since = status.At.Add(-time.Duration(worst.Partition.Overdue * float64(time.Second)))
-		if worst.Topic.replay && worst.Partition.CatchUp > 0 {
-			p.Severity = Today
-		}
 	}
 	delays, closes := status.split()
 	late(RecordsOverdue, delays)

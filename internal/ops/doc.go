@@ -8,7 +8,7 @@
 //	Control        earlier sweeps and delays, by the control topic
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
-//	NewReplayPlan  a window of the close topic, which Replay sends to the closer again
+//	PlanReplay     a window of the close topic, which Replay sends to the closer again
 //	PlanPostpone   the due times of open orders, which ApplyPostpone moves to later
 //
 // Dead letters are in internal/ops/deadletters.
@@ -32,7 +32,7 @@
 //	status.go            topics and partitions: bounded requests, a few at once
 //	status_scan.go       searching behind a head that is not due
 //	status_judge.go      what is overdue, and what to do about it (pure)
-//	forecast.go          offsets by append time: bounded requests, a few at once; what reached the close topic
+//	forecast.go          offsets by append time: bounded requests, a few at once
 //	forecast_steps.go    the intervals, and counting between offsets (pure)
 //	control.go           reading the control topic
 //	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
@@ -49,9 +49,6 @@
 //	audit_judge.go       what one order should look like (pure)
 //	audit_kafka.go       what Kafka and the outbox contain, in 8 bytes of each id
 //	replay.go            planning and sending a replay
-//	replay_select.go     which records of the window are sent
-//	replay_preview.go    what a replay would change
-//	replay_progress.go   how far an interrupted replay has come
 //	eventsagain.go       writing events again that their topic has lost
 //	postpone.go          planning and carrying out a change of due times
 //	postpone_plan.go     the file of such a plan

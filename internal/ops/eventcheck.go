@@ -17,7 +17,7 @@ import (
 
 // RedriveRules returns the rules of a redrive of this pipeline's dead letters.
 func (p Pipeline) RedriveRules() deadletters.Rules {
-	return deadletters.Rules{Buckets: p.Config.Buckets, Replay: p.Config.Topics.Replay, Events: p.Config.Topics.Events, Happened: p.EventHappened}
+	return deadletters.Rules{Buckets: p.Config.Buckets, Events: p.Config.Topics.Events, Happened: p.EventHappened}
 }
 
 // EventHappened compares an event with the database. It returns why a redrive does not send the event, or "" if the database knows what

@@ -134,7 +134,7 @@ func (s History) record() (where Sentence, acked bool) {
 				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}, false
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
 				dead = deadletters.Position{Partition: p.Partition, Offset: r.Offset}
-			case p.Kind == KindClose || p.Kind == KindReplay:
+			case p.Kind == KindClose:
 				none, acked = append(none[:1], say("a member of the closers' group has acknowledged the one in %s/%d at %d", p.Topic, p.Partition, r.Offset)), true
 			}
 		}

@@ -26,7 +26,6 @@ type TopicKind string
 const (
 	KindBucket      TopicKind = "bucket"
 	KindClose       TopicKind = "close"
-	KindReplay      TopicKind = "replay"
 	KindDeadLetters TopicKind = "dead_letter"
 	KindEvents      TopicKind = "events"
 )

@@ -44,8 +44,8 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3,
 			Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: after(5 * time.Minute)}}},
 		{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{
-			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2}}},
-		{Topic: "replay", Kind: KindReplay, Group: "g", Partition: 3, Records: []Record{{Offset: 1, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
+			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2},
+			{Offset: 11, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
 		{Topic: "dead", Kind: KindDeadLetters, Records: []Record{
 			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},
 			{Offset: 5, Appended: after(6 * time.Minute), Settles: &wire.Resolution{Offset: 4, How: wire.Redriven}}}},
@@ -68,7 +68,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"07:00.000 database: stock: 3 of ink came back (close)",
 		"07:00.000 database: event 9 written, and still in the outbox",
 		"07:01.000 events/3/2: event order.closed/a published",
-		"08:00.000 replay/3/1: handed to the closer again; lane replay; not committed yet",
+		"08:00.000 order-close/3/11: handed to the closer again; lane replay; not committed yet",
 		"09:00.000 database: late payment 3 found by callback: pi_1 1250 EUR",
 		"10:00.000 database: late payment 3 refunded by li",
 		"11:00.000 database: late payment 4 found by recheck: -",

@@ -124,10 +124,10 @@ func (r Record) what(kind TopicKind) Sentence {
 			say("from %s/%d/%d", r.Dead.Source.Topic, r.Dead.Source.Partition, r.Dead.Source.Offset)}
 	}
 	var states Sentence
-	switch kind {
-	case KindBucket:
+	switch {
+	case kind == KindBucket:
 		states = append(states, say("put into a bucket"))
-	case KindReplay:
+	case r.Lane != "":
 		states = append(states, say("handed to the closer again"))
 	default:
 		states = append(states, say("handed to the closer"))

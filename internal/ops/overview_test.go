@@ -73,8 +73,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	behind := Status{Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Overdue: 45, Head: &Head{}}}}}}
 	closer, stranger := &kafka.Member{ClientID: "closer@h:1:2"}, &kafka.Member{ClientID: "console-consumer", Host: "10.0.0.7"}
 	strange := Status{At: now, Topics: []TopicStatus{{Topic: "order-close", close: true,
-		Partitions: []PartitionStatus{{Owner: stranger}, {Owner: closer}, {Owner: stranger}}},
-		{Topic: "order-close-replay", close: true, Partitions: []PartitionStatus{{Owner: closer}}}}}
+		Partitions: []PartitionStatus{{Owner: stranger}, {Owner: closer}, {Owner: stranger}}}}}
 	waiting := func(orders int64, since time.Duration) OverdueOrders {
 		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
@@ -85,7 +84,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	frozen := func(topic string) Status {
 		held := PartitionStatus{Partition: 3, Overdue: 12, Head: &Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
 		return Status{Processes: []Process{{Process: wire.Process{Name: "x@h:1"}, State: Frozen}, {State: Present}},
-			Topics: []TopicStatus{{Topic: topic, close: topic != "a", replay: topic == "replays", Partitions: []PartitionStatus{held, {Overdue: 14}}}}}
+			Topics: []TopicStatus{{Topic: topic, close: topic != "a", Partitions: []PartitionStatus{held, {Overdue: 14}}}}}
 	}
 	late := frozen("a")
 	late.Topics[0].Partitions[0].Overdue = 45
@@ -131,7 +130,6 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{AskStatus: knownAs(frozen("closes")), AskPauses: knownAs([]wire.Pause{{}})}, LookToday, []ProblemKind{ClosingPaused}, "", "closing-is-paused"},
 		{told{AskStatus: knownAs(frozen("closes")), AskWrites: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290",
 			"the-database-takes-no-writes"},
-		{told{AskStatus: knownAs(frozen("replays"))}, Well, nil, "", ""},
 		{told{AskStatus: knownAs(late)}, ActNow, []ProblemKind{ProcessFrozen, RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
 		{told{AskLate: knownAs(store.LateSummary{})}, Well, nil, "", ""},
 		{told{AskLate: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, LookToday, []ProblemKind{PaymentsLate},
@@ -324,23 +322,6 @@ func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
 	for _, letters := range []int{0, 950, 5000} {
 		expect.Equal(t, (OverdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}).Severity(letters), Urgent, "beside %d dead letters", letters)
-	}
-}
-
-// After an outage, orders are late and somebody replays: both catch up, and the records of the replay are older.
-func TestJudge_AReplayDoesNotHideFreshOrders(t *testing.T) {
-	late := func(topic string, replay bool, overdue float64) TopicStatus {
-		return TopicStatus{Topic: topic, close: true, replay: replay, Partitions: []PartitionStatus{{Head: &Head{}, Overdue: overdue, Waiting: 1000, PerSecond: 100,
-			CatchUp: 10, Owner: &kafka.Member{ID: "1"}}}}
-	}
-	fresh, replayed := late("close", false, 600), late("replay", true, 900)
-	for name, c := range map[string]struct {
-		topics []TopicStatus
-		want   State
-	}{"both": {[]TopicStatus{fresh, replayed}, ActNow}, "the other order": {[]TopicStatus{replayed, fresh}, ActNow},
-		"a replay": {[]TopicStatus{replayed}, LookToday}} {
-		v := told{AskStatus: knownAs(Status{At: noon, Topics: c.topics})}.judge(noon)
-		expect.That(t, v.State == c.want, "%s: %s, want %s", name, v.State, c.want)
 	}
 }
 

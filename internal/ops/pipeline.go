@@ -55,8 +55,6 @@ type Log interface {
 	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error)
 	ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
-	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
-	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 }
 
 // ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not

@@ -64,11 +64,6 @@ func TestRequests(t *testing.T) {
 			return NewForecast(t.Context(), log, buckets, group, now, edges).Problems()
 		}, // the bounds, and the edges of the longest bucket; its last edge is at the end
 			map[string]int{"OffsetFetch": 2, "ListOffsets": 2 + len(edges) - 1}},
-		{"what was appended", func() int {
-			_, err := countAppended(t.Context(), log, "order-close", now, 24*time.Hour, 48)
-			expect.NoError(t, err)
-			return 0
-		}, map[string]int{"ListOffsets": 2 + 48}},
 		{"the window of a replay", func() int {
 			expect.NoError(t, expect.Err(log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour)))))
 			return 0

@@ -23,8 +23,6 @@ type TopicGroup struct {
 	// Whole is set for the smallest bucket. Shorter delays go there too, so its owner reads
 	// the whole topic into memory.
 	Whole bool
-	// Replay is set for the replay topic, whose records are overdue from the start.
-	Replay bool
 	// ReadBy is the name of the check whose group reads the close topic in place of the closers; "": none does.
 	ReadBy string
 }
@@ -53,8 +51,8 @@ type TopicStatus struct {
 
 	ReadBy string `json:"-"` // TopicGroup.ReadBy
 
-	close, replay bool
-	members       []string // their client ids
+	close   bool
+	members []string // their client ids
 }
 
 // PartitionStatus is the state of a partition.
@@ -137,8 +135,7 @@ func each(n int, f func(i int)) {
 }
 
 func inspectTopic(ctx context.Context, log Log, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
-	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, ReadBy: target.ReadBy,
-		close: target.Length == 0, replay: target.Replay}
+	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, ReadBy: target.ReadBy, close: target.Length == 0}
 	var commits []kafka.Commit
 	var group kafka.Group
 	n, err := log.Partitions(ctx, target.Topic)

@@ -26,7 +26,7 @@ func leaves(length time.Duration, m *wire.Message) time.Time {
 		return m.Appended.Add(length)
 	case length > 0:
 		return orderclose.Bucket{Length: length}.Release(due, m.Appended)
-	case err != nil || due.Before(m.Appended): // a replay is appended long after it was due
+	case err != nil || due.Before(m.Appended): // a copy is appended long after it was due
 		return m.Appended
 	}
 	return due
@@ -141,28 +141,18 @@ func (r Status) Follow(before Status) {
 	}
 }
 
-// Worst returns the most overdue partition, of those that do not catch up if there are any. Records of a replay that catches
-// up are old, so such a partition is the worst only if there is no other. Worst returns
+// Worst returns the most overdue partition, of those that do not catch up if there are any. It returns
 // false if no partition is overdue by more than the limit.
 func (r Status) Worst(limit time.Duration) (Behind, bool) {
 	var worst Behind
-	rank := func(t TopicStatus, p PartitionStatus) int {
-		switch {
-		case p.CatchUp == 0:
-			return 2
-		case t.replay:
-			return 0
-		}
-		return 1
-	}
 	for _, t := range r.Topics {
 		for _, p := range t.Partitions {
 			if p.Overdue <= limit.Seconds() {
 				continue
 			}
 			worst.Count++
-			is, most := rank(t, p), rank(worst.Topic, worst.Partition)
-			if worst.Count == 1 || is > most || is == most && p.Overdue > worst.Partition.Overdue {
+			stands, stood := p.CatchUp == 0, worst.Partition.CatchUp == 0
+			if worst.Count == 1 || stands && !stood || stands == stood && p.Overdue > worst.Partition.Overdue {
 				worst.Topic, worst.Partition = t, p
 			}
 		}

@@ -40,7 +40,7 @@ func TestLeaves_OfTheCloseTopicIsNeverBeforeTheAppend(t *testing.T) {
 	appended := time.UnixMilli(1_700_000_000_000)
 	for due, want := range map[string]time.Time{
 		"1700000002000": appended.Add(2 * time.Second), // a little early: the closer waits
-		"1600000000000": appended,                      // a replay
+		"1600000000000": appended,                      // a copy
 		"soon":          appended,
 	} {
 		got := leaves(0, message(due, appended))
@@ -107,13 +107,13 @@ func TestWorst_FindsOnlyPartitionsBeyondTheLimit(t *testing.T) {
 	})
 }
 
-// A backlog of the close topic and of the replay topic is what waits; in a delay topic most records are not
+// A backlog of the close topic is what waits; in a delay topic most records are not
 // due, and the delay by which its head is overdue says how it goes on.
 func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 	owner := &kafka.Member{ClientID: "closer@shop-1:17:9464"}
 	topic := func(name string, p PartitionStatus) TopicStatus {
 		p.Owner, p.Head = owner, &Head{}
-		return TopicStatus{Topic: name, Members: 1, close: name != "delay_5m", replay: name == "replay", Partitions: []PartitionStatus{p}}
+		return TopicStatus{Topic: name, Members: 1, close: name != "delay_5m", Partitions: []PartitionStatus{p}}
 	}
 	const catches, stands, grows = "it is catching up, 100 records a second, and needs about", "does not move the record",
 		"moves 100 records a second, and the backlog does not shrink"
@@ -125,10 +125,6 @@ func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 	}{
 		"a closer drains": {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
 			topic("close", PartitionStatus{End: 5500, Waiting: 2500, Overdue: 65}), 10 * time.Second, catches + " 50 s", ActNow},
-		"a replay drains": {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
-			topic("replay", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 70}), 10 * time.Second, catches + " 20 s", LookToday},
-		"a replay stands": {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
-			topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 70}), 10 * time.Second, stands, ActNow},
 		"a relay drains": {topic("delay_5m", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
 			topic("delay_5m", PartitionStatus{End: 6200, Waiting: 3200, Overdue: 40}), 10 * time.Second, catches + " 20 s", ActNow},
 		"a relay is too slow": {topic("delay_5m", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
@@ -141,7 +137,7 @@ func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 			topic("close", PartitionStatus{End: 90, Waiting: 80, Overdue: 40}), 10 * time.Second, stands, ActNow},
 		"the last look is long ago": {topic("close", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
 			topic("close", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 65}), time.Hour, stands, ActNow},
-		"another topic has that place": {topic("replay", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
+		"another topic has that place": {topic("delay_5m", PartitionStatus{End: 5000, Waiting: 3000, Overdue: 60}),
 			topic("close", PartitionStatus{End: 5000, Waiting: 2000, Overdue: 65}), 10 * time.Second, stands, ActNow},
 	} {
 		r := Status{At: noon.Add(c.took), Topics: []TopicStatus{c.after}}

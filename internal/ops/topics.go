@@ -39,13 +39,13 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	dead.Partitions = 1 // few records, read by people
 	control := spec(c.Topics.Control, "", week, true)
 	control.Partitions, control.MaxBytes = 1, wire.MaxControl // a few records a minute, small ones
-	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true), spec(c.Topics.Replay, c.ReplayGroup(), week, true),
+	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true),
 		dead, spec(c.Topics.Events, "", week, true), control)
 }
 
 // OrderTopics returns the topics that may have records of an order: the delay topics of the
 // configured buckets, shortest first; delay topics that are not in the configuration, by name;
-// the close topic, the replay topic, the dead letters and the events. It leaves out delay topics
+// the close topic, the dead letters and the events. It leaves out delay topics
 // that do not exist. If Kafka cannot list the delay topics, it returns an error, with the topics
 // of the configuration.
 func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]HistoryTopic, error) {
@@ -62,7 +62,6 @@ func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]H
 	}
 	return append(all,
 		HistoryTopic{Topic: cfg.Topics.Close, Kind: KindClose, Group: cfg.CloserGroup()},
-		HistoryTopic{Topic: cfg.Topics.Replay, Kind: KindReplay, Group: cfg.ReplayGroup()},
 		HistoryTopic{Topic: cfg.Topics.DeadLetter, Kind: KindDeadLetters},
 		HistoryTopic{Topic: cfg.Topics.Events, Kind: KindEvents},
 	), err
@@ -77,7 +76,7 @@ func RecordTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]
 		switch t.Kind {
 		case KindBucket:
 			buckets = append(buckets, t)
-		case KindClose, KindReplay, KindDeadLetters:
+		case KindClose, KindDeadLetters:
 			first = append(first, t)
 		}
 	}
@@ -86,7 +85,7 @@ func RecordTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]
 
 // WaitingTopics returns the topics in which records wait: the delay topics of the configured
 // buckets and of other buckets that still hold records, shortest bucket first, then the close
-// topic and the replay topic. The closers have no member while the group of a Check.ReadsCloses stands for them. It returns
+// topic. The closers have no member while the group of a Check.ReadsCloses stands for them. It returns
 // no error of Kafka: other buckets are then left out, and ReadStatus reports the same error for each topic.
 func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config, checks []Check) []TopicGroup {
 	buckets, _ := Served(ctx, k, cfg) // otherwise each topic reports the same problem
@@ -104,5 +103,5 @@ func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config, ch
 			closes.Group, closes.ReadBy = c.ReadsCloses(cfg), c.Name
 		}
 	}
-	return append(all, closes, TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup(), Replay: true})
+	return append(all, closes)
 }

@@ -147,19 +147,19 @@ func TestApply_SyncsTheOnlyCopy(t *testing.T) {
 		}
 		return fixed, flush
 	}
-	all := func(value string) []string { return slices.Repeat([]string{value}, 6) }
+	all := func(value string) []string { return slices.Repeat([]string{value}, 5) }
 	_, flush := apply("")
 	expect.Same(t, flush, all("1"), "of the only copy")
 	fixed, flush := apply("sync: never")
 	expect.Same(t, flush, all(""), "with sync: never")
-	expect.That(t, len(fixed) == 6, "fixed %v", fixed)
+	expect.That(t, len(fixed) == 5, "fixed %v", fixed)
 	apply("")
-	must.Do(t, k.DeleteTopics(t.Context(), "delay_10s", "order-close", "order-close-replay", "order-close-dead-letter", "order-events", "order-close-control"))
+	must.Do(t, k.DeleteTopics(t.Context(), "delay_10s", "order-close", "order-close-dead-letter", "order-events", "order-close-control"))
 	_, flush = apply("replication: 3\nsync: always")
 	expect.Same(t, flush, all("1"), "with sync: always")
 	setTopic(t, broker, "order-close", "flush.messages", "100") // by an operator
 	_, flush = apply("replication: 3")
-	expect.Same(t, flush, []string{"", "100", "", "", "", ""}, "with replicas")
+	expect.Same(t, flush, []string{"", "100", "", "", ""}, "with replicas")
 }
 
 // Topics that have one replica yet stay synced, although topics.yaml wants more.
@@ -171,7 +171,7 @@ func TestApply_SyncsUntilThereAreReplicas(t *testing.T) {
 	fixed, left, err := k.Apply(t.Context(), TopicSpecs(must.Get(config.Parse("topics.yaml", []byte(text+"replication: 3")))(t)))
 	must.Do(t, err)
 	flushes := func(f kafka.Finding) bool { return strings.Contains(f.What, "flush") }
-	expect.That(t, len(left) == 6 && !slices.ContainsFunc(fixed, flushes), "fixed %v, left %v", fixed, left)
+	expect.That(t, len(left) == 5 && !slices.ContainsFunc(fixed, flushes), "fixed %v, left %v", fixed, left)
 }
 
 // A managed service accepts some settings only. The others are applied, and the difference is left to a person.
@@ -204,10 +204,10 @@ func TestApply_WhereBrokersRefuseToSyncTheRestIsApplied(t *testing.T) {
 	specs := TopicSpecs(must.Get(config.Parse("topics.yaml", []byte("buckets: [10s]\npartitions: 1\n")))(t))
 	for _, round := range []string{"created", "exists"} {
 		_, left, err := k.Apply(t.Context(), specs)
-		expect.That(t, err == nil && len(left) == 6 && strings.Contains(left[0].What, "refuse flush.messages") && strings.Contains(left[0].Fix, "sync: never"),
+		expect.That(t, err == nil && len(left) == 5 && strings.Contains(left[0].What, "refuse flush.messages") && strings.Contains(left[0].Fix, "sync: never"),
 			"%s: left %v, %v", round, left, err)
 		found, err := k.Check(t.Context(), specs)
-		expect.That(t, err == nil && len(found) == 6 && strings.Contains(found[0].What, "before they are on disk"), "%s: found %v, %v", round, found, err)
+		expect.That(t, err == nil && len(found) == 5 && strings.Contains(found[0].What, "before they are on disk"), "%s: found %v, %v", round, found, err)
 	}
 }
 

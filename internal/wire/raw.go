@@ -20,9 +20,8 @@ type RawRecord struct {
 	// format of Kafka's magic 2. It may share memory with other records: copy it to
 	// keep it.
 	Body []byte
-	// DueAt and Replay hold the results of Route, if its caller stores them here.
-	DueAt  int64 // unix milliseconds
-	Replay bool  // the record is on the replay lane
+	// DueAt holds the result of Route, in unix milliseconds, if its caller stores it here.
+	DueAt int64
 }
 
 // Size returns roughly how much memory the record keeps, in bytes.
@@ -51,14 +50,16 @@ func (r RawRecord) Header(name string) (value []byte) {
 	return value
 }
 
+// IsCopy reports whether a person has sent the record again.
+func (r RawRecord) IsCopy() bool { return string(r.Header(HeaderLane)) == LaneReplay }
+
 // Route reads in one pass all that a relay needs: the release time in the due header, in unix
-// milliseconds, and whether the record is on the replay lane. It checks the record as Message.Due
-// does. The error is a *RecordError.
-func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
+// milliseconds. It checks the record as Message.Due does. The error is a *RecordError.
+func (r RawRecord) Route() (dueAt int64, err error) {
 	b := kbin.Reader{Src: r.Body}
 	key := b.VarintBytes()
 	b.VarintBytes() // the value
-	var due, version, lane []byte
+	var due, version []byte
 	for n := countHeaders(&b); n > 0 && b.Ok(); n-- {
 		name, value := b.VarintBytes(), b.VarintBytes()
 		switch string(name) {
@@ -66,20 +67,17 @@ func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 			due = value
 		case HeaderVersion:
 			version = value
-		case HeaderLane:
-			lane = value
 		}
 	}
-	replay = string(lane) == LaneReplay
 	if ms, ok := decimal(due); ok && b.Ok() && len(key) > 0 && string(version) == WireVersion {
-		return ms, replay, nil
+		return ms, nil
 	}
 	m, err := r.Message() // the slow path finds out what is wrong
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	t, err := m.Due()
-	return t.UnixMilli(), replay, err
+	return t.UnixMilli(), err
 }
 
 // Message decodes the record and copies its bytes. The error is a *RecordError.

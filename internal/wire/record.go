@@ -32,7 +32,7 @@ const (
 	HeaderOriginOffset    = "origin-offset"
 )
 
-// LaneReplay is the value of the lane header on records that were sent again by hand.
+// LaneReplay is the value of the lane header on copies: records that a person has sent again.
 const LaneReplay = "replay"
 
 // Record is an order in a Kafka record.

@@ -123,7 +123,7 @@ func TestRoom_TheTopicIsAmongThoseOfThePipelineIfTheFileNamesIt(t *testing.T) {
 		cfg := must.Get(config.Parse("topics.yaml", []byte("buckets: [1m]\ntopics: {prefix: eu.}\n"+text), room.Sections(rooms)...))(t)
 		specs := room.Topics(rooms, cfg)
 		got := specs[len(specs)-1]
-		if len(specs) == 6 { // those of the core
+		if len(specs) == 5 { // those of the core
 			got = room.TopicSpec{}
 		}
 		expect.That(t, got.Name == want && (want == "" || got.Group == "eu.orderclose-shadow-order-close"), "%q: %+v", text, got)

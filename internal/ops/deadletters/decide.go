@@ -12,9 +12,6 @@ import (
 // Rules say to which topic a redrive sends each record.
 type Rules struct {
 	Buckets orderclose.Buckets
-	// Replay is the topic for orders that are due. It is a topic of its own, so that many
-	// redriven orders do not delay orders that become due now.
-	Replay string
 	// Events is the topic of events. Dead letters of events are sent there unchanged, if Happened returns no refusal:
 	// Pipeline.EventHappened of internal/ops, which asks the database.
 	Events   string
@@ -45,15 +42,16 @@ func (r Rules) decide(ctx context.Context, l Letter, now time.Time) (topic strin
 		return "", m, fmt.Sprintf("it is due on %s, further ahead than relays accept (%s)",
 			record.Order.Due.UTC().Format(time.RFC3339), orderclose.ShortDuration(wire.MaxDelayLimit))
 	}
-	// A redrive starts again: the original due time, and no failed attempts.
-	record = wire.Record{Order: record.Order, Release: record.Order.Due, Traceparent: record.Traceparent, Lane: wire.LaneReplay}
+	// A redrive starts again: the original due time, and no failed attempts. A relay hands an order that is due to the closers at once.
+	release := record.Order.Due
+	if release.Before(now) {
+		release = now
+	}
+	record = wire.Record{Order: record.Order, Release: release, Traceparent: record.Traceparent, Lane: wire.LaneReplay}
 	if m, err = record.Encode(); err != nil {
 		return "", m, err.Error()
 	}
-	if remaining := record.Release.Sub(now); remaining > 0 {
-		return r.Buckets.Pick(remaining).Topic, m, ""
-	}
-	return r.Replay, m, ""
+	return r.Buckets.Pick(release.Sub(now)).Topic, m, ""
 }
 
 func unreadable(l Letter, err error) string {

@@ -20,14 +20,14 @@ func letterOf(m wire.Message) Letter { return Read(0, m) }
 
 func TestDecide_ReturnsTheDestination(t *testing.T) {
 	for what, c := range map[string]struct {
-		due  time.Time
-		want string
+		due, release time.Time
+		want         string
 	}{
-		"overdue":      {now.Add(-time.Hour), replayTopic},
-		"due now":      {now, replayTopic},
-		"due soon":     {now.Add(time.Second), "delay_1m"},
-		"due later":    {now.Add(3 * time.Hour), "delay_1h"},
-		"due too late": {now.Add(wire.MaxDelayLimit + time.Hour), ""},
+		"overdue":      {now.Add(-time.Hour), now, shortest},
+		"due now":      {now, now, shortest},
+		"due soon":     {now.Add(time.Second), now.Add(time.Second), "delay_1m"},
+		"due later":    {now.Add(3 * time.Hour), now.Add(3 * time.Hour), "delay_1h"},
+		"due too late": {now.Add(wire.MaxDelayLimit + time.Hour), time.Time{}, ""},
 	} {
 		topic, m, refusal := rules.decide(t.Context(), letterOf(dead(t, "a", "failed", c.due)), now)
 		expect.That(t, topic == c.want && (refusal == "") != (c.want == ""), "%s: %q, %q; want %q", what, topic, refusal, c.want)
@@ -37,7 +37,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		r := must.Get(m.Decode())(t)
 		want := wire.Record{
 			Order:   orderclose.Order{ID: "a", Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: c.due, Attributes: map[string]any{"shop": "eu"}},
-			Release: c.due, Traceparent: "00-ab-cd-01", Lane: wire.LaneReplay,
+			Release: c.release, Traceparent: "00-ab-cd-01", Lane: wire.LaneReplay,
 		}
 		diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal))
 		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
@@ -100,10 +100,10 @@ func TestDecide_AnEventThatHasNotHappenedIsRefused(t *testing.T) {
 // A dead letter of a redriven record can be redriven too.
 func TestDecide_ARecordMayBecomeADeadLetterTwice(t *testing.T) {
 	_, m, _ := rules.decide(t.Context(), letterOf(dead(t, "a", "first", now)), now)
-	m.Topic = replayTopic
+	m.Topic = shortest
 	l := letterOf(wire.DeadLetter(m, "closer", "second", "again"))
-	if topic, again, refusal := rules.decide(t.Context(), l, now); topic != replayTopic || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" ||
-		l.Source.Topic != replayTopic {
+	if topic, again, refusal := rules.decide(t.Context(), l, now); topic != shortest || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" ||
+		l.Source.Topic != shortest {
 		t.Errorf("to %q, %q; %+v", topic, refusal, l)
 	}
 }

@@ -74,7 +74,7 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	corrupt := wire.DeadLetter(wire.Message{Topic: "order-close"}, "relay", "corrupt", "")
 	log.put(deadTopic, 0, corrupt.Raw(), now)
 	plan := must.Get(log.topic().MakePlan(t.Context(), redrive(Filter{})))(t)
-	if plan.Pending != 11 || plan.Refused != 1 || plan.To[replayTopic] != 7 || plan.To["delay_1h"] != 3 || log.appends != 0 {
+	if plan.Pending != 11 || plan.Refused != 1 || plan.To[shortest] != 7 || plan.To["delay_1h"] != 3 || log.appends != 0 {
 		t.Errorf("%+v after %d appends", plan, log.appends)
 	}
 
@@ -82,7 +82,7 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	diff := cmp.Diff(plan, result.Plan)
 	expect.That(t, diff == "" && result.Done == 10, "done %d (-plan +done):\n%s", result.Done, diff)
 	expect.That(t, log.waits <= 0, "%d fetches waited beyond the snapshot", log.waits)
-	if sent := len(log.keys(replayTopic)) + len(log.keys("delay_1h")); sent != 10 || log.pending(t) != "map[corrupt:1]" {
+	if sent := len(log.keys(shortest)) + len(log.keys("delay_1h")); sent != 10 || log.pending(t) != "map[corrupt:1]" {
 		t.Errorf("sent %d, pending %v", sent, log.pending(t))
 	}
 
@@ -133,8 +133,8 @@ func TestRedrive_KilledBeforeTheMarksOnlyRepeats(t *testing.T) {
 	}
 	log.refuse = nil
 	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
-	if result.Done != 1 || log.pending(t) != "map[]" || len(log.keys(replayTopic)) != 2 {
-		t.Errorf("%+v, pending %v, sent %v", result, log.pending(t), log.keys(replayTopic))
+	if result.Done != 1 || log.pending(t) != "map[]" || len(log.keys(shortest)) != 2 {
+		t.Errorf("%+v, pending %v, sent %v", result, log.pending(t), log.keys(shortest))
 	}
 }
 
@@ -144,7 +144,7 @@ func TestRedrive_ARefusedRecordDelaysNoOther(t *testing.T) {
 		log.addDeadLetter(t, 0, fmt.Sprint(i), "failed", now)
 	}
 	log.refuse = func(topic, key string) error {
-		if topic == replayTopic && (key == "3" || key == "8") {
+		if topic == shortest && (key == "3" || key == "8") {
 			return fmt.Errorf("%w: too large", wire.ErrRefused)
 		}
 		return nil
@@ -161,7 +161,7 @@ func TestRedrive_MarksTheRecordsSentBeforeAnError(t *testing.T) {
 		log.addDeadLetter(t, 0, fmt.Sprint(i), "failed", now)
 	}
 	log.refuse = func(topic, key string) error {
-		if topic == replayTopic && key == "4" {
+		if topic == shortest && key == "4" {
 			return errors.New("no leader")
 		}
 		return nil

@@ -144,7 +144,7 @@ func (w *world) left() (left []string) {
 // groups maps each topic that stages read to the group that reads it.
 func (w *world) groups() map[string]string {
 	all := map[string]string{
-		w.cfg.Topics.Close: w.cfg.CloserGroup(), w.cfg.Topics.Replay: w.cfg.ReplayGroup(), w.cfg.Topics.Events: w.cfg.Group("release", w.cfg.Topics.Events),
+		w.cfg.Topics.Close: w.cfg.CloserGroup(), w.cfg.Topics.Events: w.cfg.Group("release", w.cfg.Topics.Events),
 	}
 	for _, b := range w.cfg.Buckets {
 		all[b.Topic] = w.cfg.RelayGroup(b)
@@ -216,7 +216,6 @@ func (w *world) judge(all []kind) (*checker.Verdict, error) {
 		Created: w.shop.Created(), Paid: w.shop.Paid(), Releases: w.service.releases(),
 		Stock: w.shop.StartStock(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
-		ReplayTopic: w.cfg.Topics.Replay, ReplayGroup: w.cfg.ReplayGroup(),
 		DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
 		EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
 		Published: w.shop.Published(), Added: w.shop.Added(),

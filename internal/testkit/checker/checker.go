@@ -59,9 +59,6 @@ type Expect struct {
 	// CloseTopic and DeadLetterTopic are where records go from the delay topics. CloserGroup
 	// reads CloseTopic.
 	CloseTopic, DeadLetterTopic, CloserGroup string
-	// ReplayTopic is the topic of replayed and redriven records, and ReplayGroup reads it. Both
-	// are "" if there is none.
-	ReplayTopic, ReplayGroup string
 	// Added are the orders that a committed transaction has put into the outbox of schedules.
 	// RolledBack are the orders that only rolled-back transactions have put there. Each Added
 	// order counts as Published once the dispatcher has published it.
@@ -127,7 +124,7 @@ type Verdict struct {
 	Lateness     []time.Duration // of every order that the pipeline closed, sorted
 	Samples      []Sample        // every closed order, sorted by due time
 	Appends      map[string]int  // records in delay topics, by key
-	Arrivals     map[string]int  // records in the close topic and the replay topic, by key
+	Arrivals     map[string]int  // records in the close topic, by key
 	// Violations describe the broken promises. It is empty if all were kept.
 	Violations []string
 }

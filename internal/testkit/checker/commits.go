@@ -58,10 +58,8 @@ type routes struct {
 
 func (l *logs) routes(e Expect) routes {
 	w := routes{map[string][]time.Time{}, map[string][]time.Time{}, map[string][]record{}}
-	for topic := range e.closeTopics() {
-		for _, r := range l.records[topic] {
-			w.closed[r.key] = append(w.closed[r.key], r.appended)
-		}
+	for _, r := range l.records[e.CloseTopic] {
+		w.closed[r.key] = append(w.closed[r.key], r.appended)
 	}
 	for topic := range e.Delays {
 		for _, r := range l.records[topic] {
@@ -108,8 +106,7 @@ func (v *Verdict) checkCommits(db *tables, l *logs, e Expect) {
 	var tooSoon []string
 	for p, commits := range by {
 		_, delay := e.Delays[p.topic]
-		_, closing := e.closeTopics()[p.topic]
-		if !delay && !(closing && e.OneClock) {
+		if !delay && !(p.topic == e.CloseTopic && e.OneClock) {
 			continue
 		}
 		slices.SortFunc(commits, func(a, b Commit) int { return a.At.Compare(b.At) })
@@ -122,7 +119,7 @@ func (v *Verdict) checkCommits(db *tables, l *logs, e Expect) {
 			if i < 0 {
 				continue
 			}
-			if at := commits[i].At; delay && !w.forwarded(r, at) || closing && !e.Left[r.key] && !settled(db, w, r, at) {
+			if at := commits[i].At; delay && !w.forwarded(r, at) || !delay && !e.Left[r.key] && !settled(db, w, r, at) {
 				tooSoon = append(tooSoon, fmt.Sprintf("%s at %s/%d/%d", r.key, p.topic, r.partition, r.offset))
 			}
 		}

@@ -35,15 +35,13 @@ func (v *Verdict) checkLogs(l *logs, e Expect) {
 		}
 	}
 	var early []string
-	for topic := range e.closeTopics() {
-		for _, r := range l.records[topic] {
-			if !r.brokerTime && !e.ProducerTime {
-				v.violation("%s has records that the broker did not stamp", topic)
-				break
-			}
-			if r.brokerTime && r.hasDue && r.appended.Before(r.due) {
-				early = append(early, fmt.Sprintf("%s in %s by %v", r.key, topic, r.due.Sub(r.appended)))
-			}
+	for _, r := range l.records[e.CloseTopic] {
+		if !r.brokerTime && !e.ProducerTime {
+			v.violation("%s has records that the broker did not stamp", e.CloseTopic)
+			break
+		}
+		if r.brokerTime && r.hasDue && r.appended.Before(r.due) {
+			early = append(early, fmt.Sprintf("%s by %v", r.key, r.due.Sub(r.appended)))
 		}
 	}
 	if e.ClockSkew {
@@ -55,28 +53,17 @@ func (v *Verdict) checkLogs(l *logs, e Expect) {
 // checkCloser: for every record below the closer's commit, the order is in a final state, or
 // waits in a delay topic again, or is a dead letter.
 func (v *Verdict) checkCloser(db *tables, l *logs, e Expect) {
-	for topic, group := range e.closeTopics() {
-		var open []string
-		for _, r := range l.records[topic] {
-			o, known := db.orders[r.key]
-			if !known && e.RecordsDeleted { // its dead letter may have been deleted
-				continue
-			}
-			if r.offset < l.commits[group][r.partition].Offset && (!known || o.status == unpaid) && !l.dead[r.key] && !l.appendedAfter(r) {
-				open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
-			}
+	var open []string
+	for _, r := range l.records[e.CloseTopic] {
+		o, known := db.orders[r.key]
+		if !known && e.RecordsDeleted { // its dead letter may have been deleted
+			continue
 		}
-		v.Lost += v.several(open, "%d records of "+topic+" were committed and not settled, such as %v")
+		if r.offset < l.commits[e.CloserGroup][r.partition].Offset && (!known || o.status == unpaid) && !l.dead[r.key] && !l.appendedAfter(r) {
+			open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
+		}
 	}
-}
-
-// closeTopics returns the topics that closers read, with their groups.
-func (e Expect) closeTopics() map[string]string {
-	topics := map[string]string{e.CloseTopic: e.CloserGroup}
-	if e.ReplayTopic != "" {
-		topics[e.ReplayTopic] = e.ReplayGroup
-	}
-	return topics
+	v.Lost += v.several(open, "%d records of "+e.CloseTopic+" were committed and not settled, such as %v")
 }
 
 // checkDeadLetterCauses: there are only dead letters with expected causes, and none says of an

@@ -57,22 +57,17 @@ func (l *logs) waiting(e Expect) map[string]bool {
 	return waits
 }
 
-// arrivals counts the records in the close topic and the replay topic, by key.
+// arrivals counts the records in the close topic, by key.
 func (l *logs) arrivals(e Expect) map[string]int {
 	n := map[string]int{}
-	for topic := range e.closeTopics() {
-		for _, r := range l.records[topic] {
-			n[r.key]++
-		}
+	for _, r := range l.records[e.CloseTopic] {
+		n[r.key]++
 	}
 	return n
 }
 
 func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
-	topics := []string{e.DeadLetterTopic}
-	for topic := range e.closeTopics() {
-		topics = append(topics, topic)
-	}
+	topics := []string{e.DeadLetterTopic, e.CloseTopic}
 	if e.EventsTopic != "" {
 		topics = append(topics, e.EventsTopic)
 	}
@@ -100,7 +95,7 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	}
 	// The commits are read first, so that the logs have everything that the commits cover.
 	admin := kadm.NewClient(client)
-	for _, group := range slices.Concat(slices.Collect(maps.Values(e.closeTopics())), slices.Collect(maps.Values(e.Delays))) {
+	for _, group := range append(slices.Collect(maps.Values(e.Delays)), e.CloserGroup) {
 		offsets, err := committed(ctx, admin, group)
 		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // then no member has ever read the topic
 			return nil, fmt.Errorf("group %s: %w", group, err)

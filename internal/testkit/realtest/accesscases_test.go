@@ -199,48 +199,38 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 	})
 }
 
-// putReplay appends a record of an order on the replay lane.
-func putReplay(ctx context.Context, admin *kafka.Cluster, topic string, due time.Duration) error {
-	m, err := record("again", time.Now().Add(due))
-	if err == nil {
-		_, err = admin.Append(ctx, topic, 0, []wire.Message{m.Resend()})
-	}
-	return err
-}
-
-// playRelay runs a relay that forwards a record and a replay, hops another record,
-// gives a fourth up, and measures the brokers' time.
+// playRelay runs a relay that forwards a record, hops another record,
+// gives a third up, and measures the brokers' time.
 func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := errors.Join(put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, later),
-		putReplay(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond)); err != nil {
+	if err := put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, later); err != nil {
 		return err
 	}
 	return c.run(ctx, b, pipeline.Relay, func() error {
 		return errors.Join(
-			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.Replay), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
+			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
 			arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
 			committed(ctx, admin, c.cfg.RelayGroup(c.cfg.Buckets[0]), c.cfg.Buckets[0].Topic),
 		)
 	})
 }
 
-// playCloser runs a closer that closes an order, tries a replay, schedules an order
+// playCloser runs a closer that closes an order, schedules an order
 // again that is due later by the database, and gives a third up.
 func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second), putReplay(ctx, admin, c.cfg.Topics.Replay, -time.Second),
+	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second),
 		put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute)); err != nil { // a dead letter to count
 		return err
 	}
 	return c.run(ctx, b, pipeline.Closer, func() error {
 		return errors.Join(
 			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
-			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close), committed(ctx, admin, c.cfg.ReplayGroup(), c.cfg.Topics.Replay),
+			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close),
 		)
 	})
 }
@@ -504,9 +494,9 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close, c.cfg.Topics.Replay, c.cfg.Topics.DeadLetter, c.cfg.Topics.Control} {
+	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close, c.cfg.Topics.DeadLetter, c.cfg.Topics.Control} {
 		due := time.Minute
-		if topic == c.cfg.Topics.Close || topic == c.cfg.Topics.Replay { // status exits with 3 if a record is there too early
+		if topic == c.cfg.Topics.Close { // status exits with 3 if a record is there too early
 			due = -time.Second
 		}
 		if err := put(ctx, admin, topic, due); err != nil {
@@ -535,7 +525,7 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 	}
 	var dead []kafka.TopicSpec
 	for _, spec := range ops.TopicSpecs(c.cfg) {
-		if spec.Name == c.cfg.Topics.DeadLetter || spec.Name == c.cfg.Topics.Replay {
+		if spec.Name == c.cfg.Topics.DeadLetter {
 			dead = append(dead, spec)
 		}
 	}

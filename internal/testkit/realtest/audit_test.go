@@ -20,7 +20,7 @@ import (
 func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 	r := parallelRig(t)
 	orders, batch := inRing(100, 10_000), inRing(50, 500)
-	r.overdue(orders)
+	r.passedOver(orders)
 	// The audit checks events only of orders that were closed more than a minute ago.
 	r.exec("UPDATE orders SET created_at = created_at - INTERVAL 1 HOUR, expire_at = expire_at - INTERVAL 1 HOUR")
 	for first := 0; first < orders; first += batch {

@@ -33,7 +33,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	must.Do(t, err)
 	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its history looks for it
 	r.append(r.cfg.Topics.Close, partition, m, wire.Message{Key: []byte("broken"), Value: []byte("{")})
-	r.start("closer")
+	r.start("relay", "closer")
 	var list struct {
 		Pending map[string]int
 		Letters []deadletters.Letter
@@ -57,7 +57,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}))
 	var plan deadletters.Plan
 	r.decode(r.must("dlq", "redrive", "-o", "json"), &plan)
-	expect.That(t, plan.Pending == 2 && plan.Refused == 1 && plan.To[r.cfg.Topics.Replay] == 1, "%+v", plan)
+	expect.That(t, plan.Pending == 2 && plan.Refused == 1 && plan.To[r.cfg.Buckets[0].Topic] == 1, "%+v", plan)
 	var result deadletters.Result
 	for run, want := range []int{1, 0} {
 		out, _ := r.cli("dlq", "redrive", "--yes", "-o", "json")

@@ -2,9 +2,7 @@ package realtest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,15 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/crypto/bcrypt"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
-	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -76,9 +71,7 @@ var serviceIncidents = []incident{
 			g.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", url))
 			g.rewrite("period: 5s", "period: 1d") // a sweep would close what the replays close
 			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
-			g.mayAct()
 			g.watch()
-			g.console = "ann:" + consolePassword + "@" + g.console
 			g.begin("relay", "closer", "compensator") // which counts the overdue orders
 			g.place("acknowledged", 40, time.Second)
 			g.told(ops.OrdersOverdue)
@@ -100,14 +93,6 @@ var serviceIncidents = []incident{
 			g.allClosed()
 			g.until("status finds nothing", func() bool { _, code := g.do("orderclose status"); return code == 0 })
 			g.resolves(g.alerts...)
-			lies.Store(true)
-			from := time.Now()
-			g.place("again", 40, time.Second)
-			g.told(ops.OrdersOverdue)
-			lies.Store(false)
-			g.replayed(from, 40)
-			g.allClosed()
-			g.until("status finds nothing", func() bool { _, code := g.do("orderclose status"); return code == 0 })
 		},
 	},
 	{
@@ -166,65 +151,6 @@ var serviceIncidents = []incident{
 			g.resolves(g.alerts...)
 		},
 	},
-}
-
-// consolePassword is that of ann, who may act.
-const consolePassword = "let-ann-act"
-
-// mayAct makes ann an operator of the consoles that are started from here on.
-func (g *game) mayAct() {
-	g.t.Helper()
-	file := filepath.Join(filepath.Dir(g.file), "web.yml")
-	hash, err := bcrypt.GenerateFromPassword([]byte(consolePassword), bcrypt.MinCost)
-	if err == nil {
-		err = os.WriteFile(file, fmt.Appendf(nil, "basic_auth_users: {ann: %s}\n", hash), 0o600)
-	}
-	must.Do(g.t, err)
-	g.env = append(g.env, config.EnvConsoleWebConfig+"="+file, config.EnvConsoleOperators+"=ann")
-}
-
-// replayed replays the close topic by the console, which says in the end that it has closed n orders. Until then what
-// waits for the replay is not urgent.
-func (g *game) replayed(from time.Time, n int64) {
-	g.t.Helper()
-	var plan struct {
-		ID, State string
-		Outcome   struct {
-			Asked  bool
-			Closed int64
-		}
-	}
-	ask := func(method, path, body string) {
-		req := must.Get(http.NewRequestWithContext(g.t.Context(), method, "http://"+g.console+path, strings.NewReader(body)))(g.t)
-		req.Header.Set("Content-Type", "application/json")
-		res := must.Get(http.DefaultClient.Do(req))(g.t)
-		defer res.Body.Close()
-		data, err := io.ReadAll(res.Body)
-		if err == nil {
-			err = json.Unmarshal(data, &plan)
-		}
-		must.That(g.t, err == nil && res.StatusCode < 300, "%s %s: %d %s, %v", method, path, res.StatusCode, data, err)
-	}
-	window := must.Get(json.Marshal(map[string]any{"kind": "replay", "fields": map[string][]string{
-		"from": {from.UTC().Format(time.RFC3339Nano)}, "to": {time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}}}))(g.t)
-	ask("POST", "/api/v1/plans", string(window))
-	g.until("the replay is planned", func() bool { ask("GET", "/api/v1/plans/"+plan.ID, ""); return plan.State == "planned" })
-	ask("POST", "/api/v1/plans/"+plan.ID+"/confirm", "")
-	g.until("the console says what became of the replay", func() bool {
-		var status struct{ Problems []ops.Problem }
-		_, body := request(g.t, "GET", "http://"+g.console+"/api/v1/status")
-		expect.NoError(g.t, json.Unmarshal([]byte(body), &status))
-		for _, p := range status.Problems {
-			if p.Severity == ops.Urgent && p.Kind != ops.OrdersOverdue {
-				g.t.Errorf("during a replay: %+v", p)
-			}
-		}
-		ask("GET", "/api/v1/plans/"+plan.ID, "")
-		return plan.Outcome.Asked
-	})
-	if plan.Outcome.Closed != n {
-		g.t.Errorf("the console says that the replay has closed %d orders, want %d", plan.Outcome.Closed, n)
-	}
 }
 
 // service serves a service of the shop behind a proxy, and returns its URL.

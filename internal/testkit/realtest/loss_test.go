@@ -83,7 +83,7 @@ func everyKindOfLoss(t *testing.T, s config.Servers) {
 // firstStart waits until relays and closers have committed a position in each partition. From then on the loss of a log is noticed.
 func (r *rig) firstStart() {
 	r.t.Helper()
-	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup(), r.cfg.Topics.Replay: r.cfg.ReplayGroup()}
+	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
 	for _, b := range r.cfg.Buckets {
 		groups[b.Topic] = r.cfg.RelayGroup(b)
 	}

@@ -60,8 +60,8 @@ var placements = map[string]placement{
 	"TestReal_TopicsCheckFindsDriftAndApplyFixesIt": {in: mysqldb, on: onMySQL, alone: "how a real broker names and reports the settings of topics"},
 	"TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate": {in: nowhere, on: databases,
 		alone: "TestReal_EveryPromiseIsKept on PostgreSQL, TestReal_AShopsOwnTables on MySQL"},
-	"TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue": {in: nowhere, on: onMySQL, alone: "the tests of package closer with a fake store"},
-	"TestReal_DeadlinesMoveByAnUpdate":                      {in: nowhere, on: databases, alone: "TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay"},
+	"TestReal_AReplayClosesWhatWasPassedOverBesideFreshOrders": {in: mysqldb, on: databases, alone: "the runbook's replay, beside fresh orders"},
+	"TestReal_DeadlinesMoveByAnUpdate":                         {in: nowhere, on: databases, alone: "TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay"},
 	"TestReal_PostponedOrdersCloseAtTheirNewDueTimes": {in: nowhere, on: onMariaDB,
 		alone: "TestPostpone_ChangesWhatItsPlanHasAndNothingTwice, TestSimulation_APostponedOrderClosesWhenItIsDueThen"},
 	"TestReal_APauseClosesNothingUntilItEnds": {in: nowhere, on: onMariaDB,
@@ -111,8 +111,7 @@ var placements = map[string]placement{
 	"TestReal_DoctorChecksEverythingAndTheStock": {in: mysqldb, on: databases, alone: "doctor finds a real installation healthy"},
 	"TestReal_AnAuditFindsPlantedFaults":         {in: mariadb, on: onMariaDB, alone: "the command audit on a real database and a real topic"},
 	"TestReal_ReplayingTheCloseTopicTwiceChangesNothing": {in: nowhere, on: onMySQL,
-		alone: "TestSimulation_ReplayingTheWholeCloseTopicChangesNothing, TestBroker_AReplayShowsAPlanFirstAndSendsOnceUnlessItIsRestarted"},
-	"TestReal_AKilledReplayContinues": {in: mysqldb, on: onMySQL, alone: "kill -9 of the command replay"},
+		alone: "TestSimulation_ReplayingTheWholeCloseTopicChangesNothing, TestBroker_AReplayShowsAPlanFirstAndSendsItAsOftenAsItIsRun"},
 
 	// A secured broker.
 	"TestSecure": {in: mariadb, on: onMariaDB, alone: "exactly the rows of the access table suffice, and no secret is shown; make test-all " +

@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -113,7 +112,7 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 	r.decode(r.must(window...), &plan)
 	var first, second struct{ Sent, Passed int }
 	r.decode(r.must(append(window, "--yes")...), &first)
-	r.decode(r.must(append(window, "--restart", "--yes")...), &second)
+	r.decode(r.must(append(window, "--yes")...), &second)
 	if plan.Records == 0 || first.Sent != plan.Records || second.Sent != plan.Records || second.Passed != 0 {
 		t.Errorf("planned %d, sent %+v and %+v; want the window, without the first replay in the second", plan.Records, first, second)
 	}
@@ -122,44 +121,12 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 	expect.That(t, after == before, "the database changed:\n%s\n%s", before, after)
 }
 
-// A replay that is killed and run again repeats the records of about a second.
-func TestReal_AKilledReplayContinues(t *testing.T) { eachDatabase(t, aKilledReplayContinues) }
-
-func aKilledReplayContinues(t *testing.T, s config.Servers) {
-	r := newRig(t, s)
-	const records, rate = 40, 20
-	begin := time.Now()
-	for i := range records {
-		m := must.Get(wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: begin, Due: begin}, Release: begin}.Encode())(t)
-		r.append(r.cfg.Topics.Close, i%r.cfg.Partitions, m)
-	}
-	replay := []string{"replay", "--from", begin.Add(-time.Minute).UTC().Format(time.RFC3339), "--to", time.Now().UTC().Format(time.RFC3339Nano), "--rate",
-		fmt.Sprint(rate), "-o", "json", "--yes"}
-	sent := func() int64 { return r.sent(r.cfg.Topics.Replay) }
-	cmd := r.command(replay...)
-	must.Do(t, cmd.Start())
-	r.eventually(func() error { return atLeast("records that were sent", int(sent()), records/2) })
-	cmd.Process.Kill()
-	cmd.Wait()
-	before := sent()
-	var result struct{ Sent, Handled int64 }
-	r.decode(r.must(replay...), &result)
-	all := sent()
-	expect.That(t, result.Handled != 0 && all == before+result.Sent && all >= records, "%+v after %d were sent, %d in all of %d", result, before, all, records)
-	r.decode(r.must(replay...), &result)
-	expect.That(t, result.Sent == 0 && result.Handled == records, "after the end: %+v", result)
-}
-
-// caughtUp waits until the closer has committed every record of the close topic and of the replay
-// topic.
+// caughtUp waits until the closer has committed every record of the close topic.
 func (r *rig) caughtUp() {
 	r.t.Helper()
-	for group, topic := range map[string]string{r.cfg.CloserGroup(): r.cfg.Topics.Close, r.cfg.ReplayGroup(): r.cfg.Topics.Replay} {
-		r.until("the closer has handled "+topic, func() bool {
-			lag := must.Get(r.kafka.WaitingIn(r.t.Context(), group, topic))(r.t)
-			return lag == 0
-		})
-	}
+	r.until("the closer has handled the close topic", func() bool {
+		return must.Get(r.kafka.WaitingIn(r.t.Context(), r.cfg.CloserGroup(), r.cfg.Topics.Close))(r.t) == 0
+	})
 }
 
 // dump returns the data that a close may change.

@@ -497,7 +497,7 @@ func (r *rig) check() *checker.Verdict {
 		v, err = checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), Published: r.shop.Published(), Added: r.shop.Added(),
+			CloserGroup: r.cfg.CloserGroup(), Published: r.shop.Published(), Added: r.shop.Added(),
 			RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, Missed: missed,
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: r.dispatching,
 		})

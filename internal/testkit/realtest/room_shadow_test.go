@@ -146,7 +146,7 @@ func (o *ownTables) nothingOfOurs() {
 	log := o.logs.Tail(1 << 20)
 	expect.That(o.t, !strings.Contains(log, "denied"), "a process tried to write:\n%s", log)
 	topics := o.cfg.Topics
-	for _, topic := range []string{topics.DeadLetter, topics.Replay, topics.Events} {
+	for _, topic := range []string{topics.DeadLetter, topics.Events} {
 		if _, end, err := o.kafka.Bounds(o.t.Context(), topic, 0); err != nil || end > 0 {
 			o.t.Errorf("%s has %d records, %v", topic, end, err)
 		}

@@ -326,7 +326,7 @@ func (r *secretsRig) answers(process, listen string, running bool) {
 func (r *secretsRig) console() {
 	r.t.Helper()
 	for _, path := range []string{
-		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/payments", "/runbook", "/nothing",
+		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/delays", "/payments", "/runbook", "/nothing",
 		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/topics", "/api/v1/openapi.json",
 	} {
 		req := must.Get(http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil))(r.t)

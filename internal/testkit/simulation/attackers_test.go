@@ -81,7 +81,7 @@ func forged(random *rand.Rand, orders []orderclose.Order) orderclose.Order {
 // forgeOrders asks to close orders early, late, under other names and in garbage.
 func forgeOrders(ctx context.Context, r *rig, random *rand.Rand, orders []orderclose.Order) {
 	o := forged(random, orders)
-	topics := []string{r.cfg.Topics.Close, r.cfg.Topics.Replay, r.cfg.Buckets[0].Topic, r.cfg.Buckets[2].Topic}
+	topics := []string{r.cfg.Topics.Close, r.cfg.Buckets[0].Topic, r.cfg.Buckets[2].Topic}
 	m := must.Get(wire.Record{Order: o, Release: o.Due, Attempt: random.IntN(4)}.Encode())(r.t)
 	if random.IntN(4) == 0 {
 		m.Value = m.Value[:random.IntN(len(m.Value))]

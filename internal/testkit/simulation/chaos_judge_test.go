@@ -100,7 +100,7 @@ func (w *chaosWorld) quiet() bool {
 // groups maps each consumed topic to its consumer group.
 func (w *chaosWorld) groups() map[string]string {
 	cfg := w.config()
-	all := map[string]string{cfg.Topics.Close: cfg.CloserGroup(), cfg.Topics.Replay: cfg.ReplayGroup()}
+	all := map[string]string{cfg.Topics.Close: cfg.CloserGroup()}
 	for _, b := range w.ever() {
 		all[b.Topic] = cfg.RelayGroup(b)
 	}
@@ -143,7 +143,7 @@ func (w *chaosWorld) check(r *result, openAfter time.Time) {
 	e := checker.Expect{
 		Stock: stock, Paid: w.paid, OpenAfter: openAfter, Delays: delays,
 		CloseTopic: cfg.Topics.Close, DeadLetterTopic: cfg.Topics.DeadLetter, CloserGroup: cfg.CloserGroup(),
-		ReplayTopic: cfg.Topics.Replay, ReplayGroup: cfg.ReplayGroup(), DeadLetters: w.deadCauses,
+		DeadLetters: w.deadCauses,
 		EventsTopic: cfg.Topics.Events, OutboxEmpty: true, Published: w.published, Added: w.added,
 		Calm: !slices.ContainsFunc(p.Events, func(e event) bool { return e.Kind != "order" }),
 	}

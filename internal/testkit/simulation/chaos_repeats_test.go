@@ -33,13 +33,11 @@ func init() {
 
 // replayAll replays the whole close topic, as orderclose replay does.
 func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
-	cfg := w.config()
-	plan, err := ops.NewReplayPlan(ctx, c, ops.ReplayWindow{ // wider than the error of any clock
-		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: w.began.Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour),
-	})
+	p := ops.Pipeline{Config: w.config(), Kafka: c}
+	plan, err := p.PlanReplay(ctx, w.began.Add(-2*time.Hour), time.Now().Add(2*time.Hour)) // wider than the error of any clock
 	if err == nil {
 		w.replays.Add(1)
-		_, err = ops.Replay(ctx, c, plan, ops.ReplayOptions{})
+		_, err = ops.Replay(ctx, c, plan, ops.ReplayRate, nil)
 	}
 	return err
 }

@@ -93,10 +93,10 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 		begin := time.Now()
 		r.startStable()
 		r.mixed(ctx)
-		plan, err := ops.NewReplayPlan(ctx, r.kafka, ops.ReplayWindow{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
+		plan, err := ops.Pipeline{Config: r.cfg, Kafka: r.kafka}.PlanReplay(ctx, begin, time.Now())
 		must.That(t, err == nil && plan.Records != 0, "%v %v", plan, err)
 		r.unchanged(func() {
-			expect.Equal(t, int64(must.Get(ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{}))(t).Sent), int64(plan.Records), "records that were sent")
+			expect.Equal(t, int64(must.Get(ops.Replay(ctx, r.kafka, plan, ops.ReplayRate, nil))(t).Sent), int64(plan.Records), "records that were sent")
 			time.Sleep(time.Minute)
 		})
 		r.check(time.Now())

@@ -19,7 +19,7 @@ import (
 func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
-		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Topics.Replay, r.cfg.Topics.DeadLetter))
+		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Topics.DeadLetter))
 		f.buckets[30*time.Second] = true
 		f.write(t, f.content())
 		r.cfg = mustLoad(t, f.path)

@@ -248,7 +248,7 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 		checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
+			CloserGroup: r.cfg.CloserGroup(), DeadLetters: r.deadCauses,
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
 			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 			Commits: r.commits.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,

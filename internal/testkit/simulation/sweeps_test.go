@@ -117,7 +117,7 @@ func (r *rig) wipe(ctx context.Context, topics ...string) {
 }
 
 func groupsOf(c *config.Config, topics []string) (groups []string) {
-	of := map[string]string{c.Topics.Close: c.CloserGroup(), c.Topics.Replay: c.ReplayGroup()}
+	of := map[string]string{c.Topics.Close: c.CloserGroup()}
 	for _, b := range c.Buckets {
 		of[b.Topic] = c.RelayGroup(b)
 	}
