@@ -43,5 +43,5 @@ var relayMutants = []mutant{
 	{"relay-local-clock", "the relay uses its local clock", changes{{"Database()", "Now()"}},
 		"internal/testkit/simulation", "TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly", "in the close topic before they were due"},
 	{"optional-topic-needed", "a process does not start while an optional topic is missing", changes{{")}", "), a.needTopic(c.Topics.DeadLetter)}"}},
-		"internal/testkit/simulation", "TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs", "got unpaid"},
+		"internal/testkit/simulation", "TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs", "waits for [topic order-close-dead-letter"},
 }
