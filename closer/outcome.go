@@ -3,7 +3,6 @@ package closer
 import (
 	"errors"
 	"math/rand/v2"
-	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -11,19 +10,15 @@ import (
 
 // applyOutcome decides what to do with an entry after its outcome, and does it.
 func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
-	now, at := h.o.Clock.Now(), h.o.Clock.NotBefore(e.message.Appended, e.readAt)
+	now, at := h.o.Clock.Now(), h.o.Clock.Time() //mutant:retry-wrong-clock
+	if o.Verdict == orderclose.NotDue {
+		at = o.At // so that a wait for a due time ends at it //mutant:release-wrong-clock
+	}
 	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
 	d := decide(e.record, o, at, jitter)
 	if h.o.Swept && errors.Is(o.Err, wire.ErrPausedCategory) { //mutant:paused-record-waits
 		d = decision{}
-	}
-	var shown time.Time // by the database
-	if o.Verdict == orderclose.NotDue {
-		shown = o.At //mutant:release-wrong-clock
-	}
-	if h.o.Clock.Doubtful(shown) { //mutant:retry-wrong-clock
-		d = d.inMemory()
 	}
 	if d.action == park && !h.buffer.hasRoom(e, h.memory.Share()/2) {
 		d = d.inBucket(jitter)

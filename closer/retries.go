@@ -61,7 +61,7 @@ func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 // retry queues a record for the bucket that fits the time until its release. If that one accepts nothing, the record goes to the longest
 // shorter one that does, from which a relay moves it on.
 func (h *handler) retry(record wire.RawRecord) {
-	remaining, buckets := time.UnixMilli(record.DueAt).Sub(h.o.Clock.Database()), *h.buckets.Load()
+	remaining, buckets := time.UnixMilli(record.DueAt).Sub(h.o.Clock.Time()), *h.buckets.Load()
 	fits := buckets.Pick(remaining)
 	topic := fits.Topic
 	if !h.accepts(topic) {
@@ -81,7 +81,7 @@ func (h *handler) accepts(topic string) bool {
 
 // retryAgain queues a record that a bucket has not accepted. If its release time has passed, the order is tried again.
 func (h *handler) retryAgain(record wire.RawRecord) {
-	if time.UnixMilli(record.DueAt).After(h.o.Clock.Database()) {
+	if time.UnixMilli(record.DueAt).After(h.o.Clock.Time()) {
 		h.retry(record)
 		return
 	}

@@ -20,7 +20,7 @@ type reading struct {
 type view struct {
 	bucket orderclose.Bucket
 	atOnce bool          // the records of the bucket may have any time left, so it is read at once
-	now    time.Time     // by the database's clock
+	now    time.Time     // by the relay's clock
 	ahead  time.Duration // how far that is ahead of the clock of the partition's leader, which sets append times
 	full   bool          // the window has no room
 }
@@ -30,7 +30,7 @@ func (r reading) next(v view) (room bool, wait time.Duration, then reading) {
 	switch {
 	case v.full: //mutant:window-bytes-unbounded
 		return false, 0, r
-	case !v.atOnce && v.now.Before(r.on):
+	case !v.atOnce && v.now.Before(r.on) && !v.now.Before(r.began): // before it: the clock was set back //mutant:clock-set-back
 		return false, r.on.Sub(v.now), r
 	}
 	r.began = v.now
@@ -47,12 +47,6 @@ func (r reading) after(f wire.Fetched, v view) reading {
 	return r
 }
 
-// sooner returns the reading after the clock went back.
-func (r reading) sooner(by time.Duration) reading {
-	r.on = r.on.Add(-by)
-	return r
-}
-
 // plan reads when a record is due, and returns its release time in Unix milliseconds.
 func (v *view) plan(r *wire.RawRecord) (release int64, err error) {
 	if r.DueAt, err = r.Route(); err != nil {
@@ -61,8 +55,14 @@ func (v *view) plan(r *wire.RawRecord) (release int64, err error) {
 	return releaseTime(v.bucket, v.atOnce, r.DueAt, v.appended(r), v.now.UnixMilli()), nil
 }
 
-// appended returns the append time of a record by the database's clock, in Unix milliseconds.
+// appended returns the append time of a record by the relay's clock, in Unix milliseconds.
 func (v *view) appended(r *wire.RawRecord) int64 { return r.Appended + v.ahead.Milliseconds() }
+
+// leaderBehind returns by how much a leader's clock that set the append time at is at least behind, or ahead if negative. The append was
+// sent and answered at the given times of the relay's clock.
+func leaderBehind(sent, answered, at time.Time) time.Duration {
+	return max(sent.Sub(at), 0) + min(answered.Sub(at), 0)
+}
 
 // minStay is the minimum time that a record that is not due stays in memory, unless half
 // the bucket's tolerance is shorter. With this delay the record still fits the bucket

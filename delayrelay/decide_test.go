@@ -165,4 +165,6 @@ func TestReading_ReadsOnOrWaits(t *testing.T) {
 		expect.That(t, room == c.room && wait == c.wait, "%+v: %v after %v", c, room, wait)
 		expect.Equal(t, then.began.Equal(epoch), room, "a read began")
 	}
+	room, _, _ := reading{began: epoch.Add(time.Hour), on: epoch.Add(2 * time.Hour)}.next(view{bucket: orderclose.Bucket{Length: time.Hour}, now: epoch})
+	expect.That(t, room, "the clock was set back, and the partition is not read")
 }

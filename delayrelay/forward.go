@@ -1,7 +1,6 @@
 package delayrelay
 
 import (
-	"math"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -96,19 +95,11 @@ func (h *handler) handleForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.forwarded.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(acked.Records)))
 		now := h.timeAt(acked.Answered).UnixMilli()
-		// The append was at the latest at this time, because an append time has whole milliseconds.
-		appended := int64(math.MaxInt64)
-		if !acked.At.IsZero() {
-			appended = acked.At.Add(time.Millisecond + h.o.Clock.DatabaseAhead()).UnixMilli()
-		}
 		for i := range acked.Records {
 			r := &acked.Records[i]
 			// An earlier due time is forged, or the record was sent much too late.
 			if r.DueAt >= r.Appended-orderclose.DefaultMaxDelay.Milliseconds() {
 				metrics.Observe(h.metrics.lateness, time.Duration(now-r.DueAt)*time.Millisecond, h.traceparent(r))
-			}
-			if appended < r.DueAt {
-				h.metrics.early.Inc()
 			}
 		}
 	}
@@ -140,7 +131,7 @@ func (h *handler) handleHops(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.hops.WithLabelValues(h.loop.Claim.Topic, sent.Topic).Add(float64(len(acked.Records)))
 		if sent.Topic == h.loop.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
-			h.o.Clock.Appended(sent.Topic, h.loop.Claim.Partition, sent.Began, acked.Answered, acked.At)
+			h.ahead = leaderBehind(h.timeAt(sent.Began), h.timeAt(acked.Answered), acked.At) //mutant:leader-clock-unknown
 		}
 	}
 	h.putBack(sent.Left, sent.Pause)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -30,7 +29,7 @@ type handler struct {
 	reading  reading          // when to read
 	full     bool             // the window had no room when the loop asked last
 	used     int              // the bytes of the window that the relay's memory counts
-	turn     clock.Moment     // the last turn
+	ahead    time.Duration    // how far the relay's clock is ahead of that of the partition's leader, by the last hop into the partition
 }
 
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
@@ -40,7 +39,6 @@ func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Han
 
 // Turn implements partition.Handler.
 func (h *handler) Turn() {
-	h.handleClockStep()
 	h.releaseDue() //mutant:fetch-freed-early
 	if h.loop.Ctx.Err() != nil {
 		return
@@ -50,19 +48,6 @@ func (h *handler) Turn() {
 		h.free = nil
 	}
 	h.report()
-}
-
-// handleClockStep corrects the times in memory if the database's clock went back since the last turn: it, or a broker's clock, was set.
-// Afterwards no partition is read later, and no record stays longer, than if the clock had been right when the record was read. A step
-// forward needs no correction: every time comes sooner.
-func (h *handler) handleClockStep() {
-	var back time.Duration
-	if h.turn, back = h.o.Clock.Since(h.turn); back == 0 {
-		return
-	}
-	h.loop.Logger.Warn("the clock of the brokers or of the database went back", "by", back)
-	h.reading = h.reading.sooner(back)
-	h.window.capRelease(h.now().Add(h.bucket.Length).UnixMilli())
 }
 
 // Handle implements partition.Handler. A record whose release time has come leaves right after, from the fetch's memory. Others wait in
@@ -92,15 +77,11 @@ func (h *handler) Handle(f wire.Fetched) {
 }
 
 // now returns the time by which records are due.
-func (h *handler) now() time.Time { return h.o.Clock.Database() } //mutant:relay-broker-clock,relay-local-clock
+func (h *handler) now() time.Time { return h.o.Clock.Time() } //mutant:relay-local-clock
 
 // view returns what reads and records are decided by now.
 func (h *handler) view() view {
-	topic, number := h.loop.Claim.Topic, h.loop.Claim.Partition
-	return view{
-		bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), ahead: h.o.Clock.DatabaseAheadOf(topic, number),
-		full: h.relay.memory.Full(h.window.bytes),
-	}
+	return view{bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), ahead: h.ahead, full: h.relay.memory.Full(h.window.bytes)}
 }
 
 // End implements partition.Handler.

@@ -16,7 +16,6 @@ type relayMetrics struct {
 	overdue             *metrics.Elapsed
 	window, windowBytes *prometheus.GaugeVec
 	lateness            prometheus.Histogram
-	early               prometheus.Counter
 	forwarded           *prometheus.CounterVec
 	hops                *prometheus.CounterVec
 	unrecorded          prometheus.Counter
@@ -34,7 +33,6 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 		windowBytes: f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
 		lateness: f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic.",
 			metrics.LatenessBuckets),
-		early:     f.Counter("relay_early_total", "Records that were appended to the close topic before they were due. Must be 0."),
 		forwarded: f.CounterVec("relay_forwarded_total", "Records appended to the close topic, by the delay topic that they left.", "topic"),
 		hops:      f.CounterVec("relay_hops_total", "Records moved to another delay topic.", "from", "to"),
 		unrecorded: f.Counter("relay_unrecorded_runs_total",

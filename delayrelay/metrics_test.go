@@ -32,7 +32,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		expect.That(t, got == want, "the head of partition %s is overdue by %v, want %v", partition, got, want)
 	}
 	for name, want := range map[string]float64{
-		"relay_window_records": 8, "relay_window_bytes": 800, "relay_lateness_seconds": 1, "relay_forwarded_total": 1, "relay_early_total": 0,
+		"relay_window_records": 8, "relay_window_bytes": 800, "relay_lateness_seconds": 1, "relay_forwarded_total": 1,
 	} {
 		expect.Equal(t, r.Value(name), want, "%s", name)
 	}
@@ -83,21 +83,4 @@ func TestRelay_ADueRecordIsOverdueSinceItsDueTime(t *testing.T) {
 		time.Sleep(time.Second)
 		expect.Between(t, metrics.Value("delay_head_overdue_seconds"), 2, 4, "the seconds that the head is overdue by")
 	})
-}
-
-// A broker's append time has whole milliseconds: a record that is appended within the millisecond of its due time is not early.
-func TestRelay_CountsARecordAsEarlyByWholeMilliseconds(t *testing.T) {
-	for behind, want := range map[time.Duration]float64{0: 0, 50 * time.Millisecond: 1} {
-		t.Run(behind.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				broker := func(string) time.Time { return time.Now().Add(-behind).Truncate(time.Millisecond) }
-				log, metrics := &testkit.Log{Clock: broker}, testkit.NewMetrics()
-				log.Put(bucket10s, record("a", 2*time.Second))
-				defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
-				time.Sleep(5 * time.Second)
-				expect.Equal(t, len(log.Keys("order-close")), 1, "records left")
-				expect.Equal(t, metrics.Value("relay_early_total"), want, "early records")
-			})
-		})
-	}
 }

@@ -2,7 +2,6 @@ package delayrelay
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -58,24 +57,6 @@ func (w *window) takeReleased(now int64, bytes int) []wire.RawRecord {
 		w.taken = append(w.taken, r)
 	}
 	return w.taken
-}
-
-// capRelease lowers every release time to at most latest.
-func (w *window) capRelease(latest int64) {
-	for i := range w.heap {
-		w.heap[i].release = min(w.heap[i].release, latest)
-	}
-	w.sort() // equal release times are ordered by offset
-}
-
-// sort sorts the heap. A sorted slice is a heap too.
-func (w *window) sort() {
-	slices.SortFunc(w.heap, func(a, b waiting) int {
-		if a.before(&b) {
-			return -1
-		}
-		return 1
-	})
 }
 
 func (w *window) pop() waiting {

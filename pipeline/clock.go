@@ -3,29 +3,24 @@ package pipeline
 import (
 	"context"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/clock"
 )
 
 // clockWarnOffset is the offset between the clocks above which the log has a warning. The
 // relay works correctly with any offset.
 const clockWarnOffset = time.Second
 
-// keepClock keeps the clocks for relays and closers until ctx ends.
+// keepClock keeps the clock of relays and closers until ctx ends: by the database if this process has one, else by the brokers.
 func (a *App) keepClock(ctx context.Context) {
-	o := clock.KeepOptions{Log: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Measured: a.onClockOffset, Logger: a.o.Logger}
+	against, ask := "kafka", func(ctx context.Context) (time.Time, error) {
+		return a.conns.Kafka.Time(ctx, a.o.Config.Topics.Control)
+	}
 	if a.conns.Store != nil {
-		o.Database = a.conns.Store.Now
+		against, ask = "database", a.conns.Store.Now
 	}
-	a.clock.Keep(ctx, o)
-}
-
-func (a *App) onClockOffset(offset time.Duration) {
-	a.metrics.clockOffset.WithLabelValues("kafka").Set(offset.Seconds())
-	if offset.Abs() > clockWarnOffset {
-		a.o.Logger.Warn("the brokers' clock and the clock of this machine differ: fix the time synchronisation", "ahead", offset)
-	}
-	if ahead := a.clock.DatabaseAhead(); ahead != 0 {
-		a.o.Logger.Warn("the database's clock and the brokers' clock differ: records are released by the database's", "ahead", ahead)
-	}
+	a.clock.Keep(ctx, ask, func(offset time.Duration) {
+		a.metrics.clockOffset.WithLabelValues(against).Set(offset.Seconds())
+		if offset.Abs() > clockWarnOffset {
+			a.o.Logger.Warn("the clock of this machine differs from the one by which orders are due: fix the time synchronisation", "of", against, "ahead", offset)
+		}
+	}, a.o.Logger)
 }

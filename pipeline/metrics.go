@@ -67,7 +67,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		paused: f.GaugeVec("paused",
 			"1 while closing is paused, of all orders or of a category; 0 otherwise.", "orders"),
 		clockOffset: f.GaugeVec("clock_offset_seconds",
-			"By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
+			"By how much the clock by which orders are due, the database's or without one the brokers', is ahead of this machine's.", "against"),
 		delay: f.GaugeVec("delay_seconds",
 			"The delay of a category in the topics.yaml that the process uses; default: of all that the file does not list.", "category"),
 		deadLetters: f.GaugeVec("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),

@@ -49,10 +49,9 @@ func overviewDashboard() dashboard {
 			{height: statHeight, panels: []panel{
 				{
 					title: "1 Early", kind: "stat", unit: "short", red: anyAtAll, runbook: "Something was early",
-					shows: "Records that left for the close topic, and orders that were closed, before they were due, in the time range.",
-					good:  "0, always. The database prevents early closes; an early record only waits in the closer.",
+					shows: "Orders that were closed before they were due, by the database's clock, in the time range.",
+					good:  "0, always. An early record only waits in the closer.",
 					queries: []query{
-						{"Records", count("orderclose_relay_early_total", everywhere)},
 						{"Orders", count("orderclose_close_early_total", everywhere)},
 					},
 				},

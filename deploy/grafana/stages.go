@@ -31,12 +31,6 @@ func relayDashboard() dashboard {
 					good:    "milliseconds. No line: no record was forwarded.",
 					queries: quantiles("orderclose_relay_lateness_seconds", here),
 				},
-				{
-					title: "Early", kind: "stat", unit: "short", red: anyAtAll, runbook: "Something was early",
-					shows:   "Records that were in the close topic before they were due, by the broker's clock, in the time range.",
-					good:    "0, always.",
-					queries: []query{{"Records", count("orderclose_relay_early_total", here)}},
-				},
 			}},
 			{height: graphHeight, panels: []panel{
 				{
@@ -83,7 +77,7 @@ func relayDashboard() dashboard {
 				},
 				{
 					title: "Clock offset", kind: "timeseries", unit: "s", runbook: "Clocks differ",
-					shows:   "By how much the clock of a process and that of the brokers differ.",
+					shows:   "By how much the clock of a machine differs from the one by which its process works: the database's, or the brokers'.",
 					good:    "below 0.25 s.",
 					queries: []query{{"{{instance}}", "max by (instance) (abs(orderclose_clock_offset_seconds{" + here + "}))"}},
 				},

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestBroker_DoctorFindsProblems(t *testing.T) {
@@ -66,22 +64,6 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[2].What, "1 failed") {
 		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)
-	}
-}
-
-// A process whose database's clock is a minute ahead has probed the brokers' clock.
-func TestBroker_DoctorAndStatusReadTheClocksFromProbes(t *testing.T) {
-	r := newRig(t)
-	r.cli("topics", "apply")
-	now := time.Now()
-	probe := fmt.Sprintf(`{"probe": %d, "database": %d}`, now.UnixMilli(), now.Add(time.Minute).UnixMilli())
-	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{{Value: []byte(probe)}}))(t)
-	for command, want := range map[string]string{"doctor": "FOUND  clocks", "status": "TODAY  clocks differ"} {
-		out, _, _ := r.cli(command)
-		if !strings.Contains(out, want) || !strings.Contains(out, "the database's clock differs from the brokers' clock by ") ||
-			!strings.Contains(out, "orderclose runbook clocks-differ") {
-			t.Errorf("%s:\n%s", command, out)
-		}
 	}
 }
 

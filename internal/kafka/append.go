@@ -10,7 +10,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -119,7 +118,6 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		}
 		*batch = recordbatch.Encode(*batch, records, time.Now(), recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]})
 	}
-	sent := time.Now()
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {
 		err = nil // an earlier attempt was written, and its answer was lost
@@ -127,7 +125,6 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 	if err == nil {
 		if first { // an attempt without an answer may still be reading the batch
 			p.cluster.batches.Put(batch)
-			p.cluster.reportAppend(tp, sent, at) // of an earlier attempt the time is not known
 		}
 		p.next[tp] += int32(len(records)) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
 		if p.next[tp] < 0 {
@@ -178,9 +175,18 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	for i := range messages {
 		records[i] = messages[i].Raw()
 	}
-	sent := time.Now()
-	at, err := c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, sent, recordbatch.NoProducer))
-	c.reportAppend(topicPartition{topic, partition}, sent, at)
+	return c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, time.Now(), recordbatch.NoProducer))
+}
+
+// ErrNoAppendTime means that a broker answers an append without the time of the append.
+var ErrNoAppendTime = errors.New("the broker tells no append time: the topic is not set to LogAppendTime, or the broker ignores that setting")
+
+// Time returns the time of the broker that leads partition 0 of a topic, by a probe that it appends there.
+func (c *Cluster) Time(ctx context.Context, topic string) (time.Time, error) {
+	at, err := c.Append(ctx, topic, 0, []wire.Message{{Value: []byte(`{"probe":0}`)}})
+	if err == nil && at.IsZero() {
+		err = ErrNoAppendTime
+	}
 	return at, err
 }
 
@@ -217,17 +223,4 @@ func (c *Cluster) produceRaw(ctx context.Context, topic string, partition int, b
 		err = fmt.Errorf("%w: %s", err, *answer.ErrorMessage)
 	}
 	return answer, c.transport.judge(about{request: protocol.Produce, topic: topic}, err)
-}
-
-// ReportAppends implements clock.Log.
-func (c *Cluster) ReportAppends(to *clock.Clock) (stop func()) {
-	c.clock.Store(to)
-	return func() { c.clock.CompareAndSwap(to, nil) }
-}
-
-// reportAppend tells the clock the time of an append; zero: it is not known.
-func (c *Cluster) reportAppend(to topicPartition, sent, at time.Time) {
-	if told := c.clock.Load(); told != nil && !at.IsZero() {
-		told.Appended(to.topic, to.partition, sent, time.Now(), at)
-	}
 }

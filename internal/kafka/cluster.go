@@ -15,7 +15,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -45,8 +44,7 @@ type Cluster struct {
 	client    *kafka.Client // encodes most requests; transport sends them
 
 	answers   answerPool
-	batches   sync.Pool                   // of *[]byte: batches that were acked, see idempotentProducer.try
-	clock     atomic.Pointer[clock.Clock] // gets the append times; nil: nobody does
+	batches   sync.Pool // of *[]byte: batches that were acked, see idempotentProducer.try
 	topicList atomic.Pointer[topicList]
 	member    atomic.Pointer[string] // the client id of memberships
 	instance  instance

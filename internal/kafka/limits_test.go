@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -50,17 +48,13 @@ func TestPing_RefusesAnOldBroker(t *testing.T) {
 	}
 }
 
-// TestKeep_WarnsOfAppendsWithoutTime: the topic is not set to LogAppendTime, or the broker ignores it.
-func TestKeep_WarnsOfAppendsWithoutTime(t *testing.T) {
+// The topic is not set to LogAppendTime, or the broker ignores it.
+func TestTime_NeedsAppendTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
-		_, ok, err := clock.New(nil).Measure(t.Context(), c, "t")
-		expect.That(t, !ok && errors.Is(err, clock.ErrNoAppendTime), "measured: %v, %v", ok, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		clock.New(nil).Keep(ctx, clock.KeepOptions{Log: c, Topic: "t", Logger: c.opts.Logger})
-		expect.That(t, strings.Contains(b.log.String(), "the broker tells no append time"), "logged %q", b.log.String())
+		_, err := c.Time(t.Context(), "t")
+		expect.That(t, errors.Is(err, ErrNoAppendTime), "%v", err)
 	})
 }
 

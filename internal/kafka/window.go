@@ -129,24 +129,6 @@ func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func(
 	return err
 }
 
-// Tail calls each with the records at the last n offsets of the partition, oldest first. A record is valid until each returns.
-func (c *Cluster) Tail(ctx context.Context, topic string, partition int, n int64, each func(*wire.RawRecord)) error {
-	first, end, err := c.Bounds(ctx, topic, partition)
-	if err != nil {
-		return err
-	}
-	_, err = Scan(ctx, c, topic, Span{Partition: partition, First: max(first, end-n), End: end}, func(f wire.Fetched) error {
-		for i := range f.Records {
-			each(&f.Records[i])
-		}
-		if f.Free != nil {
-			f.Free()
-		}
-		return nil
-	})
-	return err
-}
-
 const (
 	// GlanceBytes is a usual limit of one ReadSome: about sixty records of orders, in bytes.
 	GlanceBytes = 16 << 10

@@ -64,7 +64,6 @@ const (
 	AskWrites  Name[struct{}]           = "writes"                // its error is why a close cannot be written
 	AskLock    Name[struct{}]           = "lock"                  // its error is why Redis cannot give the lock of the compensator
 	AskOffset  Name[time.Duration]      = "clock of the database" // by how much it is ahead of that of this machine
-	AskAhead   Name[time.Duration]      = "clock of the brokers"  // by how much the database's clock is ahead of it, if by half a second or more
 	AskSchema  Name[store.Schema]       = "schema"
 	AskPauses  Name[[]wire.Pause]       = "pauses"
 	AskSweeps  Name[Sweeps]             = "sweeps"
@@ -207,15 +206,6 @@ func (p Pipeline) Schema(ctx context.Context) (store.Schema, error) {
 		return store.Schema{}, nil
 	}
 	return v, err
-}
-
-// DatabaseAhead returns by how much the database's clock is ahead of that of the brokers, as processes have measured it
-// in the last minutes; 0 if it is less than half a second, or nobody has measured it.
-func (p Pipeline) DatabaseAhead(ctx context.Context) (time.Duration, error) {
-	if err := p.reachKafka(ctx); err != nil {
-		return 0, err
-	}
-	return clock.ToldAhead(ctx, p.Kafka, p.Config.Topics.Control)
 }
 
 // DatabaseOffset returns by how much the database's clock is ahead of that of this machine.

@@ -45,8 +45,7 @@ func Checks() []Check {
 		{Name: string(AskLock), Every: soon, Limit: soon, Ask: AskLock.By(only(Pipeline.Lockable)),
 			Failing: wire.FailingLock, Finds: []Kind{
 				{Name: LockRefused, Errors: all, Severity: Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
-		{Name: string(AskOffset), Every: seldom, Limit: soon, Ask: AskOffset.By(Pipeline.DatabaseOffset)},
-		{Name: string(AskAhead), Every: seldom, Limit: limit, Ask: AskAhead.By(Pipeline.DatabaseAhead), Judge: (*Findings).clocks, Finds: []Kind{
+		{Name: string(AskOffset), Every: seldom, Limit: soon, Ask: AskOffset.By(Pipeline.DatabaseOffset), Judge: (*Findings).clocks, Finds: []Kind{
 			{Errors: all}, // without a finding
 			{Name: ClocksDiffer, Severity: Today, Runbook: "clocks-differ", InDoctor: true}}},
 		{Judge: (*Findings).frozen, Finds: []Kind{
@@ -139,16 +138,8 @@ func (f *Findings) closesNothing(kind ProblemKind) {
 }
 
 func (f *Findings) clocks() {
-	var differ []string
-	compare := func(than string, by time.Duration) {
-		if by.Abs() > ClockSkewWarning {
-			differ = append(differ, fmt.Sprintf("the database's clock differs from %s by %v", than, by.Round(time.Millisecond)))
-		}
-	}
-	compare("that of this machine", AskOffset.Of(f.Facts).Value)
-	compare("the brokers' clock", AskAhead.Of(f.Facts).Value)
-	if len(differ) > 0 {
-		f.Add(ClocksDiffer, 0, strings.Join(differ, "; "))
+	if by := AskOffset.Of(f.Facts).Value; by.Abs() > ClockSkewWarning {
+		f.Add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", by.Round(time.Millisecond)))
 	}
 }
 
@@ -156,7 +147,7 @@ func (f *Findings) clocks() {
 // reads in place of the closers closes no order.
 func (f *Findings) frozen() {
 	status := AskStatus.Of(f.Facts).Value
-	limit := frozenAfter.Seconds() + max(0, -AskAhead.Of(f.Facts).Value.Seconds()) // a relay waits for a database that seems to be behind
+	limit := frozenAfter.Seconds()
 	for _, process := range status.Processes {
 		kind, overdue, where := ProcessFrozen, 0.0, ""
 		for _, t := range status.Topics { // those of the closers are the last

@@ -73,9 +73,9 @@ var closerMutants = []mutant{
 	{"cancelled-open-unreported", "an order that stays open after its payments were cancelled is not reported", changes{{":", ` && v != "":`}},
 		"closer/payment", "TestCancel_TheTimeOfTheOldestOrderThatCouldNotBeClosedIsReported", "a fails: since "},
 	{"release-wrong-clock", "a release time is taken from a wrong clock", nil,
-		"closer", "TestCloser_AnOrderWaitsInMemoryWhileTheDatabaseShowsAnotherTime", "before the database was asked again"},
+		"closer", "TestCloser_AnOrderThatIsNotDueWaitsUntilItsDueTimeWhateverTheClocksSay", "after its due time"},
 	{"records-in-circles", "a relay that releases too early and the closer send a record in circles", changes{{"{", "&& false {"}},
 		"closer", "TestNotDue_NeverComesBackBeforeItIsDue", "without one in memory"},
-	{"retry-wrong-clock", "a retry is scheduled by a wrong clock", changes{{"{", "&& false {"}},
+	{"retry-wrong-clock", "a retry is scheduled by a wrong clock", changes{{"Time()", "Now()"}},
 		"closer", "TestCloser_ARetryOfABacklogWaitsFromNow", "is tried again after"},
 }

@@ -128,8 +128,7 @@ func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 }
 
 // TestSimulation_ABrokersClockMakesNoOrderLate: the brokers' clock is behind or ahead of the
-// database's, all the time or from some moment on. Relays learn the database's clock from the
-// closer by the control topic.
+// database's, all the time or from some moment on.
 func TestSimulation_ABrokersClockMakesNoOrderLate(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
@@ -166,7 +165,7 @@ func brokersClockIs(r *rig, ahead time.Duration, brokers int, set func()) {
 	for i, category := range []string{"virtual", "physical", "virtual", "physical", "other", "other"} {
 		o := r.order(fmt.Sprint("o", i), category, true)
 		most[o.ID] = mostHops(r.cfg.Buckets, time.Until(o.Due), 0)
-		if brokers > 1 || ahead > 5*time.Minute { // the leaders' clocks differ, or relays do not believe that the database is so far behind
+		if brokers > 1 || ahead > 0 { // the leaders' clocks differ, or closers send early records back
 			most[o.ID] += r.cfg.Buckets.MostHops(ahead.Abs())
 		}
 		time.Sleep(11 * time.Second)
@@ -183,6 +182,7 @@ func brokersClockIs(r *rig, ahead time.Duration, brokers int, set func()) {
 		n := v.Appends[id]
 		expect.That(r.t, n != 0 && n <= most, "order %s took %d hops, want 1 to %d", id, n, most)
 	}
-	expect.That(r.t, v.ByPath["pipeline"] == 6 && v.Quantile(1) <= time.Second,
-		"closed %v, %v late; want 6 by the pipeline, at most a second late", v.ByPath, v.Lateness)
+	// Where the brokers' clock is behind, the loop is first; the checker judges how late it is.
+	expect.That(r.t, v.Closed() == 6 && (ahead < 0 || v.ByPath["pipeline"] == 6 && v.Quantile(1) <= time.Second),
+		"closed %v, %v late; want 6 by the pipeline, at most a second late, or by the loop", v.ByPath, v.Lateness)
 }
