@@ -23,27 +23,36 @@ func (r *rig) exec(query string, args ...any) {
 	must.Get(r.store.DB().ExecContext(r.t.Context(), query, args...))(r.t)
 }
 
-// passedOver creates orders that were due a minute ago, each with a line, whose records a closer has committed in the close topic without closing them.
-func (r *rig) passedOver(orders int) {
+// insert creates orders with ids that begin with prefix and a dash, and a line each. It reserves no stock.
+func (r *rig) insert(prefix, category string, orders int, due func(i int) time.Time, sku func(i int) string) {
 	r.t.Helper()
-	chunk := min(orders, 1000)
-	created := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
-	due := created.Add(59 * time.Minute)
+	const chunk, layout = 1000, "2006-01-02 15:04:05.000"
 	for first := 0; first < orders; first += chunk {
 		var rows, lines strings.Builder
-		messages := make([]wire.Message, 0, chunk)
-		for i := first; i < first+chunk; i++ {
-			id := fmt.Sprintf("replayed-%d", i)
-			fmt.Fprintf(&rows, ",('%s','',0,'%s','%s',1)", id, created.Format("2006-01-02 15:04:05.000"), due.Format("2006-01-02 15:04:05.000"))
-			fmt.Fprintf(&lines, ",('%s',1,'%s',1)", id, scenario.SKU(i%skus))
-			m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode())(r.t)
-			messages = append(messages, m)
+		for i := first; i < min(first+chunk, orders); i++ {
+			at := due(i).UTC()
+			fmt.Fprintf(&rows, ",('%s-%d','%s',0,'%s','%s',1)", prefix, i, category, at.Add(-time.Hour).Format(layout), at.Format(layout))
+			fmt.Fprintf(&lines, ",('%s-%d',1,'%s',1)", prefix, i, sku(i))
 		}
 		r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES " + rows.String()[1:])
 		r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES " + lines.String()[1:])
+	}
+}
+
+// passedOver creates orders that were due a minute ago, each with a line, whose records a closer has committed in the close topic without closing them.
+func (r *rig) passedOver(orders int) {
+	r.t.Helper()
+	chunk, due := min(orders, 1000), time.Now().Add(-time.Minute).UTC().Truncate(time.Millisecond)
+	r.insert("replayed", "", orders, func(int) time.Time { return due }, func(i int) string { return scenario.SKU(i % skus) })
+	r.exec("UPDATE stock SET available = available - ?, reserved = reserved + ?", orders/skus, orders/skus)
+	for first := 0; first < orders; first += chunk {
+		messages := make([]wire.Message, 0, chunk)
+		for i := first; i < first+chunk; i++ {
+			o := orderclose.Order{ID: fmt.Sprint("replayed-", i), CreatedAt: due.Add(-time.Hour), Due: due}
+			messages = append(messages, must.Get(wire.Record{Order: o, Release: due}.Encode())(r.t))
+		}
 		must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, first/chunk%r.cfg.Partitions, messages))(r.t)
 	}
-	r.exec("UPDATE stock SET available = available - ?, reserved = reserved + ?", orders/skus, orders/skus)
 	for p := range r.cfg.Partitions {
 		_, end, err := r.kafka.Bounds(r.t.Context(), r.cfg.Topics.Close, p)
 		must.Do(r.t, errors.Join(err, r.kafka.SetPosition(r.t.Context(), r.cfg.CloserGroup(), r.cfg.Topics.Close, p, end)))

@@ -95,9 +95,10 @@ var placements = map[string]placement{
 	"TestReal_APassByHandNeedsNoLock":             {in: mysqldb, on: databases, alone: "the command with a Redis that has the lock, hangs, or is not there"},
 	"TestReal_TheLoopIsTakenOverFromAStoppedProcess": {in: nowhere, on: onMariaDB,
 		alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock, TestReal_SweepersNeedADatabaseOnly"},
-	"TestReal_TwoSweepsAtOnceChangeNothing":      {in: nowhere, on: onMariaDB, alone: "TestSimulation_TwoSweepsAtOnceChangeNothing"},
-	"TestReal_RedisFailsOverInTheMiddleOfASweep": {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock; none has sentinels"},
-	"TestReal_TheLockIsInARedisCluster":          {in: nowhere, on: onMariaDB, alone: "TestReal_APassByHandNeedsNoLock; none has a cluster"},
+	"TestReal_LostOrdersCloseInHalfAMinuteBesideOthers": {in: nowhere, on: databases, alone: "TestLoop_HealthyOrdersCloseInHalfAMinuteBesideOthers"},
+	"TestReal_TwoSweepsAtOnceChangeNothing":             {in: nowhere, on: onMariaDB, alone: "TestSimulation_TwoSweepsAtOnceChangeNothing"},
+	"TestReal_RedisFailsOverInTheMiddleOfASweep":        {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock; none has sentinels"},
+	"TestReal_TheLockIsInARedisCluster":                 {in: nowhere, on: onMariaDB, alone: "TestReal_APassByHandNeedsNoLock; none has a cluster"},
 
 	// The shop, services and programs.
 	"TestReal_TheShop": {in: mariadb, on: databases, alone: "the example shop as processes that are killed, with its caches in a real Redis"},
