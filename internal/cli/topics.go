@@ -36,12 +36,12 @@ func newTopicsApply(c *common, wait *time.Duration) *cobra.Command {
 		Short: "Create missing topics, add partitions, fix settings; deletes nothing",
 		Long: `Create missing topics, add partitions, and fix settings. No topic is deleted.
 
-A topic with records that are not orderclose's is left to you, because its name in
-topics.yaml may be a mistake. To change it nevertheless, name it with --change.`,
+A topic with records in which orderclose's group has committed nothing is left to you,
+because its name in topics.yaml may be a mistake. To change it nevertheless, name it with --change.`,
 		Example: "  orderclose topics apply --wait 1m",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), *wait, change) },
 	}
-	cmd.Flags().StringArrayVar(&change, "change", nil, "change this topic of topics.yaml even if its records are not orderclose's; may be repeated")
+	cmd.Flags().StringArrayVar(&change, "change", nil, "change this topic of topics.yaml even if it may be another's; may be repeated")
 	return cmd
 }
 

@@ -9,35 +9,15 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Foreign reports whether a topic belongs to somebody else: it holds records, the group has
-// committed nothing there, and the first and last record of each partition are not recognized. An
-// empty topic is not foreign. The group may be "".
+// Foreign reports whether a topic may belong to somebody else: it holds records, and the group has
+// committed nothing there. The group may be "".
 func (c *Cluster) Foreign(ctx context.Context, topic, group string) (bool, error) {
-	n, err := c.Partitions(ctx, topic)
-	if err != nil {
-		return false, err
-	}
-	var commits []Commit
-	if group != "" {
-		commits, err = c.Commits(ctx, group, topic, n)
-	}
-	var denied *AccessError // the group is hidden: the records must tell
-	if err != nil && !errors.As(err, &denied) || slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 }) {
-		return false, err
-	}
 	spans, err := c.Window(ctx, topic, LogStart, LogEnd)
-	for _, s := range spans {
-		for first := s.First; first < s.End; first = max(first+1, s.End-1) {
-			m, err := c.Peek(ctx, topic, s.Partition, first, s.End)
-			if err != nil || m != nil && m.Recognized() {
-				return false, err
-			}
-		}
+	if err != nil || len(spans) == 0 || group == "" {
+		return len(spans) > 0, err
 	}
-	if len(spans) > 0 && denied != nil {
-		return false, denied
-	}
-	return len(spans) > 0, err
+	committed, err := c.HasCommitted(ctx, group, topic)
+	return !committed, err
 }
 
 // protect takes the changes out of the findings about foreign topics, except those that the
@@ -49,12 +29,12 @@ func (c *Cluster) protect(ctx context.Context, specs []TopicSpec, findings []Fin
 			continue
 		}
 		foreign, err := c.Foreign(ctx, spec.Name, spec.Group)
-		why := "its records are not orderclose's"
+		why := "it holds records, and no commit shows that it is orderclose's"
 		if access := (*AccessError)(nil); errors.As(err, &access) {
-			foreign, err, why = true, nil, fmt.Sprintf("it is not known whether its records are orderclose's (%v)", access)
+			foreign, err, why = true, nil, fmt.Sprintf("it is not known whether it is orderclose's (%v)", access)
 		}
 		if err != nil {
-			return fmt.Errorf("find out whose records topic %s holds: %w", spec.Name, err)
+			return fmt.Errorf("find out whose topic %s is: %w", spec.Name, err)
 		}
 		for i := range findings {
 			if foreign && changes(findings[i]) { //mutant:foreign-topic-changed

@@ -10,7 +10,6 @@
 //	log.go         what reading and appending a partition takes and returns
 //	commit.go      the metadata of a commit
 //	bucket.go      how long a record of a bucket may stay unread
-//	recognize.go   tells the records of this program from those of others
 //	limits.go      due times that cannot be right
 //	resend.go      the copy of a record for a replay or redrive
 //	deadletter.go  records that a stage gave up

@@ -74,36 +74,6 @@ func FuzzRaw(f *testing.F) {
 	})
 }
 
-func TestRecognized_TellsOurRecordsFromThoseOfOthers(t *testing.T) {
-	due := time.Now()
-	order, err1 := Record{Order: orderclose.Order{ID: "o", CreatedAt: due, Due: due}, Release: due}.Encode()
-	sweep, err2 := Sweep{StartedAt: due}.Encode()
-	event, err3 := orderclose.OrderClosed{OrderID: "o"}.Encode()
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, m := range map[string]Message{
-		"an order": order, "a sweep": sweep, "a loss": {Key: []byte("lost"), Value: []byte(`{"topic":"t"}`)},
-		"an event":      {Key: []byte("o"), Value: event},
-		"a dead letter": DeadLetter(Message{Value: []byte("?")}, "relay", "no_key", "d"),
-		"a resolution":  Resolution{How: Discarded}.Encode(nil),
-		"a probe":       {Value: []byte(`{"probe":1}`)},
-		"a verdict":     {Key: []byte("o"), Value: []byte(`{"order_id":"o","verdict":"closed"}`)},
-	} {
-		expect.That(t, m.Recognized(), "%s is not recognized", name)
-	}
-	for name, m := range map[string]Message{
-		"an empty record": {}, "a tombstone": {Key: []byte("customer-7")}, "text": {Key: []byte("k"), Value: []byte("pause")},
-		"JSON":                       {Key: []byte("customer-7"), Value: []byte(`{"name":"Ann"}`)},
-		"a CloudEvent of others":     {Value: []byte(`{"specversion":"1.0","source":"/customers","id":"1"}`)},
-		"JSON that is not an object": {Value: []byte(`[1]`)},
-	} {
-		expect.That(t, !m.Recognized(), "%s is taken for ours", name)
-	}
-}
-
 // The row of any order yields the record that Schedule would have sent directly.
 func TestSchedule_YieldsTheRecordOfItsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -523,6 +523,9 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second); err != nil {
 		return err
 	}
+	if err := admin.SetPosition(ctx, c.cfg.CloserGroup(), c.cfg.Topics.Close, 0, 0); err != nil { // which shows whose topic it is
+		return err
+	}
 	var dead []kafka.TopicSpec
 	for _, spec := range ops.TopicSpecs(c.cfg) {
 		if spec.Name == c.cfg.Topics.DeadLetter {
