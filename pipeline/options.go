@@ -222,7 +222,7 @@ func FromEnvironment(rooms ...room.Room) (Options, error) {
 		return Options{}, err
 	}
 	servers := Servers{
-		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL),
+		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: s.Kafka.SASL,
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}
 	return Options{Servers: servers, Instance: s.Instance, Secrets: s.Secrets, Environment: s}, nil
@@ -253,7 +253,7 @@ func Connect(s Servers, cfg *Config, logger *slog.Logger) (Connections, error) {
 
 func connect(s Servers, cfg *Config, logger *slog.Logger) (clients.Clients, error) {
 	return clients.Connect(config.Servers{
-		Brokers: s.Brokers, Kafka: kafka.Security{TLS: s.TLS, SASL: (*kafka.SASL)(s.SASL)},
+		Brokers: s.Brokers, Kafka: kafka.Security{TLS: s.TLS, SASL: s.SASL},
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}, clients.Pool{DB: s.DB, MaxConns: s.MaxConns}, cfg, logger)
 }

@@ -143,7 +143,7 @@ func New(o Options) (*Producer, error) {
 	if o.Appender == nil {
 		cluster, err := kafka.New(kafka.Options{
 			Brokers: o.Brokers, ClientID: "orderclose-producer", Logger: o.Logger,
-			Security: kafka.Security{TLS: o.TLS, SASL: (*kafka.SASL)(o.SASL)},
+			Security: kafka.Security{TLS: o.TLS, SASL: o.SASL},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("producer: Options.Brokers, TLS or SASL: %w", err)

@@ -47,12 +47,15 @@ func Mechanisms() []string { return []string{ScramSHA512, ScramSHA256, Plain, OA
 // the token.
 type SASL struct {
 	Mechanism string // one of Mechanisms
-	User      string // with OAuthBearer only for error messages
-	Password  string
+	User      string // with OAuthBearer only for error messages; none with MSKIAM
+	Password  string // none with OAuthBearer and MSKIAM
 
-	// Token returns the token of OAuthBearer and the time of its end; see login.Token.
-	Token      func(context.Context) (token string, ends time.Time, err error)
-	Extensions map[string]string // of OAuthBearer; names and values that the broker's provider wants
+	// Token is for OAuthBearer. It returns a token, and the time of its end. A token is used until
+	// half of its life is over; if ends is zero, for one login. Token is called for new connections and
+	// before the broker's sessions end. It must be safe for concurrent use and return within 3 s.
+	Token func(context.Context) (token string, ends time.Time, err error)
+	// Extensions are for OAuthBearer: names and values that the broker wants beside the token.
+	Extensions map[string]string
 }
 
 // Check returns an error that says which field is missing or wrong.

@@ -159,7 +159,7 @@ func playProducer(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 	}
 	a := b.scram(c.user)
 	p, err := producer.New(producer.Options{
-		Brokers: a.brokers, TLS: a.security.TLS, SASL: (*producer.SASL)(a.security.SASL), TopicsFile: c.file,
+		Brokers: a.brokers, TLS: a.security.TLS, SASL: a.security.SASL, TopicsFile: c.file,
 		Timeout: 2 * time.Second, // a rejected producer retries
 	})
 	if err != nil {

@@ -199,7 +199,7 @@ func (s *secured) environ(args []string) []string {
 
 func (s *secured) producer(o *producer.Options) {
 	a := s.parts["producer"]
-	o.Brokers, o.TLS, o.SASL = a.brokers, a.security.TLS, (*producer.SASL)(a.security.SASL)
+	o.Brokers, o.TLS, o.SASL = a.brokers, a.security.TLS, a.security.SASL
 }
 
 // ping returns the error that a client with the access gets. It repeats what a busy broker does not
