@@ -2,7 +2,6 @@ package retry
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math"
 	"sync"
@@ -15,20 +14,12 @@ const (
 	LogBurst = 20
 	// LogPeriod is the time between two summary lines of one kind.
 	LogPeriod = 5 * time.Second
-	// maxKinds bounds the number of kinds, and maxCauses the number of causes of one kind.
-	// All further kinds share one kind per level, and all further causes are one cause.
-	maxKinds  = 1000
-	maxCauses = 20
+	// maxKinds bounds the number of kinds. All further kinds share one kind per level.
+	maxKinds = 1000
 )
 
-// Attributes of a summary line.
-const (
-	LeftOut = "left_out"
-	Causes  = "causes"
-)
-
-// other is the cause of the lines beyond maxCauses.
-const other = "other"
+// LeftOut is the attribute of a summary line with the number of lines for which it stands.
+const LeftOut = "left_out"
 
 // LimitLogs returns a logger that limits its warnings and errors and writes them to l. If l is nil,
 // it writes them to slog.Default, and discards all lines below WARN: a program that sets no logger still
@@ -38,19 +29,9 @@ const other = "other"
 // Lines of the same stage, level and message are one kind. Other attributes do not matter.
 // One kind comes from one place in the code, so the number of kinds is small.
 //
-// The first LogBurst lines of a kind are logged unchanged. Further lines are only counted. Once
-// a LogPeriod, one summary line replaces them: the last of them with its attributes, the number
-// of lines it replaces (left_out), and the number of lines for each value of the attribute
-// cause, if they have one (causes). Until a LogPeriod passes without a suppressed line, nothing
-// but summaries of the kind is logged. Then the kind starts over with a new LogBurst.
-//
-// Some errors of Kafka are transient: a fresh cluster has no group coordinator yet, or a
-// partition has no leader yet. Lines with such an error (attribute err) are a kind of their
-// own, and none of them is logged unchanged. The summary of the first LogPeriod has level INFO.
-// If the error persists, the summary of each further LogPeriod has the level of the lines.
-//
-// So one kind logs at most LogBurst lines at once, and then one line in each LogPeriod. Other
-// levels are not limited: their lines report changes of state, and each is logged.
+// The first LogBurst lines of a kind are logged unchanged. Then the last line of each LogPeriod stands for all of that
+// period, with their number in left_out. After a LogPeriod without a line that was left out, the kind starts over.
+// Other levels are not limited: their lines report changes of state.
 func LimitLogs(l *slog.Logger) *slog.Logger {
 	h := &logHandler{lowest: math.MinInt, kinds: &lineKinds{windows: map[lineKind]*window{}}}
 	if l == nil {
@@ -74,10 +55,9 @@ type logHandler struct {
 type lineKind struct {
 	stage, message string
 	level          slog.Level
-	transient      bool // the line has a transient error
 }
 
-// kinds holds the window of each kind that had a line in the present or previous LogPeriod.
+// lineKinds holds the window of each kind that had a line in the present or previous LogPeriod.
 // It is safe for concurrent use.
 type lineKinds struct {
 	mu      sync.Mutex
@@ -88,7 +68,6 @@ type lineKinds struct {
 type window struct {
 	logged  int // lines that were logged unchanged; LogBurst once a summary was logged
 	leftOut int
-	causes  map[string]int
 	last    slog.Record  // the last line that was left out
 	inner   slog.Handler // the logHandler for last
 }
@@ -116,7 +95,7 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 
 // Handle implements slog.Handler.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelWarn || h.kinds.admit(lineKind{h.stage, r.Message, r.Level, isTransient(r)}, r, h.inner) {
+	if r.Level < slog.LevelWarn || h.kinds.admit(lineKind{h.stage, r.Message, r.Level}, r, h.inner) {
 		return h.inner.Handle(ctx, r)
 	}
 	return nil
@@ -136,13 +115,12 @@ func (k *lineKinds) admit(of lineKind, r slog.Record, inner slog.Handler) bool {
 		k.windows[of] = w
 		time.AfterFunc(LogPeriod, func() { k.end(of, w) })
 	}
-	if w.logged < LogBurst && !of.transient { //mutant:transient-warned
+	if w.logged < LogBurst {
 		w.logged++
 		return true
 	}
 	w.leftOut++
 	w.last, w.inner = r, inner
-	w.count(r)
 	return false
 }
 
@@ -156,57 +134,9 @@ func (k *lineKinds) end(of lineKind, w *window) {
 		return
 	}
 	r, inner := w.last.Clone(), w.inner
-	if of.transient && w.logged == 0 { // the first LogPeriod: the error may still go away
-		r.Level = slog.LevelInfo
-	}
 	r.AddAttrs(slog.Int(LeftOut, w.leftOut))
-	if len(w.causes) > 0 {
-		r.AddAttrs(slog.Any(Causes, w.causes))
-	}
 	*w = window{logged: LogBurst} //mutant:flood-logged-again
 	time.AfterFunc(LogPeriod, func() { k.end(of, w) })
 	k.mu.Unlock()
-	if !inner.Enabled(context.Background(), r.Level) {
-		return
-	}
 	_ = inner.Handle(context.Background(), r) // an error of the log itself has nowhere to go
-}
-
-// count counts the line under its attribute cause, if it has one.
-func (w *window) count(r slog.Record) {
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key != "cause" {
-			return true
-		}
-		cause := a.Value.String()
-		if w.causes == nil {
-			w.causes = map[string]int{}
-		}
-		if _, known := w.causes[cause]; !known && len(w.causes) >= maxCauses {
-			cause = other
-		}
-		w.causes[cause]++
-		return false
-	})
-}
-
-// transientCodes are the titles of Kafka's transient errors. The map holds titles and not
-// error codes because only internal/kafka imports the client library.
-var transientCodes = map[string]bool{
-	"Group Load In Progress": true, "Group Coordinator Not Available": true, "Not Coordinator For Group": true,
-	"Rebalance In Progress": true, "Leader Not Available": true, "Not Leader For Partition": true,
-}
-
-// isTransient reports whether the attribute err of the line is a transient error of Kafka.
-func isTransient(r slog.Record) (is bool) {
-	r.Attrs(func(a slog.Attr) bool {
-		err, ok := a.Value.Any().(error)
-		if a.Key != "err" || !ok {
-			return true
-		}
-		var answer interface{ Title() string }
-		is = errors.As(err, &answer) && transientCodes[answer.Title()]
-		return false
-	})
-	return is
 }

@@ -67,8 +67,6 @@ var operationMutants = []mutant{
 		"internal/config", "TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest", "the orders' tables are unknown: false"},
 	{"unmapped-status-ignored", "audit ignores a status that the mapping does not name", changes{{"{", "&& !has {"}},
 		"internal/ops", "TestJudge_AStatusThatTheMappingDoesNotNameIsReported", "the order is REFUNDED"},
-	{"transient-warned", "errors that pass within seconds are logged as warnings", changes{{"&& !of.transient ", ""}},
-		"internal/retry", "TestLimitLogs_ShortTransientErrorIsNoWarning", "want level=INFO"},
 	{"same-hash-shown", "a search shows the dead letter of another order with the same hash", changes{{`q.Order != "" && l.Key != q.Order`, "false"}},
 		"internal/ops/deadletters", "TestCatalog_ASearchShowsNoOtherOrderWithTheSameHash", `found "b a"`},
 	{"recreated-dead-letters", "a recreated dead-letter topic with as many records is not noticed", changes{{"!= ([16]byte{})", "== id"}},
