@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -29,10 +28,8 @@ const maxRounds = 5
 // them. If several requests name one order, the first gets the verdict; the
 // others get AlreadyClosed if it closed.
 //
-// On an error no order was closed, with one exception: the connection broke during the
-// commit, and the database could not be asked at once for the result. Closing the same
-// orders again by the same Store resolves that: an order that the commit closed is Closed,
-// once.
+// On an error no order was closed, unless the answer to the commit was lost. If that commit was done, the next call
+// answers AlreadyClosed.
 //
 // The error tells what to do:
 //
@@ -139,11 +136,7 @@ func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []stri
 	waited := false             // for the stock, in vain
 	for range maxRounds {
 		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
-		c, err = s.tryClose(ctx, path, left, requests, candidates, skipLocked, turn)
-		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
-			// The server may not have ended the lost transaction yet, which locks the rows.
-			c, err = s.tryClose(ctx, path, left, requests, candidates, waitForLocks, nil)
-		}
+		c, err = s.tryClose(ctx, path, left, requests, candidates, turn)
 		switch {
 		case errors.Is(err, errLinesLocked):
 			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
@@ -165,14 +158,14 @@ func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []stri
 
 // tryClose closes orders in one transaction. The closing holds what became of each order.
 func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates candidates,
-	locks locking, turn *hotRow) (*closing, error) {
+	turn *hotRow) (*closing, error) {
 	var c *closing
 	var spelt []map[string]string
 	defer func() { c.endStockTurn() }()
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c.endStockTurn() // the commit of the last try has failed
 		c = s.newClosing(tx, requests, candidates)
-		c.locks, c.path, c.txID, c.spelt, c.turn = locks, path, rand.Int64N(1<<62)+1, spelt, turn
+		c.locks, c.path, c.spelt, c.turn = skipLocked, path, spelt, turn
 		c.stockFirst = turn != nil || s.isCrowded()
 		err := c.run(ids)
 		if err != nil {
@@ -183,12 +176,6 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 		}
 		return err
 	})
-	switch {
-	case errors.Is(err, errCommitLost):
-		s.inDoubt.add(c.txID, c.all)
-	case err == nil:
-		s.inDoubt.forget(maps.Keys(c.orders))
-	}
 	return c, err
 }
 

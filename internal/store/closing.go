@@ -28,7 +28,6 @@ type closing struct {
 	requests   map[string]orderclose.CloseRequest // by order id
 	candidates candidates
 	locks      locking
-	txID       int64               // the random id of this transaction, written to its receipts
 	spelt      []map[string]string // as moveStock takes it
 	stockFirst bool                // locks the stock before it writes, and leaves orders out
 	turn       *hotRow             // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
@@ -68,7 +67,7 @@ type lockedRow struct {
 	columns  map[string]json.RawMessage // of Mapping.EventColumns
 	verdict  orderclose.Verdict
 	err      error     // of the verdict Failed; nil: errNoDue
-	at       time.Time // time of the close, if a commit in doubt closed the order
+	at       time.Time // the clock of the transaction that read the row; zero: that of the first
 }
 
 // run takes the steps of a close in the order of the package comment. If no order is to be
@@ -85,9 +84,6 @@ func (c *closing) run(ids []string) error {
 	}
 	if err := c.lockOrders(ids); err != nil {
 		return fmt.Errorf("lock: %w", err)
-	}
-	if err := c.resolveInDoubt(); err != nil {
-		return fmt.Errorf("read the receipts of a commit in doubt: %w", err)
 	}
 	if c.stockFirst {
 		if err := c.lockStockFirst(); err != nil {
@@ -327,12 +323,11 @@ func (c *closing) receipts(returned returns) error {
 	d := c.s.dialect
 	now := d.time(c.now)
 	leftOut := without(c.tx).Reason
-	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try, returned, left_out)"}
+	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, returned, left_out)"}
 	for _, id := range c.all {
 		lines, _ := json.Marshal(returned[id]) // a map of numbers always has a form in JSON
 		due := orderclose.CeilMilli(c.orders[id].due)
-		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), c.txID,
-			string(lines), leftOut)
+		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), string(lines), leftOut)
 	}
 	return in.exec(c.tx, c.s.dialect)
 }

@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,68 +15,52 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-func TestMySQL_ACommitInDoubtIsResolvedAtOnce(t *testing.T) {
-	eachServer(t, commitInDoubtIsResolvedAtOnce)
+func TestMySQL_ACommitWithoutAnAnswerClosesOnce(t *testing.T) {
+	eachServer(t, commitWithoutAnAnswer)
 }
 
-// Whether the connection breaks before or after the commit, the store reads the result: this
-// call closed the order, once.
-func commitInDoubtIsResolvedAtOnce(t *testing.T) {
-	for name, cut := range map[string]func(*testkit.Proxy, []byte) <-chan struct{}{
-		"before": (*testkit.Proxy).CutBefore, "after": (*testkit.Proxy).CutAnswer,
+// The call fails, and blames no order. The next one closes the order, or finds it closed if the commit was done; the stock comes back once.
+func commitWithoutAnAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		cut  func(*testkit.Proxy, []byte) <-chan struct{}
+		then orderclose.Verdict
+	}{
+		"before": {(*testkit.Proxy).CutBefore, orderclose.Closed},
+		"after":  {(*testkit.Proxy).CutAnswer, orderclose.AlreadyClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy, dsn := throughProxy(t, migratedDatabase(t))
 			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
-
-			broken := cut(proxy, testkit.MySQLCommit)
-			ask := []orderclose.CloseRequest{{OrderID: "a"}}
-			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
-			if err != nil || out[0].Verdict != orderclose.Closed || out[0].At.Before(out[0].Due) {
-				t.Errorf("closing: %+v, %v; want it closed", out, err)
-			}
+			broken := c.cut(proxy, testkit.MySQLCommit)
+			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+			wantError(t, err, orderclose.ErrUnavailable)
 			<-broken
-			out, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
-			if err != nil || out[0].Verdict != orderclose.AlreadyClosed {
-				t.Errorf("asked again: %+v, %v; want it closed before", out, err)
+			if got := settled(t, s, "a"); got[0] != c.then {
+				t.Errorf("the next call says %s; want %s", got[0], c.then)
 			}
-			var stock, receipts int
-			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT available, (SELECT COUNT(*) FROM receipts) FROM stock").Scan(&stock, &receipts))
-			if stock != 1000 || receipts != 1 {
-				t.Errorf("%d in stock and %d receipts; want 1000 and 1", stock, receipts)
+			wantVerdicts(t, s, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
+			var stock, receipts, events int
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT available, (SELECT COUNT(*) FROM receipts), (SELECT COUNT(*) FROM outbox_events) FROM stock").
+				Scan(&stock, &receipts, &events))
+			if stock != 1000 || receipts != 1 || events != 1 {
+				t.Errorf("%d in stock, %d receipts and %d events; want 1000, 1 and 1", stock, receipts, events)
 			}
 		})
 	}
 }
 
-func TestMySQL_ACommitInDoubtIsResolvedOnceTheDatabaseIsBack(t *testing.T) {
-	eachServer(t, commitInDoubtIsResolvedLater)
-}
-
-// While the database is not reachable the commit stays in doubt. The next call that reaches the
-// database resolves it, and no other call gets Closed.
-func commitInDoubtIsResolvedLater(t *testing.T) {
-	proxy, dsn := throughProxy(t, migratedDatabase(t))
-	s := openMigrated(t, store.Options{DSN: dsn, MaxOpenConns: 1})
-	overdue(t, s, "a")
-	overdue(t, s, "b")
-	proxy.CutAnswer(testkit.MySQLCommit)
-	proxy.Refuse() // the open connection stays until it is cut
-	ask := []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}}
-	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
-	wantError(t, err, orderclose.ErrUnavailable)
-	proxy.Heal()
-	for _, want := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyClosed} {
-		for i := range ask {
-			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask[i:i+1])
-			if err != nil || out[0].Verdict != want {
-				t.Errorf("asked again: %+v, %v; want %s", out, err, want)
-			}
-		}
-	}
+// settled closes orders until none is Contended: a server may not have ended the transaction yet whose connection broke.
+func settled(t *testing.T, s *store.Store, ids ...string) (verdicts []orderclose.Verdict) {
+	t.Helper()
+	storetest.Await(t, "no order is contended", func() (string, bool) {
+		verdicts = must.Get(closeOrders(t, s, ids...))(t)
+		return fmt.Sprint(verdicts), !slices.Contains(verdicts, orderclose.Contended)
+	})
+	return verdicts
 }
 
 // The driver has unnamed errors for a connection that breaks while it is opened.

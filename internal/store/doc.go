@@ -39,7 +39,7 @@
 //	withoutstock.go                             a close without stock that can never come back
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
-//	locked.go, indoubt.go                       rows that others lock; commits without an answer
+//	locked.go                                   rows that others lock
 //	pauses.go                                   pauses of closing
 //	eventsagain.go                              events that their topic has lost
 //	reminders.go                                reminders before the deadline

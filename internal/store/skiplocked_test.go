@@ -152,27 +152,3 @@ func lostCommitWaits(t *testing.T) {
 	must.Do(t, other.Rollback())
 	must.Do(t, <-done)
 }
-
-// A commit was lost, and the orders are locked when they are tried again. The store still knows that
-// commit, and answers Closed later.
-func TestMySQL_ACommitInDoubtIsNotForgottenWhileItsRowsAreLocked(t *testing.T) {
-	eachServer(t, doubtWhileLocked)
-}
-
-func doubtWhileLocked(t *testing.T) {
-	dsn := patient(t, migratedDatabase(t))
-	proxy, through := throughProxy(t, dsn)
-	s := openMigrated(t, store.Options{DSN: through, MaxOpenConns: 1})
-	overdue(t, s, "a")
-	direct := open(t, store.Options{DSN: dsn})
-	proxy.CutAnswer(testkit.MySQLCommit)
-	proxy.Refuse() // the open connection stays until it is cut
-	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
-	wantError(t, err, orderclose.ErrUnavailable)
-	proxy.Heal()
-	other := begin(t, direct.DB(), "UPDATE orders SET category = 'other' WHERE id = 'a'")
-	wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
-	must.Do(t, other.Rollback())
-	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a"})
-	wantVerdicts(t, s, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
-}

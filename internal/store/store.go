@@ -91,12 +91,11 @@ type Store struct {
 	answerLimit time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
 	q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
-	inDoubt     inDoubt
-	stuck       sync.Map     // until when nobody waits for a hotRow
-	triggers    sync.Map     // by the name of a table of orders
-	rooms       sync.Map     // the migrations.Tables of rooms, by the name of the room
-	hours       sync.Map     // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
-	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
+	stuck       sync.Map                         // until when nobody waits for a hotRow
+	triggers    sync.Map                         // by the name of a table of orders
+	rooms       sync.Map                         // the migrations.Tables of rooms, by the name of the room
+	hours       sync.Map                         // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
+	lastClose   atomic.Int64                     // when an order was closed last, in Unix nanoseconds
 	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
 	crowdedUntil atomic.Int64
 	// stockTurn has the time when the last transaction of manyOrders that moved stock has ended. It is empty while one moves stock.

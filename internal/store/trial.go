@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -107,7 +106,7 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 	for range 2 {
 		err = s.undone(ctx, conn, func(tx *gorm.DB) error {
 			t.closing = s.newClosing(tx, map[string]orderclose.CloseRequest{o.ID: {}}, where)
-			t.closing.locks, t.closing.path, t.closing.txID, t.closing.spelt = skipLocked, orderclose.PathPipeline, rand.Int64N(1<<62)+1, spelt
+			t.closing.locks, t.closing.path, t.closing.spelt = skipLocked, orderclose.PathPipeline, spelt
 			return t.run(o)
 		})
 		e, ok := errors.AsType[*spellingError](err)

@@ -31,13 +31,10 @@ var (
 	readUncommitted = &sql.TxOptions{Isolation: sql.LevelReadUncommitted} // to look for locks only
 )
 
-// errCommitLost says that a commit failed and may still have been done.
-var errCommitLost = errors.New("the commit got no answer")
-
 // transact runs fn in a READ COMMITTED transaction. It runs fn again if the transaction lost a
 // deadlock or a lock wait, so fn must not keep state between runs. The error is the error of
-// fn, or wraps orderclose.ErrUnavailable, or orderclose.ErrContended after the last retry. It
-// also wraps errCommitLost if only the commit failed, unless the commit lost a conflict.
+// fn, or wraps orderclose.ErrUnavailable, or orderclose.ErrContended after the last retry. If
+// only the answer to the commit was lost, the changes may be there.
 //
 // Except Dispatch, whose publish must not run again, and Writable, which rolls back, all writes
 // to orders and to the tables of the pipeline use transact, single statements too. So a cancelled
@@ -45,20 +42,12 @@ var errCommitLost = errors.New("the commit got no answer")
 func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error {
 	began := time.Now()
 	for try := 1; ; try++ {
-		done := false
-		err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			err := fn(tx)
-			done = err == nil
-			return err
-		}, readCommitted)
+		err := s.gorm.WithContext(ctx).Transaction(fn, readCommitted)
 		if err == nil || errors.Is(err, orderclose.ErrContended) {
 			return err // the caller tries again in another way
 		}
 		if fault := s.fault(ctx, err); fault != FaultRetry {
-			if err = s.explain(ctx, err); done {
-				err = fmt.Errorf("%w: %w", errCommitLost, err)
-			}
-			return err
+			return s.explain(ctx, err)
 		}
 		if try == maxTries || time.Since(began) >= cmp.Or(s.retryFor, retryFor) {
 			return fmt.Errorf("%w: %w", orderclose.ErrContended, err)

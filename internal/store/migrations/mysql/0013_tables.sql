@@ -11,8 +11,7 @@ CREATE TABLE IF NOT EXISTS stock_ledger (
   PRIMARY KEY (order_id, sku_id, kind)
 ) ENGINE = InnoDB;
 
--- One row for each order that was closed, written with its close. After a commit without an answer, the
--- column try shows whether the commit was done.
+-- One row for each order that was closed, written with its close. Nothing writes the column try any more.
 CREATE TABLE IF NOT EXISTS receipts (
   order_id    VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   verdict     VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,

@@ -10,8 +10,7 @@ CREATE TABLE IF NOT EXISTS stock_ledger (
   PRIMARY KEY (order_id, sku_id, kind)
 );
 
--- One row for each order that was closed, written with its close. After a commit without an answer, the
--- column try shows whether the commit was done.
+-- One row for each order that was closed, written with its close. Nothing writes the column try any more.
 CREATE TABLE IF NOT EXISTS receipts (
   order_id    VARCHAR(64) COLLATE "C" NOT NULL,
   verdict     VARCHAR(32) COLLATE "C" NOT NULL,

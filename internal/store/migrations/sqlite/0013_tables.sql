@@ -10,8 +10,7 @@ CREATE TABLE stock_ledger (
   created_at INTEGER NOT NULL,
   PRIMARY KEY (order_id, sku_id, kind)
 ) WITHOUT ROWID;
--- One row for each order that was closed, written with its close. After a commit without an answer, the
--- column try shows whether the commit was done.
+-- One row for each order that was closed, written with its close. Nothing writes the column try any more.
 CREATE TABLE receipts (
   order_id    TEXT    NOT NULL PRIMARY KEY,
   verdict     TEXT    NOT NULL,
