@@ -32,19 +32,19 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 		}
 		server, err := s.Store.Server(ctx)
 		if err != nil {
-			return finding(check, fmt.Sprintf("%s: %v", name, err), "docs/servers.md lists the servers that work")
+			return inRunbook(check, fmt.Sprintf("%s: %v", name, err), databaseDown)
 		}
 		unsafe, err := s.Store.Unsafe(ctx)
 		if err != nil {
 			unsafe = err.Error()
 		}
 		notes := ""
-		for _, note := range []string{server.Limits, s.Store.Warning(), unsafe} {
+		for _, note := range []string{s.Store.Warning(), unsafe} {
 			if note != "" {
 				notes += "; note: " + note
 			}
 		}
-		return passed(check, "%s answers, it is %s, and its session keeps UTC%s", name, server, notes)
+		return passed(check, "%s answers, its version is %s, and its session keeps UTC%s", name, server, notes)
 	})
 	if !ping.OK {
 		return []checkup{ping}

@@ -143,7 +143,7 @@ func checkZone(ctx context.Context, conn driver.Conn) error {
 func checkServer(ctx context.Context, conn driver.Conn) error {
 	v, err := queryValue(ctx, conn, "SELECT VERSION()")
 	if err == nil {
-		_, err = recognize(fmt.Sprintf("%s", v))
+		err = checkVersion(fmt.Sprintf("%s", v))
 	}
 	return err
 }
