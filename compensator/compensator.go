@@ -15,23 +15,21 @@
 // Options.Rate and what two calls of the Store close at once. The promise is 18 s longer if the holder of the lock is killed.
 // Correctness depends only on the Store, which closes each order once: two loops at the same time close the same orders as one.
 //
-// The first pass of each period, such as each hour, is the hourly compensation. The SweepLog and the History say whether it ended.
+// The first pass of each period, such as each hour, is the hourly compensation. The SweepLog and the records say whether it ended.
 //
 //	compensator.go  options, start and stop
 //	hold.go         the lock (internal/lock), and the works of the process that holds it
 //	loop.go         the turns of the loop
 //	turn.go         one turn: news, older orders, rests that have ended
-//	news.go         orders that came due since the last turn
-//	silent.go       a page on which the store gives no verdict
-//	pass.go         the position of the pass, and when the next one begins
+//	pause.go        pauses of all closing, or of a category
 //	read.go         reads of due times, which are bounded in rows and time
+//	pass.go         the position of the pass, and when the next one begins
 //	page.go         pages of orders that are closed together
-//	rest.go         orders that rest
-//	hour.go         what the loop did in each period
-//	sweep.go        a pass by hand
-//	report.go       what a pass by hand did
+//	silent.go       a page on which the store gives no verdict
+//	rest.go         orders that could not be closed rest here
+//	hour.go         what the loop did in each period, in a row and a record
+//	sweep.go        a pass by hand, and its report
 //	calls.go        calls of the user's code: time limits, panics
-//	history.go      records in the control topic
 //	metrics.go      metrics
 //	recheck.go      asks the payment provider again about closed orders
 package compensator
@@ -51,7 +49,6 @@ import (
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Stage is the name of a compensator in logs.
@@ -85,8 +82,8 @@ type Store interface {
 
 // Reader reads overdue orders with a bound on the rows of each read.
 type Reader interface {
-	// BeginTurn reads the clock, the pauses and a window in one statement.
-	BeginTurn(ctx context.Context, w overdue.Window) (overdue.Begin, error)
+	// BeginTurn reads the clock and the pauses.
+	BeginTurn(ctx context.Context) (overdue.Begin, error)
 	// ReadOverdue reads a window. An error that wraps overdue.ErrSlow says that a shorter one may succeed.
 	ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error)
 }
@@ -101,36 +98,19 @@ type SweepLog interface {
 	EndSweep(ctx context.Context, pipeline string, begin time.Time, state string, took time.Duration) error
 }
 
-// LeaseDatabase is a database with rows of leases.
-type LeaseDatabase = lock.Database
-
-// Values of a Reader and a SweepLog.
-type (
-	Window = overdue.Window
-	Begin  = overdue.Begin
-	Found  = overdue.Found
-	Counts = overdue.Counts
-	Hour   = overdue.Hour
-)
-
-// Pause is a pause of all closes, or of those of one category.
-type Pause = wire.Pause
-
 // Options configure a Compensator. Store is required.
 type Options struct {
 	Store Store
 	// Reader reads overdue orders and pauses in place of Store.Overdue. Default: by pages of Store.Overdue, without pauses.
 	Reader Reader
-	// Name identifies the pipeline in the SweepLog, and decides at which second of a turn a process without a lock begins. At most
-	// 249 ASCII characters.
-	Name string
+	Name   string // identifies the pipeline in the SweepLog; at most 249 ASCII characters
 	// SweepLog keeps what the loop did in each period. Default: nowhere.
 	SweepLog SweepLog
 	// Redis and Leases have the lock that keeps other processes from the loop and the Works: a key in Redis, or a row of the database while Redis
 	// is nil, does not answer within a second, or takes no writes. Without either every process works, which is harmless but costs
 	// database time. Redis must have ContextTimeoutEnabled in its options: otherwise an extension on a connection that hangs may outlast the lock.
 	Redis   redis.UniversalClient
-	Leases  LeaseDatabase
+	Leases  lock.Database
 	LockKey string // default lock:scan_unpaid_orders
 	Process string // identifies this process in the row; required with Leases
 	// Works are what the holder does beside the loop.
@@ -141,7 +121,9 @@ type Options struct {
 	// Rate limits the orders per second that the loop tries. Default DefaultRate; negative: no limit.
 	Rate    int
 	Recheck *Recheck // how the payment provider is asked again about closed orders; nil: it is not
-	History *History // where the Compensator records each period; nil: nowhere
+	// Record keeps a record of each period and of each pass by hand, such as in the control topic. A turn, and a process that stops, wait for it
+	// for a second at most. Default: nowhere.
+	Record func(ctx context.Context, s Report) error
 	// Alone says that no pipeline closes orders beside the loop. Then Grace does not apply, and the orders that the loop closes were not missed.
 	Alone bool
 	// Progress is called after each page of a pass by hand with the report so far; may be nil.
@@ -150,9 +132,8 @@ type Options struct {
 	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
-	// OnHang is called with the reason when a call of the Store, SweepLog or Lock ignores the end of its
-	// context. The process should end then, because the call cannot be stopped. OnHang may return: the
-	// turn fails. Default: panic.
+	// OnHang is called with the reason when a call of the Store, Reader or SweepLog ignores the end of its context. It must end the
+	// process: the call cannot be stopped, and the loop waits for it. Default: panic.
 	OnHang func(why string)
 	// LockChecked, if not nil, is called after each attempt to take the first lock; nil: its server answers.
 	LockChecked func(err error)
@@ -164,12 +145,11 @@ type Options struct {
 
 // Compensator runs the loop. Create it with New.
 type Compensator struct {
-	o        Options
-	metrics  *sweepMetrics
-	calls    *calls
-	pages    *pages
-	recorder recorder
-	locks    []lock.Lock // the first that answers counts
+	o       Options
+	metrics *sweepMetrics
+	calls   *calls
+	pages   *pages
+	locks   []lock.Lock // the first that answers counts
 }
 
 // New returns a Compensator, or an error if the options are invalid.
@@ -180,7 +160,7 @@ func New(o Options) (*Compensator, error) {
 	if o.Period < 0 || o.Every < 0 || o.PageSize < 0 {
 		return nil, fmt.Errorf("compensator: Period is %v, Every %v and PageSize %d, none may be negative", o.Period, o.Every, o.PageSize)
 	}
-	if err := cmp.Or(o.Recheck.check(), o.History.check()); err != nil {
+	if err := o.Recheck.check(); err != nil {
 		return nil, err
 	}
 	if o.LockChecked == nil {
@@ -194,29 +174,28 @@ func New(o Options) (*Compensator, error) {
 	}
 	o.Period, o.Every = cmp.Or(o.Period, DefaultPeriod), cmp.Or(o.Every, turnTime)
 	o.PageSize, o.Rate = cmp.Or(o.PageSize, DefaultPageSize), cmp.Or(o.Rate, DefaultRate)
+	if o.Reader == nil {
+		o.Reader = pager{o.Store, o.PageSize}
+	}
 	o.Logger = retry.LimitLogs(o.Logger)
 	m, err := newMetrics(o.Registerer, o.Category)
 	if err != nil {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
-	c := &calls{store: o.Store, reader: o.Reader, log: o.SweepLog, onHang: o.OnHang, logger: o.Logger}
-	if o.Reader == nil {
-		c.reader = pager{c, o.PageSize}
+	locks, err := lock.New(lock.Options{Client: o.Redis, Database: o.Leases, Key: o.LockKey, Holder: o.Process})
+	if err != nil {
+		return nil, fmt.Errorf("compensator: %w", err)
 	}
-	var locks []lock.Lock
-	if of := (lock.Options{Client: o.Redis, Database: o.Leases, Key: o.LockKey, Holder: o.Process}); o.Redis != nil || o.Leases != nil {
-		if locks, err = lock.New(of); err != nil {
-			return nil, fmt.Errorf("compensator: %w", err)
-		}
-	}
-	return &Compensator{o: o, locks: locks, metrics: m, calls: c, pages: newPages(c, o), recorder: recorder{history: o.History, logger: o.Logger}}, nil
+	c := &calls{onHang: o.OnHang, logger: o.Logger}
+	return &Compensator{o: o, locks: locks, metrics: m, calls: c, pages: newPages(c, o)}, nil
 }
 
 // Run works whenever this process holds the lock, until ctx ends. It returns nil when all its goroutines have stopped.
 func (c *Compensator) Run(ctx context.Context) error {
-	h := &holder{c: c, resign: make(chan struct{}, 1)}
 	c.metrics.every.Set(c.o.Every.Seconds())
-	l := c.newLoop(h)
+	h := &holder{Compensator: c, resign: make(chan struct{}, 1)}
+	l := c.newLoop()
+	l.giveBack, l.lock = h.giveBack, func() string { state, _ := h.state.Load().(string); return state }
 	works := append([]Work{{Do: l.do, Idle: l.idle}}, c.o.Works...)
 	if c.o.Recheck != nil {
 		works = append(works, c.recheck())
@@ -225,8 +204,8 @@ func (c *Compensator) Run(ctx context.Context) error {
 	return nil
 }
 
-// cutoff returns the latest due time of an order that is overdue.
-func (c *Compensator) cutoff(now time.Time) time.Time {
+// latestDue returns the latest due time of an order that is overdue.
+func (c *Compensator) latestDue(now time.Time) time.Time {
 	if c.o.Alone {
 		return now
 	}

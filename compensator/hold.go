@@ -3,7 +3,6 @@ package compensator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -36,9 +35,9 @@ type Work struct {
 
 // holder does works, each in its own goroutine, while this process holds the lock.
 type holder struct {
-	c      *Compensator
-	leads  atomic.Bool // this process does the works
-	state  atomic.Value
+	*Compensator
+	leads  atomic.Bool   // this process does the works
+	state  atomic.Value  // under which lock, as in wire.Sweep
 	resign chan struct{} // has a value if the lock is to be given back, so that another process may try
 }
 
@@ -49,55 +48,57 @@ func (h *holder) run(ctx context.Context, works []Work) {
 		running.Go(func() { h.work(ctx, w) })
 	}
 	for ctx.Err() == nil {
-		retry.Sleep(ctx, h.hold(ctx, h.c.locks))
+		retry.Sleep(ctx, h.hold(ctx))
 	}
 	running.Wait()
 }
 
-// hold holds the first lock that answers, or works without a lock if none does. It returns how long this process waits before it asks again.
-func (h *holder) hold(ctx context.Context, locks []lock.Lock) time.Duration {
-	if len(locks) == 0 {
-		return h.lead(ctx, nil, "none") //mutant:no-lock-no-loop
+// hold works under the first lock that answers, or without a lock if none does. It returns how long this process waits before it asks again.
+func (h *holder) hold(ctx context.Context) (wait time.Duration) {
+	if len(h.locks) == 0 {
+		return h.lead(ctx, "none", false) //mutant:no-lock-no-loop
 	}
-	stay := askInterval
-	err := h.take(ctx, locks[0], func(held context.Context) error {
-		stay = h.lead(held, nil, "held")
-		return nil
-	})
-	h.leads.Store(false)
-	first := len(locks) == len(h.c.locks)
-	if first && ctx.Err() == nil {
-		h.checked(err)
+	wait, err := h.holdFirst(ctx)
+	if !noAnswer(err) {
+		return wait
 	}
-	if errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrStuck) {
-		if first {
-			h.c.o.Logger.Warn("the lock cannot be taken, another one or none is used", "err", err)
-		}
-		return h.instead(ctx, locks, err)
-	}
-	return stay
-}
-
-// instead works under the next lock, or under none, until the first lock answers.
-func (h *holder) instead(ctx context.Context, locks []lock.Lock, why error) time.Duration {
+	h.o.Logger.Warn("the lock cannot be taken, another one or none is used", "err", err)
 	state := "unavailable"
-	if errors.Is(why, lock.ErrStuck) {
+	if errors.Is(err, lock.ErrStuck) {
 		state = "stuck"
 	}
-	work := func(held context.Context) (stay time.Duration) { return h.lead(held, h.c.locks[0], state) }
-	if len(locks) == 1 {
-		return work(ctx)
+	for _, l := range h.locks[1:] {
+		wait = askInterval
+		err := l.Hold(ctx, func(held context.Context) error { wait = h.lead(held, state, true); return nil })
+		if !noAnswer(err) {
+			return wait
+		}
 	}
-	stay := askInterval
-	if err := h.take(ctx, locks[1], func(held context.Context) error { stay = work(held); return nil }); errors.Is(err, lock.ErrUnavailable) {
-		return work(ctx)
-	}
-	return stay
+	return h.lead(ctx, state, true)
 }
 
-// lead does the works until the lock is lost or given back, or until better, which did not answer, does. It returns how long this process
-// then waits before it asks again.
-func (h *holder) lead(held context.Context, better lock.Lock, state string) time.Duration {
+// holdFirst works under the first lock, and notes whether its server answers.
+func (h *holder) holdFirst(ctx context.Context) (wait time.Duration, err error) {
+	wait = askInterval
+	err = h.locks[0].Hold(ctx, func(held context.Context) error {
+		h.checked(nil)
+		wait = h.lead(held, "held", false)
+		return nil
+	})
+	if ctx.Err() == nil {
+		h.checked(err)
+	}
+	return wait, err
+}
+
+// noAnswer reports whether a lock decides nothing, because its server does not answer or its key is stuck.
+func noAnswer(err error) bool {
+	return errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrStuck)
+}
+
+// lead does the works until the lock is lost or given back. Under a lock that stands in for the first one it also asks for the first one, and
+// works under that when it answers. lead returns how long this process then waits before it asks again.
+func (h *holder) lead(held context.Context, state string, standsIn bool) (wait time.Duration) {
 	defer h.leads.Store(false)
 	select {
 	case <-h.resign: // of an earlier term
@@ -106,25 +107,18 @@ func (h *holder) lead(held context.Context, better lock.Lock, state string) time
 	for {
 		h.state.Store(state)
 		h.leads.Store(true)
-		var again <-chan time.Time
-		if better != nil {
-			again = time.After(firstLockInterval)
+		var askFirst <-chan time.Time
+		if standsIn {
+			askFirst = time.After(firstLockInterval)
 		}
 		select {
 		case <-held.Done():
 			return askInterval
 		case <-h.resign:
 			return shortestStay + rand.N(longestStay-shortestStay)
-		case <-again:
-			stay, led := askInterval, false
-			err := h.take(held, better, func(held context.Context) error {
-				led = true
-				h.checked(nil)
-				stay = h.lead(held, nil, "held")
-				return nil
-			})
-			if led || errors.Is(err, lock.ErrHeld) {
-				return stay
+		case <-askFirst:
+			if wait, err := h.holdFirst(held); !noAnswer(err) {
+				return wait
 			}
 		}
 	}
@@ -140,38 +134,13 @@ func (h *holder) giveBack() {
 
 // checked notes whether the server of the first lock answers.
 func (h *holder) checked(err error) {
-	stuck := errors.Is(err, lock.ErrStuck)
-	if err != nil && !stuck && !errors.Is(err, lock.ErrUnavailable) {
+	if !noAnswer(err) {
 		err = nil
 	}
-	h.c.metrics.lockAvailable.Set(zeroOrOne(err == nil || stuck))
-	h.c.metrics.lockStuck.Set(zeroOrOne(stuck))
-	h.c.o.LockChecked(err)
-}
-
-// take calls lock.Hold. A lock that does not begin the work in time, or panics before, counts as
-// unavailable.
-func (h *holder) take(ctx context.Context, l lock.Lock, work func(ctx context.Context) error) error {
-	holding, cancel := context.WithCancel(ctx)
-	defer cancel()
-	late := time.AfterFunc(callTimeout, cancel)
-	defer late.Stop()
-	hang := time.AfterFunc(callTimeout+stopTimeout, func() { h.c.o.OnHang("the method Hold of the lock hangs and ignores the end of its context") })
-	defer hang.Stop()
-	began := false
-	err := h.c.calls.catch("the lock's method Hold", func() error {
-		return l.Hold(holding, func(ctx context.Context) error {
-			began = true
-			late.Stop()
-			hang.Stop()
-			defer hang.Reset(callTimeout + stopTimeout) // to give the lock back
-			return work(ctx)
-		})
-	})
-	if panicked := errors.As(err, new(*retry.PanicError)); !began && (panicked || holding.Err() != nil && ctx.Err() == nil) {
-		err = fmt.Errorf("%w: %w", lock.ErrUnavailable, err)
-	}
-	return err
+	stuck := errors.Is(err, lock.ErrStuck)
+	h.metrics.lockAvailable.Set(zeroOrOne(err == nil || stuck))
+	h.metrics.lockStuck.Set(zeroOrOne(stuck))
+	h.o.LockChecked(err)
 }
 
 // work does a work until ctx ends, whenever this process is the holder.
@@ -185,7 +154,7 @@ func (h *holder) work(ctx context.Context, w Work) {
 	for ctx.Err() == nil {
 		wait := idleInterval
 		if h.leads.Load() {
-			_ = h.c.calls.within(workTimeout, "a work beside the loop", func() error { wait = w.Do(ctx); return nil }) // a panic is logged
+			_ = h.calls.within(workTimeout, "a work beside the loop", func() error { wait = w.Do(ctx); return nil }) // a panic is logged
 		} else {
 			idle()
 		}

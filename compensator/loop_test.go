@@ -432,19 +432,11 @@ type broken struct {
 
 var errBroken = fmt.Errorf("%w: %w: the right is missing", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)
 
-func (b broken) BeginTurn(ctx context.Context, w overdue.Window) (overdue.Begin, error) {
-	begin, err := b.shop.BeginTurn(ctx, w)
+func (b broken) ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error) {
 	switch b.how {
 	case "reads fail":
-		err = errBroken
+		return overdue.Found{}, errBroken
 	case "finds nothing":
-		begin.Found = overdue.Found{All: true}
-	}
-	return begin, err
-}
-
-func (b broken) ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error) {
-	if b.how == "finds nothing" {
 		return overdue.Found{All: true}, nil
 	}
 	return b.shop.ReadOverdue(ctx, w)
@@ -557,8 +549,8 @@ func TestHour_ItsPassBeginsInIt(t *testing.T) {
 		{overdue.Unfinished, 40 * time.Minute, pass{beganAt: begin.Add(time.Second), ended: begin}, overdue.Finished},
 		{overdue.Finished, 40 * time.Minute, pass{beganAt: begin.Add(time.Second), ended: begin}, ""},
 	} {
-		h := hour{period: time.Hour, begin: begin, state: c.state}
-		if _, got := h.ended(begin.Add(c.now), c.p); got != c.becomes {
+		h := hour{begin: begin, state: c.state}
+		if _, got := h.ended(begin.Add(c.now), time.Hour, c.p); got != c.becomes {
 			t.Errorf("%+v: becomes %q", c, got)
 		}
 	}
@@ -566,23 +558,25 @@ func TestHour_ItsPassBeginsInIt(t *testing.T) {
 
 func TestPauses_TheEndOfOneIsSeen(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	all, one := Pause{Until: now}, Pause{Category: "a", Until: now}
+	all, one := []Pause{{Until: now}}, []Pause{{Category: "a", Until: now}}
 	for _, c := range []struct {
-		before []Pause
-		now    map[string]bool
-		all    bool
-		want   bool
+		before, on []Pause
+		want       bool
 	}{
-		{nil, nil, false, false},
-		{[]Pause{all}, nil, false, true},
-		{[]Pause{all}, nil, true, false},
-		{[]Pause{one}, nil, false, true},
-		{[]Pause{one}, map[string]bool{"a": true}, false, false},
-		{[]Pause{one}, map[string]bool{"A": true}, false, true},
+		{nil, nil, false},
+		{all, nil, true},
+		{all, all, false},
+		{one, nil, true},
+		{one, one, false},
+		{one, []Pause{{Category: "A", Until: now}}, true},
 	} {
-		if got := pauseEnded(c.before, now.Add(-time.Second), c.now, c.all); got != c.want {
+		then := now.Add(-time.Second)
+		if got := pauseEnded(pausesAt(c.before, then), pausesAt(c.on, then)); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
+	}
+	if len(pausesAt(append(all, one...), now)) != 0 {
+		t.Error("a pause is on at its end")
 	}
 }
 
@@ -596,7 +590,7 @@ func TestPages_ASearchEndsSoon(t *testing.T) {
 			page = append(page, o.Order)
 		}
 		began := time.Now()
-		c.pages.close(w.ctx, kindNews, [][]orderclose.Order{page})
+		c.pages.close(w.ctx, kindNews, page, time.Minute)
 		if took := time.Since(began); took > callTimeout+searchTime+time.Second {
 			t.Errorf("a page takes %v", took)
 		}
@@ -611,7 +605,7 @@ func TestPages_SlowOrdersHaveSmallPages(t *testing.T) {
 			orders[i] = o.Order
 		}
 		for range 3 {
-			pages.close(w.ctx, kindRested, pages.next(kindRested, orders))
+			pages.close(w.ctx, kindRested, orders, time.Minute)
 		}
 		if slow, quick := len(pages.next(kindRested, orders)[0]), len(pages.next(kindNews, orders)[0]); slow > 125 || quick != 500 {
 			t.Errorf("pages have %d slow orders and %d others", slow, quick)

@@ -72,15 +72,6 @@ func (m *sweepMetrics) count(c overdue.Counts) {
 	m.found.WithLabelValues("not_closed").Add(float64(c.NotClosed))
 }
 
-// unasked sets since when an order may be overdue and not tried; zero: this process does not know.
-func (m *sweepMetrics) unasked(since time.Time) { m.late.Set(since) }
-
-// passed notes that a pass has ended.
-func (m *sweepMetrics) passed(p pass) {
-	m.seconds.Observe(p.ended.Sub(p.began).Seconds())
-	m.lastPass.Set(metrics.Timestamp(p.ended))
-}
-
 func zeroOrOne(is bool) float64 {
 	if is {
 		return 1

@@ -38,6 +38,7 @@ const (
 // pages closes orders in pages. The size of a page belongs to the goroutine that asks for its kind.
 type pages struct {
 	calls    *calls
+	store    Store
 	limiter  *rate.Limiter
 	culprits *bisect.Culprits
 	most     int // orders per page
@@ -49,15 +50,12 @@ func newPages(c *calls, o Options) *pages {
 	if o.Rate < 0 {
 		limit = rate.Inf
 	}
-	p := &pages{calls: c, limiter: rate.NewLimiter(limit, pagesAtOnce*o.PageSize), culprits: &bisect.Culprits{Logger: o.Logger}, most: o.PageSize}
+	p := &pages{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*o.PageSize), culprits: &bisect.Culprits{Logger: o.Logger}, most: o.PageSize}
 	for k := range p.sizes {
 		p.sizes[k] = o.PageSize
 	}
 	return p
 }
-
-// size returns how many orders a page of the kind has at most.
-func (p *pages) size(k kind) int { return p.sizes[k] }
 
 // single makes the next pages have one order, because the store gives no verdict.
 func (p *pages) single() {
@@ -86,46 +84,41 @@ func nextSize(size, most int, took time.Duration) int {
 	return size
 }
 
-// wait waits until the rate allows the pages. It returns false if that takes longer than the given time.
-func (p *pages) wait(ctx context.Context, pages [][]orderclose.Order, longest time.Duration) bool {
-	orders := 0
-	for _, page := range pages {
-		orders += len(page)
-	}
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
-	return p.limiter.WaitN(ctx, orders) == nil
-}
-
 // result is the result of a page. An outcome without a verdict says that the order may not have been tried.
 type result struct {
 	orders   []orderclose.Order
 	outcomes []orderclose.Outcome
 	err      error // why orders have no verdict
+	took     time.Duration
 }
 
-// close closes pages at the same time, and returns their results in the same order.
-func (p *pages) close(ctx context.Context, k kind, pages [][]orderclose.Order) []result {
+// close closes the first pages of orders at the same time, and returns their results in the same order. It returns none if the rate does not
+// allow the pages within the given time.
+func (p *pages) close(ctx context.Context, k kind, orders []orderclose.Order, longest time.Duration) []result {
+	pages, n := p.next(k, orders), 0
+	for _, page := range pages {
+		n += len(page)
+	}
+	limited, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	if p.limiter.WaitN(limited, n) != nil {
+		return nil
+	}
 	results := make([]result, len(pages))
-	took := make([]time.Duration, len(pages))
 	var calls sync.WaitGroup
 	for i, page := range pages {
-		calls.Go(func() {
-			began := time.Now()
-			results[i] = p.closePage(ctx, k, page)
-			took[i] = time.Since(began)
-		})
+		calls.Go(func() { results[i] = p.closePage(ctx, k, page) })
 	}
 	calls.Wait()
-	for i := range pages {
-		p.sizes[k] = nextSize(p.sizes[k], p.most, took[i])
+	for _, r := range results {
+		p.sizes[k] = nextSize(p.sizes[k], p.most, r.took)
 	}
 	return results
 }
 
 // closePage closes one page. If the call fails, the orders that make it fail are searched for searchTime.
 func (p *pages) closePage(ctx context.Context, k kind, page []orderclose.Order) result {
-	search := searchTime
+	began, search := time.Now(), searchTime
 	if k == kindHand {
 		search = handSearchTime
 	}
@@ -135,23 +128,34 @@ func (p *pages) closePage(ctx context.Context, k kind, page []orderclose.Order) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	outcomes, err := p.culprits.Close(ctx, &searched{calls: p.calls, limit: search, cancel: cancel}, orderclose.PathSweep, requests)
-	return result{page, outcomes, err}
+	outcomes, err := p.culprits.Close(ctx, &searched{pages: p, limit: search, cancel: cancel}, orderclose.PathSweep, requests)
+	return result{page, outcomes, err, time.Since(began)}
 }
 
-// searched is a Store that ends a search for the orders at fault some time after the first call that failed.
+// searched is the Store of one page. It limits each call, and ends a search for the orders at fault some time after the first call that failed.
 type searched struct {
-	*calls
+	*pages
 	limit  time.Duration
 	cancel func()
 	once   sync.Once
 }
 
-// CloseOrders implements Store.
-func (s *searched) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	outcomes, err := s.calls.CloseOrders(ctx, path, requests)
+// CloseOrders implements bisect.Store.
+func (s *searched) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, err error) {
+	err = s.calls.call(ctx, closeOrders, func(ctx context.Context) (err error) {
+		outcomes, err = s.store.CloseOrders(ctx, path, requests)
+		return err
+	})
 	if err != nil {
 		s.once.Do(func() { time.AfterFunc(s.limit, s.cancel) }) //mutant:endless-search
 	}
 	return outcomes, err
 }
+
+// Probe implements bisect.Prober.
+func (s *searched) Probe(ctx context.Context) error {
+	return s.calls.call(ctx, "the store's method Probe", func(ctx context.Context) error { return bisect.Probe(ctx, s.store) })
+}
+
+// MaxBatch returns how many orders the store accepts at once.
+func (s *searched) MaxBatch() int { return bisect.MaxBatch(s.store) }

@@ -1,6 +1,7 @@
 package compensator
 
 import (
+	"context"
 	"hash/fnv"
 	"slices"
 	"time"
@@ -33,8 +34,8 @@ type pass struct {
 }
 
 // begins reports whether a pass begins. The first one of an hour waits for no interval: it is the compensation of the hour.
-func (p pass) begins(now, hour time.Time) bool {
-	if p.began.IsZero() || p.again {
+func (p pass) begins(now, cutoff, hour time.Time) bool {
+	if p.began.IsZero() || p.again || cutoff.Before(p.end) { // the last: the database's clock was set back
 		return true
 	}
 	due := now.Sub(p.began) >= passInterval || p.beganAt.Before(hour) //mutant:pass-never-again
@@ -58,16 +59,12 @@ func (p *pass) skip(now, cutoff time.Time) {
 	*p = pass{end: cutoff, beganAt: now, began: time.Now(), ended: time.Now(), from: p.from, to: p.to, again: p.again}
 }
 
-// goOn moves the position behind what was found. to is the end of the window that was read.
-func (p *pass) goOn(found overdue.Found, to time.Time) {
-	p.position = found.Reached
-	if found.All {
-		p.position = orderclose.Order{Due: to} // the next read has the orders of this very time again: no id is behind all others
-	}
-	if found.All && !to.Before(p.end) {
+// goOn moves the position behind what was asked for. Without more the pass ends.
+func (p *pass) goOn(position orderclose.Order, more bool) {
+	if p.position = position; !more {
 		p.running, p.ended = false, time.Now()
 	}
-	if !p.running || !p.position.Due.Before(p.unasked) {
+	if !more || !position.Due.Before(p.unasked) {
 		p.unasked = time.Time{}
 	}
 }
@@ -87,4 +84,16 @@ func (p pass) hasTurn(id string) bool {
 	slot := int64(h.Sum32()) % turnSlots
 	behind := (p.to - slot) % turnSlots // slots since its last turn
 	return behind < p.to-p.from
+}
+
+// readPass reads the next orders of the pass. It returns the position behind them, and whether the pass has more.
+func (t *turn) readPass(ctx context.Context, until time.Duration) (orders []orderclose.Order, position orderclose.Order, more bool, err error) {
+	r, w := &t.older, overdue.Window{After: t.pass.position, To: t.pass.end}
+	if old := w.To.Add(-oldReads); w.After.Due.Before(old) {
+		r, w.To = &t.old, old
+	}
+	began := time.Now()
+	orders, rest, more, err := t.read(ctx, r, w, until)
+	t.pass.reading += time.Since(began)
+	return orders, rest.After, more || w.To.Before(t.pass.end), err
 }

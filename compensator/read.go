@@ -2,6 +2,7 @@ package compensator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,24 +19,16 @@ type reads struct {
 	span time.Duration // at most; 0: no limit
 }
 
-// window returns the read of the due times behind an order, up to a time.
-func (r *reads) window(after orderclose.Order, to time.Time) overdue.Window {
-	end := to
-	if isOld(after, to) {
-		end = to.Add(-oldReads)
+// cut returns the part of a window that the next read covers.
+func (r reads) cut(w overdue.Window) overdue.Window {
+	switch {
+	case r.span == 0 || length(w) <= r.span:
+	case w.Newest:
+		w.After = orderclose.Order{Due: w.To.Add(-r.span)}
+	default:
+		w.To = earliest(w.After.Due).Add(r.span)
 	}
-	if r.span > 0 && end.Sub(earliest(after.Due)) > r.span {
-		end = earliest(after.Due).Add(r.span)
-	}
-	return overdue.Window{After: after, To: end}
-}
-
-// back returns the read of the due times from a time to another, the newest first.
-func (r *reads) back(from, to time.Time) overdue.Window {
-	if r.span > 0 && to.Sub(from) > r.span {
-		from = to.Add(-r.span)
-	}
-	return overdue.Window{After: orderclose.Order{Due: from}, To: to, Newest: true}
+	return w
 }
 
 // slow notes that a read of the window took too long.
@@ -48,54 +41,82 @@ func (r *reads) quick() {
 	}
 }
 
-// isOld reports whether a read behind an order covers old orders.
-func isOld(after orderclose.Order, to time.Time) bool { return after.Due.Before(to.Add(-oldReads)) }
-
-// shorter returns the window cut to what the next read may cover.
-func (r *reads) shorter(w overdue.Window) overdue.Window {
-	if w.Newest {
-		next := r.back(w.After.Due, w.To)
-		next.Before = w.Before
-		return next
-	}
-	w.To = earliest(w.After.Due).Add(r.span)
-	return w
-}
-
 func length(w overdue.Window) time.Duration { return w.To.Sub(earliest(w.After.Due)) }
 
 // earliest returns a time from which the length of a window can be counted: the zero time is too far away.
-func earliest(due time.Time) time.Time { return maxTime(due, time.Unix(0, 0)) }
+func earliest(due time.Time) time.Time {
+	if begin := time.Unix(0, 0); due.Before(begin) {
+		return begin
+	}
+	return due
+}
+
+// behind returns the part of a window that a read of covers, a part of the window, has left. more is false if it has left nothing.
+func behind(w, covers overdue.Window, found overdue.Found) (rest overdue.Window, more bool) {
+	reached, more := found.Reached, !found.All
+	switch {
+	case more:
+	case w.Newest:
+		reached, more = covers.After, covers.After.Due.After(w.After.Due)
+	default: // the next read has the orders of this very time again: no id is behind all others
+		reached, more = orderclose.Order{Due: covers.To}, covers.To.Before(w.To)
+	}
+	if w.Newest {
+		w.To, w.Before = reached.Due, reached
+	} else {
+		w.After = reached
+	}
+	return w, more
+}
+
+// read reads a window, or as much of it as the server returns in time. It returns what it has found, and the part of the window that is left; more
+// is false if nothing is left. While the server finds a read too long, the next one is shorter, until the given time of the turn.
+func (t *turn) read(ctx context.Context, r *reads, w overdue.Window, until time.Duration) (
+	orders []orderclose.Order, rest overdue.Window, more bool, err error,
+) {
+	for {
+		var found overdue.Found
+		covers := r.cut(w)
+		err := t.calls.call(ctx, "the read of overdue orders", func(ctx context.Context) (err error) {
+			found, err = t.o.Reader.ReadOverdue(ctx, covers)
+			return err
+		})
+		switch {
+		case err == nil:
+			r.quick()
+			rest, more = behind(w, covers, found)
+			return found.Orders, rest, more, nil
+		case !errors.Is(err, overdue.ErrSlow):
+			return nil, w, true, fmt.Errorf("read overdue orders up to %v: %w", covers.To, err)
+		}
+		if r.slow(covers); !t.before(until) {
+			return nil, w, true, nil
+		}
+	}
+}
 
 // pager is the Reader of a Store without one: a read is one page of Overdue, the oldest first.
 type pager struct {
-	calls *calls
+	store Store
 	limit int
 }
 
 // BeginTurn implements Reader.
-func (p pager) BeginTurn(ctx context.Context, w overdue.Window) (b overdue.Begin, err error) {
-	if b.Now, err = p.calls.Now(ctx); err == nil {
-		b.Found, err = p.ReadOverdue(ctx, w)
-	}
+func (p pager) BeginTurn(ctx context.Context) (b overdue.Begin, err error) {
+	b.Now, err = p.store.Now(ctx)
 	return b, err
 }
 
 // ReadOverdue implements Reader. It reads forward, whatever w says.
 func (p pager) ReadOverdue(ctx context.Context, w overdue.Window) (found overdue.Found, err error) {
-	page, err := p.calls.Overdue(ctx, w.To, w.After, p.limit)
-	if err != nil {
+	found.Orders, err = p.store.Overdue(ctx, w.To, w.After, p.limit)
+	n := len(found.Orders)
+	if found.All = n == 0; err != nil || found.All { // a page may be short and not the last one
 		return found, err
 	}
-	found = overdue.Found{Orders: page, All: len(page) == 0} // a page may be short and not the last one
-	if len(page) > 0 {
-		found.Reached = page[len(page)-1]
+	found.Reached = found.Orders[n-1]
+	if found.Reached.ID == w.After.ID && found.Reached.Due.Equal(w.After.Due) { //mutant:same-page-forever
+		return found, fmt.Errorf("the store's method Overdue returned order %q again: a page must begin after the given order", w.After.ID)
 	}
-	switch {
-	case len(page) > p.limit:
-		err = fmt.Errorf("the store's method Overdue returned %d orders, and the limit is %d", len(page), p.limit)
-	case len(page) > 0 && found.Reached.ID == w.After.ID && found.Reached.Due.Equal(w.After.Due): //mutant:same-page-forever
-		err = fmt.Errorf("the store's method Overdue returned order %q again: a page must begin after the given order", w.After.ID)
-	}
-	return found, err
+	return found, nil
 }

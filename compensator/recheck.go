@@ -68,18 +68,20 @@ const (
 	recheckGivenUp = "given_up"     // there is no answer, and no step is left
 )
 
-// rechecker asks again about closed orders. It belongs to one goroutine. The position of each step is a
-// time of the close in the store: all orders closed before it were asked about.
+// rechecker asks again about closed orders. It belongs to one goroutine.
 type rechecker struct {
 	*Compensator
 	k       *Recheck
 	limiter *rate.Limiter
-	asked   map[time.Duration]orderclose.Outcome // by step: the last order of a page that did not end a run
-	// failing is, by step, when the provider first failed to answer about each order of the present page. answered is when it
-	// last answered about any order.
-	failing  map[time.Duration]time.Time
-	answered time.Time
-	broken   map[time.Duration]time.Time // by step: since when each of its pages has ended with an error
+	steps   []recheckStep
+	failing time.Time // since when each turn has ended with an error
+}
+
+// recheckStep is a step of Recheck. Its position is a time of the close in the store: all orders closed before it were asked about.
+type recheckStep struct {
+	after  time.Duration
+	asked  orderclose.Outcome // the last order of a page that did not end a run
+	silent time.Time          // when the provider first failed to answer about each order of the present page
 }
 
 // recheck is the work that asks again about closed orders.
@@ -87,57 +89,56 @@ func (c *Compensator) recheck() Work {
 	k := *c.o.Recheck
 	k.Batch = min(k.Batch, 10*k.Rate)           // a page waits for the rate for 10 s at most: a work that takes long counts as hanging
 	interval := min(time.Minute, k.Steps[0]/10) // between two looks for closed orders
-	r := &rechecker{c, &k, rate.NewLimiter(rate.Limit(k.Rate), k.Batch), map[time.Duration]orderclose.Outcome{}, map[time.Duration]time.Time{}, time.Time{},
-		map[time.Duration]time.Time{}}
-	failing := false
-	do := func(ctx context.Context) time.Duration {
-		more, err := r.turn(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
-			c.o.Logger.Warn("asking the payment provider about closed orders failed, will retry", "in", interval, "err", err)
-		}
-		if failing = err != nil; more && !failing {
+	r := &rechecker{Compensator: c, k: &k, limiter: rate.NewLimiter(rate.Limit(k.Rate), k.Batch)}
+	for _, after := range k.Steps {
+		r.steps = append(r.steps, recheckStep{after: after})
+	}
+	return Work{func(ctx context.Context) time.Duration {
+		if more := r.turn(ctx); more {
 			return 0
 		}
 		return interval
-	}
-	return Work{do, func() {
+	}, func() {
 		r.metrics.recheckBehind.Set(0) // the process that asks has the value
-		clear(r.broken)
+		r.failing = time.Time{}
 	}}
 }
 
-// turn asks about one page of orders for each step. So no step waits for another. It reports whether more orders are left.
-func (r *rechecker) turn(ctx context.Context) (more bool, err error) {
-	behind := time.Duration(0)
-	for _, step := range r.k.Steps {
-		left, failed := r.page(ctx, step)
-		if failed == nil {
-			delete(r.broken, step)
-		} else if r.broken[step].IsZero() {
-			r.broken[step] = time.Now()
-		} else {
-			left = max(left, time.Since(r.broken[step])) // a page may fail before it is known how many orders are left
-		}
+// turn asks about one page of orders for each step. So no step waits for another. It reports whether more orders are left to ask about now.
+func (r *rechecker) turn(ctx context.Context) (more bool) {
+	var behind, failingFor time.Duration
+	var err error
+	for i := range r.steps {
+		left, failed := r.page(ctx, &r.steps[i])
 		behind, err = max(behind, left), cmp.Or(err, failed)
 	}
-	r.metrics.recheckBehind.Set(behind.Seconds())
-	return behind > 0, err
+	switch {
+	case err == nil:
+		r.failing = time.Time{}
+	case r.failing.IsZero() && ctx.Err() == nil:
+		r.failing = time.Now()
+		r.o.Logger.Warn("asking the payment provider about closed orders failed, will retry", "err", err)
+	case ctx.Err() == nil: // a page may fail before it is known how many orders are left
+		failingFor = time.Since(r.failing)
+	}
+	r.metrics.recheckBehind.Set(max(behind, failingFor).Seconds())
+	return behind > 0 && err == nil
 }
 
 // page asks about one page of orders, and stores the position after it. It returns by how much the position
 // is behind, also with an error; 0: no order is left.
-func (r *rechecker) page(ctx context.Context, step time.Duration) (behind time.Duration, err error) {
-	from, now, err := r.k.Store.Rechecked(ctx, r.o.Name, step)
+func (r *rechecker) page(ctx context.Context, step *recheckStep) (behind time.Duration, err error) {
+	from, now, err := r.k.Store.Rechecked(ctx, r.o.Name, step.after)
 	if err != nil {
 		return 0, err
 	}
-	to := now.Add(-step)
+	to := now.Add(-step.after)
 	if from.IsZero() || from.After(to) { // the first start, or the clock was set back //mutant:recheck-gap-skipped
 		from = to
 	}
 	after := ""
-	if last := r.asked[step]; last.At.Equal(from) {
-		after = last.OrderID
+	if step.asked.At.Equal(from) {
+		after = step.asked.OrderID
 	}
 	page, err := r.k.Store.ClosedBetween(ctx, from, to, after, r.k.Batch)
 	if err != nil {
@@ -148,18 +149,18 @@ func (r *rechecker) page(ctx context.Context, step time.Duration) (behind time.D
 			return to.Sub(page[0].At), err
 		}
 	}
-	r.asked[step] = orderclose.Outcome{}
+	step.asked = orderclose.Outcome{}
 	if len(page) == r.k.Batch {
 		last := page[len(page)-1]
-		r.asked[step], to, behind = last, last.At, max(to.Sub(last.At), 1)
+		step.asked, to, behind = last, last.At, max(to.Sub(last.At), 1)
 	}
-	return behind, r.k.Store.KeepRechecked(ctx, r.o.Name, step, to)
+	return behind, r.k.Store.KeepRechecked(ctx, r.o.Name, step.after, to)
 }
 
 // ask asks about a page of orders. If the provider answers for none of them, the page is asked about
 // again later, until the provider has answered about other orders meanwhile. Other orders without an answer are left
 // to the next step.
-func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step time.Duration) error {
+func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step *recheckStep) error {
 	if err := r.limiter.WaitN(ctx, len(page)); err != nil {
 		return err
 	}
@@ -167,8 +168,10 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step tim
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.OrderID}
 	}
-	outcomes, err := call(ctx, r.calls, "the question to the payment provider about closed orders", func(ctx context.Context) ([]orderclose.Outcome, error) {
-		return r.k.Asker.CloseOrders(ctx, orderclose.PathSweep, requests)
+	var outcomes []orderclose.Outcome
+	err := r.calls.call(ctx, "the question to the payment provider about closed orders", func(ctx context.Context) (err error) {
+		outcomes, err = r.k.Asker.CloseOrders(ctx, orderclose.PathSweep, requests)
+		return err
 	})
 	if err != nil {
 		return err
@@ -182,26 +185,22 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step tim
 			unknown = append(unknown, o.OrderID)
 		}
 	}
-	began := r.failing[step]
-	if since, cause := r.k.Asker.Failing(); len(unknown) == len(page) && !since.IsZero() && (began.IsZero() || !r.answered.After(began)) {
-		if began.IsZero() {
-			r.failing[step] = time.Now()
+	since, cause := r.k.Asker.Failing()
+	if len(unknown) == len(page) && !since.IsZero() && (step.silent.IsZero() || !since.After(step.silent)) {
+		if step.silent.IsZero() {
+			step.silent = time.Now()
 		}
 		return fmt.Errorf("the payment provider has answered no question since %s: %s", since.UTC().Format(time.RFC3339), cause)
 	}
-	if delete(r.failing, step); len(unknown) < len(page) {
-		r.answered = time.Now()
-	}
-	count := func(result string, orders int) { r.metrics.rechecked.WithLabelValues(result).Add(float64(orders)) }
-	count(recheckFound, found)
-	count(recheckNone, len(page)-found-len(unknown))
-	switch {
-	case step != r.k.Steps[len(r.k.Steps)-1]:
-		count(recheckUnknown, len(unknown))
-	case len(unknown) > 0:
-		count(recheckGivenUp, len(unknown))
+	step.silent = time.Time{}
+	without := recheckUnknown
+	if step.after == r.k.Steps[len(r.k.Steps)-1] && len(unknown) > 0 {
+		without = recheckGivenUp
 		r.o.Logger.Error("payment provider has no answer on closed orders, they are not asked about again: look whether they were paid", "orders", len(unknown),
 			"ids", strings.Join(unknown, " "))
+	}
+	for result, orders := range map[string]int{recheckFound: found, recheckNone: len(page) - found - len(unknown), without: len(unknown)} {
+		r.metrics.rechecked.WithLabelValues(result).Add(float64(orders))
 	}
 	return nil
 }

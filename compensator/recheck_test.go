@@ -24,7 +24,7 @@ type closedOrders struct {
 	verdicts  map[string]orderclose.Verdict // default: AlreadyClosed
 	down      bool                          // the provider answers nothing
 	broken    string                        // it answers nothing on this order
-	silent    bool                          // it answered nothing on the last page
+	silent    time.Time                     // since when it has answered nothing
 	asked     map[string][]time.Duration    // by order: how long after its close it was asked about
 	questions int
 }
@@ -70,17 +70,22 @@ func (s *closedOrders) CloseOrders(_ context.Context, _ orderclose.Path, request
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.questions++
-	s.silent = true
+	answered := false
 	for _, r := range requests {
 		verdict := cmp.Or(s.verdicts[r.OrderID], orderclose.AlreadyClosed)
 		if s.down || r.OrderID == s.broken {
 			verdict = orderclose.PaymentPending
 		} else {
-			s.silent = false
+			answered = true
 			i := slices.IndexFunc(s.closed, func(o orderclose.Outcome) bool { return o.OrderID == r.OrderID })
 			s.asked[r.OrderID] = append(s.asked[r.OrderID], time.Since(s.closed[i].At))
 		}
 		outcomes = append(outcomes, orderclose.Outcome{OrderID: r.OrderID, Verdict: verdict})
+	}
+	if answered {
+		s.silent = time.Time{}
+	} else if s.silent.IsZero() {
+		s.silent = time.Now()
 	}
 	return outcomes, nil
 }
@@ -88,10 +93,7 @@ func (s *closedOrders) CloseOrders(_ context.Context, _ orderclose.Path, request
 func (s *closedOrders) Failing() (since time.Time, cause string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.silent {
-		return time.Now(), "it is down"
-	}
-	return time.Time{}, ""
+	return s.silent, "it is down"
 }
 
 // answer sets what the provider answers on an order.
@@ -300,7 +302,7 @@ func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
 		defer close(hung.release)
 		o.Recheck.Asker = hung
 		var why atomic.Pointer[string]
-		o.OnHang = func(is string) { why.Store(&is) }
+		o.OnHang = func(is string) { why.CompareAndSwap(nil, &is) } // the work hangs too
 		f.start(o)
 		time.Sleep(time.Minute)
 		s.close("a")

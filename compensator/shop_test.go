@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The costs of the model, as documented numbers: two pages at once close 16,500 orders/s, an order that fails for a cause of its own costs
@@ -27,6 +28,9 @@ const (
 	readLimit = 2 * time.Second
 	silence   = 3 * time.Second // until a shard that is down has timed out
 )
+
+// Pause is a row of pauses.
+type Pause = wire.Pause
 
 // trouble is why an order of the model cannot be closed.
 type trouble int
@@ -166,12 +170,13 @@ func (s *shop) Overdue(ctx context.Context, cutoff time.Time, after orderclose.O
 	return found.Orders, err
 }
 
-func (s *shop) BeginTurn(ctx context.Context, w overdue.Window) (b overdue.Begin, err error) {
-	b.Found, err = s.read(ctx, w, overdue.MaxRows)
+func (s *shop) BeginTurn(ctx context.Context) (b overdue.Begin, err error) {
+	if err := wait(ctx, callCost); err != nil {
+		return b, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b.Now, b.Pauses = s.now(), slices.Clone(s.pauses)
-	return b, err
+	return overdue.Begin{Now: s.now(), Pauses: slices.Clone(s.pauses)}, s.down
 }
 
 func (s *shop) ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error) {
@@ -283,7 +288,7 @@ func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []or
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now = s.now()
-	paused := pausedCategories(s.pauses, now)
+	paused := pausesAt(s.pauses, now)
 	outcomes := make([]orderclose.Outcome, len(requests))
 	for i, r := range requests {
 		outcomes[i] = s.closeOne(r, now, paused)
@@ -292,7 +297,7 @@ func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []or
 }
 
 // closeOne decides on one order. The caller has mu.
-func (s *shop) closeOne(r orderclose.CloseRequest, now time.Time, paused map[string]bool) orderclose.Outcome {
+func (s *shop) closeOne(r orderclose.CloseRequest, now time.Time, paused pausesOn) orderclose.Outcome {
 	o := s.byID[r.OrderID]
 	outcome := orderclose.Outcome{OrderID: r.OrderID, At: now}
 	switch {
@@ -300,7 +305,7 @@ func (s *shop) closeOne(r orderclose.CloseRequest, now time.Time, paused map[str
 		outcome.Verdict = orderclose.NotFound
 	case !o.open:
 		outcome.Verdict, outcome.Due = orderclose.AlreadyClosed, o.Due
-	case paused[o.Category]:
+	case paused.category(o.Order):
 		outcome.Verdict = orderclose.Paused
 	case o.trouble == shown:
 		outcome.Verdict, outcome.Err = orderclose.Failed, errors.New("stock_row_missing: no row")

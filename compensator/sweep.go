@@ -6,55 +6,142 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
+
+const (
+	// maxFailures limits the failed orders that a report and a record name; all are counted.
+	maxFailures = 100
+	// byHand is the time of a pass by hand. It keeps nobody waiting.
+	byHand = 24 * time.Hour
+)
+
+// Report says what a pass by hand, or the loop in a period, did. "orderclose compensate -o json" prints its JSON. Each order that a pass by hand
+// has found is counted in one of the verdicts, except in a dry run and in a pass that ended with an error.
+type Report = wire.Sweep
+
+// Failure is an order that could not be closed: its id, its orderclose.FailureCause, the cause in a sentence, and how often
+// this process has failed to close it, since when.
+type Failure = wire.Failure
+
+// add adds one outcome to the report.
+func (s *sweep) add(o orderclose.Outcome) {
+	r := &s.report
+	switch o.Verdict {
+	case orderclose.Closed:
+		r.Closed++
+	case orderclose.AlreadyPaid:
+		r.AlreadyPaid++
+	case orderclose.AlreadyClosed:
+		r.AlreadyClosed++
+	case orderclose.NotDue:
+		r.NotDue++
+	case orderclose.Excluded:
+		r.Excluded++
+	case orderclose.Paused:
+		r.Paused++
+	case orderclose.PaymentPending: // the loop tries it again
+		r.PaymentPending++
+	default:
+		r.Failed++
+		if len(r.Failures) < maxFailures {
+			r.Failures = append(r.Failures, failureOf(o, r.StartedAt))
+		}
+	}
+}
+
+// failureOf returns the failure of an order at a time of the database's clock.
+func failureOf(o orderclose.Outcome, at time.Time) Failure {
+	cause, why := o.Why()
+	return Failure{OrderID: o.OrderID, Cause: string(cause), Error: why, Times: 1, Since: at.UTC()}
+}
 
 // Sweep makes one pass by hand: it tries each order that is overdue now once, also those that rest in a loop, with or without other processes
 // beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	l := c.newLoop(nil)
-	l.hand = &Report{DryRun: dryRun}
-	t := l.newTurn()
-	err := t.runByHand(ctx)
-	r := *l.hand
-	r.TookMillis = time.Since(t.began).Milliseconds()
+	s := sweep{turn: c.newLoop().newTurn(), report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: wire.SweepOnce}}
+	err := s.run(ctx)
+	if s.progress(); err != nil {
+		s.report.Error = err.Error()
+	}
+	r := s.report
+	logger := c.o.Logger.With("found", r.Found, "closed", r.Closed, "failed", r.Failed, "payment_pending", r.PaymentPending, "paused", r.Paused,
+		"dry_run", dryRun, "took_ms", r.TookMillis)
 	switch {
 	case ctx.Err() != nil:
-		c.o.Logger.Info("sweep stopped", "report", r)
+		logger.Info("sweep stopped")
 	case err != nil:
-		c.o.Logger.Error("sweep failed", "err", err, "report", r)
+		logger.Error("sweep failed", "err", err)
 	default:
-		c.o.Logger.Info("swept", "report", r)
+		logger.Info("swept")
 	}
 	if !dryRun && !errors.Is(err, orderclose.ErrPaused) {
-		c.recordSweep(ctx, r, err)
+		c.record(ctx, r)
 	}
 	return r, err
 }
 
-// runByHand is a turn without a limit of its time. It has one pass, which rests of a loop do not concern.
-func (t *turn) runByHand(ctx context.Context) error {
-	_, err := t.begin(ctx)
-	t.hand.StartedAt, t.hand.Cutoff = t.now, t.cutoff
-	if err == nil {
-		err = t.askOlder(ctx)
-	}
-	return err
+// sweep is a pass by hand. It has the reads and pages of a turn, and none of its limits of time.
+type sweep struct {
+	*turn
+	report Report
 }
 
-// foundByHand counts what a pass by hand has read.
-func (t *turn) foundByHand(found []orderclose.Order) {
-	for _, o := range found {
-		if t.hand.Found++; t.hand.OldestDue.IsZero() {
-			t.hand.OldestDue = o.Due
-		}
-		if t.paused[o.Category] {
-			t.hand.Paused++
-		}
+// run makes the pass.
+func (s *sweep) run(ctx context.Context) error {
+	err := s.begin(ctx)
+	if !s.now.IsZero() {
+		s.report.StartedAt, s.report.Cutoff = s.now.UTC(), s.cutoff.UTC()
 	}
+	if err != nil {
+		return err
+	}
+	for s.pass = beginPass(pass{}, s.now, s.cutoff, time.Time{}); s.pass.running; {
+		found, position, more, err := s.readPass(ctx, byHand)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 && s.report.Found == 0 {
+			s.report.OldestDue = found[0].Due.UTC()
+		}
+		orders := s.unpaused(found)
+		s.report.Found += len(found)
+		s.report.Paused += len(found) - len(orders)
+		s.progress()
+		if !s.report.DryRun {
+			err = s.close(ctx, orders)
+		}
+		if err != nil {
+			return err
+		}
+		s.pass.goOn(position, more)
+	}
+	return nil
 }
 
-// progressByHand reports how far a pass by hand has come.
-func (t *turn) progressByHand() {
-	t.hand.TookMillis = time.Since(t.began).Milliseconds()
-	_ = t.calls.within(callTimeout+stopTimeout, "Options.Progress", func() error { t.o.Progress(*t.hand); return nil }) // logged; the pass goes on
+// close closes orders in pages. An order that a search did not reach counts as failed.
+func (s *sweep) close(ctx context.Context, orders []orderclose.Order) error {
+	for len(orders) > 0 && ctx.Err() == nil {
+		for _, r := range s.pages.close(ctx, kindHand, orders, byHand) {
+			if _, err := s.silent(ctx, r); err != nil {
+				return err
+			}
+			for i, outcome := range r.outcomes {
+				if outcome.Verdict == "" {
+					outcome = orderclose.Outcome{OrderID: r.orders[i].ID, Verdict: orderclose.Failed, Err: r.err}
+				}
+				s.observe(r.orders[i], outcome)
+				s.add(outcome)
+			}
+			orders = orders[len(r.orders):]
+		}
+		s.progress()
+	}
+	return ctx.Err()
+}
+
+// progress reports how far the pass has come.
+func (s *sweep) progress() {
+	s.report.TookMillis = time.Since(s.began).Milliseconds()
+	s.o.Progress(s.report)
 }

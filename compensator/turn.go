@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -18,145 +17,135 @@ const (
 	newsTime  = turnTime / 2
 	olderTime = turnTime / 10 * 9
 	retryTime = turnTime / 10
-	// clockError is by how much the estimate of the database's clock may be wrong. Beyond it the news are read again.
-	clockError = time.Second
+	// newsBack is by how much the news of a turn reach behind the cutoff of the last one: transactions commit out of order.
+	newsBack = 15 * time.Second
+	// newHolderBack is how far the first news of a process reach back: the holder before may have asked for none since a turn before it was killed.
+	newHolderBack = time.Minute
 )
 
 // turn is one turn of the loop.
 type turn struct {
 	*loop
 	began  time.Time // by the monotonic clock
-	now    time.Time // by the database's clock, at the begin
+	now    time.Time // by the database's clock
 	cutoff time.Time // orders due at or before it are overdue
-	paused map[string]bool
-	counts overdue.Counts
-	fails  []Failure
-	left   bool // news or older orders were not asked for lack of time
-	ended  bool // the store gives no verdict: nothing more is asked
-
-	hourErr error // why the row of the period cannot be read
+	left   bool      // news or older orders were not asked for lack of time
 }
 
 func (l *loop) newTurn() *turn { return &turn{loop: l, began: time.Now()} }
 
-// before reports whether less than d of the turn has passed. A pass by hand has no limit.
-func (t *turn) before(d time.Duration) bool {
-	return !t.ended && (t.hand != nil || time.Since(t.began) < d)
-}
+// before reports whether less than d of the turn has passed.
+func (t *turn) before(d time.Duration) bool { return time.Since(t.began) < d }
 
 // run reads what is overdue, and asks for it: first the news, then older orders, then those whose rest has ended. So what cannot be
 // closed keeps nothing new waiting.
 func (t *turn) run(ctx context.Context) error {
-	found, err := t.begin(ctx)
+	err := t.begin(ctx)
 	if err == nil {
-		err = t.askNews(ctx, found)
+		err = t.askNews(ctx)
 	}
-	if err == nil && !t.ended {
+	if err == nil {
 		err = t.askOlder(ctx)
 	}
-	if err == nil && !t.ended {
+	if err == nil {
 		err = t.askRested(ctx)
 	}
-	if err != nil && !errors.Is(err, orderclose.ErrPaused) {
-		t.broken = true
-	}
+	t.broken = t.broken || err != nil && !errors.Is(err, orderclose.ErrPaused)
 	return err
 }
 
-// begin reads the clock, the pauses and the first news.
-func (t *turn) begin(ctx context.Context) (found overdue.Found, err error) {
-	if t.clock.now.IsZero() {
-		now, err := t.calls.Now(ctx)
-		if err != nil {
-			return found, fmt.Errorf("read the database clock: %w", err)
-		}
-		t.clock = databaseClock{now, time.Now()}
-	}
-	w := t.newsWindow(t.Compensator.cutoff(t.clock.estimate()))
-	b, err := t.calls.BeginTurn(ctx, w)
-	if errors.Is(err, overdue.ErrSlow) {
-		t.news.slow(w)
-		w.After = orderclose.Order{Due: w.To} // clock and pauses alone
-		b, err = t.calls.BeginTurn(ctx, w)
-	}
+// begin reads the clock and the pauses.
+func (t *turn) begin(ctx context.Context) error {
+	var b overdue.Begin
+	err := t.calls.call(ctx, "the read of the clock and the pauses", func(ctx context.Context) (err error) {
+		b, err = t.o.Reader.BeginTurn(ctx)
+		return err
+	})
 	if err != nil {
-		return found, fmt.Errorf("read the clock, pauses and news: %w", err)
+		return fmt.Errorf("read the clock and the pauses: %w", err)
 	}
 	if t.broken {
 		t.broken, t.failing = false, b.Now
 	}
-	before, then := t.loop.pauses, t.clock.now
-	t.clock, t.now, t.cutoff = databaseClock{b.Now, time.Now()}, b.Now, t.Compensator.cutoff(b.Now)
-	t.loop.pauses, t.paused = b.Pauses, pausedCategories(b.Pauses, b.Now)
-	pause, all := pausedAll(b.Pauses, b.Now)
-	if pauseEnded(before, then, t.paused, all) {
-		t.pass.again = true
-	}
-	if t.hand == nil {
-		t.hourErr = t.hour.begins(ctx, b.Now) // orders are closed nevertheless
-	}
-	if all {
+	on := pausesAt(b.Pauses, b.Now)
+	t.pass.again = t.pass.again || pauseEnded(t.paused, on)
+	t.pauses, t.paused, t.hour = b.Pauses, on, t.hour.at(b.Now, t.o.Period)
+	t.now, t.cutoff = b.Now, t.latestDue(b.Now)
+	if pause, all := on[""]; all {
 		t.pass.skip(t.now, t.cutoff)
 		t.newsUpTo = t.cutoff
-		return found, pause.Err()
+		return pause.Err()
 	}
-	if right := t.newsWindow(t.cutoff); right.After.Due.Before(w.After.Due) || t.cutoff.Sub(w.To) > clockError {
-		return t.readNews(ctx, right)
-	}
-	b.Orders = slices.DeleteFunc(b.Orders, func(o orderclose.Order) bool { return o.Due.After(t.cutoff) })
-	return b.Found, nil
+	return nil
 }
 
-// read reads a window, and again with half of its time while the server finds it too long. It returns the window that it has read.
-func (t *turn) read(ctx context.Context, r *reads, w overdue.Window) (found overdue.Found, covers overdue.Window, err error) {
-	for {
-		began := time.Now()
-		found, err = t.calls.ReadOverdue(ctx, w)
-		if r != &t.news {
-			t.pass.reading += time.Since(began)
+// newsSince returns from when on orders are news: since the lesser of this cutoff and that of the last turn that read news.
+func newsSince(last, cutoff time.Time) time.Time {
+	switch {
+	case last.IsZero():
+		return cutoff.Add(-newHolderBack) //mutant:new-holder-looks-back
+	case last.Before(cutoff):
+		return last.Add(-newsBack)
+	}
+	return cutoff.Add(-newsBack)
+}
+
+// askNews asks for the orders that came due since the last turn, the newest first, in half of the turn at most. What it leaves is older.
+func (t *turn) askNews(ctx context.Context) error {
+	since := newsSince(t.newsUpTo, t.cutoff)
+	_, forward := t.o.Reader.(pager)
+	w := overdue.Window{After: orderclose.Order{Due: since}, To: t.cutoff, Newest: !forward}
+	for more := true; more; {
+		var found, left []orderclose.Order
+		var err error
+		if found, w, more, err = t.read(ctx, &t.news, w, newsTime); err != nil {
+			return err
 		}
-		if !errors.Is(err, overdue.ErrSlow) {
-			r.quick()
-			return found, w, err
+		t.newsUpTo = t.cutoff
+		left, err = t.ask(ctx, kindNews, t.untried(found, false), newsTime)
+		for _, o := range left {
+			t.leave(o.Due)
 		}
-		r.slow(w)
-		if !t.before(olderTime) {
-			return overdue.Found{Reached: w.After}, w, nil
+		if err != nil {
+			return err
 		}
-		w = r.shorter(w)
+		if more && !t.before(newsTime) {
+			t.leave(since)
+			return nil
+		}
+	}
+	return nil
+}
+
+// leave notes the due time of news that are left to the next pass.
+func (t *turn) leave(due time.Time) {
+	t.left = true
+	if t.skipped.IsZero() || due.Before(t.skipped) {
+		t.skipped = due
 	}
 }
 
 // askOlder asks for older orders that were never tried, the oldest first, from the position of the pass.
 func (t *turn) askOlder(ctx context.Context) error {
-	if t.pass.begins(time.Now(), t.hour.begin) {
-		t.pass = beginPass(t.pass, t.now, t.cutoff, t.skipped)
-		t.skipped = time.Time{}
+	if t.pass.begins(time.Now(), t.cutoff, t.hour.begin) {
+		t.pass, t.skipped = beginPass(t.pass, t.now, t.cutoff, t.skipped), time.Time{}
 	}
 	for t.pass.running && t.before(olderTime) {
-		r := &t.older
-		if isOld(t.pass.position, t.pass.end) {
-			r = &t.old
-		}
-		found, w, err := t.read(ctx, r, r.window(t.pass.position, t.pass.end))
+		found, position, more, err := t.readPass(ctx, olderTime)
 		if err != nil {
-			return fmt.Errorf("read overdue orders after %q: %w", w.After.ID, err)
-		}
-		fresh := t.untried(found.Orders, true)
-		if t.hand != nil {
-			t.foundByHand(found.Orders)
-			t.progressByHand()
-		}
-		n, err := t.ask(ctx, kindOlder, fresh, olderTime)
-		if err != nil || n < len(fresh) {
-			if n < len(fresh) {
-				t.left = true
-				t.pass.stopAt(found.Orders, fresh[n])
-			}
 			return err
 		}
-		if t.pass.goOn(found, w.To); !t.pass.running {
-			t.metrics.passed(t.pass)
+		left, err := t.ask(ctx, kindOlder, t.untried(found, true), olderTime)
+		if len(left) > 0 {
+			t.pass.stopAt(found, left[0])
+			t.left = true
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if t.pass.goOn(position, more); !more {
+			t.metrics.seconds.Observe(t.pass.ended.Sub(t.pass.began).Seconds())
 		}
 	}
 	t.left = t.left || t.pass.running
@@ -166,125 +155,113 @@ func (t *turn) askOlder(ctx context.Context) error {
 // askRested asks for the orders whose rest has ended, in the order of the ends, for what is left of the turn and retryTime at least.
 func (t *turn) askRested(ctx context.Context) error {
 	until := max(turnTime, time.Since(t.began)+retryTime) //mutant:no-time-for-retries
-	for t.before(until) {
-		orders := t.rests.ended(time.Now(), pagesAtOnce*t.pages.size(kindRested), t.paused)
-		if len(orders) == 0 {
-			return nil
-		}
-		n, err := t.ask(ctx, kindRested, orders, until)
-		t.rests.putBack(orders[n:])
-		if err != nil || n < len(orders) {
-			return err
+	_, err := t.ask(ctx, kindRested, t.unpaused(t.rests.ended(time.Now())), until)
+	return err
+}
+
+// unpaused returns the orders whose category is not paused.
+func (t *turn) unpaused(orders []orderclose.Order) (unpaused []orderclose.Order) {
+	for _, o := range orders {
+		if !t.paused.category(o) {
+			unpaused = append(unpaused, o)
 		}
 	}
-	return nil
+	return unpaused
 }
 
 // untried returns the orders that are not paused and were never tried. While too many rest, each older order has its turn in one pass of five minutes.
-func (t *turn) untried(orders []orderclose.Order, older bool) []orderclose.Order {
+func (t *turn) untried(orders []orderclose.Order, older bool) (untried []orderclose.Order) {
 	now, full := time.Now(), older && t.rests.full()
-	var all []orderclose.Order
-	for _, o := range orders {
-		if !t.paused[o.Category] && !t.rests.rests(o.ID, now) && (!full || t.pass.hasTurn(o.ID)) { //mutant:rests-ignored
-			all = append(all, o)
+	for _, o := range t.unpaused(orders) {
+		if !t.rests.has(o.ID, now) && (!full || t.pass.hasTurn(o.ID)) { //mutant:rests-ignored
+			untried = append(untried, o)
 		}
 	}
-	return all
+	return untried
 }
 
-// ask asks for orders in pages, two at once, and begins no page after the time until of the turn. It returns how many orders it has asked for, from
-// the first one.
-func (t *turn) ask(ctx context.Context, k kind, orders []orderclose.Order, until time.Duration) (asked int, err error) {
-	if t.hand != nil {
-		k, until = kindHand, 24*time.Hour
-		defer t.progressByHand()
-		if t.hand.DryRun {
-			return len(orders), nil
-		}
-	}
-	for asked < len(orders) && t.before(until) && ctx.Err() == nil {
-		pages := t.pages.next(k, orders[asked:])
-		if !t.pages.wait(ctx, pages, until-time.Since(t.began)) {
+// ask asks for orders in pages, and begins no page after the time until of the turn. It returns the orders that it has not asked for, in their order.
+func (t *turn) ask(ctx context.Context, k kind, orders []orderclose.Order, until time.Duration) (left []orderclose.Order, err error) {
+	for len(orders) > 0 && err == nil && t.before(until) {
+		results := t.pages.close(ctx, k, orders, until-time.Since(t.began))
+		if len(results) == 0 {
 			break
 		}
-		for _, r := range t.pages.close(ctx, k, pages) {
-			asked += len(r.orders)
-			err = cmp.Or(err, t.settle(ctx, k, r))
-		}
-		if err != nil {
-			return asked, err
+		for _, r := range results {
+			orders = orders[len(r.orders):]
+			unasked, failed := t.settle(ctx, r)
+			left, err = append(left, unasked...), cmp.Or(err, failed)
 		}
 	}
-	return asked, ctx.Err()
+	return append(left, orders...), cmp.Or(err, ctx.Err())
 }
 
-// settle notes the outcomes of a page. If the store gives a verdict on none of its orders, another order shows whether the store works.
-func (t *turn) settle(ctx context.Context, k kind, r result) error {
-	unasked := func(orders []orderclose.Order) {
-		if t.rests.putBack(orders); k != kindRested {
-			t.skip(orders)
-		}
-	}
-	if errors.Is(r.err, orderclose.ErrPaused) || ctx.Err() != nil {
-		t.ended = true
-		unasked(r.orders)
-		return r.err
-	}
-	silent := !slices.ContainsFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict != "" })
-	if silent && !t.othersAnswer(ctx, r) { //mutant:rest-without-proof
-		t.ended = true
-		t.pages.single()
-		unasked(r.orders)
-		return fmt.Errorf("the store gives no verdict: %w", r.err)
+// settle notes the outcomes of a page. It returns the orders that were not asked for, because a search did not reach them or nothing can be
+// closed now.
+func (t *turn) settle(ctx context.Context, r result) (unasked []orderclose.Order, err error) {
+	silent, err := t.silent(ctx, r)
+	if err != nil {
+		return r.orders, err
 	}
 	for i, o := range r.orders {
-		outcome := r.outcomes[i]
-		if outcome.Verdict == "" && (silent || t.hand != nil) {
-			outcome = orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Err: r.err}
+		switch outcome := r.outcomes[i]; {
+		case outcome.Verdict != "":
+			t.decided(o, outcome)
+		case silent:
+			t.decided(o, orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Err: r.err})
+		default:
+			unasked = append(unasked, o)
 		}
-		if outcome.Verdict == "" { // it was not reached
-			unasked(r.orders[i : i+1])
-			continue
-		}
-		t.decided(o, outcome)
 	}
-	return nil
+	return unasked, nil
 }
 
 // decided notes the verdict on one order.
 func (t *turn) decided(o orderclose.Order, outcome orderclose.Outcome) {
-	t.metrics.Verdict(outcome.Verdict)
-	if t.hand != nil {
-		t.hand.count(outcome)
-	}
-	before := t.rests.byID[o.ID]
-	f := t.rests.tried(o, outcome, time.Now(), t.now)
+	t.observe(o, outcome)
+	before := t.rests.tried(o, outcome.Verdict, time.Now())
 	switch outcome.Verdict {
 	case orderclose.Closed:
-		t.metrics.Lateness(t.o.Logger, o.Category, "", outcome)
-		t.counts.Add(t.explains(o, before != nil))
+		t.count(t.explains(o, before))
 	case orderclose.Failed, orderclose.NotFound, orderclose.Contended, orderclose.PaymentPending:
-		if before == nil {
-			t.counts.NotClosed++
-			t.note(f, outcome)
+		if !before {
+			t.count(overdue.Counts{NotClosed: 1})
+			t.note(outcome)
 		}
 	}
 }
 
-// note logs the failure of an order, and keeps it for the record of the hour.
-func (t *turn) note(f Failure, o orderclose.Outcome) {
-	if f.Error == "" || o.Verdict == orderclose.PaymentPending {
-		return
-	}
-	t.fails = append(t.fails[:min(len(t.fails), maxFailures-1)], f)
-	if t.logged.first(f, time.Now()) { //mutant:failure-named-always
-		t.o.Logger.Warn("order not closed", "order", f.OrderID, "cause", f.Cause, "detail", f.Error)
+// observe counts a verdict, and how late an order was closed.
+func (t *turn) observe(o orderclose.Order, outcome orderclose.Outcome) {
+	if t.metrics.Verdict(outcome.Verdict); outcome.Verdict == orderclose.Closed {
+		t.metrics.Lateness(t.o.Logger, o.Category, "", outcome)
 	}
 }
 
-func maxTime(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// explains returns why the loop, and not the pipeline, has closed an order.
+func (t *turn) explains(o orderclose.Order, tried bool) (c overdue.Counts) {
+	switch {
+	case tried || !o.Due.After(t.failing):
+		c.AfterFailure = 1
+	case pauseCovered(t.pauses, o, t.now):
+		c.AfterPause = 1
+	case !t.o.Alone: // without a pipeline no order was missed
+		c.Missed = 1
 	}
-	return b
+	return c
+}
+
+// note logs the failure of an order, one of each cause an hour, and keeps it for the record of the hour.
+func (t *turn) note(o orderclose.Outcome) {
+	f := failureOf(o, t.now)
+	if f.Error == "" || o.Verdict == orderclose.PaymentPending {
+		return
+	}
+	if len(t.hour.failures) < maxFailures {
+		t.hour.failures = append(t.hour.failures, f)
+	}
+	if time.Since(t.logged[f.Cause]) >= time.Hour { //mutant:failure-named-always
+		t.logged[f.Cause] = time.Now()
+		t.o.Logger.Warn("order not closed", "order", f.OrderID, "cause", f.Cause, "detail", f.Error)
+	}
 }

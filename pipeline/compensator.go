@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -103,9 +104,19 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		o.Reader, o.SweepLog = s, s
 	}
 	if a.conns.Kafka != nil {
-		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: a.o.ProcessName([]Role{Compensator})}
+		o.Record = a.recordSweep
 	}
 	return o, source, nil
+}
+
+// recordSweep appends a record to the control topic. The rows of the table sweeps remain if Kafka is away.
+func (a *App) recordSweep(ctx context.Context, s compensator.Report) error {
+	s.Holder = a.o.ProcessName([]Role{Compensator})
+	m, err := s.Encode()
+	if err == nil {
+		_, err = a.conns.Kafka.Append(ctx, a.o.Config.Topics.Control, 0, []wire.Message{m})
+	}
+	return err
 }
 
 // lockReason is the name of the lock of the loop in /-/ready.

@@ -231,8 +231,7 @@ func FromEnvironment(rooms ...room.Room) (Options, error) {
 // Connections are clients of the servers, which several Apps and stages may share. Connect and package
 // pipelinetest make them; New refuses all others.
 type Connections interface {
-	// Log is the Log of a stage, of an outbox.Dispatcher and of a compensator.History, and the Kafka and
-	// Appender of a compensator.Control; nil if no brokers are named.
+	// Log is the Log of a stage and of an outbox.Dispatcher; nil if no brokers are named.
 	Log() Log
 	OutboxStore() outbox.Store // the Store of an outbox.Dispatcher; nil if no database is named
 	Close()                    // closes the clients

@@ -136,5 +136,5 @@ func printReport(w io.Writer, r compensator.Report, cfg *config.Config, grace ti
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)
 	}
-	fmt.Fprintf(w, "took\t%v\n", r.Took())
+	fmt.Fprintf(w, "took\t%v\n", time.Duration(r.TookMillis)*time.Millisecond)
 }

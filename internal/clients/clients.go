@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/partition"
@@ -38,7 +37,6 @@ func Of(connections any) Clients { return connections.(Clients) }
 type Log interface {
 	partition.Log
 	send.KeyedProducers
-	compensator.HistoryAppender
 }
 
 // Log returns the client of Kafka; nil if there is none.

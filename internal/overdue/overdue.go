@@ -42,7 +42,6 @@ type Begin struct {
 	Now time.Time // by the database's clock
 	// Pauses are the pauses that are on, and those that have ended within the last day.
 	Pauses []wire.Pause
-	Found
 }
 
 // Counts are numbers of orders that the loop has decided on.

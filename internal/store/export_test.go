@@ -15,9 +15,7 @@ func (s *Store) SetReadLimit(d time.Duration) { s.readLimit = d }
 
 // ReadStatement returns the statement of ReadOverdue, and its arguments.
 func (s *Store) ReadStatement(w overdue.Window) (string, []any) {
-	query, args := s.q.overdueRows([]*table{s.q.tables.list.Load().known[0]}, columnDelays, w)
-	query, args = s.withBegin(query, args, false)
-	return query + turnOrder(w.Newest), args
+	return s.q.overdueRows([]*table{s.q.tables.list.Load().known[0]}, columnDelays, w)
 }
 
 // LineStatement returns the statement by which a close reads lines.

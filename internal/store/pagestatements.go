@@ -144,7 +144,7 @@ func (q *statements) overdueRows(in []*table, delays []delay, w overdue.Window) 
 	numbered := "SELECT oc_all.*, ROW_NUMBER() OVER (PARTITION BY oc_range ORDER BY oc_due" + p.order() + ", oc_key" + p.order() + ") AS oc_row FROM (" +
 		strings.Join(parts, " UNION ALL ") + ") AS oc_all"
 	return fmt.Sprintf("SELECT oc_id, oc_category, oc_created, oc_due, oc_key, oc_last, CASE WHEN oc_row = %[1]d THEN 1 ELSE 0 END AS oc_full"+
-		" FROM (%[2]s) AS oc_rows WHERE oc_last = 1 OR oc_row = %[1]d", p.limit, numbered), args
+		" FROM (%[2]s) AS oc_rows WHERE oc_last = 1 OR oc_row = %[1]d ORDER BY oc_due%[3]s, oc_key%[3]s", p.limit, numbered, p.order()), args
 }
 
 // excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. The comparison of

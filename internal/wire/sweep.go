@@ -9,7 +9,7 @@ import (
 )
 
 // Sweep is a finished compensation of a period, or a finished pass by hand. Its process appends it to the control topic, also if it
-// failed. The numbers of a period are those of what the process has done in it; those of a pass by hand are of a compensator.Report.
+// failed. The numbers of a period are those of what the process has done in it.
 type Sweep struct {
 	StartedAt  time.Time   `json:"started_at"`      // by the database's clock; if that could not be read, by the machine's
 	Cutoff     time.Time   `json:"cutoff,omitzero"` // the pass covers orders due at or before this time
@@ -20,15 +20,16 @@ type Sweep struct {
 	// PeriodMillis is the process's compensator.period; 0: a pass by hand.
 	PeriodMillis int64 `json:"period_ms,omitempty"`
 
-	Found          int `json:"found"`
-	Closed         int `json:"closed"`
-	AlreadyPaid    int `json:"already_paid"`
-	AlreadyClosed  int `json:"already_closed"`
-	NotDue         int `json:"not_due"`
-	Excluded       int `json:"excluded"`
-	Paused         int `json:"paused"`
-	PaymentPending int `json:"payment_pending"`
-	Failed         int `json:"failed"`
+	DryRun         bool `json:"dry_run,omitempty"` // the pass only counted; such a pass has no record
+	Found          int  `json:"found"`
+	Closed         int  `json:"closed"`
+	AlreadyPaid    int  `json:"already_paid"`
+	AlreadyClosed  int  `json:"already_closed"`
+	NotDue         int  `json:"not_due"`
+	Excluded       int  `json:"excluded"`
+	Paused         int  `json:"paused"`
+	PaymentPending int  `json:"payment_pending"`
+	Failed         int  `json:"failed"`
 
 	// Of a period, the closed orders are the sum of these kinds.
 	Missed       int `json:"missed,omitempty"`        // the pipeline had missed them
