@@ -520,6 +520,20 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 	})
 }
 
+func TestLoop_AnOrderThatASearchDidNotReachIsAskedInTheNextTurn(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.cost = 2 * time.Millisecond
+		begin := w.now().Add(-2 * time.Hour)
+		w.add(ownCause, "", "bad", spread(w.r, DefaultPageSize-1, begin, begin.Add(time.Minute))...)
+		shared := w.add(healthy, "", "shared", begin.Add(2*time.Minute))
+		w.add(healthy, "", "later", spread(w.r, 90_000, begin.Add(time.Hour), w.now().Add(-2*time.Minute))...) // the pass takes 90 s
+		w.process("a")
+		if took := w.within(2*time.Minute, shared); took > 30*time.Second {
+			t.Errorf("it is closed after %v", took)
+		}
+	})
+}
+
 func TestLoop_NamesTheOrdersThatFailOnce(t *testing.T) {
 	var lines bytes.Buffer
 	play(t, 1, func(w *world) {

@@ -137,7 +137,7 @@ func (t *turn) askOlder(ctx context.Context) error {
 		}
 		left, err := t.ask(ctx, kindOlder, t.untried(found, true), olderTime)
 		if len(left) > 0 {
-			t.pass.stopAt(found, left[0])
+			t.pass.stopAt(found, left[0]) //mutant:unreached-waits-for-pass
 			t.left = true
 			return err
 		}

@@ -204,7 +204,7 @@ type Servers struct {
 	MaxConns    int
 	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or rediss:// with
 	// TLS. docs/security.md has the URLs of several servers (redis+sentinel://, redis+cluster://). Without a
-	// URL, sweeps run without a lock. If compensator.lock is database, the URL is not used. RedisTLS says
+	// URL the lock is a row of the database. If compensator.lock is database, the URL is not used. RedisTLS says
 	// which CA to trust, and needs a URL with rediss.
 	RedisURL string
 	RedisTLS *tls.Config

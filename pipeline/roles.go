@@ -16,9 +16,7 @@ func Roles(rooms []room.Room) []room.Role {
 	all := []room.Role{
 		{Name: string(Relay), Kafka: true, Buckets: true},
 		{Name: string(Closer), Kafka: true, Buckets: true, Variables: func(c *Config) []string { return c.Closer.Needs() }},
-		{Name: string(Compensator), Variables: func(c *Config) []string {
-			return slices.Concat(sweepVariables(c), c.Compensator.Lock.Needs())
-		}},
+		{Name: string(Compensator), Variables: sweepVariables},
 		{Name: string(Outbox), Kafka: true, Database: true, Buckets: true},
 		{Name: string(Sweeper), Variables: sweepVariables},
 	}

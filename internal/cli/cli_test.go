@@ -56,7 +56,7 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 	}{
 		{[]string{"run", "relay", "--config", good}, config.EnvBrokers},
 		{[]string{"run", "closer", "--config", good}, config.EnvDSN},
-		{[]string{"run", "compensator", "--config", good}, config.EnvRedis},
+		{[]string{"run", "compensator", "--config", good}, config.EnvDSN},
 		{[]string{"run", "outbox", "--config", good}, config.EnvDSN},
 		{[]string{"run", "outbox", "--config", good}, config.EnvBrokers},
 		{[]string{"trigger", "--config", good}, "write --print"},

@@ -141,6 +141,9 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 	if slices.Contains(roles, pipeline.Closer) {
 		also = append(also, config.EnvDSN) // if a service closes the orders, the database still has the pauses
 	}
+	if slices.Contains(roles, pipeline.Compensator) {
+		also = append(also, config.EnvRedis) // without it the lock is a row of the database
+	}
 	var settings webconsole.Settings
 	if slices.Contains(roles, pipeline.Console) {
 		also = append(also, config.EnvDSN, config.EnvRedis, config.EnvHTTPSecret, config.EnvPaymentSecret)

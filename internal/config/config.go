@@ -109,14 +109,6 @@ type Lock struct {
 // lockKey is the key of the lock in Redis, and a part of its name in the database.
 const lockKey = "lock:scan_unpaid_orders"
 
-// Needs returns the environment variables without which there is no lock.
-func (l Lock) Needs() []string {
-	if l.Kind == LockDatabase {
-		return []string{EnvDSN}
-	}
-	return []string{EnvRedis}
-}
-
 // Closer holds the settings of closing due orders.
 type Closer struct {
 	// Batch is orders per transaction, 1 to MaxBatch. It has no key: larger ones lock rows longer and are not faster, and a
