@@ -523,8 +523,9 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 func TestLoop_AnOrderThatASearchDidNotReachIsAskedInTheNextTurn(t *testing.T) {
 	play(t, 1, func(w *world) {
 		w.cost = 2 * time.Millisecond
+		w.options = func(o *Options) { o.PageSize = 2000 } // a search of two seconds reaches a part of the page
 		begin := w.now().Add(-2 * time.Hour)
-		w.add(ownCause, "", "bad", spread(w.r, DefaultPageSize-1, begin, begin.Add(time.Minute))...)
+		w.add(ownCause, "", "bad", spread(w.r, 1999, begin, begin.Add(time.Minute))...)
 		shared := w.add(healthy, "", "shared", begin.Add(2*time.Minute))
 		w.add(healthy, "", "later", spread(w.r, 90_000, begin.Add(time.Hour), w.now().Add(-2*time.Minute))...) // the pass takes 90 s
 		w.process("a")
@@ -596,7 +597,7 @@ func TestPauses_TheEndOfOneIsSeen(t *testing.T) {
 
 func TestPages_ASearchEndsSoon(t *testing.T) {
 	play(t, 1, func(w *world) {
-		c := must.Get(New(Options{Store: w.shop, Logger: discard}))(t)
+		c := must.Get(New(Options{Store: w.shop, Logger: discard, OnHang: func(string) {}}))(t)
 		orders := w.add(healthy, "", "good", spread(w.r, 60, w.now().Add(-time.Hour), w.now())...)
 		orders = append(orders, w.add(hanging, "", "bad", w.now())...)
 		var page []orderclose.Order

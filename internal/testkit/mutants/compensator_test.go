@@ -32,7 +32,7 @@ var compensatorMutants = []mutant{
 		"compensator", "TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest", "after the store answers again"},
 	{"new-holder-looks-back", "a new holder begins with the orders that come due now", changes{{"-newHolderBack", "-newsBack"}},
 		"compensator", "TestLoop_HealthyOrdersCloseInHalfAMinuteBesideOthers/20,000_pending", "with the holder killed"},
-	{"unreached-waits-for-pass", "an order that a search did not reach waits for the next pass", changes{{"left[0]", "left[len(left)-1]"}},
+	{"unreached-waits-for-pass", "an order that a search did not reach waits for the next pass", changes{{"stopAt(found, left[0])", "goOn(position, more)"}},
 		"compensator", "TestLoop_AnOrderThatASearchDidNotReachIsAskedInTheNextTurn", "it is closed after"},
 	{"one-page-size", "slow orders have pages of the size of quick ones", changes{{"p.sizes[k]", "p.most"}},
 		"compensator", "TestPages_SlowOrdersHaveSmallPages", "pages have"},
