@@ -173,10 +173,9 @@ func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMem
 	var partitions []kafka.Partition
 	counts := map[string]int{}
 	for _, member := range members {
-		// The first fields are the same in every version. Members of earlier versions of this
-		// program claim version 1, without the field that it adds.
+		// The first fields are the same in every version.
 		var subscription consumer.Subscription
-		if err := protocol.Unmarshal(member.Metadata, 0, &subscription); err != nil { //mutant:member-version-believed
+		if err := protocol.Unmarshal(member.Metadata, 0, &subscription); err != nil {
 			return nil, 0, fmt.Errorf("metadata of member %s: %w", member.MemberID, err)
 		}
 		readers = append(readers, kafka.GroupMember{ID: member.MemberID, Topics: subscription.Topics})

@@ -63,8 +63,6 @@ var kafkaMutants = []mutant{
 		"internal/kafka", "TestRead_WaitsForASlowBroker", "gives no answer"},
 	{"no-coordinator-ends-claims", "claims end while brokers say that the group has no coordinator", changes{{", noCoordinator(err)", ""}},
 		"internal/kafka", "TestConsume_GoesOnWithoutACoordinator", "after an hour without a coordinator"},
-	{"member-version-believed", "a leader believes the version of the metadata of older members", changes{{"0", "1"}},
-		"internal/kafka", "TestConsume_OldAndNewMembersShareAGroup/embedded/old_leads_true,_kill_leader_true", "partitions are unread"},
 	{"one-damage-counts", "one damaged answer counts as a damaged log", changes{{"corruptTries", "1"}},
 		"pipeline", "TestControl_OneDamagedAnswerLosesNoSweep", "sweeps: got"},
 }
