@@ -98,6 +98,16 @@ type SweepLog interface {
 	EndSweep(ctx context.Context, pipeline string, begin time.Time, state string, took time.Duration) error
 }
 
+// The types of what a Reader, a SweepLog and Options.Leases take and return.
+type (
+	LeaseDatabase = lock.Database
+	Window        = overdue.Window
+	Begin         = overdue.Begin
+	Found         = overdue.Found
+	Counts        = overdue.Counts
+	Hour          = overdue.Hour
+)
+
 // Options configure a Compensator. Store is required.
 type Options struct {
 	Store Store
@@ -148,7 +158,6 @@ type Compensator struct {
 	o       Options
 	metrics *sweepMetrics
 	calls   *calls
-	pages   *pages
 	locks   []lock.Lock // the first that answers counts
 }
 
@@ -187,7 +196,7 @@ func New(o Options) (*Compensator, error) {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
 	c := &calls{onHang: o.OnHang, logger: o.Logger}
-	return &Compensator{o: o, locks: locks, metrics: m, calls: c, pages: newPages(c, o)}, nil
+	return &Compensator{o: o, locks: locks, metrics: m, calls: c}, nil
 }
 
 // Run works whenever this process holds the lock, until ctx ends. It returns nil when all its goroutines have stopped.

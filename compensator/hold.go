@@ -74,7 +74,10 @@ func (h *holder) hold(ctx context.Context) (wait time.Duration) {
 			return wait
 		}
 	}
-	return h.lead(ctx, state, true)
+	alone, cancel := context.WithTimeout(ctx, firstLockInterval) // then a lock may answer again
+	defer cancel()
+	h.lead(alone, state, false)
+	return 0
 }
 
 // holdFirst works under the first lock, and notes whether its server answers.
@@ -154,7 +157,7 @@ func (h *holder) work(ctx context.Context, w Work) {
 	for ctx.Err() == nil {
 		wait := idleInterval
 		if h.leads.Load() {
-			_ = h.calls.within(workTimeout, "a work beside the loop", func() error { wait = w.Do(ctx); return nil }) // a panic is logged
+			_ = h.calls.within(workTimeout, "a work of the holder", func() error { wait = w.Do(ctx); return nil }) // a panic is logged
 		} else {
 			idle()
 		}

@@ -119,7 +119,7 @@ func (h hour) ended(now time.Time, period time.Duration, p pass) (took time.Dura
 	case !p.running && !p.ended.IsZero() && !p.beganAt.Before(h.begin): //mutant:pass-of-last-hour
 		return p.ended.Sub(p.began), overdue.Finished
 	case h.state == "" && now.Sub(h.begin) >= period/2:
-		return time.Since(p.began), overdue.Unfinished
+		return now.Sub(h.begin), overdue.Unfinished
 	}
 	return 0, ""
 }

@@ -25,6 +25,7 @@ const (
 // loop closes what is overdue, turn by turn. One goroutine owns it. It keeps what it knows while another process holds the lock.
 type loop struct {
 	*Compensator
+	pages    *pages
 	giveBack func() // gives the lock back
 
 	newsUpTo   time.Time     // the cutoff of the last turn that read news; zero: none has
@@ -46,7 +47,7 @@ type loop struct {
 }
 
 func (c *Compensator) newLoop() *loop {
-	return &loop{Compensator: c, rests: rests{}, logged: map[string]time.Time{}, good: time.Now()}
+	return &loop{Compensator: c, pages: newPages(c.calls, c.o), rests: rests{}, logged: map[string]time.Time{}, good: time.Now()}
 }
 
 // do takes a turn, and returns the time until the next one.
@@ -114,12 +115,12 @@ func (t *turn) show() {
 	if !t.pass.ended.IsZero() {
 		t.metrics.lastPass.Set(metrics.Timestamp(t.pass.ended))
 	}
-	if !t.now.IsZero() {
+	if !t.newsUpTo.IsZero() {
 		t.metrics.late.Set(t.began.Add(t.oldestUnasked().Sub(t.now) + t.o.Every))
 	}
 }
 
-// oldestUnasked returns a due time that no order before it has that was due for longer than the grace, is not tried, and was known to be overdue.
+// oldestUnasked returns the due time of the oldest order that may be overdue and was not asked for.
 func (l *loop) oldestUnasked() time.Time {
 	oldest := l.newsUpTo
 	for _, at := range []time.Time{l.skipped, l.pass.unasked} {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
@@ -605,7 +607,7 @@ func TestPages_ASearchEndsSoon(t *testing.T) {
 			page = append(page, o.Order)
 		}
 		began := time.Now()
-		c.pages.close(w.ctx, kindNews, page, time.Minute)
+		c.newLoop().pages.close(w.ctx, kindNews, page, time.Minute)
 		if took := time.Since(began); took > callTimeout+searchTime+time.Second {
 			t.Errorf("a page takes %v", took)
 		}
@@ -614,7 +616,7 @@ func TestPages_ASearchEndsSoon(t *testing.T) {
 
 func TestPages_SlowOrdersHaveSmallPages(t *testing.T) {
 	play(t, 1, func(w *world) {
-		pages := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).pages
+		pages := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).newLoop().pages
 		orders := make([]orderclose.Order, 500)
 		for i, o := range w.add(pending, "", "slow", spread(w.r, len(orders), w.now().Add(-time.Hour), w.now())...) {
 			orders[i] = o.Order
@@ -830,4 +832,41 @@ func TestLoop_ClosesOrdersThoughTheHoursCannotBeRead(t *testing.T) {
 			t.Errorf("a lost order is closed after %v", late)
 		}
 	})
+}
+
+// A thousand locked orders, each of which is tried again after 5 s, do not take what a low rate allows: new orders close soon, and older ones
+// too. No turn spins until the rate allows a page.
+func TestLoop_ALowRateStarvesNoKind(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.options = func(o *Options) { o.Rate = 50 }
+		old := w.add(healthy, "", "old", spread(w.r, 500, w.now().Add(-2*time.Hour), w.now().Add(-time.Hour))...)
+		w.add(contended, "", "locked", spread(w.r, 1000, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
+		w.process("a")
+		w.probe(5 * time.Minute)
+		time.Sleep(time.Minute)
+		expect.AtMost(t, w.worst(w.probes), 30*time.Second, "the lateness of orders that came due")
+		expect.That(t, !slices.ContainsFunc(old, func(o *shopOrder) bool { return o.open }), "older orders are open")
+		expect.AtMost(t, w.reads, 6*60*3, "reads in six minutes")
+	})
+}
+
+// oneByOne is a shop that takes ten orders in a call.
+type oneByOne struct{ *shop }
+
+func (oneByOne) MaxBatch() int { return 10 }
+
+func TestPages_HaveTheOrdersOfOneCall(t *testing.T) {
+	play(t, 1, func(w *world) {
+		pages := must.Get(New(Options{Store: oneByOne{w.shop}, Logger: discard}))(t).newLoop().pages
+		expect.Equal(t, len(pages.next(kindNews, make([]orderclose.Order, 500))[0]), 10, "orders in a page")
+	})
+}
+
+func TestRests_AnOrderThatIsNotFoundAndNotReadAgainIsForgotten(t *testing.T) {
+	now := time.Now()
+	r := rests{}
+	r.tried(orderclose.Order{ID: "gone"}, orderclose.NotFound, now)
+	expect.That(t, r.has("gone", now) && len(r.ended(now.Add(time.Minute))) == 0, "it does not rest")
+	r.ended(now.Add(shortestRest + keepSettled + time.Second))
+	expect.Equal(t, len(r), 0, "orders that rest")
 }

@@ -13,18 +13,12 @@ import (
 // sweepMetrics are the metrics of a Compensator. The methods are safe for concurrent use.
 type sweepMetrics struct {
 	metrics.Closes
-	seconds       prometheus.Histogram
-	lastPass      prometheus.Gauge
-	late          *metrics.Elapsed
-	resting       prometheus.Gauge
-	found         *prometheus.CounterVec
-	failed        prometheus.Counter
-	lockAvailable prometheus.Gauge
-	lockStuck     prometheus.Gauge
-	every         prometheus.Gauge
-	unfinished    prometheus.Gauge
-	rechecked     *prometheus.CounterVec
-	recheckBehind prometheus.Gauge
+	seconds          prometheus.Histogram
+	late             *metrics.Elapsed
+	found, rechecked *prometheus.CounterVec
+	failed           prometheus.Counter
+
+	lastPass, resting, lockAvailable, lockStuck, every, unfinished, recheckBehind prometheus.Gauge
 }
 
 // newMetrics registers the metrics. category is Options.Category.

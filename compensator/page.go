@@ -1,7 +1,9 @@
 package compensator
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,8 +43,8 @@ type pages struct {
 	store    Store
 	limiter  *rate.Limiter
 	culprits *bisect.Culprits
-	most     int // orders per page
-	sizes    [kinds]int
+	most     int        // orders per page
+	sizes    [kinds]int // 0: most
 }
 
 func newPages(c *calls, o Options) *pages {
@@ -50,24 +52,17 @@ func newPages(c *calls, o Options) *pages {
 	if o.Rate < 0 {
 		limit = rate.Inf
 	}
-	p := &pages{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*o.PageSize), culprits: &bisect.Culprits{Logger: o.Logger}, most: o.PageSize}
-	for k := range p.sizes {
-		p.sizes[k] = o.PageSize
+	most := min(o.PageSize, cmp.Or(bisect.MaxBatch(o.Store), o.PageSize)) // one call, so a page takes as long as a call
+	if o.Rate > 0 {
+		most = min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second until the rate allows its pages
 	}
-	return p
-}
-
-// single makes the next pages have one order, because the store gives no verdict.
-func (p *pages) single() {
-	for k := range kindHand {
-		p.sizes[k] = 1
-	}
+	return &pages{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), culprits: &bisect.Culprits{Logger: o.Logger}, most: most}
 }
 
 // next returns the next pages of orders.
 func (p *pages) next(k kind, orders []orderclose.Order) (next [][]orderclose.Order) {
 	for len(next) < pagesAtOnce && len(orders) > 0 {
-		n := min(p.sizes[k], len(orders)) //mutant:one-page-size
+		n := min(cmp.Or(p.sizes[k], p.most), len(orders)) //mutant:one-page-size
 		next, orders = append(next, orders[:n]), orders[n:]
 	}
 	return next
@@ -110,9 +105,8 @@ func (p *pages) close(ctx context.Context, k kind, orders []orderclose.Order, lo
 		calls.Go(func() { results[i] = p.closePage(ctx, k, page) })
 	}
 	calls.Wait()
-	for _, r := range results {
-		p.sizes[k] = nextSize(p.sizes[k], p.most, r.took)
-	}
+	slowest := slices.MaxFunc(results, func(a, b result) int { return cmp.Compare(a.took, b.took) })
+	p.sizes[k] = nextSize(cmp.Or(p.sizes[k], p.most), p.most, slowest.took)
 	return results
 }
 

@@ -19,7 +19,7 @@ const (
 	turnSlots = int64(maxRest / turnTime)
 )
 
-// pass is a pass over all orders that were overdue when it began, the oldest first. It is a value, and its decisions need no clock and no store.
+// pass is a pass over all orders that were overdue when it began, the oldest first. It is a value.
 type pass struct {
 	running  bool
 	again    bool             // a pause has ended: a pass begins at once

@@ -52,7 +52,7 @@ func (r rests) tried(o orderclose.Order, v orderclose.Verdict, now time.Time) (b
 
 // settles reports whether a verdict says that the order is not to be closed.
 func settles(v orderclose.Verdict) bool {
-	return v == orderclose.AlreadyPaid || v == orderclose.AlreadyClosed || v == orderclose.Excluded || v == orderclose.NotDue
+	return v == orderclose.AlreadyPaid || v == orderclose.AlreadyClosed || v == orderclose.Excluded || v == orderclose.NotDue || v == orderclose.NotFound
 }
 
 // nextRest returns the next rest of an order: twice the last one. Locked and paused orders may be closed at any moment.

@@ -20,7 +20,7 @@ func (t *turn) silent(ctx context.Context, r result) (silent bool, err error) {
 	}
 	silent = !slices.ContainsFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict != "" })
 	if silent && !t.othersAnswer(ctx, r) { //mutant:rest-without-proof
-		t.pages.single()
+		t.pages.sizes = [kinds]int{kindNews: 1, kindOlder: 1, kindRested: 1}
 		return true, fmt.Errorf("the store gives no verdict: %w", r.err)
 	}
 	return silent, nil

@@ -99,6 +99,7 @@ func (t *turn) askNews(ctx context.Context) error {
 		var found, left []orderclose.Order
 		var err error
 		if found, w, more, err = t.read(ctx, &t.news, w, newsTime); err != nil {
+			t.leave(since)
 			return err
 		}
 		t.newsUpTo = t.cutoff

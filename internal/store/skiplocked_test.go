@@ -11,7 +11,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
-	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -120,35 +119,4 @@ func twoClosers(t *testing.T) {
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"); got != "1000 0" {
 		t.Errorf("the stock is %s; want it returned once", got)
 	}
-}
-
-// The connection breaks before the commit. The second attempt waits for the row, which another
-// transaction got as soon as the server had ended the lost one.
-func TestMySQL_ALostCommitThatIsTriedAgainWaitsForItsRows(t *testing.T) {
-	eachServer(t, lostCommitWaits)
-}
-
-func lostCommitWaits(t *testing.T) {
-	dsn := patient(t, migratedDatabase(t))
-	proxy, through := throughProxy(t, dsn)
-	s := openMigrated(t, store.Options{DSN: through})
-	overdue(t, s, "a")
-	direct := open(t, store.Options{DSN: dsn})
-	hold := begin(t, direct.DB(), receiptOfA)
-	done := closeA(t, s)
-	waitsFor(t, direct.DB(), "INTO receipts")
-	other := begin(t, direct.DB())
-	locked := make(chan error, 1)
-	go func() {
-		_, err := other.ExecContext(t.Context(), "SELECT /* other */ * FROM orders WHERE id = 'a' FOR UPDATE")
-		locked <- err
-	}()
-	waitsFor(t, direct.DB(), "/* other */")
-	broken := proxy.CutBefore(testkit.MySQLCommit)
-	must.Do(t, hold.Rollback())
-	<-broken
-	must.Do(t, <-locked)
-	waitsFor(t, direct.DB(), "UTC_TIMESTAMP(3)")
-	must.Do(t, other.Rollback())
-	must.Do(t, <-done)
 }
