@@ -167,7 +167,7 @@ value="redrive">{{$v.T "Redrive" "重发"}}</button></form>
 {{define "now"}}<p id="verdict" role="status" data-state="well">{{.T "All is well" "一切正常"}}</p>
 <table><caption>{{.T "Buckets" "桶"}}</caption><tr><th {{if not (.Is "no scope")}}scope="row"{{end}}>6h</th></tr>
 <tr data-topic="delay_6h"><td>{{.Waiting "later"}}</td></tr><tr data-topic="delay_12h"><td>{{.Waiting "tomorrow"}}</td></tr></table>
-<p id="horizons"><a id="more" href="?due=1h">{{.T "an hour" "一小时"}}</a></p>{{end}}
+<details><summary id="more">{{.T "Partitions" "分区"}}</summary></details>{{end}}
 {{define "plan"}}<section id="plan" data-state="{{.Plan.State}}">{{.Plan.Kind}} {{.Plan.At}}{{if eq .Plan.State "planned"}}<form id="confirm" method="post"
 action="{{.Path}}/confirm"><button>{{.T "Confirm" "确认"}}</button></form>{{end}}</section>{{end}}`
 
@@ -442,7 +442,7 @@ func TestChecks_FindEachFault(t *testing.T) {
 		{"unreachable", keyboard, `Tab does not reach <button tabindex="-1">`, 0},
 		{"not live", updatesLive, "Now shows the new order: not so after", 10 * time.Second},
 		{"takes the focus", updatesLive, "the update takes the focus or the text from the search", 0},
-		{"loses the focus", updatesLive, `the update takes the focus from A ?due=1h: got "BODY`, 0},
+		{"loses the focus", updatesLive, `the update takes the focus from SUMMARY Partitions: got "BODY`, 0},
 		{"keeps connections", comesBack, "deadline exceeded", 10 * time.Second},
 		{"id in URL", findsAnOrder, "the order id is in the URL", 0},
 		{"not confirmed", redrives, "nobody has confirmed it", 0},

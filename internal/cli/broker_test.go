@@ -253,58 +253,18 @@ func TestBroker_StatusShowsTheSizeOfTheWindow(t *testing.T) {
 
 func TestBroker_StatusWithoutABrokerFailsAtOnce(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
-	for command, want := range map[string]int{"status": 6, "forecast": 1} {
-		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, command, "--config", file)
-		expect.That(t, code == want && out == "" && strings.Contains(stderr, "127.0.0.1:1"), "%s: exit %d, %q, %q", command, code, out, stderr)
-	}
+	out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "status", "--config", file)
+	expect.That(t, code == 6 && out == "" && strings.Contains(stderr, "127.0.0.1:1"), "exit %d, %q, %q", code, out, stderr)
 }
 
-func TestBroker_ForecastCountsRecordsByTheirRelease(t *testing.T) {
-	r := newRig(t)
-	r.cli("topics", "apply")
-	now := time.Now()
-	due := now.Add(time.Hour)
-	r.put("delay_1h", 0, now.Add(-2*time.Hour), due) // overdue
-	r.put("delay_1h", 0, now.Add(-58*time.Minute), due)
-	r.put("delay_1h", 0, now.Add(-57*time.Minute), due)
-	r.put("delay_1h", 1, now.Add(-57*time.Minute), due)
-	r.put("delay_1h", 1, now.Add(-13*time.Minute), due)
-	r.put("delay_1m", 1, now.Add(-30*time.Second), due)
-
-	var f ops.Forecast
-	r.json(&f, 0, "forecast")
-	minute, hour := f.Buckets[0], f.Buckets[1]
-	expect.That(t, minute.Topic == "delay_1m" && minute.Overdue == 0 && minute.Later == 0 && minute.Steps[0].Records == 1, "delay_1m: %+v", minute)
-	// Steps of five minutes: 2 and 3 minutes from now are in the first, 47 in the tenth.
-	if hour.Overdue != 1 || hour.Later != 0 || len(hour.Steps) != 12 || hour.Steps[0].Records != 3 || hour.Steps[9].Records != 1 {
-		t.Errorf("delay_1h: %+v", hour)
-	}
-	f = ops.Forecast{}
-	r.json(&f, 0, "forecast", "--within", "10m")
-	if hour := f.Buckets[1]; hour.Overdue != 1 || hour.Later != 1 {
-		t.Errorf("within 10 minutes: %+v", hour)
-	}
-	if out, stderr, code := r.cli("forecast"); code != 0 || !strings.Contains(out, "6 records wait") {
-		t.Errorf("exit %d, %s%s", code, out, stderr)
-	}
-	if _, stderr, code := r.cli("forecast", "--within", "ever"); code != 2 || !strings.Contains(stderr, "ever") {
-		t.Errorf("exit %d, %q", code, stderr)
-	}
-}
-
-// TestBroker_StatusAndForecastWorkWithABrokenTopicsFile: the file is often broken when
-// these commands are needed.
-func TestBroker_StatusAndForecastWorkWithABrokenTopicsFile(t *testing.T) {
+// The file is often broken when the command is needed.
+func TestBroker_StatusWorksWithABrokenTopicsFile(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	must.Do(t, os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600))
 	var report ops.Status
 	if stderr := r.json(&report, 6, "status"); len(report.Topics) != 3 || report.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
 		t.Errorf("status: %+v, %q", report, stderr)
-	}
-	var f ops.Forecast
-	if stderr := r.json(&f, 6, "forecast"); len(f.Buckets) != 2 || f.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
-		t.Errorf("forecast: %+v, %q", f, stderr)
 	}
 }
 
@@ -354,7 +314,7 @@ func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	for _, name := range room.Variables(rooms.All()) {
 		wrong[name] = "x"
 	}
-	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"status"}, {"forecast"}, {"dlq", "ls"}} {
+	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"status"}, {"dlq", "ls"}} {
 		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code != 0 {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
 		}

@@ -9,7 +9,6 @@
 //	recordscheck.go   records check: whether the records of a producer can be read
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
-//	forecast.go       forecast: when records leave
 //	sweeps.go         sweeps: earlier compensations
 //	order.go          order: the history of one order
 //	actions.go        what acting commands write to the audit log
@@ -151,7 +150,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newForecast(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
+		newRun(c), newStatus(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
 		group("events", "Write events again that their topic has lost", newEventsAgain(c)),
 		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,14 @@ func (o sweepsOutput) table(w io.Writer) {
 		fmt.Fprintf(w, "\t%v\t%s\t%s\n", time.Duration(s.TookMillis)*time.Millisecond, oneLine(s.Lock, 20), oneLine(s.Holder, 60))
 	}
 	o.printErrors(w)
+}
+
+// tally formats a count. Zero is a dash, so that other counts stand out.
+func tally(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
 }
 
 func (o sweepsOutput) printErrors(w io.Writer) {

@@ -145,7 +145,6 @@ func (c *Console) endpoints() []endpoint {
 		{pattern: "POST /api/v1/order", summary: "The history of one order, as orderclose order shows it. " +
 			"The answer has 404 if the order was found nowhere, and then says where it was searched",
 			body: orderQuestion{}, answer: ops.History{}, statuses: []int{200, 400, 404}, serve: asking(c.serveOrderJSON)},
-		known("GET /api/v1/forecast", "How many records leave each bucket in the next minutes, hours and day", c.forecast.Get),
 		{pattern: "GET /api/v1/history", summary: "What waited, and how many records came and were handled a second, " +
 			"a sample each minute of the last hours, the oldest first. A value that was not measured is absent",
 			answer: []sample{}, statuses: []int{200}, serve: func(r *http.Request) (int, any, error) {

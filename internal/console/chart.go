@@ -1,10 +1,6 @@
 package console
 
-import (
-	"time"
-
-	"github.com/orderclose/orderclose/internal/ops"
-)
+import "time"
 
 // The height of a chart in pixels. Its width is that of the page, so places across are in percent.
 const (
@@ -21,9 +17,8 @@ type chart struct {
 	Most   int64    // the largest sum of a bar
 	Total  int64
 
-	Buckets bool   // the series are buckets
-	Quiet   bool   // the bars have no number above
-	Layout  string // of the labels, as package time has it
+	Quiet  bool   // the bars have no number above
+	Layout string // of the labels, as package time has it
 }
 
 type bar struct {
@@ -47,29 +42,6 @@ type barPart struct {
 // Height and Baseline return where the chart ends, and where its bars stand.
 func (chart) Height() int   { return chartHeight }
 func (chart) Baseline() int { return chartHeight - chartBottom }
-
-// forecastChart returns what falls due within a horizon.
-func forecastChart(f ops.Forecast, h horizon) chart {
-	c := chart{Key: h.Key, Buckets: true, Layout: "15:04"}
-	for _, b := range f.Buckets {
-		c.Series = append(c.Series, b.Length)
-	}
-	for from := f.At; from.Before(f.At.Add(h.within)); from = from.Add(h.step) {
-		to := from.Add(h.step)
-		b := c.add(from, to, func(s int) (n int64) {
-			for _, step := range f.Buckets[s].Steps {
-				if !step.From.Before(from) && !step.To.After(to) {
-					n += step.Records
-				}
-			}
-			return n
-		})
-		if len(c.Bars)%2 == 0 { // on a phone all would overlap
-			b.Label = to
-		}
-	}
-	return c.placed()
-}
 
 // add adds a bar. count returns the number of each series in it.
 func (c *chart) add(from, to time.Time, count func(series int) int64) *bar {

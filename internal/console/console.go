@@ -74,11 +74,10 @@ type Console struct {
 	cancel context.CancelFunc
 	gate   *access.Gate
 
-	asks     *ops.Questions
-	forecast *ops.Question[ops.Forecast]
-	late     *ops.Question[[]store.LatePayment] // that nobody has resolved
-	trend    history
-	past     *ops.Question[[]sample] // of a Prometheus; nil: none is named
+	asks  *ops.Questions
+	late  *ops.Question[[]store.LatePayment] // that nobody has resolved
+	trend history
+	past  *ops.Question[[]sample] // of a Prometheus; nil: none is named
 
 	control   *ops.Control         // nil: no Kafka
 	letters   *deadletters.Catalog // nil: no Kafka
@@ -135,19 +134,15 @@ func (c *Console) Close() {
 // waitFirst is how long a page waits for the first answer of a server.
 const waitFirst = 5 * time.Second
 
-// makeQuestions makes the questions, whose answers all open pages share. A forecast costs Kafka one request
-// for each step and leader.
+// makeQuestions makes the questions, whose answers all open pages share.
 func (c *Console) makeQuestions() {
-	const seldom, limit = time.Minute, 30 * time.Second
 	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, c.o.Checks...)
-	c.forecast = ops.NewQuestion(c.ctx, seldom, limit, waitFirst,
-		func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })
 	if address := c.o.Settings.Prometheus; address != "" {
 		c.past = ops.NewQuestion(c.ctx, sampleEvery, waitFirst, waitFirst, func(ctx context.Context) ([]sample, error) {
 			return fromPrometheus(ctx, address, c.o.Config().Topics, time.Now())
 		})
 	}
-	c.late = ops.NewQuestion(c.ctx, 5*time.Second, limit, waitFirst,
+	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
 		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 }
 

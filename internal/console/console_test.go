@@ -153,7 +153,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	r.addOrder("a", "delay_1h", time.Now().Add(5*time.Minute))
 	page := r.open("/")
 	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`,
-		`data-live="/live?page=now&amp;in=en,UTC&amp;due=10m"`, "What falls due")
+		`data-live="/live?page=now&amp;in=en,UTC"`)
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
 	ops.AskStatus.Forget(r.c.asks)

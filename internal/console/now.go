@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,56 +12,19 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// horizon is how far the chart of what falls due looks ahead.
-type horizon struct {
-	Name   string // in the query of Now
-	Key    string // in the catalogue
-	within time.Duration
-	step   time.Duration
-}
-
-// horizons are those that a person can choose. The first is shown without a choice.
-var horizons = []horizon{
-	{"10m", "now.due_minutes", 10 * time.Minute, time.Minute},
-	{"6h", "now.due_hours", 6 * time.Hour, 30 * time.Minute},
-	{"24h", "now.due_day", 24 * time.Hour, 2 * time.Hour},
-}
-
-// forecastEdges returns the limits of the steps of all horizons, each once. A step of a longer
-// horizon consists of whole steps of the shorter ones.
-func forecastEdges() []time.Duration {
-	edges := []time.Duration{0}
-	for _, h := range horizons {
-		for at := h.step; at <= h.within; at += h.step {
-			if at > edges[len(edges)-1] {
-				edges = append(edges, at)
-			}
-		}
-	}
-	return edges
-}
-
 // nowData is what the page Now shows.
 type nowData struct {
-	Status   ops.Answer[ops.Status]
-	Overdue  ops.Answer[ops.OverdueOrders]
-	Pauses   []wire.Pause
-	Hours    []overdue.Hour // of the compensations, newest first
-	Verdict  ops.Verdict
-	Forecast ops.Answer[ops.Forecast]
-	History  []sample
-	Past     *ops.Answer[[]sample] // of a Prometheus; nil: none is named
-	Horizon  horizon               // of the chart of what falls due
+	Status  ops.Answer[ops.Status]
+	Overdue ops.Answer[ops.OverdueOrders]
+	Pauses  []wire.Pause
+	Hours   []overdue.Hour // of the compensations, newest first
+	Verdict ops.Verdict
+	History []sample
+	Past    *ops.Answer[[]sample] // of a Prometheus; nil: none is named
 }
-
-// Horizons returns those that a person can choose.
-func (nowData) Horizons() []horizon { return horizons }
 
 // Trends returns the charts of the last hours.
 func (d nowData) Trends() []trend { return trends(d.History) }
-
-// Due returns the chart of what falls due.
-func (d nowData) Due() chart { return forecastChart(d.Forecast.Value, d.Horizon) }
 
 // TitleOf returns the title of the page at a path.
 func (p page) TitleOf(path string) string {
@@ -72,7 +34,6 @@ func (p page) TitleOf(path string) string {
 
 func (c *Console) now(ctx context.Context) (d nowData) {
 	var all sync.WaitGroup
-	all.Go(func() { d.Forecast = c.forecast.Get(ctx) })
 	all.Go(func() { d.Past = c.askPrometheus(ctx) })
 	facts := c.asks.Facts(ctx)
 	all.Wait()
@@ -135,10 +96,7 @@ func (f *firstSeen) mark(all []ops.Problem, now time.Time) {
 }
 
 func (c *Console) nowPage(r *http.Request) page {
-	d := c.now(r.Context())
-	chosen := slices.IndexFunc(horizons, func(h horizon) bool { return h.Name == r.URL.Query().Get("due") })
-	d.Horizon = horizons[max(0, chosen)]
-	p := c.newPage(r, "now", d)
+	p := c.newPage(r, "now", c.now(r.Context()))
 	p.Live = nowInterval
 	return p
 }

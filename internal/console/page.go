@@ -97,11 +97,8 @@ type navigation struct{ Name, Path string }
 func (p page) LivePath() string {
 	// Tabs share what has the same path, and their cookies say in which language and zone.
 	path := p.Base() + "/live?page=" + p.Name + "&in=" + p.Lang + "," + url.QueryEscape(p.ZoneName())
-	switch d := p.Data.(type) {
-	case plan:
+	if d, is := p.Data.(plan); is {
 		path += "&id=" + d.ID
-	case nowData:
-		path += "&due=" + d.Horizon.Name
 	}
 	return path
 }

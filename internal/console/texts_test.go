@@ -60,9 +60,6 @@ func computed() (keys []string) {
 		keys = append(keys, name+".title")
 	}
 	keys = append(keys, lineKeys...)
-	for _, h := range horizons {
-		keys = append(keys, h.Key)
-	}
 	for _, kind := range []string{kindRedrive, kindDiscard, kindSweep, kindPause, kindResume, kindRefunded, kindReopened} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
 	}

@@ -4,7 +4,6 @@
 //
 //	Pipeline       one pipeline and its servers: what commands and the console ask
 //	ReadStatus     what waits in each partition, by how much it is overdue, and its owner
-//	NewForecast    how many records leave each bucket in each interval of time
 //	Control        earlier sweeps and delays, by the control topic
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
@@ -32,8 +31,6 @@
 //	status.go            topics and partitions: bounded requests, a few at once
 //	status_scan.go       searching behind a head that is not due
 //	status_judge.go      what is overdue, and what to do about it (pure)
-//	forecast.go          offsets by append time: bounded requests, a few at once
-//	forecast_steps.go    the intervals, and counting between offsets (pure)
 //	control.go           reading the control topic
 //	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
 //	delays.go            how the delays have changed, and which have fallen (pure)

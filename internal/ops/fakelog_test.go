@@ -10,6 +10,9 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
+// noon is the time at which tests ask.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
 // partitionOffsets is a log that answers about one offset at a time.
 type partitionOffsets interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)

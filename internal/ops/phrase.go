@@ -66,7 +66,7 @@ func (s *Sentence) UnmarshalJSON(b []byte) error {
 // Commands finds the commands that read topics.yaml, in texts for people. The zero value finds those of the core.
 type Commands struct{ name *regexp.Regexp }
 
-const coreNames = "audit|close|compensate|console|delays|dlq|doctor|events|forecast|migrate|order|pause|payments|postpone|records|replay|resume|run|send|" +
+const coreNames = "audit|close|compensate|console|delays|dlq|doctor|events|migrate|order|pause|payments|postpone|records|replay|resume|run|send|" +
 	"status|sweeps|topics|trigger"
 
 var coreCommands = nameOf(coreNames)

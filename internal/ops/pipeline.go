@@ -92,15 +92,6 @@ func (p Pipeline) Status(ctx context.Context) (Status, error) {
 	return r, nil
 }
 
-// Forecast returns how many records leave each bucket between the edges, which are how far each
-// moment lies ahead of now, from 0 on. The error says that Kafka does not answer at all.
-func (p Pipeline) Forecast(ctx context.Context, edges []time.Duration) (Forecast, error) {
-	if err := p.reachKafka(ctx); err != nil {
-		return Forecast{}, err
-	}
-	return NewForecast(ctx, p.Kafka, p.Config.Buckets, p.Config.RelayGroup, time.Now().Truncate(time.Millisecond), edges), nil
-}
-
 // The default limits of a search for one order.
 const (
 	HistoryRecords = 100_000 // of each topic

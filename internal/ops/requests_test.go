@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -20,7 +19,6 @@ import (
 // each partition three records wait.
 func TestRequests(t *testing.T) {
 	const partitions = 12
-	buckets := orderclose.Buckets{{Topic: "delay_1h", Length: time.Hour}, {Topic: "delay_24h", Length: 24 * time.Hour}}
 	broker := must.Get(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "delay_1h", "delay_24h", "order-close")))(t)
 	defer broker.Close()
 	log := must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
@@ -30,7 +28,6 @@ func TestRequests(t *testing.T) {
 			must.Get(log.Append(t.Context(), topic, p, []wire.Message{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")}}))(t)
 		}
 	}
-	group := func(b orderclose.Bucket) string { return "relay-" + b.Topic }
 	targets := []TopicGroup{
 		{Topic: "delay_1h", Group: "relay-delay_1h", Length: time.Hour, Whole: true},
 		{Topic: "delay_24h", Group: "relay-delay_24h", Length: 24 * time.Hour}, {Topic: "order-close", Group: "closer"},
@@ -49,7 +46,6 @@ func TestRequests(t *testing.T) {
 		return nil, nil, false
 	})
 	now := time.Now()
-	edges := ForecastEdges(24 * time.Hour)
 	for _, c := range []struct {
 		what string
 		ask  func() (problems int)
@@ -60,10 +56,6 @@ func TestRequests(t *testing.T) {
 			map[string]int{"FindCoordinator": 3, "OffsetFetch": 3, "DescribeGroups": 3, "ListOffsets": 2, "Fetch": 3 * partitions * 2}},
 		{"another status", func() int { return ReadStatus(t.Context(), log, targets, time.Now).Problems() },
 			map[string]int{"OffsetFetch": 3, "DescribeGroups": 3, "ListOffsets": 2, "Fetch": 3 * partitions * 2}},
-		{"a forecast", func() int {
-			return NewForecast(t.Context(), log, buckets, group, now, edges).Problems()
-		}, // the bounds, and the edges of the longest bucket; its last edge is at the end
-			map[string]int{"OffsetFetch": 2, "ListOffsets": 2 + len(edges) - 1}},
 		{"the window of a replay", func() int {
 			expect.NoError(t, expect.Err(log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour)))))
 			return 0

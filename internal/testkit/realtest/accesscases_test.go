@@ -503,7 +503,7 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 			return err
 		}
 	}
-	return c.cli(ctx, b, []string{"status"}, []string{"forecast"}, []string{"dlq", "ls"}, []string{"sweeps"})
+	return c.cli(ctx, b, []string{"status"}, []string{"dlq", "ls"}, []string{"sweeps"})
 }
 
 // playOperator fixes every kind of drift, in delay topics and in others, replays, and

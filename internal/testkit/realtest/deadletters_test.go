@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -118,4 +119,29 @@ func doctorChecksEverythingAndTheStock(t *testing.T, servers config.Servers) {
 	if r.decode(out, &report); code != 3 || report.Found != 1 || report.Findings[0].SKU != scenario.SKU(0) && report.Findings[0].Kind != "reserved" {
 		t.Errorf("it exits with %d and finds %+v", code, report.Findings)
 	}
+	ordersByDueMinute(t, r)
+}
+
+// ordersByDueMinute runs the query of the runbook beside orders that are due within two hours.
+func ordersByDueMinute(t *testing.T, r *rig) {
+	due := time.Now().UTC().Add(2 * time.Hour).Truncate(time.Hour)
+	for id, after := range map[string]time.Duration{"first": 0, "second": 59 * time.Second, "third": time.Minute} {
+		o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: time.Now(), Due: due.Add(after)}
+		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
+	}
+	section, _ := runbook.At("the-window-is-full")
+	const layout = "2006-01-02 15:04"
+	query := strings.NewReplacer("2026-11-20 13:00", due.Format(layout), "2026-11-20 14:00", due.Add(time.Hour).Format(layout)).
+		Replace(strings.Join(section.Commands("Look", "sql"), " "))
+	rows := must.Get(r.store.DB().QueryContext(t.Context(), query))(t)
+	defer rows.Close()
+	var got [][3]int
+	for rows.Next() {
+		var row [3]int
+		must.Do(t, rows.Scan(&row[0], &row[1], &row[2]))
+		got = append(got, row)
+	}
+	must.Do(t, rows.Err())
+	next := due.Add(time.Minute)
+	expect.Same(t, got, [][3]int{{due.Hour(), due.Minute(), 2}, {next.Hour(), next.Minute(), 1}}, "open orders by due minute")
 }
