@@ -27,6 +27,7 @@ var unusedWords = map[string]string{
 	`patience`:                      "adaptive timeout, circuit breaker",
 	`story|stories`:                 "history",
 	`desk`:                          "development environment",
+	`doctor --stock`:                "orderclose audit, or the query of docs/runbook.md",
 	`orderclose forecast`:           "a SELECT by due minute (docs/runbook.md)",
 }
 

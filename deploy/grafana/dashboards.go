@@ -90,7 +90,7 @@ func overviewDashboard() dashboard {
 					shows: "Attempts to close an order that was closed or cancelled before, and records that may have been appended to Kafka twice, " +
 						"in the time range. The transaction of such an attempt changes nothing: each order has one receipt.",
 					good: "hardly any closes outside of replays, and a few records. " +
-						"orderclose audit and orderclose doctor --stock prove that nothing was closed or returned twice.",
+						"orderclose audit proves that nothing was closed or returned twice.",
 					queries: []query{
 						{"Closes", count("orderclose_close_total", everywhere+`,result="already_closed"`)},
 						{"Records", count("orderclose_possible_duplicates_total", everywhere)},

@@ -62,7 +62,7 @@ since the shop may have closed it, and what came back is compared if there are l
 orders.status is judged as a close would treat it: as paid, unless orders.status lists only
 paid statuses. The output lists these statuses. Unpaid orders that orders.where or
 orders.not_before excludes are counted and are no fault. Deleted orders are not checked:
-doctor --stock finds the stock that they left reserved.
+a query finds the stock that they left reserved: orderclose runbook is-everything-well.
 
 A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
 without differences if something could not be checked.`,

@@ -321,7 +321,7 @@ func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	}
 	delete(wrong, config.EnvBrokers)
 	wrong[config.EnvDSN] = "root@tcp(127.0.0.1:1)/shop"
-	for _, args := range [][]string{{"migrate", "--wait", "100ms"}, {"doctor", "--stock"}, {"compensate"}} { // these need only the database
+	for _, args := range [][]string{{"migrate", "--wait", "100ms"}, {"compensate"}} { // these need only the database
 		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code == 2 {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
 		}

@@ -21,15 +21,14 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// doctorTimeout bounds each check except that of the stock, whose time depends on the
-// number of orders.
+// doctorTimeout bounds each check.
 const doctorTimeout = 15 * time.Second
 
 func newDoctor(c *common) *cobra.Command {
-	var stock, try bool
+	var try bool
 	cmd := &cobra.Command{
-		Use:   "doctor [--try-close | --stock]",
-		Short: "Check servers, clocks, schema, topics and dead letters; or the stock, row by row",
+		Use:   "doctor [--try-close]",
+		Short: "Check servers, clocks, schema, topics and dead letters",
 		Long: `Check that the servers that are set answer, how much the clocks differ, that schema
 and topics are as this version needs them, that brokers accept long commits, that Redis
 takes writes, that no dead letter is pending, and what orderclose status says about the
@@ -38,25 +37,16 @@ pipeline as a whole.
 With --try-close also close one unpaid order that no other transaction locks, in a
 transaction that is always rolled back, and print what would have changed.
 
-With --stock check the stock instead: the reserved quantity of each SKU must be what
-unpaid and paid orders hold, and each closed, cancelled or shipped order must have moved
-its stock exactly once, with a receipt if it was closed. It reads every order of the
-reference schema once, page by page, in one snapshot, and locks nothing.
-
 doctor fixes nothing: each finding says what a person can do. A finding with a section of the
 runbook has the first commands of that section. TODAY marks what needs a look
-and is no finding. Exits 3 with findings, 6 if a part of the state is unknown as orderclose
-status shows it, and 5 if --stock is used with tables of your own.`,
-		Example: "  orderclose doctor\n  orderclose doctor --try-close\n  orderclose doctor --stock -o json",
+and is no finding. Exits 3 with findings, and 6 if a part of the state is unknown as orderclose
+status shows it.`,
+		Example: "  orderclose doctor\n  orderclose doctor --try-close",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if stock {
-				return c.doctorStock(cmd.Context())
-			}
 			return c.doctor(cmd.Context(), try)
 		},
 	}
 	cmd.Flags().BoolVar(&try, "try-close", false, "also close one unpaid order, and roll back")
-	cmd.Flags().BoolVar(&stock, "stock", false, "check the stock instead")
 	return cmd
 }
 
@@ -306,41 +296,4 @@ func othersOf(problems []ops.Problem) (all []checkup) {
 		}
 	}
 	return all
-}
-
-func (c *common) doctorStock(ctx context.Context) error {
-	s, err := c.open(config.EnvDSN)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if err := s.Store.Migrated(ctx); err != nil {
-		return err
-	}
-	last := time.Now()
-	report, err := s.Store.CheckStock(ctx, func(orders int) {
-		if time.Since(last) >= lineEvery && !c.quiet {
-			last = time.Now()
-			fmt.Fprintf(c.env.Stderr, "checked %d orders\n", orders)
-		}
-	})
-	if errors.Is(err, store.ErrOwnTables) {
-		return Exit(Refused, fmt.Errorf("%w; docs/mapping.md says how to check yours", err))
-	}
-	return c.answer(report, err, func(w io.Writer) { printStock(w, report) },
-		exitIf(report.Found > 0, Findings, "findings about the stock: %d", report.Found))
-}
-
-func printStock(w io.Writer, r store.StockReport) {
-	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%s\torder %s\tSKU %s\t%s\n", f.Kind, cmp.Or(oneLine(f.Order, 64), "-"), cmp.Or(oneLine(f.SKU, 64), "-"), oneLine(f.What, 200))
-		fmt.Fprintf(w, "\t\t\t-> %s\n", f.Fix)
-	}
-	printAny(w, r.Found-len(r.Findings), "and %d more")
-	fmt.Fprintf(w, "%d SKUs, %d orders, %d moves of stock and %d receipts were compared: ", r.SKUs, r.Orders, r.Ledger, r.Receipts)
-	if r.Found == 0 {
-		fmt.Fprintln(w, "no differences")
-		return
-	}
-	fmt.Fprintf(w, "%d findings\n", r.Found)
 }

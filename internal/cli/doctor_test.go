@@ -210,16 +210,6 @@ func TestDoctor_LimitOfClocks(t *testing.T) {
 	expect.That(t, clockCheckup("x", ops.ClockSkewWarning).OK == true && !clockCheckup("x", -ops.ClockSkewWarning-1).OK, "the limit")
 }
 
-func TestDoctor_StockTable(t *testing.T) {
-	golden(t, "doctor_stock", func(w io.Writer) {
-		printStock(w, store.StockReport{SKUs: 2, Orders: 300, Ledger: 40, Receipts: 20, Found: 1001, Findings: []store.StockFinding{
-			{Kind: "reserved", SKU: "ink", What: "5 are reserved and orders hold 3", Fix: "reserved is to be 3"},
-			{Kind: "receipt", Order: "order-17", What: "its status is 2 and it has 0 receipts", Fix: "find out who"},
-		}})
-		printStock(w, store.StockReport{SKUs: 2, Orders: 300, Ledger: 40, Receipts: 20})
-	})
-}
-
 // With a service that closes the orders orderclose writes no events: a reader of events must learn
 // where they come from.
 func TestDoctor_SaysThatEventsComeFromTheServiceThatCloses(t *testing.T) {

@@ -146,7 +146,6 @@ func TestOrder_RefusesWrongArguments(t *testing.T) {
 		{[]string{"order", " a"}, "space"},
 		{[]string{"order", "a"}, config.EnvBrokers},
 		{[]string{"doctor"}, config.EnvDSN},
-		{[]string{"doctor", "--stock"}, config.EnvDSN},
 	} {
 		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
 		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)

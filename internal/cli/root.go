@@ -24,7 +24,7 @@
 //	dlq.go            dlq ls and show: dead letters
 //	delays.go         delays explain: when an order closes, and which rule decides
 //	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
-//	doctor.go         doctor: checks everything, or with --stock the stock
+//	doctor.go         doctor: checks everything
 //	doctordatabase.go what doctor checks in the database
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema, and a close that is tried and rolled back

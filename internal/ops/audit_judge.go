@@ -92,16 +92,12 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	if r.LinesError != nil {
 		add(LedgerWrong, "fix the lines of the order", "released stock cannot be compared: %v", r.LinesError)
 	} else if f.rules.Lines {
-		fix := "orderclose doctor --stock says what to change"
-		if !f.rules.Exclusive {
-			fix = "the queries of docs/mapping.md, Checking the stock, find what to change"
-		}
 		for _, stock := range judgeStock(r, closed) {
 			kind, what := FindingKind(stock.Kind), stock.What
 			if !closed {
 				kind, what = LedgerWrong, fmt.Sprintf("the order is %s, and no close may release its stock: %s", r.Part, what)
 			}
-			add(kind, fix, "%s", what)
+			add(kind, stock.Fix, "%s", what)
 		}
 	}
 	if f.strayEvent && k != NoReceipt {

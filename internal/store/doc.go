@@ -56,7 +56,7 @@
 //	outbox.go                                   the outboxes of events and of schedules
 //	counts.go                                   the categories of orders, and how many have which state
 //	history.go                                  all rows of one order
-//	audit.go, stockcheck.go                     the rows of many orders, and the sums of the stock
+//	audit.go, stockjudge.go                     the rows of many orders, and whether their stock moved once
 //	migrate.go                                  the schema's versions; the steps are in the package migrations below
 //	describe.go, notes.go, evidence.go          whether the shop's own tables match the mapping
 //	writable.go, trial.go, effects.go           trial writes, and a close that is rolled back

@@ -60,7 +60,7 @@ func expandEvent(orderID string, payload []byte) (event []byte, traceparent stri
 		Path: k.Path, Attempts: k.Attempts, Version: k.Version, Columns: k.Columns,
 	}
 	for _, sku := range slices.Sorted(maps.Keys(k.Release)) {
-		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: k.Release[sku], Key: wire.ReleaseKey(orderID, sku, string(kindClose))})
+		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: k.Release[sku], Key: wire.ReleaseKey(orderID, sku, kindClose)})
 	}
 	whole, err := e.Encode()
 	if err != nil {

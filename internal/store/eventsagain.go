@@ -90,7 +90,7 @@ func (s *Store) closeEvents(ctx context.Context, closes []receipt) error {
 		return err
 	}
 	if err := eachLedgerRow(c.tx, all, func(id string, l LedgerRow) {
-		if l.Kind == string(kindClose) {
+		if l.Kind == kindClose {
 			returned[id][l.SKU] = l.Quantity
 		}
 	}); err != nil {

@@ -249,7 +249,7 @@ func returnedRows(returned string, at time.Time, leftOut string) (all []LedgerRo
 		return nil, fmt.Errorf("column returned is %q, and should be JSON of quantities by SKU: %w", returned, err)
 	}
 	for _, sku := range slices.Sorted(maps.Keys(quantities)) {
-		row := LedgerRow{sku, string(kindClose), quantities[sku], at, ""}
+		row := LedgerRow{sku, kindClose, quantities[sku], at, ""}
 		if row.Quantity == 0 {
 			row.Reason = leftOut
 		}

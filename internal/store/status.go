@@ -26,6 +26,3 @@ func (s Status) String() string {
 	}
 	return statusNames[s]
 }
-
-// HoldsStock reports whether the lines of an order of this status are in stock.reserved.
-func (s Status) HoldsStock() bool { return s == Unpaid || s == Paid }

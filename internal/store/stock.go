@@ -16,15 +16,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// kind is why stock was released or shipped. It is the last part of the ledger's key. The ledger has no rows of closes, except those that
-// programs before version 26 of the schema wrote: receipts.returned has what closes returned.
-type kind string
-
-const (
-	kindClose  kind = "close"
-	kindCancel kind = "cancel"
-	kindShip   kind = "ship"
-)
+// kindClose is why a close releases stock. The ledger has no rows of closes, except those that programs before version 26 of the schema
+// wrote: receipts.returned has what closes returned.
+const kindClose = "close"
 
 // line is the quantity of one SKU that an order holds.
 type line struct {

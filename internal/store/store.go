@@ -73,10 +73,6 @@ type Options struct {
 	limit time.Duration // of each statement with DB, for tests; 0: mysqldsn.ReadTimeout
 }
 
-// ErrOwnTables says that an operation works only on the reference schema, and that
-// topics.yaml maps orders to other tables.
-var ErrOwnTables = errors.New("topics.yaml maps orders to the shop's own tables (key orders); this works only on the reference schema")
-
 // Store is the database of orders. Its methods are safe for concurrent use. If the database failed, the error of a
 // method wraps orderclose.ErrUnavailable.
 type Store struct {

@@ -78,7 +78,7 @@ func TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen(t *testing.T) {
 	})
 	r.settle()
 	r.drain()
-	r.must("doctor", "--stock")
+	r.stockIsRight()
 	t.Logf("at least %d closes were missing after the failover", lost)
 }
 

@@ -88,7 +88,7 @@ var serverIncidents = []incident{
 			g.fires(g.alerts...)
 			g.words = append(g.words, "ORDER-ID", "bad-0")
 			g.look(g.alerts...)
-			g.exec("UPDATE stock SET reserved = 3 WHERE sku_id = ?", "sku-000") // as doctor says
+			g.exec("UPDATE stock SET reserved = 3 WHERE sku_id = ?", "sku-000") // as the query says
 			for i := 0; !g.calm(g.alerts...); i++ {                             // other orders close
 				g.place(fmt.Sprint("more-", i), 100, 2*time.Second)
 			}

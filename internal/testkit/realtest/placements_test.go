@@ -108,9 +108,9 @@ var placements = map[string]placement{
 	"TestReal_AProgramEmbedsTheModule":    {in: mysqldb, on: databases, alone: "a program outside of this repository"},
 
 	// What an operator does.
-	"TestReal_ADeadLetterIsRedrivenToSuccess":    {in: postgres, on: databases, alone: "the commands dlq and order, beside a closer that runs"},
-	"TestReal_DoctorChecksEverythingAndTheStock": {in: mysqldb, on: databases, alone: "doctor finds a real installation healthy"},
-	"TestReal_AnAuditFindsPlantedFaults":         {in: mariadb, on: onMariaDB, alone: "the command audit on a real database and a real topic"},
+	"TestReal_ADeadLetterIsRedrivenToSuccess":  {in: postgres, on: databases, alone: "the commands dlq and order, beside a closer that runs"},
+	"TestReal_DoctorAndTheQueriesOfTheRunbook": {in: mysqldb, on: databases, alone: "doctor finds a real installation healthy"},
+	"TestReal_AnAuditFindsPlantedFaults":       {in: mariadb, on: onMariaDB, alone: "the command audit on a real database and a real topic"},
 	"TestReal_ReplayingTheCloseTopicTwiceChangesNothing": {in: nowhere, on: onMySQL,
 		alone: "TestSimulation_ReplayingTheWholeCloseTopicChangesNothing, TestBroker_AReplayShowsAPlanFirstAndSendsItAsOftenAsItIsRun"},
 

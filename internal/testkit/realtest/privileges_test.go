@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -612,12 +613,21 @@ func outboxNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	})
 }
 
-// viewerNeeds runs the commands that only read.
+// viewerNeeds reads the version of the schema, and runs the query of the runbook and the commands that only read.
 func viewerNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
-	if err := c.exec(ctx, "DELETE FROM order_items WHERE order_id = 'bad'"); err != nil { // doctor would find its SKU
+	db, err := store.Open(store.Options{DSN: c.dsn})
+	if err != nil {
 		return err
 	}
-	return c.cli(ctx, t, []string{"order", "good"}, []string{"doctor", "--stock"}, []string{"audit", "--from", "3h"}, []string{"status"},
+	defer db.Close()
+	if err := db.Migrated(ctx); err != nil {
+		return err
+	}
+	section, _ := runbook.At("is-everything-well")
+	if _, err := db.DB().ExecContext(ctx, strings.Join(section.Commands("Look", "sql"), " ")); err != nil {
+		return err
+	}
+	return c.cli(ctx, t, []string{"order", "good"}, []string{"audit", "--from", "3h"}, []string{"status"},
 		[]string{"payments", "late"})
 }
 

@@ -361,7 +361,7 @@ func (r *secretsRig) commands(t *testing.T) {
 	hour := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	for _, args := range [][]string{
 		{"topics", "plan"}, {"topics", "check"}, {"status", "--partitions"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"},
-		{"doctor"}, {"doctor", "--stock"},
+		{"doctor"},
 		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "-o", "json"}, {"migrate"}, {"migrate", "--print"},
 		{"version"}, {"healthcheck"},
 		{"send", "-"}, {"no-such-command"}, {"run", "no-such-role"},

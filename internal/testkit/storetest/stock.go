@@ -9,32 +9,39 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
 var stockPromises = []promise[shop]{
-	{name: "StockIsRightAfterEverything", test: stockIsRight},
-	{name: "StockCheckFindsEveryMistake", test: stockCheckSees},
-	{name: "StockCheckReadsManyPages", test: stockCheckPages},
+	{name: "AnAuditAndAQueryFindWrongStock", test: wrongStockFound},
 	{name: "ClosesOfEarlierProgramsAreReadAlike", test: earlierCloses},
 	{name: "AFailedCloseNamesOneCause", test: failureNamed},
 	{name: "AnOrderClosesWithoutStockThatCannotComeBack", test: withoutStock},
 }
 
-// checkStock returns the findings as text.
-func (s *shop) checkStock() (report store.StockReport, found []string) {
+// wrongStock returns what an audit finds in the stock of closed orders, and the SKUs that the query of the runbook finds.
+func (s *shop) wrongStock() (found []string) {
 	s.Helper()
-	report, err := s.CheckStock(s.Context(), nil)
+	parts, err := s.AuditParts(s.Context())
 	s.must(err)
-	for _, f := range report.Findings {
-		found = append(found, fmt.Sprint(f.Kind, " ", f.Order, " ", f.SKU))
-		if f.What == "" || f.Fix == "" {
-			s.Errorf("%+v does not say what is and what to do", f)
+	for _, p := range parts {
+		if p.State != store.AuditClosed {
+			continue
+		}
+		rows, err := s.AuditPage(s.Context(), p, s.now().Add(-24*time.Hour), s.now().Add(24*time.Hour), orderclose.Order{}, 100)
+		s.must(err)
+		for _, r := range rows {
+			for _, f := range store.JudgeStock(r.LineQuantities, r.Ledger, "close") {
+				found = append(found, fmt.Sprint(f.Kind, " ", r.ID, " ", f.SKU))
+			}
 		}
 	}
+	section, _ := runbook.At("is-everything-well")
+	query := strings.Join(section.Commands("Look", "sql"), " ")
+	found = append(found, s.texts("SELECT CONCAT('reserved ', sku_id) FROM ("+query+") AS wrong")...)
 	slices.Sort(found)
-	want(s, "findings counted", report.Found, len(found))
-	return report, found
+	return found
 }
 
 // everything creates an order of each status, with two lines of one SKU.
@@ -54,51 +61,36 @@ func (s *shop) everything() {
 	s.close("closed", "closed too")
 }
 
-func stockIsRight(t *testing.T, s *shop) {
-	s.everything()
-	report, found := s.checkStock()
-	want(t, "findings", found, nil)
-	want(t, "report", report, store.StockReport{SKUs: 2, Orders: 5, Ledger: 6, Receipts: 2, Findings: []store.StockFinding{}})
-}
-
-func stockCheckSees(t *testing.T, s *shop) {
+func wrongStockFound(t *testing.T, s *shop) {
 	s.everything()
 	before := s.state()
+	want(t, "findings when all is right", s.wrongStock(), nil)
 	for _, c := range []struct {
 		breaks, fixes string
 		want          []string
 	}{
-		{"UPDATE stock SET reserved = reserved + 1 WHERE sku_id = 'nib'", "UPDATE stock SET reserved = reserved - 1 WHERE sku_id = 'nib'", []string{"reserved  nib"}},
-		{"UPDATE orders SET status = 0 WHERE id = 'closed'", "UPDATE orders SET status = 2 WHERE id = 'closed'",
-			[]string{"ledger closed ink", "ledger closed nib", "receipt closed ", "reserved  ink", "reserved  nib"}},
+		{"UPDATE stock SET reserved = reserved + 1 WHERE sku_id = 'nib'", "UPDATE stock SET reserved = reserved - 1 WHERE sku_id = 'nib'", []string{"reserved nib"}},
+		{"UPDATE orders SET status = 0 WHERE id = 'closed'", "UPDATE orders SET status = 2 WHERE id = 'closed'", []string{"reserved ink", "reserved nib"}},
+		{"UPDATE orders SET status = 2 WHERE id = 'open'", "UPDATE orders SET status = 0 WHERE id = 'open'",
+			[]string{"ledger_missing open ink", "ledger_missing open nib", "reserved ink", "reserved nib"}},
 		{"INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT 'closed', sku_id, kind, quantity, created_at" +
 			" FROM stock_ledger WHERE order_id = 'cancelled' AND sku_id = 'ink'",
-			"DELETE FROM stock_ledger WHERE order_id = 'closed' AND kind = 'cancel'", []string{"twice closed ink"}},
-		{"UPDATE stock_ledger SET quantity = 4 WHERE order_id = 'cancelled' AND sku_id = 'ink'",
-			"UPDATE stock_ledger SET quantity = 5 WHERE order_id = 'cancelled' AND sku_id = 'ink'", []string{"ledger cancelled ink"}},
-		{"UPDATE receipts SET order_id = 'nobody' WHERE order_id = 'closed'", "UPDATE receipts SET order_id = 'closed' WHERE order_id = 'nobody'",
-			[]string{"ledger closed ink", "ledger closed nib", "no_order nobody ", "receipt closed "}},
+			"DELETE FROM stock_ledger WHERE order_id = 'closed' AND kind = 'cancel'", []string{"ledger_double closed ink"}},
 		{"UPDATE receipts SET returned = REPLACE(returned, '5', '4') WHERE order_id = 'closed'",
-			"UPDATE receipts SET returned = REPLACE(returned, '4', '5') WHERE order_id = 'closed'", []string{"ledger closed ink"}},
-		{"UPDATE stock_ledger SET order_id = 'zz' WHERE order_id = 'cancelled' AND sku_id = 'nib'",
-			"UPDATE stock_ledger SET order_id = 'cancelled' WHERE order_id = 'zz'", []string{"ledger cancelled nib", "no_order zz nib"}},
+			"UPDATE receipts SET returned = REPLACE(returned, '4', '5') WHERE order_id = 'closed'", []string{"ledger_wrong closed ink"}},
 		// A close and a transaction of the shop that removed the line have returned its stock, both.
 		{"DELETE FROM order_items WHERE order_id = 'closed' AND sku_id = 'nib'",
 			"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('closed', 7, 'nib', 1)",
-			[]string{"ledger closed nib"}},
-		{"UPDATE order_items SET sku_id = 'gone' WHERE order_id = 'open' AND sku_id = 'nib'", "UPDATE order_items SET sku_id = 'nib' WHERE sku_id = 'gone'",
-			[]string{"no_sku open gone", "reserved  nib"}},
+			[]string{"ledger_wrong closed nib"}},
 		{"UPDATE order_items SET order_id = 'aa' WHERE order_id = 'open' AND sku_id = 'nib'", "UPDATE order_items SET order_id = 'open' WHERE order_id = 'aa'",
-			[]string{"no_order aa nib", "reserved  nib"}},
+			[]string{"reserved nib"}},
 	} {
 		s.exec(c.breaks)
-		_, found := s.checkStock()
-		want(t, c.breaks, found, c.want)
+		want(t, c.breaks, s.wrongStock(), c.want)
 		s.exec(c.fixes)
 	}
 	want(t, "state", s.state(), before)
-	_, found := s.checkStock()
-	want(t, "findings when all is fixed", found, nil)
+	want(t, "findings when all is fixed", s.wrongStock(), nil)
 }
 
 // earlierCloses reads a close by a program before version 26 of the schema like one by this program. Such a program writes rows of the
@@ -112,16 +104,14 @@ func earlierCloses(t *testing.T, s *shop) {
 		s.exec("DELETE FROM outbox_events")
 		_, _, err = s.ClosedAgain(s.Context(), s.now().Add(-time.Hour), s.now().Add(time.Hour), store.ReceiptKey{}, 10)
 		s.must(err)
-		_, found := s.checkStock()
-		return []any{s.ledger(), history.Ledger, s.texts("SELECT CONCAT_WS(' ', order_id, payload) FROM outbox_events ORDER BY order_id"), found}
+		return []any{s.ledger(), history.Ledger, s.texts("SELECT CONCAT_WS(' ', order_id, payload) FROM outbox_events ORDER BY order_id"), s.wrongStock()}
 	}
 	now := all()
 	for sku, quantity := range map[string]int{"ink": 5, "nib": 1} {
 		s.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) SELECT order_id, ?, 'close', ?, closed_at FROM receipts"+
 			" WHERE order_id = 'closed'", sku, quantity)
 	}
-	_, found := s.checkStock()
-	want(t, "findings of a close in both forms", found, []string{"twice closed ink", "twice closed nib"})
+	want(t, "findings of a close in both forms", s.wrongStock(), []string{"ledger_double closed ink", "ledger_double closed nib"})
 	s.exec("UPDATE receipts SET returned = NULL WHERE order_id = 'closed'")
 	want(t, "a close by an earlier program", all(), now)
 
@@ -132,23 +122,6 @@ func earlierCloses(t *testing.T, s *shop) {
 	if _, err := s.DB().ExecContext(s.Context(), earlier); err == nil {
 		t.Error("an earlier program writes a second receipt of an order that this program has closed")
 	}
-}
-
-func stockCheckPages(t *testing.T, s *shop) {
-	s.migrated("ink")
-	const n = 1000 // two full pages: an empty page after them ends the check
-	var orders []orderclose.Order
-	for i := range n {
-		orders = append(orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), CreatedAt: s.now(), Due: s.now()})
-	}
-	s.bulk(orders)
-	s.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT id, 1, 'ink', 1 FROM orders")
-	s.exec("UPDATE stock SET available = 0, reserved = 1000")
-	seen := 0
-	report, err := s.CheckStock(t.Context(), func(orders int) { seen = orders })
-	s.must(err)
-	want(t, "report", report, store.StockReport{SKUs: 1, Orders: n, Findings: []store.StockFinding{}})
-	want(t, "orders reported as progress", seen, n)
 }
 
 // failureNamed plays two causes. The others are those of a shop's own tables.
@@ -207,8 +180,7 @@ func withoutStock(t *testing.T, s *shop) {
 	want(t, "ledger", ledger, []string{"ink close 2 ", "pen close 0 product deleted"})
 	want(t, "ink in stock", s.count("SELECT available FROM stock WHERE sku_id = 'ink'"), 1000)
 	want(t, "events with the pen", s.count("SELECT COUNT(*) FROM outbox_events WHERE payload LIKE '%pen%'"), 0)
-	_, found := s.checkStock()
-	want(t, "findings", found, nil)
+	want(t, "findings", s.wrongStock(), nil)
 	s.must(s.PutStock(s.Context(), "pen", 7)) // the product is back, and the order is opened again
 	s.exec("UPDATE orders SET status = 0")
 	_, err = s.CloseOrders(s.Context(), orderclose.PathSweep, requests("a"))
