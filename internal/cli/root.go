@@ -31,7 +31,6 @@
 //	trigger.go        trigger: SQL that schedules new orders
 //	runbook.go        runbook: what to do about a problem or an alert
 //	healthcheck.go    healthcheck of a container
-//	dropped.go        commands that are gone, and what to use instead
 //	version.go        version
 //
 // Main runs a command line with an Env and returns the exit code. cmd/orderclose-dev adds the
@@ -162,7 +161,6 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 			root.AddCommand(newRoomCommand(c, of))
 		}
 	}
-	root.AddCommand(droppedCommands()...)
 	complete(root)
 	c.keepActions(root)
 	return root
