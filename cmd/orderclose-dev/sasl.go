@@ -12,7 +12,7 @@ import (
 )
 
 // mechanism returns the SASL mechanism for the checker, which has a Kafka client of its own
-// and uses the same user. It has no AWS_MSK_IAM.
+// and uses the same user.
 func mechanism(s *kafka.SASL) sasl.Mechanism {
 	switch {
 	case s == nil:

@@ -133,11 +133,6 @@ func (e *environment) kafkaSASL() *kafka.SASL {
 	case extra != "":
 		e.fail(fmt.Errorf("%s is set, but only %s uses it; unset it, or set %s to %s", extra, kafka.OAuthBearer, EnvSASLMechanism, kafka.OAuthBearer))
 		return nil
-	case s.Mechanism == kafka.MSKIAM:
-		if used := e.firstSet(EnvSASLUser, EnvSASLUser+"_FILE", EnvSASLPassword, EnvSASLPassword+"_FILE"); used != "" {
-			e.fail(fmt.Errorf("%s is set, but %s uses the credentials of AWS; unset it", used, kafka.MSKIAM))
-		}
-		return &s
 	}
 	for _, v := range []struct{ name, value, example string }{
 		{EnvSASLMechanism, s.Mechanism, " to " + strings.Join(kafka.Mechanisms(), ", ")},

@@ -71,7 +71,6 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 		{byFile, "not encrypted, SASL OAUTHBEARER", false},
 		{byCommand, "not encrypted, SASL OAUTHBEARER", false},
 		{byClient, `not encrypted, SASL OAUTHBEARER as user "relay"`, false},
-		{environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "AWS_MSK_IAM"}, "not encrypted, SASL AWS_MSK_IAM", false},
 	} {
 		s, err := config.FromEnviron(row.env.lookup)
 		if err != nil {
@@ -90,7 +89,7 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 			if token != "hunter2" || err != nil || s.Kafka.SASL.Extensions["logicalCluster"] != row.env["ORDERCLOSE_KAFKA_SASL_EXTENSIONS"][len("logicalCluster="):] {
 				t.Errorf("%v: the token is wrong: %v", row.env, err)
 			}
-		} else if s.Kafka.SASL != nil && row.want != "not encrypted, SASL AWS_MSK_IAM" && s.Kafka.SASL.Password != "hunter2" {
+		} else if s.Kafka.SASL != nil && s.Kafka.SASL.Password != "hunter2" {
 			t.Errorf("%v: the password is wrong", row.env)
 		}
 		text := fmt.Sprintf("%v %+v %#v", s, &s, s)
@@ -150,9 +149,9 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		{environ{mechanism: "PLAIN", user: "u"},
 			password + " is not set, but other SASL variables are; set it, or name a file that holds it in " + password + "_FILE"},
 		{environ{user: "u", password: "hunter2"},
-			mechanism + " is not set, but other SASL variables are; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
+			mechanism + " is not set, but other SASL variables are; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER"},
 		{environ{mechanism: "hunter2", user: "u", password: "hunter2"}, mechanism +
-			" is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
+			" is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER"},
 		{environ{mechanism: "OAUTHBEARER"}, noSource},
 		{environ{mechanism: "OAUTHBEARER", token: "hunter2"}, noSource},
 		{environ{mechanism: "OAUTHBEARER", token: "file:"}, noSource},
@@ -169,7 +168,6 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 			"ORDERCLOSE_KAFKA_SASL_EXTENSIONS is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1"},
 		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", token: "file:" + junk},
 			token + " is set, but only OAUTHBEARER uses it; unset it, or set " + mechanism + " to OAUTHBEARER"},
-		{environ{mechanism: "AWS_MSK_IAM", password: "hunter2"}, password + " is set, but AWS_MSK_IAM uses the credentials of AWS; unset it"},
 		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", password + "_FILE": junk}, password + " and " + password + "_FILE are both set; unset one"},
 	} {
 		_, err := config.FromEnviron(row.env.lookup)

@@ -112,11 +112,8 @@ func explainConnection(err error, s Security, fresh bool) error {
 	switch {
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
 		do := "check the password, and that the user has credentials for this mechanism"
-		switch mechanismOf(s) {
-		case OAuthBearer:
+		if mechanismOf(s) == OAuthBearer {
 			do = "check the token's issuer, audience, scope and end, and the clock of the broker"
-		case MSKIAM:
-			do = "check that the role may kafka-cluster:Connect, AWS_REGION, and the clock of this machine"
 		}
 		return explained(fmt.Sprintf("the broker rejects %s with %s", s.who(), mechanismOf(s)), do)
 	case errors.Is(err, kafka.UnsupportedSASLMechanism):

@@ -253,14 +253,13 @@ func TestNew_RejectsInvalidSASL(t *testing.T) {
 		want string
 	}{
 		{SASL{Mechanism: "GSSAPI", User: "u", Password: "hunter2"}, `kafka: unknown SASL mechanism "GSSAPI": use one of SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, ` +
-			`OAUTHBEARER, AWS_MSK_IAM`},
+			`OAUTHBEARER`},
 		{SASL{Mechanism: Plain, User: "", Password: "hunter2"}, "kafka: SASL PLAIN needs a user"},
 		{SASL{Mechanism: ScramSHA512, User: "u", Password: ""}, `kafka: SASL SCRAM-SHA-512 needs the password of user "u"`},
 		{SASL{Mechanism: OAuthBearer, User: "u"}, "kafka: SASL OAUTHBEARER needs a source of tokens"},
 		{SASL{Mechanism: Plain, User: "u", Password: "hunter2", Token: noToken}, "kafka: SASL PLAIN sends no token and no extensions: only OAUTHBEARER does"},
 		{SASL{Mechanism: OAuthBearer, Token: noToken, Extensions: map[string]string{"auth": "hunter2"}},
 			`kafka: SASL extension "auth": a name has letters only and is not auth, and a value has printable ASCII letters`},
-		{SASL{Mechanism: MSKIAM, Password: "hunter2"}, "kafka: SASL AWS_MSK_IAM has no user and no password: the environment names the credentials of AWS"},
 		{SASL{Mechanism: ScramSHA256, User: "u", Password: "hunter2\a"}, "kafka: user or password have characters that SASL does not allow (RFC 4013)"},
 	} {
 		_, err := New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &row.sasl}})

@@ -5,7 +5,7 @@
 // New returns a *Cluster, which is safe for concurrent use. The other packages declare the
 // small interfaces that they need, and *Cluster satisfies these interfaces. Package kafka
 // knows nothing about orders. Package recordbatch encodes and decodes record batches. Package login
-// has the logins by tokens and by AWS.
+// has the login by tokens.
 //
 // Every request, also those of the library's Client, goes through exchange: it takes a connection to
 // the broker that must answer, and sends the request once. The library encodes the request; package kmsg

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -37,11 +36,10 @@ const (
 	ScramSHA256 = "SCRAM-SHA-256"
 	ScramSHA512 = "SCRAM-SHA-512"
 	OAuthBearer = "OAUTHBEARER" // by SASL.Token
-	MSKIAM      = "AWS_MSK_IAM" // by the credentials of AWS that the environment names
 )
 
 // Mechanisms returns the supported SASL mechanisms: first those with a password, the strongest first.
-func Mechanisms() []string { return []string{ScramSHA512, ScramSHA256, Plain, OAuthBearer, MSKIAM} }
+func Mechanisms() []string { return []string{ScramSHA512, ScramSHA256, Plain, OAuthBearer} }
 
 // SASL says who this process is, and how it proves that. Printed or logged, it hides the password and
 // the token.
@@ -69,10 +67,6 @@ func (s SASL) Check() error {
 		return errors.New("SASL OAUTHBEARER needs a source of tokens")
 	case s.Mechanism == OAuthBearer:
 		return login.CheckExtensions(s.Extensions)
-	case s.Mechanism == MSKIAM && s.User+s.Password != "":
-		return errors.New("SASL AWS_MSK_IAM has no user and no password: the environment names the credentials of AWS")
-	case s.Mechanism == MSKIAM:
-		return nil
 	case s.User == "":
 		return fmt.Errorf("SASL %s needs a user", s.Mechanism)
 	case s.Password == "":
@@ -145,12 +139,6 @@ func (s Security) start(log *slog.Logger) (startSASL, error) {
 	switch s.SASL.Mechanism {
 	case OAuthBearer:
 		return login.OAuthBearer(s.SASL.Token, s.SASL.Extensions, log).Start, nil
-	case MSKIAM:
-		m, err := login.MSK(os.Getenv, log)
-		if err != nil {
-			return nil, err
-		}
-		return m.Start, nil
 	case Plain:
 		return plain.Mechanism{Username: s.SASL.User, Password: s.SASL.Password}.Start, nil
 	case ScramSHA256:

@@ -1,118 +1,69 @@
-// Package login has the logins to Kafka that are renewed while the process runs: by tokens (SASL
-// OAUTHBEARER), and by the credentials of AWS (SASL AWS_MSK_IAM). A login by user and password needs
-// nothing of this package.
+// Package login has the login to Kafka by tokens (SASL OAUTHBEARER), which are renewed while the process runs. A login by user
+// and password needs nothing of this package.
 //
 // Each connection calls Start of the mechanism when it opens, and again before the broker's session
-// ends. A token or credential is renewed after half of its life. If that fails, the last one is used
-// until it ends.
+// ends. A token is renewed after half of its life. If that fails, the last one is used until it ends.
 //
-//	login.go       the package, and what is kept until it is renewed
-//	mechanisms.go  the mechanisms OAUTHBEARER and AWS_MSK_IAM
+//	login.go       the package, and the token that is used until it is renewed
+//	mechanisms.go  the mechanism OAUTHBEARER
 //	tokens.go      where tokens come from: a file, a command, a token endpoint
-//	aws.go         where the credentials of AWS come from
 package login
 
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
+
+	"golang.org/x/oauth2"
 )
 
 const (
-	// fetchTimeout bounds how long a new token or credential is awaited. It is shorter than the
+	// fetchTimeout bounds how long a new token is awaited. It is shorter than the
 	// time to open a connection, so that the last one can still be used.
 	fetchTimeout = 3 * time.Second
 	// fetchPause is the time between a failed attempt and the next one.
 	fetchPause = 2 * time.Second
 )
 
-// kept is a token or a credential that is used until it is renewed. It is safe for concurrent use.
-type kept[T any] struct {
-	// fetch returns a new value and the time of its end. If ends is zero, the value is not kept.
-	fetch func(context.Context) (value T, ends time.Time, err error)
-	what  string // for the log
+// renewed returns a source of tokens that all connections share. While one fetches a token, the others wait.
+func renewed(fetch Token, log *slog.Logger) oauth2.TokenSource {
+	return oauth2.ReuseTokenSourceWithExpiry(nil, &renewal{fetch: fetch, log: log}, time.Nanosecond) // 0 would mean 10 s
+}
+
+// renewal fetches tokens for oauth2.ReuseTokenSourceWithExpiry, which asks it for one at a time. The Expiry of a token that it
+// returns is when to ask again.
+type renewal struct {
+	fetch Token
 	log   *slog.Logger
 
-	turn chan struct{} // of capacity 1, for the caller that fetches
-
-	mu      sync.Mutex // guards the fields below
-	value   T
-	err     error // why there is no value
-	ends    time.Time
-	renewAt time.Time
+	token string // the last one
+	ends  time.Time
+	err   error // of the last attempt, if there was no token to use
+	again time.Time
 }
 
-func keep[T any](what string, log *slog.Logger, fetch func(context.Context) (T, time.Time, error)) *kept[T] {
-	return &kept[T]{fetch: fetch, what: what, log: log, turn: make(chan struct{}, 1)}
-}
-
-// get returns the value. When half of its life is over, it is renewed while callers still get the last one, until that
-// ends. So a provider that hangs keeps nobody from logging in.
-func (k *kept[T]) get(ctx context.Context) (T, error) {
-	last := k.look()
-	switch {
-	case last.fresh:
-		return last.value, last.err
-	case last.valid:
-		select {
-		case k.turn <- struct{}{}:
-			go func() {
-				defer func() { <-k.turn }()
-				_ = k.renew(context.WithoutCancel(ctx)) // renew has logged it
-			}()
-		default: // another caller has begun
-		}
-		return last.value, nil
+// Token implements oauth2.TokenSource.
+func (r *renewal) Token() (*oauth2.Token, error) {
+	if r.err != nil && time.Now().Before(r.again) {
+		return nil, r.err
 	}
-	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
-	case <-ctx.Done():
-		return last.value, ctx.Err()
-	}
-	if last = k.look(); !last.fresh { // no other caller has renewed it meanwhile
-		if err := k.renew(ctx); ctx.Err() != nil { // only this caller has given up
-			return last.value, err
-		}
-		last = k.look()
-	}
-	return last.value, last.err
-}
-
-// looked is what is kept at one moment.
-type looked[T any] struct {
-	value T
-	err   error
-	fresh bool // it need not be renewed yet; an error need not be asked for again yet
-	valid bool // the value has not ended
-}
-
-func (k *kept[T]) look() looked[T] {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := time.Now()
-	return looked[T]{k.value, k.err, now.Before(k.renewAt), now.Before(k.ends)}
-}
-
-// renew fetches a new value. The caller has the turn.
-func (k *kept[T]) renew(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
-	next, ends, err := k.fetch(limited)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch now := time.Now(); {
+	token, ends, err := r.fetch(ctx)
+	now := time.Now()
+	r.again = now.Add(fetchPause)
+	switch {
 	case err == nil:
-		k.value, k.err, k.ends, k.renewAt = next, nil, ends, now.Add(ends.Sub(now)/2) //mutant:expired-token-used
-	case ctx.Err() != nil:
-	case now.Before(k.ends):
-		k.log.Warn("renewing the login to Kafka failed, will retry; logins use the last token or credential until it ends",
-			"login", k.what, "ends", k.ends.UTC(), "err", err)
-		k.renewAt = now.Add(min(fetchPause, k.ends.Sub(now)))
-	default:
-		var none T
-		k.value, k.err, k.renewAt = none, err, now.Add(fetchPause)
+		r.token, r.ends, r.again = token, ends, now.Add(ends.Sub(now)/2) //mutant:expired-token-used
+	case now.Before(r.ends):
+		r.log.Warn("renewing the login to Kafka failed, will retry; logins use the last token until it ends", "ends", r.ends.UTC(), "err", err)
+		if r.again.After(r.ends) {
+			r.again = r.ends
+		}
+		err = nil
 	}
-	return err
+	if r.err = err; err != nil {
+		return nil, err
+	}
+	return &oauth2.Token{AccessToken: r.token, Expiry: r.again}, nil
 }

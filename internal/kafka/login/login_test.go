@@ -23,36 +23,36 @@ import (
 )
 
 // A token is renewed after half of its life. If that fails, it is used until it ends, and no longer.
-func TestKept_IsRenewedAfterHalfOfItsLife(t *testing.T) {
+func TestRenewed_AsksAfterHalfOfATokensLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = time.Hour
 		var log bytes.Buffer
 		down, asked := error(nil), 0
-		k := keep("token", slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) (string, time.Time, error) {
+		source := renewed(func(context.Context) (string, time.Time, error) {
 			asked++
 			return strings.Repeat("x", asked), time.Now().Add(life), down
-		})
+		}, slog.New(slog.NewTextHandler(&log, nil)))
 		for _, step := range []struct {
 			wait  time.Duration
 			down  error
 			asked int
-			err   bool
+			token int // its length; 0: an error
 		}{
-			{0, nil, 1, false},
-			{life/2 - time.Second, nil, 1, false},
-			{time.Second, nil, 2, false},                           // half of its life is over
-			{life / 2, errors.New("the provider rests"), 3, false}, // the last one is used
-			{fetchPause / 2, errors.New("the provider rests"), 3, false},
-			{fetchPause / 2, errors.New("the provider rests"), 4, false},
-			{life / 2, errors.New("the provider rests"), 5, true}, // it has ended
-			{fetchPause / 2, nil, 5, true},
-			{fetchPause / 2, nil, 6, false},
+			{0, nil, 1, 1},
+			{life/2 - time.Second, nil, 1, 1},
+			{time.Second, nil, 2, 2},                           // half of its life is over
+			{life / 2, errors.New("the provider rests"), 3, 2}, // the last one is used
+			{fetchPause / 2, errors.New("the provider rests"), 3, 2},
+			{fetchPause / 2, errors.New("the provider rests"), 4, 2},
+			{life / 2, errors.New("the provider rests"), 5, 0}, // it has ended
+			{fetchPause / 2, nil, 5, 0},
+			{fetchPause / 2, nil, 6, 6},
 		} {
 			time.Sleep(step.wait)
 			down = step.down
-			_, err := k.get(t.Context())
-			if synctest.Wait(); asked != step.asked || (err != nil) != step.err {
-				t.Fatalf("%+v: asked %d times, %v", step, asked, err)
+			token, err := source.Token()
+			if asked != step.asked || (err != nil) != (step.token == 0) || err == nil && len(token.AccessToken) != step.token {
+				t.Fatalf("%+v: asked %d times, %v, %v", step, asked, token, err)
 			}
 		}
 		text := log.String()
@@ -60,54 +60,44 @@ func TestKept_IsRenewedAfterHalfOfItsLife(t *testing.T) {
 	})
 }
 
-// A provider that does not answer delays a login by fetchTimeout, and only one caller at a time waits for it.
-func TestKept_DoesNotWaitWithoutEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := keep("token", slog.New(slog.DiscardHandler), func(ctx context.Context) (string, time.Time, error) {
-			<-ctx.Done()
-			return "", time.Time{}, ctx.Err()
-		})
-		began := time.Now()
-		go func() {
-			time.Sleep(time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if _, err := k.get(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 2*time.Second {
-				t.Errorf("the second caller got %v after %v", err, time.Since(began))
+// A provider that hangs delays the first of several logins, and none of those behind it.
+func TestRenewed_DoesNotWaitWithoutEnd(t *testing.T) {
+	for _, life := range []time.Duration{time.Hour, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			hangs := life == 0
+			source := renewed(func(ctx context.Context) (string, time.Time, error) {
+				if hangs {
+					<-ctx.Done()
+				}
+				return "x", time.Now().Add(life), ctx.Err()
+			}, slog.New(slog.DiscardHandler))
+			if !hangs {
+				must.Get(source.Token())(t)
+				time.Sleep(50 * time.Minute)
+				hangs = true
 			}
-		}()
-		if _, err := k.get(t.Context()); err == nil || time.Since(began) != fetchTimeout {
-			t.Errorf("got %v after %v", err, time.Since(began))
-		}
-	})
-}
-
-// A provider that hangs delays no login while the last token is valid.
-func TestKept_NobodyWaitsForARenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		k := keep("token", slog.New(slog.DiscardHandler), func(ctx context.Context) (string, time.Time, error) {
-			if asked++; asked > 1 {
-				<-ctx.Done()
-			}
-			return "x", time.Now().Add(time.Hour), ctx.Err()
-		})
-		_, _ = k.get(t.Context())
-		time.Sleep(50 * time.Minute)
-		for range 8 {
 			began := time.Now()
-			if value, err := k.get(t.Context()); value != "x" || err != nil || time.Since(began) != 0 {
-				t.Errorf("%q, %v after %v", value, err, time.Since(began))
+			for range 8 {
+				token, err := source.Token()
+				if took := time.Since(began); took != fetchTimeout || (err == nil) != (life > 0) || err == nil && token.AccessToken != "x" {
+					t.Errorf("a login gets %v, %v after %v", token, err, took)
+				}
 			}
-		}
-		time.Sleep(fetchTimeout)
-		synctest.Wait()
-		expect.Equal(t, asked, 2, "asked times")
-	})
+		})
+	}
 }
 
 func fixed(token string) Token {
 	return func(context.Context) (string, time.Time, error) { return token, time.Time{}, nil }
+}
+
+// A command that calls the signer of AWS prints a signed URL in base64.
+func TestOAuthBearer_SendsATokenForAmazonMSK(t *testing.T) {
+	const token = "aHR0cHM6Ly9rYWZrYS5ldS1jZW50cmFsLTEuYW1hem9uYXdzLmNvbS8_QWN0aW9uPWthZmthLWNsdXN0ZXIlM0FDb25uZWN0"
+	_, message, err := OAuthBearer(TokenFromCommand([]string{"echo", token}), nil, slog.New(slog.DiscardHandler)).Start(t.Context())
+	if want := "n,,\x01auth=Bearer " + token + "\x01\x01"; err != nil || string(message) != want {
+		t.Errorf("it sends %q, %v; want %q", message, err, want)
+	}
 }
 
 func TestOAuthBearer_SendsTheMessageOfTheStandard(t *testing.T) {

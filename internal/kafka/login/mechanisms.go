@@ -7,18 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
-	"github.com/segmentio/kafka-go/sasl/aws_msk_iam_v2"
+	"golang.org/x/oauth2"
 )
 
 // Token returns a bearer token and the time of its end. If ends is zero, Token is called for each
@@ -48,11 +44,11 @@ func OAuthBearer(token Token, extensions map[string]string, log *slog.Logger) sa
 	for _, name := range slices.Sorted(maps.Keys(extensions)) {
 		fmt.Fprintf(&tail, "\x01%s=%s", name, extensions[name])
 	}
-	return &oauthBearer{keep("token", log, token), tail.String()}
+	return &oauthBearer{renewed(token, log), tail.String()}
 }
 
 type oauthBearer struct {
-	token      *kept[string]
+	token      oauth2.TokenSource
 	extensions string // as they are sent
 }
 
@@ -60,15 +56,15 @@ type oauthBearer struct {
 func (*oauthBearer) Name() string { return "OAUTHBEARER" }
 
 // Start implements sasl.Mechanism.
-func (m *oauthBearer) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
-	token, err := m.token.get(ctx)
-	if err == nil && !bearerToken.MatchString(token) { // do not quote it
-		err = fmt.Errorf("what came as a token is none: %d bytes, with letters that no token has", len(token))
+func (m *oauthBearer) Start(context.Context) (sasl.StateMachine, []byte, error) {
+	token, err := m.token.Token()
+	if err == nil && !bearerToken.MatchString(token.AccessToken) { // do not quote it
+		err = fmt.Errorf("what came as a token is none: %d bytes, with letters that no token has", len(token.AccessToken))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("no token for Kafka: %w", err)
 	}
-	return &bearerAnswer{}, []byte("n,,\x01auth=Bearer " + token + m.extensions + "\x01\x01"), nil
+	return &bearerAnswer{}, []byte("n,,\x01auth=Bearer " + token.AccessToken + m.extensions + "\x01\x01"), nil
 }
 
 // bearerAnswer reads the broker's answers. An accepted token has an empty answer. A rejected token has
@@ -86,28 +82,4 @@ func (a *bearerAnswer) Next(_ context.Context, answer []byte) (done bool, respon
 	}
 	a.rejected = fmt.Errorf("%w: %.100q", kafka.SASLAuthenticationFailed, reason.Status)
 	return false, []byte{1}, nil
-}
-
-// MSK returns the mechanism AWS_MSK_IAM. Start signs the host name of the broker, which it takes from
-// sasl.MetadataFromContext, with the credentials that the environment names. getenv is os.Getenv.
-func MSK(getenv func(string) string, log *slog.Logger) (sasl.Mechanism, error) {
-	region := getenv("AWS_REGION")
-	if region == "" {
-		region = getenv("AWS_DEFAULT_REGION")
-	}
-	if region == "" {
-		return nil, errors.New("SASL AWS_MSK_IAM needs the region of the cluster: set AWS_REGION, such as eu-central-1")
-	}
-	client := &http.Client{Transport: &http.Transport{Proxy: proxyOf, DisableKeepAlives: true}}
-	credentials := keep("AWS credentials", log, awsEnvironment{getenv, region, client}.credentials)
-	return &aws_msk_iam_v2.Mechanism{Signer: signer.NewSigner(), Credentials: aws.CredentialsProviderFunc(credentials.get), Region: region}, nil
-}
-
-// proxyOf returns the proxy of the environment for https. Endpoints with http are those of the container
-// and of the machine: a proxy would ask for credentials of another machine.
-func proxyOf(req *http.Request) (*url.URL, error) {
-	if req.URL.Scheme == "http" {
-		return nil, nil
-	}
-	return http.ProxyFromEnvironment(req)
 }
