@@ -45,8 +45,8 @@ func Mechanisms() []string { return []string{ScramSHA512, ScramSHA256, Plain, OA
 // the token.
 type SASL struct {
 	Mechanism string // one of Mechanisms
-	User      string // with OAuthBearer only for error messages; none with MSKIAM
-	Password  string // none with OAuthBearer and MSKIAM
+	User      string // with OAuthBearer only for error messages
+	Password  string // none with OAuthBearer
 
 	// Token is for OAuthBearer. It returns a token, and the time of its end. A token is used until
 	// half of its life is over; if ends is zero, for one login. Token is called for new connections and
