@@ -34,7 +34,7 @@ type consolePage struct {
 // consolePages returns all pages. The order must exist.
 func consolePages(order string) []consolePage {
 	return []consolePage{
-		{name: "now", path: "/", has: []string{`id="waiting"`, `id="due"`}},
+		{name: "now", path: "/", has: []string{`id="waiting"`}},
 		{name: "order", path: "/order", id: order, has: []string{`data-known="true"`}},
 		{name: "dead-letters", path: "/dead-letters", has: []string{`<tr data-at="`}},
 		{name: "dead-letter", path: "/dead-letters/0/17", has: []string{`id="headers"`}},

@@ -82,8 +82,8 @@ type Store interface {
 
 // Reader reads overdue orders with a bound on the rows of each read.
 type Reader interface {
-	// BeginTurn reads the clock and the pauses.
-	BeginTurn(ctx context.Context) (overdue.Begin, error)
+	// BeginTurn reads the clock and the pauses, and whether no unpaid order was due at a time or before.
+	BeginTurn(ctx context.Context, at time.Time) (overdue.Begin, error)
 	// ReadOverdue reads a window. An error that wraps overdue.ErrSlow says that a shorter one may succeed.
 	ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error)
 }

@@ -32,6 +32,7 @@ type loop struct {
 	news       reads         // of the news
 	older, old reads         // of the pass, and of its orders beyond oldReads
 	pass       pass          // over all overdue orders
+	ahead      time.Duration // of the database's clock, by the last turn
 	skipped    time.Time     // the due time of the oldest order that news have left to the next pass; zero: none
 	rests      rests         // what was tried, and is found again
 	pauses     []wire.Pause  // at the last turn, also those that have ended

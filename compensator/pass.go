@@ -54,7 +54,7 @@ func beginPass(before pass, now, cutoff, unasked time.Time) pass {
 	return pass{running: true, end: cutoff, beganAt: now, began: began, unasked: unasked, from: from, to: slot}
 }
 
-// skip ends a pass that would find nothing, because all is paused.
+// skip ends a pass that would find nothing, because all is paused or nothing is overdue.
 func (p *pass) skip(now, cutoff time.Time) {
 	*p = pass{end: cutoff, beganAt: now, began: time.Now(), ended: time.Now(), from: p.from, to: p.to, again: p.again}
 }

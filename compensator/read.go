@@ -102,7 +102,7 @@ type pager struct {
 }
 
 // BeginTurn implements Reader.
-func (p pager) BeginTurn(ctx context.Context) (b overdue.Begin, err error) {
+func (p pager) BeginTurn(ctx context.Context, _ time.Time) (b overdue.Begin, err error) {
 	b.Now, err = p.store.Now(ctx)
 	return b, err
 }

@@ -170,13 +170,15 @@ func (s *shop) Overdue(ctx context.Context, cutoff time.Time, after orderclose.O
 	return found.Orders, err
 }
 
-func (s *shop) BeginTurn(ctx context.Context) (b overdue.Begin, err error) {
+func (s *shop) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, err error) {
 	if err := wait(ctx, callCost); err != nil {
 		return b, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return overdue.Begin{Now: s.now(), Pauses: slices.Clone(s.pauses)}, s.down
+	to := sort.Search(len(s.index), func(i int) bool { return s.index[i].Due.After(at) })
+	due := slices.ContainsFunc(s.index[:to], func(o *shopOrder) bool { return o.open })
+	return overdue.Begin{Now: s.now(), Pauses: slices.Clone(s.pauses), Quiet: !due}, s.down
 }
 
 func (s *shop) ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error) {

@@ -122,11 +122,7 @@ func (s *sweep) run(ctx context.Context) error {
 // close closes orders in pages. An order that a search did not reach counts as failed.
 func (s *sweep) close(ctx context.Context, orders []orderclose.Order) error {
 	for len(orders) > 0 && ctx.Err() == nil {
-		results := s.pages.close(ctx, kindHand, orders, byHand)
-		if len(results) == 0 {
-			return errors.New("the context ends before the rate allows the next orders")
-		}
-		for _, r := range results {
+		for _, r := range s.pages.close(ctx, kindHand, orders, byHand) {
 			if _, err := s.silent(ctx, r); err != nil {
 				return err
 			}

@@ -29,6 +29,7 @@ type turn struct {
 	began  time.Time // by the monotonic clock
 	now    time.Time // by the database's clock
 	cutoff time.Time // orders due at or before it are overdue
+	quiet  bool      // nothing is overdue
 	left   bool      // news or older orders were not asked for lack of time
 }
 
@@ -41,10 +42,10 @@ func (t *turn) before(d time.Duration) bool { return time.Since(t.began) < d }
 // closed keeps nothing new waiting.
 func (t *turn) run(ctx context.Context) error {
 	err := t.begin(ctx)
-	if err == nil {
+	if err == nil && !t.quiet {
 		err = t.askNews(ctx)
 	}
-	if err == nil {
+	if err == nil && !t.quiet {
 		err = t.askOlder(ctx)
 	}
 	if err == nil {
@@ -54,11 +55,12 @@ func (t *turn) run(ctx context.Context) error {
 	return err
 }
 
-// begin reads the clock and the pauses.
+// begin reads the clock and the pauses, and whether anything is overdue. If nothing is, no read is needed, and a pass has ended.
 func (t *turn) begin(ctx context.Context) error {
 	var b overdue.Begin
+	at := time.Now().Add(t.ahead + Grace) // later than the cutoff; what a clock that was set hides, the next pass finds
 	err := t.calls.call(ctx, "the read of the clock and the pauses", func(ctx context.Context) (err error) {
-		b, err = t.o.Reader.BeginTurn(ctx)
+		b, err = t.o.Reader.BeginTurn(ctx, at)
 		return err
 	})
 	if err != nil {
@@ -70,10 +72,13 @@ func (t *turn) begin(ctx context.Context) error {
 	on := pausesAt(b.Pauses, b.Now)
 	t.pass.again = t.pass.again || pauseEnded(t.paused, on)
 	t.pauses, t.paused, t.hour = b.Pauses, on, t.hour.at(b.Now, t.o.Period)
-	t.now, t.cutoff = b.Now, t.latestDue(b.Now)
-	if pause, all := on[""]; all {
+	t.now, t.cutoff, t.ahead = b.Now, t.latestDue(b.Now), b.Now.Sub(time.Now().Round(0))
+	pause, all := on[""]
+	if t.quiet = b.Quiet; all || t.quiet {
 		t.pass.skip(t.now, t.cutoff)
 		t.newsUpTo = t.cutoff
+	}
+	if all {
 		return pause.Err()
 	}
 	return nil

@@ -86,7 +86,7 @@ type App struct {
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
 	conns    clients.Clients
 	own      clients.Clients // those of conns that New made
-	clock    *clock.Clock    // relays and closers keep it
+	clock    *clock.Clock    // relays, closers and compensators keep it
 	metrics  *appMetrics
 	ready    readiness
 
@@ -266,7 +266,7 @@ func (a *App) watches(roles []Role) []watch {
 	kafka, sweeps, closes := a.conns.Kafka != nil, has(Compensator), has(Compensator) || has(Closer)
 	return []watch{
 		{kafka && slices.ContainsFunc(roles, a.requiresKafka), a.guard},
-		{kafka && (has(Relay) || has(Closer)), a.keepClock},
+		{kafka && (has(Relay) || closes), a.keepClock},
 		{kafka && slices.ContainsFunc(roles, a.usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
 		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
 		{kafka && closes, func(ctx context.Context) {

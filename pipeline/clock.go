@@ -9,7 +9,7 @@ import (
 // relay works correctly with any offset.
 const clockWarnOffset = time.Second
 
-// keepClock keeps the clock of relays and closers until ctx ends: by the database if this process has one, else by the brokers.
+// keepClock keeps the clock of relays, closers and compensators until ctx ends: by the database if this process has one, else by the brokers.
 func (a *App) keepClock(ctx context.Context) {
 	against, ask := "kafka", func(ctx context.Context) (time.Time, error) {
 		return a.conns.Kafka.Time(ctx, a.o.Config.Topics.Control)

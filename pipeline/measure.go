@@ -45,19 +45,12 @@ func (a *App) checkRecords(ctx context.Context) {
 
 // waitingRecords returns the state of the topics in which records of orders wait.
 func (a *App) waitingRecords(ctx context.Context) ops.Status {
-	now := a.clock.Now
-	if a.o.Now == nil && a.conns.Store != nil { // this machine's clock may be wrong: only relays and closers measure it
-		if t, err := a.conns.Store.Now(ctx); err == nil {
-			ahead := time.Until(t)
-			now = func() time.Time { return time.Now().Add(ahead) }
-		}
-	}
 	targets := ops.WaitingTopics(ctx, a.conns.Kafka, a.config(), room.Checks(a.o.Rooms))
-	return ops.ReadStatus(ctx, a.conns.Kafka, targets, now)
+	return ops.ReadStatus(ctx, a.conns.Kafka, targets, a.clock.Time)
 }
 
 const (
-	countAtRest   = 15 * time.Second // between two counts while no order is overdue
+	countAtRest   = 30 * time.Second // between two counts while no order is overdue
 	countInterval = 5 * time.Second  // between two counts while some are
 	lateInterval  = time.Minute      // between two counts of payments that came late
 	countTimeout  = 30 * time.Second // of one count
@@ -136,16 +129,16 @@ func (c *orderCounter) idle() { c.report(ops.OverdueOrders{}) }
 // writeProbeInterval is the pause between two questions of a closer or compensator whether the database takes writes.
 const writeProbeInterval = 15 * time.Second
 
-// writeProbeLatest is the longest time until the writes of a close are tried again. A try is some fifteen statements. Closes of
-// other orders do not show that the table of a month is locked.
-const writeProbeLatest = time.Minute
+// writeProbeLatest is the longest time until the writes of a close are tried again, if this process has closed no order. A try is some
+// fifteen statements.
+const writeProbeLatest = 2 * time.Minute
 
 // writesReason is the name of refused writes in /-/ready.
 const writesReason = "database writes"
 
 // watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
-// every read while every close fails, because it is read-only or its tables are locked. It tries the writes each minute, and
-// each 15 s after they have failed. In between it only asks whether the server is read-only, unless this process has just closed an order.
+// every read while every close fails, because it is read-only or its tables are locked. It tries the writes each two minutes, and
+// each 15 s after they have failed. In between it only asks whether the server is read-only. It asks nothing within a minute of a close.
 func (a *App) watchWrites(ctx context.Context) {
 	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return
@@ -153,9 +146,11 @@ func (a *App) watchWrites(ctx context.Context) {
 	var written time.Time // when the writes were tried and succeeded; zero: the last question failed
 	try := func(ctx context.Context) (err error) {
 		switch began := time.Now(); {
+		case a.conns.Store.ClosedWithin(time.Minute): // its writes have succeeded
+			written = began
 		case began.Sub(written) >= writeProbeLatest:
 			err, written = a.conns.Store.Writable(ctx), began
-		case !a.conns.Store.ClosedWithin(writeProbeInterval):
+		default:
 			err = a.conns.Store.NotReadOnly(ctx)
 		}
 		if err != nil {

@@ -41,7 +41,7 @@ func counting(t *testing.T, test func(c *orderCounter, overdue *int64, count fun
 
 func TestOrderCounter_CountsMoreOftenWhileOrdersAreOverdue(t *testing.T) {
 	counting(t, func(_ *orderCounter, overdue *int64, count func(time.Duration) int, known func() bool) {
-		expect.Equal(t, count(time.Minute), 4, "counts in a minute without overdue orders")
+		expect.Equal(t, count(time.Minute), 2, "counts in a minute without overdue orders")
 		*overdue = 7
 		expect.Equal(t, count(time.Minute), 12, "counts in a minute with some")
 		expect.That(t, known(), "the number is not known")

@@ -16,7 +16,7 @@ const (
 	// pauseTimeout bounds a read of the pauses.
 	pauseTimeout = 2 * time.Second
 	// pauseMetricInterval is the interval between two updates of the metric of the pauses, each of which is a statement.
-	pauseMetricInterval = 15 * time.Second
+	pauseMetricInterval = 30 * time.Second
 )
 
 // pausedStore is a closer.Store that closes orders elsewhere, and obeys the pauses in the database. The store of the database reads

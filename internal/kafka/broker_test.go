@@ -18,9 +18,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// shortSession is a session timeout for tests in which a member dies: the shortest that brokers allow.
-const shortSession = 6 * time.Second
-
 // silent is the address of a broker that accepts connections and never answers.
 const silent = "silent:9092"
 

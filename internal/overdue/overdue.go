@@ -42,6 +42,8 @@ type Begin struct {
 	Now time.Time // by the database's clock
 	// Pauses are the pauses that are on, and those that have ended within the last day.
 	Pauses []wire.Pause
+	// Quiet says that no unpaid order was due at the time that the turn has asked for, or before: there is nothing to read.
+	Quiet bool
 }
 
 // Counts are numbers of orders that the loop has decided on.

@@ -8,29 +8,24 @@ import (
 )
 
 // TakeLease takes the lease of a name for a holder if nobody has it or it has ended, and makes it longer if the holder has it. It then
-// ends after expiry. held is false if another holder has it. The database's clock decides, and any proxy or pooler may be in between.
+// ends after expiry. held is false if another holder has it. Each of its statements is a transaction. The database's clock decides, and any proxy or pooler may be in between.
 func (s *Store) TakeLease(ctx context.Context, name, holder string, expiry time.Duration) (held bool, err error) {
-	now := s.dialect.millis()
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		taken := tx.Exec("UPDATE leases SET holder = ?, until_ms = ? + ? WHERE name = ? AND (holder = ? OR until_ms < ?)",
-			holder, now, expiry.Milliseconds(), name, holder, now)
-		if held = taken.RowsAffected > 0; held || taken.Error != nil {
-			return taken.Error
-		}
-		rows, err := readAll(tx, "SELECT CASE WHEN holder = ? THEN 1 ELSE 0 END FROM leases WHERE name = ?", []any{holder, name},
+	now, db := s.dialect.millis(), s.gorm.WithContext(ctx)
+	taken := db.Exec("UPDATE leases SET holder = ?, until_ms = ? + ? WHERE name = ? AND (holder = ? OR until_ms < ?)",
+		holder, now, expiry.Milliseconds(), name, holder, now)
+	if held, err = taken.RowsAffected > 0, taken.Error; !held && err == nil {
+		var rows []int
+		rows, err = readAll(db, "SELECT CASE WHEN holder = ? THEN 1 ELSE 0 END FROM leases WHERE name = ?", []any{holder, name},
 			func(own *int) []any { return []any{own} })
-		if err != nil || len(rows) > 0 {
-			held = len(rows) > 0 && rows[0] == 1 // MySQL counts no row that has the same end already
-			return err
+		if held = len(rows) > 0 && rows[0] == 1; err == nil && len(rows) == 0 { // MySQL counts no row that has the same end already
+			err = db.Exec("INSERT INTO leases (name, holder, until_ms) VALUES (?, ?, ? + ?)", name, holder, now, expiry.Milliseconds()).Error
+			held = err == nil
 		}
-		err = tx.Exec("INSERT INTO leases (name, holder, until_ms) VALUES (?, ?, ? + ?)", name, holder, now, expiry.Milliseconds()).Error
-		held = err == nil
-		return err
-	})
-	if held = held && err == nil; err != nil && s.dialect.Fault(err) == FaultDuplicate { // another holder was first
+	}
+	if err != nil && s.dialect.Fault(err) == FaultDuplicate { // another holder was first
 		err = nil
 	}
-	return held, wrap(err, "take the lease %s", name)
+	return held && err == nil, wrap(err, "take the lease %s", name)
 }
 
 // DropLease gives a lease back, if the holder has it.

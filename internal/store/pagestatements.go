@@ -147,6 +147,19 @@ func (q *statements) overdueRows(in []*table, delays []delay, w overdue.Window) 
 		" FROM (%[2]s) AS oc_rows WHERE oc_last = 1 OR oc_row = %[1]d ORDER BY oc_due%[3]s, oc_key%[3]s", p.limit, numbered, p.order()), args
 }
 
+// anyDue writes 1 if a table has an unpaid order that was due at a time or before, whether it is excluded or not, and else 0.
+func (q *statements) anyDue(in []*table, at time.Time) (query string, args []any) {
+	var any []string
+	for i, t := range in {
+		part, of := q.pageOf(t.name, delay{}, q.openPage(at, orderclose.Order{}, 1))
+		any, args = append(any, fmt.Sprintf("EXISTS (SELECT 1 FROM (%s) AS oc_due%d)", part, i)), append(args, of...)
+	}
+	if len(any) == 0 {
+		return "0", nil
+	}
+	return "CASE WHEN " + strings.Join(any, " OR ") + " THEN 1 ELSE 0 END", args
+}
+
 // excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. The comparison of
 // a column that is NULL is neither true nor false.
 func (q *statements) excludedOf(orders string) condition {

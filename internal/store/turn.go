@@ -24,6 +24,8 @@ const (
 	pausesFor = 24 * time.Hour
 	// seesAllFor is for how long BeginTurn knows that no row-level security hides orders.
 	seesAllFor = time.Minute
+	// quietRest is for how long BeginTurn does not ask whether an order is due after that question took too long.
+	quietRest = time.Minute
 )
 
 // ReadOverdue returns the unpaid orders of a window that the mapping does not exclude, with ID, Category, CreatedAt and Due. Rows without
@@ -75,25 +77,40 @@ func (s *Store) overdueRow(ctx context.Context, rows *sql.Rows, found *overdue.F
 	return nil
 }
 
-// BeginTurn returns the database's clock and the pauses. Once a minute it also looks whether row-level security may hide orders; then the
-// error is a *MappingError.
-func (s *Store) BeginTurn(ctx context.Context) (b overdue.Begin, err error) {
+// BeginTurn returns the database's clock, the pauses, and whether no unpaid order was due at a time or before; with due times by rule it does
+// not know. It is one statement. Once a minute it also looks whether row-level security may hide orders; then the error is a *MappingError.
+func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, err error) {
 	if last := s.seesAll.Load(); last == nil || time.Since(*last) >= seesAllFor {
 		if err := s.seesAllRows(ctx); err != nil {
 			return b, err
 		}
 		s.seesAll.Store(new(time.Now()))
 	}
-	const query = "SELECT oc_now, path, category, until_at, reason, created_at FROM (SELECT ? AS oc_now) AS oc_clock LEFT JOIN pauses ON 1 = 1"
-	err = s.within(ctx, query, []any{s.dialect.now()}, func(rows *sql.Rows) error {
+	due, args := "1", []any{}
+	if slow := s.quietSlow.Load(); !s.q.m.ByRule && (slow == nil || time.Since(*slow) >= quietRest) {
+		in, err := s.allTables(ctx)
+		if err != nil {
+			return b, s.failed(ctx, err, "read the clock and the pauses")
+		}
+		due, args = s.q.anyDue(in, at)
+	}
+	query := "SELECT oc_now, oc_due, path, category, until_at, reason, created_at FROM (SELECT ? AS oc_now, " + due +
+		" AS oc_due) AS oc_clock LEFT JOIN pauses ON 1 = 1"
+	err = s.within(ctx, query, append([]any{s.dialect.now()}, args...), func(rows *sql.Rows) error {
 		var p wire.Pause
 		var path sql.NullString
-		err := rows.Scan(timeInto(&b.Now), &path, nullable(&p.Category), timeInto(&p.Until), nullable(&p.Reason), timeInto(&p.CreatedAt))
+		var due int
+		err := rows.Scan(timeInto(&b.Now), &due, &path, nullable(&p.Category), timeInto(&p.Until), nullable(&p.Reason), timeInto(&p.CreatedAt))
 		if err == nil && path.Valid && p.Until.After(b.Now.Add(-pausesFor)) {
 			b.Pauses = append(b.Pauses, p)
 		}
+		b.Quiet = due == 0
 		return err
 	})
+	if len(args) > 0 && errors.Is(err, overdue.ErrSlow) {
+		s.quietSlow.Store(new(time.Now()))
+		return s.BeginTurn(ctx, at)
+	}
 	return b, s.failed(ctx, err, "read the clock and the pauses")
 }
 

@@ -168,7 +168,7 @@ func resumedPause(t *testing.T, s *shop) {
 	ended, err := s.Resume(t.Context(), "book")
 	s.must(err)
 	want(t, "ended pauses", len(ended), 1)
-	b, err := s.BeginTurn(t.Context())
+	b, err := s.BeginTurn(t.Context(), s.now())
 	s.must(err)
 	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return strings.Compare(x.Category, y.Category) })
 	if len(b.Pauses) != 2 || b.Pauses[1].Category != "film" || b.Pauses[0].CreatedAt != ended[0].CreatedAt || b.Pauses[0].Reason != "the reason" {

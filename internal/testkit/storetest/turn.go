@@ -98,10 +98,17 @@ func readSays(t *testing.T, s *shop) {
 func turnBegins(t *testing.T, s *shop) {
 	s.migrated()
 	begin := s.now()
-	b, err := s.BeginTurn(t.Context())
+	b, err := s.BeginTurn(t.Context(), s.now())
 	s.must(err)
 	s.within("the clock", b.Now, begin)
 	want(t, "pauses of an empty database", len(b.Pauses), 0)
+	want(t, "an empty database is quiet", b.Quiet, true)
+	s.order("later", time.Hour)
+	for at, quiet := range map[time.Duration]bool{time.Minute: true, 2 * time.Hour: false} {
+		b, err = s.BeginTurn(t.Context(), s.now().Add(at))
+		s.must(err)
+		want(t, fmt.Sprint("no order is due within ", at), b.Quiet, quiet)
+	}
 
 	s.pause("book", time.Hour, "it's the reason", false)
 	s.pause("", time.Hour, "yesterday", false)
@@ -110,7 +117,7 @@ func turnBegins(t *testing.T, s *shop) {
 	s.exec("UPDATE pauses SET until_at = ? WHERE category = 'film'", s.time(s.now().Add(-25*time.Hour)))
 	on, err := s.Pauses(t.Context())
 	s.must(err)
-	b, err = s.BeginTurn(t.Context())
+	b, err = s.BeginTurn(t.Context(), s.now())
 	s.must(err)
 	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return y.Until.Compare(x.Until) })
 	if len(b.Pauses) != 2 || b.Pauses[1].Reason != "yesterday" || !b.Pauses[1].Until.Before(b.Now.Add(-22*time.Hour)) {
@@ -124,9 +131,9 @@ func turnFails(t *testing.T, s *shop) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, reading := s.ReadOverdue(ctx, overdue.Window{To: s.now()})
-	_, beginning := s.BeginTurn(ctx)
+	_, beginning := s.BeginTurn(ctx, s.now())
 	s.exec("DROP TABLE pauses")
-	_, missing := s.BeginTurn(t.Context())
+	_, missing := s.BeginTurn(t.Context(), s.now())
 	for what, err := range map[string]error{"reading": reading, "beginning": beginning, "without a table": missing} {
 		if err == nil || errors.Is(err, overdue.ErrSlow) || s.Dialect() != store.SQLite && !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Errorf("%s: %v", what, err)
