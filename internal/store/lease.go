@@ -8,7 +8,8 @@ import (
 )
 
 // TakeLease takes the lease of a name for a holder if nobody has it or it has ended, and makes it longer if the holder has it. It then
-// ends after expiry. held is false if another holder has it. Each of its statements is a transaction. The database's clock decides, and any proxy or pooler may be in between.
+// ends after expiry. held is false if another holder has it. The database's clock decides, and any proxy or pooler may be in between.
+// Each of its statements is a transaction.
 func (s *Store) TakeLease(ctx context.Context, name, holder string, expiry time.Duration) (held bool, err error) {
 	now, db := s.dialect.millis(), s.gorm.WithContext(ctx)
 	taken := db.Exec("UPDATE leases SET holder = ?, until_ms = ? + ? WHERE name = ? AND (holder = ? OR until_ms < ?)",
