@@ -24,6 +24,11 @@ func TestDecide_SettlesFinalVerdicts(t *testing.T) {
 }
 
 // The due time of an order became "never" after its record was sent.
+func TestDecide_AnOrderWithoutAVerdictWaitsInMemory(t *testing.T) {
+	d := decide(wire.Record{Attempt: 3}, orderclose.Outcome{Err: errors.New("no answer")}, epoch, 0)
+	expect.That(t, d.action == park && d.wait == contendedWait && d.record.Attempt == 3, "%+v, want a wait that uses up no attempt", d)
+}
+
 func TestDecide_SettlesAnOrderThatIsNeverClosed(t *testing.T) {
 	r := wire.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Attempt: 2, NotDue: 7}
 	for _, never := range []time.Time{orderclose.NeverDue, time.Date(9999, 12, 31, 0, 0, 0, 0, time.FixedZone("", 14*3600))} {

@@ -464,8 +464,8 @@ func (b *tab) plan(kind string) {
 // has just moved.
 func (b *tab) confirm() {
 	b.t.Helper()
-	b.do("focus the button", chromedp.Focus(chromedp.CSS("#confirm button:not([type=button]), #confirm [type=submit]"), chromedp.NodeVisible))
-	b.press(kb.Enter)
+	// In one step: the page replaces the button while it is updated, and a key press would be lost.
+	eval[bool](b, `document.querySelector("#confirm button:not([type=button]), #confirm [type=submit]").click() === undefined`)
 	b.waitForPlan("done")
 }
 

@@ -24,7 +24,7 @@ var closerMutants = []mutant{
 	{"parked-bytes-unbounded", "orders that wait in memory are not bounded in bytes", changes{{" && b.parkedBytes+e.size() <= bytes", ""}},
 		"closer", "TestBuffer_HasRoomIsBoundedInOrdersAndBytes", "orders have room in"},
 	{"no-verdict-settled", "an order without a verdict is settled", changes{{"park", "settle"}},
-		"closer", "TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries", "retried, done below 202"},
+		"closer", "TestDecide_AnOrderWithoutAVerdictWaitsInMemory", "want a wait that uses up no attempt"},
 	{"moved-keeps-failures", "a deadline that moved keeps the old counts of failures", nil,
 		"closer", "TestNotDue_CountsFromZeroWhenTheDueTimeMoved", "(-want +got)"},
 	{"locked-rows-first", "orders with locked rows delay due orders", changes{{"max(limit-len(ready), (limit+1)/2)", "limit-len(ready)"}},
