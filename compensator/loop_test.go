@@ -870,3 +870,14 @@ func TestRests_AnOrderThatIsNotFoundAndNotReadAgainIsForgotten(t *testing.T) {
 	r.ended(now.Add(shortestRest + keepSettled + time.Second))
 	expect.Equal(t, len(r), 0, "orders that rest")
 }
+
+// News have left an order to the next pass, and the pipeline has closed it meanwhile.
+func TestTurn_NothingIsUnaskedWhileNothingIsOverdue(t *testing.T) {
+	play(t, 1, func(w *world) {
+		l := must.Get(New(Options{Store: w.shop, Reader: w.shop, Logger: discard}))(t).newLoop()
+		l.skipped = w.now().Add(-time.Hour)
+		turn := l.newTurn()
+		must.Do(t, turn.begin(w.ctx))
+		expect.That(t, turn.quiet && l.oldestUnasked().Equal(turn.cutoff), "quiet %v, the oldest order that was not asked for is of %v", turn.quiet, l.oldestUnasked())
+	})
+}

@@ -58,7 +58,7 @@ func (t *turn) run(ctx context.Context) error {
 // begin reads the clock and the pauses, and whether anything is overdue. If nothing is, no read is needed, and a pass has ended.
 func (t *turn) begin(ctx context.Context) error {
 	var b overdue.Begin
-	at := time.Now().Add(t.ahead + Grace) // later than the cutoff; what a clock that was set hides, the next pass finds
+	at := time.Now().Add(t.ahead + Grace) // after the cutoff. If a clock was set, the next pass finds the orders between
 	err := t.calls.call(ctx, "the read of the clock and the pauses", func(ctx context.Context) (err error) {
 		b, err = t.o.Reader.BeginTurn(ctx, at)
 		return err
@@ -76,7 +76,7 @@ func (t *turn) begin(ctx context.Context) error {
 	pause, all := on[""]
 	if t.quiet = b.Quiet; all || t.quiet {
 		t.pass.skip(t.now, t.cutoff)
-		t.newsUpTo = t.cutoff
+		t.newsUpTo, t.skipped = t.cutoff, time.Time{}
 	}
 	if all {
 		return pause.Err()
