@@ -23,7 +23,7 @@ const (
 	// After notDueRounds early arrivals for one due time, every other wait is in memory, so that two clocks that disagree do not
 	// send the record in circles.
 	notDueRounds = 2
-	// doubtWait is how long at most an order waits in memory in such a round.
+	// doubtWait is the longest wait in memory of an order that came early again.
 	doubtWait = time.Minute
 
 	// maxOrderRetries is how often an order that could not be closed is retried: after 1, 2

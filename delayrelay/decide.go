@@ -58,8 +58,8 @@ func (v *view) plan(r *wire.RawRecord) (release int64, err error) {
 // appended returns the append time of a record by the relay's clock, in Unix milliseconds.
 func (v *view) appended(r *wire.RawRecord) int64 { return r.Appended + v.ahead.Milliseconds() }
 
-// leaderBehind returns by how much a leader's clock that set the append time at is at least behind, or ahead if negative. The append was
-// sent and answered at the given times of the relay's clock.
+// leaderBehind returns by how much the clock of a partition's leader is behind the relay's clock, at least. It is negative if the leader's
+// clock is ahead. The relay sent an append, and got its answer, at the given times of its own clock. The leader's clock showed at.
 func leaderBehind(sent, answered, at time.Time) time.Duration {
 	return max(sent.Sub(at), 0) + min(answered.Sub(at), 0)
 }

@@ -137,8 +137,8 @@ const writeProbeLatest = 2 * time.Minute
 const writesReason = "database writes"
 
 // watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
-// every read while every close fails, because it is read-only or its tables are locked. It tries the writes each two minutes, and
-// each 15 s after they have failed. In between it only asks whether the server is read-only. It asks nothing within a minute of a close.
+// every read while every close fails, because it is read-only or its tables are locked. It tries the writes every two minutes, and
+// every 15 s after they have failed. In between it only asks whether the server is read-only. It asks nothing within a minute of a close.
 func (a *App) watchWrites(ctx context.Context) {
 	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return

@@ -103,7 +103,8 @@ func measure(ctx context.Context, now func() time.Time, ask func(context.Context
 	return offset, err
 }
 
-// believed returns the offset of a clock that was asked and has answered at the given times, and showed at in between, truncated to milliseconds.
+// believed returns the offset of a clock. The question was sent and answered at the given times. Between them the clock showed at, cut to
+// whole milliseconds.
 func believed(sent, answered, at time.Time) time.Duration {
 	least, most := at.Sub(answered), at.Add(time.Millisecond).Sub(sent)
 	if least <= 0 && most >= 0 {

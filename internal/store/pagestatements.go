@@ -149,15 +149,15 @@ func (q *statements) overdueRows(in []*table, delays []delay, w overdue.Window) 
 
 // anyDue writes 1 if a table has an unpaid order that was due at a time or before, whether it is excluded or not, and else 0.
 func (q *statements) anyDue(in []*table, at time.Time) (query string, args []any) {
-	var any []string
+	var parts []string
 	for i, t := range in {
 		part, of := q.pageOf(t.name, delay{}, q.openPage(at, orderclose.Order{}, 1))
-		any, args = append(any, fmt.Sprintf("EXISTS (SELECT 1 FROM (%s) AS oc_due%d)", part, i)), append(args, of...)
+		parts, args = append(parts, fmt.Sprintf("EXISTS (SELECT 1 FROM (%s) AS oc_due%d)", part, i)), append(args, of...)
 	}
-	if len(any) == 0 {
+	if len(parts) == 0 {
 		return "0", nil
 	}
-	return "CASE WHEN " + strings.Join(any, " OR ") + " THEN 1 ELSE 0 END", args
+	return "CASE WHEN " + strings.Join(parts, " OR ") + " THEN 1 ELSE 0 END", args
 }
 
 // excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. The comparison of
