@@ -878,6 +878,6 @@ func TestTurn_NothingIsUnaskedWhileNothingIsOverdue(t *testing.T) {
 		l.skipped = w.now().Add(-time.Hour)
 		turn := l.newTurn()
 		must.Do(t, turn.begin(w.ctx))
-		expect.That(t, turn.quiet && l.oldestUnasked().Equal(turn.cutoff), "quiet %v, the oldest order that was not asked for is of %v", turn.quiet, l.oldestUnasked())
+		expect.That(t, turn.quiet && l.oldestUnasked().Equal(turn.cutoff), "quiet %v, the oldest that was not asked for is of %v", turn.quiet, l.oldestUnasked())
 	})
 }
