@@ -71,7 +71,7 @@ test-console: ## the web console in a real browser, which it installs: pages, ac
 modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers, alerts to people, tracing; not test-console
 	@for m in $(filter-out deploy/consoletest,$(MODULES)); do echo "go test $$m" && (cd $$m && go test -timeout 30m ./...) || failed="$$failed $$m"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
-without: ## builds and vets everything without each room, or without one (ROOM=shadow); a minute each
+without: ## builds and vets everything without each room, or without one (ROOM=webhook); a minute each
 	go run ./internal/testkit/without -modules "$(MODULES)" $(ROOM)
 
 rooms: ## what each room has: lines, roles, keys of topics.yaml, commands

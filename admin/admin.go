@@ -87,7 +87,7 @@ func (a *Admin) As(operator string) (*Admin, error) {
 
 // Host returns what calls of rooms need that change nothing, such as webhook.PlanSendAgain.
 func (a *Admin) Host() room.Host {
-	return room.Host{Config: a.p.Config, Kafka: a.p.Kafka, Store: a.p.Store, OwnStore: a.p.OwnStore, Logger: a.logger}
+	return room.Host{Config: a.p.Config, Kafka: a.p.Kafka, Store: a.p.Store, Logger: a.logger}
 }
 
 // Act makes a call of a room that changes something, such as webhook.SendAgain, and returns its error. The audit log has it by the name

@@ -284,7 +284,7 @@ func described(t *testing.T) map[string]bool {
 		}
 		apart := false
 		for _, role := range r.Roles {
-			if role.Excludes != nil || r.TakesEvents != nil { // it does not run beside all others
+			if r.TakesEvents != nil { // it does not run beside all others
 				apart = true
 				run(sample, pipeline.Role(role.Name))
 				continue

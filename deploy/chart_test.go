@@ -118,7 +118,7 @@ func TestChartFollows_Roles(t *testing.T) {
 				text += "  # " + line
 			}
 			text += "  " + role.Name + ":\n" + roleDefaults
-			needs := chartRole{Kafka: role.Kafka, Servers: []string{}, Required: []string{}, Secrets: []string{}, URLs: []string{}, Excludes: []string{}, Why: role.Why}
+			needs := chartRole{Kafka: role.Kafka, Servers: []string{}, Required: []string{}, Secrets: []string{}, URLs: []string{}}
 			if role.Database {
 				needs.Servers = append(needs.Servers, "database")
 			}
@@ -135,7 +135,6 @@ func TestChartFollows_Roles(t *testing.T) {
 					needs.Secrets = append(needs.Secrets, name)
 				}
 			}
-			needs.Excludes = append(needs.Excludes, role.Excludes...)
 			tpl += fmt.Sprintf("%s: %s\n", role.Name, must.Get(json.Marshal(needs))(t))
 		}
 	}
@@ -150,8 +149,6 @@ type chartRole struct {
 	Required []string `json:"required"` // variables
 	Secrets  []string `json:"secrets"`  // variables
 	URLs     []string `json:"urls"`     // variables
-	Excludes []string `json:"excludes"` // roles
-	Why      string   `json:"why"`      // of Excludes
 }
 
 // A duration that the program accepts passes the schema, and usual mistakes do not.

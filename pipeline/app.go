@@ -167,14 +167,12 @@ func (a *App) CreateTopics(ctx context.Context) error {
 	if a.conns.Kafka == nil {
 		return errNoBrokers
 	}
-	_, left, err := a.conns.Kafka.Apply(ctx, a.topics(a.config()))
+	_, left, err := a.conns.Kafka.Apply(ctx, ops.TopicSpecs(a.config()))
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("%d differences remain, such as topic %s: %s; %s", len(left), left[0].Topic, left[0].What, left[0].Fix)
 	}
 	return err
 }
-
-func (a *App) topics(c *Config) []room.TopicSpec { return room.Topics(a.o.Rooms, c) }
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
 // outbox, receipts, stock_ledger, those of Options.Rooms whose keys are in topics.yaml, and the reference tables of orders unless
@@ -335,10 +333,6 @@ func (a *App) build(name Role) (part, error) {
 		return map[Role]func() (part, error){
 			Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox, Console: a.buildConsole,
 		}[name]()
-	}
-	if taker := room.TakerOfEvents(a.o.Rooms, a.o.Config); taker != "" && role.ReadsEvents { //mutant:reader-of-no-events
-		return part{}, fmt.Errorf("topics.yaml has the key %[1]s: the room %[1]s takes the rows of outbox_events, so nothing reaches the topic %[2]s, "+
-			"which this role reads; do not run the role, or remove the key", taker, a.o.Config.Topics.Events)
 	}
 	runner, err := role.New(a.host())
 	if err != nil {

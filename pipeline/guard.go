@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -76,5 +77,5 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 func (a *App) findings(ctx context.Context) (findings []kafka.Finding, unseen []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return a.conns.Kafka.CheckVisible(ctx, a.topics(a.config()))
+	return a.conns.Kafka.CheckVisible(ctx, ops.TopicSpecs(a.config()))
 }

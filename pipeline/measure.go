@@ -10,7 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/room"
 )
 
 const (
@@ -45,7 +44,7 @@ func (a *App) checkRecords(ctx context.Context) {
 
 // waitingRecords returns the state of the topics in which records of orders wait.
 func (a *App) waitingRecords(ctx context.Context) ops.Status {
-	targets := ops.WaitingTopics(ctx, a.conns.Kafka, a.config(), room.Checks(a.o.Rooms))
+	targets := ops.WaitingTopics(ctx, a.conns.Kafka, a.config())
 	return ops.ReadStatus(ctx, a.conns.Kafka, targets, a.clock.Time)
 }
 

@@ -63,7 +63,7 @@ func (a *App) host() room.Host {
 	o := a.o
 	return room.Host{
 		Config: o.Config, Live: a.config, Buckets: a.ActiveBuckets, Servers: o.Environment, Services: o.Services,
-		Kafka: a.conns.Kafka, Log: topicWaiter{a.conns.Kafka, a}, NeedTopic: a.needTopic, Store: a.conns.Store, OwnStore: !a.closesInDatabase(),
+		Kafka: a.conns.Kafka, Log: topicWaiter{a.conns.Kafka, a}, NeedTopic: a.needTopic, Store: a.conns.Store,
 		Now: o.Now, OnHang: o.OnHang, Logger: o.Logger, Registerer: o.Registerer, TracerProvider: o.TracerProvider,
 	}
 }

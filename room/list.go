@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // Sections returns the sections of topics.yaml of rooms.
@@ -34,18 +33,6 @@ func Others() Room { return Room{Settings: config.OtherRooms()} }
 
 // WithoutKafka stands for a program that has no Kafka: its topics.yaml need not list the buckets.
 func WithoutKafka() Room { return Room{Settings: config.WithoutKafka()} }
-
-// Topics returns the topics of a pipeline with these rooms: those of the core, and those of each room whose key is in
-// topics.yaml.
-func Topics(rooms []Room, c *config.Config) []TopicSpec {
-	specs := ops.TopicSpecs(c)
-	for _, r := range rooms {
-		if _, named := c.Rooms[r.Name]; named && r.Topics != nil {
-			specs = append(specs, r.Topics(c)...)
-		}
-	}
-	return specs
-}
 
 // Tables returns the tables of each room whose key is in topics.yaml.
 func Tables(rooms []Room, c *config.Config) (all []TableSteps) {

@@ -12,12 +12,9 @@ package room
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,9 +37,6 @@ type Room struct {
 	// Source returns the topic from which a role puts records into buckets, and the group of the role: the keeper of a compensator
 	// waits some time for records that wait there. "", or nil: there is none.
 	Source func(*config.Config) (topic, group string)
-	// Topics returns the topics that the room needs besides those of the core. topics apply and topics check know them if
-	// topics.yaml has the key of the room. nil: there are none.
-	Topics func(*config.Config) []TopicSpec
 	// Tables has the tables of the room, which orderclose migrate creates if topics.yaml has the key of the room: steps in files
 	// DIALECT/NN.sql, with mysql, postgres and sqlite as DIALECT, and NN from 01 on. A step is never changed; the next one changes
 	// tables. Programs of the last release still work with it. Each statement but the last can be repeated, because MySQL commits
@@ -52,8 +46,8 @@ type Room struct {
 	Checks   []Check // of status, doctor and console, beside those of the core
 	// Variables are the environment variables that the room reads, into Servers.Others. NAME_FILE names a file with the value of NAME.
 	Variables []string
-	// TakesEvents reports whether the room takes the rows of outbox_events. If it does, the role outbox publishes schedules alone, no
-	// role runs that reads events in Kafka, and a sweeper does not delete old rows of outbox_events. nil: the room does not take them.
+	// TakesEvents reports whether the room takes the rows of outbox_events. If it does, the role outbox publishes schedules alone,
+	// and a sweeper does not delete old rows of outbox_events. nil: the room does not take them.
 	TakesEvents func(*config.Config) bool
 }
 
@@ -68,16 +62,8 @@ type Role struct {
 	Kafka, Database bool
 	// Buckets says that the role puts records into buckets. It starts when it is known which delay topics exist.
 	Buckets bool
-	// ReadsEvents says that the role reads the topic of events. It is refused beside a room that TakesEvents.
-	ReadsEvents bool
 	// Variables returns the environment variables that the role requires, besides those of Kafka and the database; nil: none.
 	Variables func(*config.Config) []string
-	// InAll reports whether orderclose run all includes the role, when it was not named; nil: it does not. set reports
-	// whether an environment variable is set, or the one that names its file.
-	InAll func(set func(variable string) bool) bool
-	// Excludes are the roles that must not run in the same process, and Why is the reason: a sentence without a subject.
-	Excludes []string
-	Why      string
 	// New returns what runs. It does not wait for servers. An error says which setting is missing or wrong.
 	New func(Host) (Runner, error)
 }
@@ -97,11 +83,10 @@ type Need struct {
 }
 
 // Cluster is a client of Kafka, and Store is the database with its tables of orders. Rooms of other modules can call
-// their methods. A TopicSpec says what a topic must be like, a Section is a key of topics.yaml, and TableSteps are the tables of a room.
+// their methods. A Section is a key of topics.yaml, and TableSteps are the tables of a room.
 type (
 	Cluster    = kafka.Cluster
 	Store      = store.Store
-	TopicSpec  = kafka.TopicSpec
 	Section    = config.AnySection
 	TableSteps = migrations.Tables
 )
@@ -117,7 +102,6 @@ type Host struct {
 	Log       partition.Log             // of Kafka; consumers of a topic that does not exist wait for it
 	NeedTopic func(topic string) Need   // of a topic without which a role cannot start
 	Store     *Store                    // nil: the process has no database
-	OwnStore  bool                      // the orders are not closed in the database of Store
 
 	Now            func() time.Time // the clock of this machine; nil: time.Now
 	OnHang         func(why string)
@@ -158,15 +142,4 @@ func Checks(rooms []Room) (all []Check) {
 		all = append(all, r.Checks...)
 	}
 	return all
-}
-
-// Together returns an error if a role must not run in one process with another. all are the known roles, and names those of
-// the process.
-func Together(all []Role, names []string) error {
-	for _, r := range all {
-		if slices.Contains(names, r.Name) && slices.ContainsFunc(r.Excludes, func(other string) bool { return slices.Contains(names, other) }) {
-			return fmt.Errorf("%s %s: run it without %s", r.Name, r.Why, strings.Join(r.Excludes, " and "))
-		}
-	}
-	return nil
 }

@@ -4,8 +4,6 @@ package rooms
 import (
 	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms/intake"
-	"github.com/orderclose/orderclose/rooms/release"
-	"github.com/orderclose/orderclose/rooms/shadow"
 	"github.com/orderclose/orderclose/rooms/webhook"
 )
 
@@ -13,8 +11,6 @@ import (
 func All() []room.Room {
 	return []room.Room{
 		intake.Room(),
-		release.Room(nil),
-		shadow.Room(),
 		webhook.Room(),
 	}
 }

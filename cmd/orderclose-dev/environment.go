@@ -30,7 +30,6 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // readyTimeout bounds how long servers and groups may take to start.
@@ -209,11 +208,6 @@ func exports(s string) map[string]string {
 func (st *environment) dropTopics(ctx context.Context) error {
 	var names, groups []string
 	specs := ops.TopicSpecs(st.cfg)
-	for _, r := range rooms.All() {
-		if r.Topics != nil {
-			specs = append(specs, r.Topics(st.cfg)...)
-		}
-	}
 	for _, spec := range specs {
 		names = append(names, spec.Name)
 		if spec.Group != "" {

@@ -28,6 +28,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
@@ -229,7 +230,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}
 	defer connections.Close()
 	c := clients.Of(connections)
-	if _, _, err := c.Kafka.Apply(ctx, room.Topics(rooms.All(), cfg)); err != nil {
+	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
 		return err
 	}
 	c.Store.UseTables(room.Tables(rooms.All(), cfg)...)

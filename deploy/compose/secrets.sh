@@ -16,7 +16,6 @@ fresh() {
 fresh db_root_password
 fresh db_password
 fresh redis_password
-fresh release_token
 fresh payment_secret
 # Replace these: your mail server's password, and what your providers gave you.
 fresh smtp_password

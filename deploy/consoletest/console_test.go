@@ -138,7 +138,7 @@ func TestConsole_Screenshots(t *testing.T) {
 	for i, l := range []letter{
 		{Cause: "not_found", Detail: "the database has no such order"}, {Cause: "failed", Detail: "sku \"ink\" has no row in the table of stock"},
 		{Cause: "bad_value", Detail: "due_at is missing", Value: `{"order_id":"ORD-20260301-000204"}`},
-		{Cause: "release_refused", Stage: "release", Source: "order-events", Detail: "the service answers 422"},
+		{Cause: "too_large", Stage: "outbox", Source: "outbox_events", Detail: "the topic refuses it"},
 	} {
 		l.Order = fmt.Sprintf("ORD-20260301-%06d", 201+i)
 		s.giveUp(t, l)

@@ -323,8 +323,8 @@ func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 
 // roleOfRoom is what the chart knows of a role of a room.
 type roleOfRoom struct {
-	Kafka                       bool
-	Servers, Required, Excludes []string
+	Kafka             bool
+	Servers, Required []string
 }
 
 func rolesOfRooms(t *testing.T) (roles map[string]roleOfRoom) {
@@ -398,7 +398,7 @@ func TestServiceMonitor_ScrapesEveryPart(t *testing.T) {
 func TestStatefulSets_GiveEachPodItsInstance(t *testing.T) {
 	values, want := allOn, []string{"closer", "relay"}
 	for name, of := range rolesOfRooms(t) {
-		if !of.Kafka || len(of.Excludes) > 0 {
+		if !of.Kafka {
 			continue
 		}
 		if want = append(want, name); !strings.Contains(allOn, name+": {enabled") {

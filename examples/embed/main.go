@@ -3,8 +3,8 @@
 //
 //	main.go        runs both, one after the other
 //	bookings.go    a Store of the program's own, on embedded servers
-//	shop.go        the SQL store on the program's *sql.DB, with a payment provider and a service
-//	               that keeps stock; needs ORDERCLOSE_KAFKA_BROKERS and ORDERCLOSE_DB_DSN
+//	shop.go        the SQL store on the program's *sql.DB, with a payment provider; needs
+//	               ORDERCLOSE_KAFKA_BROKERS and ORDERCLOSE_DB_DSN
 //	operator.go    an operator of the shop, who pauses, looks at an order, and resumes
 package main
 

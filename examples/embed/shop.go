@@ -20,18 +20,7 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms/release"
 )
-
-// warehouse is the service that keeps the stock of gift cards.
-type warehouse struct{ returned chan release.Request }
-
-// Release implements release.Releaser. A service must treat a key that it has seen as done.
-func (w warehouse) Release(_ context.Context, r release.Request) error {
-	w.returned <- r
-	return nil
-}
 
 // askProvider implements payment.Provider: order-paid was paid, and the shop does not know it.
 func askProvider(_ context.Context, ids []string) ([]payment.Answer, error) {
@@ -83,10 +72,9 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 	if err != nil {
 		return err
 	}
-	returned, registry := make(chan release.Request, 10), prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	app, err := pipeline.New(pipeline.Options{
-		Config: cfg, Servers: servers, Payment: payment.ProviderFunc(askProvider),
-		Rooms: []room.Room{release.Room(warehouse{returned})}, Registerer: registry, Logger: logger,
+		Config: cfg, Servers: servers, Payment: payment.ProviderFunc(askProvider), Registerer: registry, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -118,18 +106,9 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 	if err := read(); err != nil {
 		return err
 	}
-	roles := append(pipeline.AllRoles(), release.Role)
-	return runUntil(ctx, app, roles, func(ctx context.Context) error {
+	return runUntil(ctx, app, pipeline.AllRoles(), func(ctx context.Context) error {
 		if err := readEvents(ctx, app, prefix+"mails", "order-unpaid", "order-read"); err != nil {
 			return err
-		}
-		for range 2 {
-			select {
-			case r := <-returned:
-				fmt.Printf("the warehouse got back %d of %q of %s, key %q\n", r.Quantity, r.SKU, r.OrderID, r.Key)
-			case <-ctx.Done():
-				return fmt.Errorf("the warehouse got nothing: %w", ctx.Err())
-			}
 		}
 		return s.checkResult(ctx, registry)
 	})
@@ -222,7 +201,7 @@ func readEvents(ctx context.Context, app *pipeline.App, group string, want ...st
 		Group: group,
 		Handle: func(_ context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
 			for _, e := range events {
-				fmt.Printf("event %s: %s was closed by the %s\n", e.ID, e.Data.OrderID, e.Data.Path)
+				fmt.Printf("event %s: %s was closed by the %s, %d lines came back\n", e.ID, e.Data.OrderID, e.Data.Path, len(e.Data.Release))
 				delete(open, e.Data.OrderID)
 			}
 			if len(open) == 0 {

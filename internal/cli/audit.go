@@ -26,7 +26,7 @@ const missBound = 3 * time.Minute
 
 type auditFlags struct {
 	ops.Window
-	bound string
+	bound, tolerance string
 }
 
 func newAudit(c *common) *cobra.Command {
@@ -37,8 +37,7 @@ func newAudit(c *common) *cobra.Command {
 		Long: `Compare, for the orders that were due in a window of time, the database's row
 of each order with its receipt, the stock that moved, its event and Kafka. The command changes
 nothing and locks nothing. It reads page by page. Its memory does not grow with the table:
-it keeps 8 bytes for each event, and for each record of the close topic, since the
-beginning of the window.
+it keeps 8 bytes for each event since the beginning of the window.
 
   still_open       due, unpaid, and open for longer than a missed order may be
   no_receipt       closed, without the rows that a close writes
@@ -51,9 +50,13 @@ beginning of the window.
   ledger_wrong     its stock was released in another quantity, or without a close
   no_event         closed, without an event in the outbox or in Kafka
 
-It also counts states that are no fault of the close: closed by the sweep, closed without a
-record in the close topic, with a pending dead letter, with a late payment, and closed orders
-about which the payment provider should have been asked again (closer.payment.recheck).
+It also counts states that are no fault of the close: closed by the sweep, with a pending dead
+letter, with a late payment, and closed orders about which the payment provider should have
+been asked again (closer.payment.recheck).
+
+Of orders that others closed it says how many were early, on time and late against
+--tolerance. This works before orderclose closes anything, with a user who may only read the
+orders: docs/mapping.md says how to compare your old job before you switch.
 
 Kafka keeps a week of events. Closes before the oldest event that is left are not checked
 for an event, and are counted. Without Kafka, or if events are posted to a URL, no close is.
@@ -75,8 +78,10 @@ without differences if something could not be checked.`,
 			if f.bound != "" {
 				o.Bound, err2 = parseDuration("--bound", f.bound, "90m")
 			}
+			var err3 error
+			o.Tolerance, err3 = parseDuration("--tolerance", f.tolerance, "1m")
 			endless := exitIf(f.Limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
-			if err := errors.Join(err1, err2, endless); err != nil {
+			if err := errors.Join(err1, err2, err3, endless); err != nil {
 				return Exit(Usage, err)
 			}
 			return with(c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers))(func(s *session) error {
@@ -89,6 +94,7 @@ without differences if something could not be checked.`,
 	f.Add(window, 1000, "findings")
 	cmd.Flags().AddGoFlagSet(window)
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: 3m")
+	cmd.Flags().StringVar(&f.tolerance, "tolerance", "1m", "how far from its due time a close by others is on time")
 	return cmd
 }
 
@@ -190,17 +196,20 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])
 	}
 	printAny(w, s.ClosedElsewhere, "closed in this time, and due at another time now\t%d")
-	printAny(w, s.ClosedByOthers, "closed without a receipt\t%d")
+	if o := s.ClosedByOthers; o.Orders > 0 {
+		fmt.Fprintf(w, "closed by others\t%d\n  early\t%d\n  on time\t%d\n  late\t%d\n", o.Orders, o.Early, o.OnTime, o.Late)
+		printAny(w, o.Untimed, "  at an unknown time\t%d")
+		printAny(w, int(o.Latest), "  the latest of them\t%d s late")
+	}
 	printAny(w, s.OpenWithinBound, "open, and within the bound of "+s.Bound+"\t%d")
 	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
 	printAny(w, s.LatePayments, "with a late payment\t%d")
 	printAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
 	printAny(w, s.LeftOut, "closed without the stock of a SKU that had no row\t%d")
 	printAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
-	printAny(w, s.NoRecord, "closed without a record in the close topic\t%d")
 	printAny(w, s.DeadLetters, "with a pending dead letter\t%d")
 	printAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read
-	fmt.Fprintf(w, "read from Kafka\t%d events, %d records of the close topic, %d dead letters pending\n", s.EventsRead, s.RecordsRead, s.DeadLettersAll)
+	fmt.Fprintf(w, "read from Kafka\t%d events, %d dead letters pending\n", s.EventsRead, s.DeadLettersAll)
 	for _, what := range s.NotRead {
 		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 300))
 	}

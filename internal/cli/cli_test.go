@@ -189,21 +189,19 @@ func TestProgress_WithoutATerminalPrintsLines(t *testing.T) {
 	expect.That(t, b.String() == want, "%q, want %q", b.String(), want)
 }
 
-func TestRun_AllIncludesTheRolesOfRoomsThatAreConfigured(t *testing.T) {
+func TestRun_RolesAreAddedToAll(t *testing.T) {
 	known := pipeline.Roles([]room.Room{{Roles: []room.Role{
-		{Name: "stock", InAll: func(set func(string) bool) bool { return set("STOCK_URL") }}, {Name: "trial", Excludes: []string{"closer"}, Why: "is a trial"},
+		{Name: "stock"},
 	}}})
 	for _, c := range []struct {
-		args, set, want string
+		args, want string
 	}{
-		{"", "", "relay closer compensator outbox"},
-		{"all", "STOCK_URL", "relay closer compensator outbox stock"},
-		{"all stock console", "", "relay closer compensator outbox stock console"},
-		{"relay trial relay", "STOCK_URL", "relay trial"},
-		{"all trial", "", "trial is a trial: run it without closer"},
-		{"painter", "", `unknown role "painter": run [relay closer compensator outbox sweeper stock trial console], or all`},
+		{"", "relay closer compensator outbox"},
+		{"all stock console", "relay closer compensator outbox stock console"},
+		{"relay stock relay", "relay stock"},
+		{"painter", `unknown role "painter": run [relay closer compensator outbox sweeper stock console], or all`},
 	} {
-		roles, err := rolesOf(known, strings.Fields(c.args), func(variable string) bool { return variable == c.set })
+		roles, err := rolesOf(known, strings.Fields(c.args))
 		got := strings.Trim(fmt.Sprint(roles), "[]")
 		if err != nil {
 			got = err.Error()

@@ -58,7 +58,6 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
@@ -444,12 +443,10 @@ func (c *common) attachKafka(s *session) {
 	}
 }
 
-func (s *session) topics(cfg *config.Config) []kafka.TopicSpec { return room.Topics(s.rooms, cfg) }
-
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
 	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil,
-		Checks: room.Checks(s.rooms), Topics: s.topics}
+		Checks: room.Checks(s.rooms)}
 	if s.Kafka != nil {
 		p.Control = ops.NewControl(s.Kafka, s.cfg.Topics.Control)
 	}

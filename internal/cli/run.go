@@ -35,11 +35,7 @@ func newRun(c *common) *cobra.Command {
 		if role.Help == "" {
 			continue
 		}
-		help.WriteString(role.Help)
-		if role.InAll == nil {
-			fmt.Fprintf(&help, "all does not include it: write run all %s.\n", role.Name)
-		}
-		help.WriteString("\n")
+		fmt.Fprintf(&help, "%sall does not include it: write run all %s.\n\n", role.Help, role.Name)
 	}
 	beside := " [console]" // a sweeper
 	for _, r := range c.env.Rooms {
@@ -97,12 +93,7 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 	hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	set := func(name string) bool {
-		v, _ := c.env.LookupEnv(name)
-		file, _ := c.env.LookupEnv(name + "_FILE")
-		return v != "" || file != ""
-	}
-	roles, err := rolesOf(pipeline.Roles(c.env.Rooms), args, set)
+	roles, err := rolesOf(pipeline.Roles(c.env.Rooms), args)
 	if err != nil {
 		return Exit(Usage, err)
 	}
@@ -164,24 +155,16 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 	return s, err
 }
 
-// rolesOf returns the roles that the arguments name, of all known ones. No argument means all. all includes the roles of
-// rooms that are configured. set reports whether an environment variable is set.
-func rolesOf(known []room.Role, args []string, set func(variable string) bool) (roles []pipeline.Role, err error) {
-	everything := len(args) == 0 || slices.Contains(args, "all")
-	var names []string
-	add := func(name string) {
-		if !slices.Contains(names, name) {
-			names, roles = append(names, name), append(roles, pipeline.Role(name))
+// rolesOf returns the roles that the arguments name, of all known ones. No argument means all. all has no role of a room.
+func rolesOf(known []room.Role, args []string) (roles []pipeline.Role, err error) {
+	add := func(role pipeline.Role) {
+		if !slices.Contains(roles, role) {
+			roles = append(roles, role)
 		}
 	}
-	if everything {
+	if len(args) == 0 || slices.Contains(args, "all") {
 		for _, role := range pipeline.AllRoles() {
-			add(string(role))
-		}
-		for _, role := range known {
-			if role.InAll != nil && role.InAll(set) {
-				add(role.Name)
-			}
+			add(role)
 		}
 	}
 	for _, arg := range args {
@@ -191,9 +174,9 @@ func rolesOf(known []room.Role, args []string, set func(variable string) bool) (
 		if all := room.Names(known); !slices.Contains(all, arg) {
 			return nil, fmt.Errorf("unknown role %q: run %v, or all", arg, all)
 		}
-		add(arg)
+		add(pipeline.Role(arg))
 	}
-	return roles, room.Together(known, names)
+	return roles, nil
 }
 
 // requiredVariables returns the environment variables that the roles require.

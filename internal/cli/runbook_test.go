@@ -36,7 +36,7 @@ func TestRunbook_UsesValidCommands(t *testing.T) {
 					err = cmd.ValidateArgs(cmd.Flags().Args())
 				}
 				if err == nil && cmd.Name() == "run" {
-					_, err = rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args(), func(string) bool { return false })
+					_, err = rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args())
 				}
 				expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "section %q: %s: %v", s.Title, line, err)
 			}
@@ -120,7 +120,7 @@ func requireCommands(t *testing.T, file string, roles map[string]bool) {
 			}
 			expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "%s: orderclose %v: %v", name, args, err)
 			if cmd.Name() == "run" {
-				of, err := rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args(), func(string) bool { return false })
+				of, err := rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args())
 				expect.That(t, err == nil, "%s: %v", name, err)
 				for _, r := range of {
 					roles[string(r)] = true

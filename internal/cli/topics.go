@@ -87,7 +87,7 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 	var fixed, left []kafka.Finding
 	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
 		return with(c.openKafka(ctx))(func(s *session) error {
-			specs, err := specsNamed(s.topics(s.cfg), change)
+			specs, err := specsNamed(ops.TopicSpecs(s.cfg), change)
 			if err != nil {
 				return err
 			}

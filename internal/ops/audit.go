@@ -10,16 +10,16 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// AuditStore is what an audit, and a comparison with another job, ask the database. store.Store implements it.
+// AuditStore is what an audit asks the database. store.Store implements it.
 type AuditStore interface {
 	Now(ctx context.Context) (time.Time, error)
 	AuditRules() store.AuditRules
 	AuditParts(ctx context.Context) ([]store.AuditPart, error)
-	// AuditPage and ClosedPage read a page of the orders behind an order, with what an audit and a comparison need.
+	CanAudit(ctx context.Context) error
+	// AuditPage reads a page of the orders behind an order.
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
 	// AuditClosed reads a page of the orders that were closed in a span of time, whenever they are due.
 	AuditClosed(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (rows []store.AuditRow, last store.ReceiptKey, err error)
-	ClosedPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.ClosedRow, error)
 	PendingEvents(ctx context.Context, each func(orderID string)) error
 	Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error)
 }
@@ -32,6 +32,8 @@ type AuditOptions struct {
 	From, To time.Time
 	// Bound is how long a due order may stay open.
 	Bound time.Duration
+	// Tolerance is how far a close by others may be from its due time to count as on time.
+	Tolerance time.Duration
 	// Config has the topics, and says whether orders are closed in this database, so that it holds receipts, ledger
 	// rows and events.
 	Config *config.Config
@@ -62,10 +64,9 @@ type AuditSummary struct {
 	ClosedBy map[orderclose.Path]int `json:"closed_by"`
 	// ClosedElsewhere counts the orders that were closed in the window, and are due at another time now, or never. They are
 	// judged, and no other number has them.
-	ClosedElsewhere int `json:"closed_due_elsewhere"`
-	// ClosedByOthers counts closed orders without a receipt.
-	ClosedByOthers  int `json:"closed_by_others"`
-	OpenWithinBound int `json:"open_within_bound"`
+	ClosedElsewhere int      `json:"closed_due_elsewhere"`
+	ClosedByOthers  ByOthers `json:"closed_by_others"`
+	OpenWithinBound int      `json:"open_within_bound"`
 	// Excluded is the number of unpaid orders that orders.where or orders.not_before excludes: no
 	// close changes them.
 	Excluded int `json:"excluded"`
@@ -78,9 +79,6 @@ type AuditSummary struct {
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
 	// was not at each step of closer.payment.recheck.
 	NotRechecked int `json:"not_rechecked"`
-	// NoRecord counts closed orders without a record in the close
-	// topic, not counting copies: never published, or closed before the record left its bucket.
-	NoRecord int `json:"no_record"`
 	// DeadLetters counts orders of the window with a pending dead letter. DeadLettersAll
 	// counts all pending dead letters.
 	DeadLetters    int `json:"dead_letters"`
@@ -89,7 +87,6 @@ type AuditSummary struct {
 	// topic of events was not read completely.
 	EventsUnjudged int   `json:"events_unjudged"`
 	EventsRead     int64 `json:"events_read"`
-	RecordsRead    int64 `json:"records_read"`
 
 	Findings     map[FindingKind]int `json:"findings"`
 	FindingCount int                 `json:"found"`
@@ -98,31 +95,53 @@ type AuditSummary struct {
 	TookMillis int64    `json:"took_ms"`
 }
 
+// ByOthers counts the closed orders without a receipt, which another program has closed, by the time of their close.
+type ByOthers struct {
+	Orders int `json:"orders"`
+	Early  int `json:"early"` // by more than AuditOptions.Tolerance
+	OnTime int `json:"on_time"`
+	Late   int `json:"late"`
+	// Untimed counts those whose time of the close is not known: the mapping has no closed_at, or it is empty.
+	Untimed int `json:"untimed"`
+	// Latest is how late the latest was, in seconds.
+	Latest float64 `json:"latest_s"`
+}
+
 // audit is one run.
 type audit struct {
 	o      AuditOptions
 	common facts // of all orders
 	sum    AuditSummary
 	kafka  kafkaState
-	DueWalk
+	parts  []store.AuditPart
+	done   int64 // steps
+	total  int64
 }
+
+const (
+	// pageSize is how many orders one page has.
+	pageSize = 500
+	// percent is how many steps of progress the orders of one part have, and how many reading Kafka has.
+	percent = 100
+)
 
 // Audit compares what the database holds about each order that was due in a window of time
 // (its row, its receipt, its stock that moved and its event) with the records in Kafka. It reads
 // Kafka first, then pages of orders by due time and id, each page with all its rows as of one
 // moment, and passes each Finding to OnFinding at once. It returns an error of the database,
 // of the context, or of OnFinding. What could not be read from Kafka is in
-// AuditSummary.NotRead. Memory holds 8 bytes of each event and of each record of the close
-// topic since the window began, and the pending dead letters.
+// AuditSummary.NotRead. Memory holds 8 bytes of each event since the window began, and the pending dead letters.
 //
-// An audit has limits. Topics keep records for a week. For an older close Audit does not check
-// the event, which AuditSummary.EventsUnjudged counts, nor look for the record, which no field
-// counts. It does not see an order whose row was deleted or whose status is NULL. An order whose
+// Before Migrate, and for a user who may read the orders only, it says which orders are open for too long, and when others
+// closed the rest.
+//
+// An audit has limits. Topics keep events for a week. For an older close Audit does not check
+// the event, which AuditSummary.EventsUnjudged counts. It does not see an order whose row was deleted or whose status is NULL. An order whose
 // status the mapping does not name is checked as the close transaction treats it, and
 // AuditSummary.Unlisted names the status.
 func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
-	a := &audit{o: o, DueWalk: DueWalk{From: o.From, To: o.To, Show: o.Progress}, sum: AuditSummary{
+	a := &audit{o: o, sum: AuditSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
 		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{},
 		Findings: map[FindingKind]int{}, NotRead: []string{},
@@ -133,20 +152,37 @@ func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 }
 
 func (a *audit) run(ctx context.Context) (err error) {
-	if a.sum.At, err = a.Begin(ctx, a.o.Store); err != nil {
+	if a.sum.At, err = a.o.Store.Now(ctx); err == nil {
+		a.parts, err = a.o.Store.AuditParts(ctx)
+	}
+	if err != nil {
 		return err
 	}
+	a.total = int64(len(a.parts)+1) * percent
 	closer := a.o.Config.Closer
-	a.common = facts{rules: a.o.Store.AuditRules(), receipts: closer.Kind != config.KindHTTP, pays: closer.AsksPayment(), now: a.sum.At, bound: a.o.Bound}
+	a.common = facts{
+		rules: a.o.Store.AuditRules(), receipts: closer.Kind != config.KindHTTP, pays: closer.AsksPayment(), now: a.sum.At, bound: a.o.Bound,
+		tolerance: a.o.Tolerance,
+	}
+	if err := a.o.Store.CanAudit(ctx); err != nil && ctx.Err() == nil {
+		a.sum.NotRead = append(a.sum.NotRead, fmt.Sprintf("receipts, stock and events: %v", err))
+		a.common.receipts, a.common.pays = false, false
+		for i := range a.parts {
+			a.parts[i].RowsOnly = true
+		}
+	}
 	if err := a.readKafka(ctx); err != nil {
 		return err
 	}
 	if a.common.notRechecked, err = a.readRechecks(ctx); err != nil {
 		return err
 	}
-	for _, part := range a.parts {
+	for i, part := range a.parts {
 		if part.Unlisted {
 			a.sum.Unlisted[part.Status] = part.State
+		}
+		if err := a.walk(ctx, part, int64(i+1)*percent); err != nil {
+			return err
 		}
 	}
 	if a.common.receipts {
@@ -154,11 +190,40 @@ func (a *audit) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return WalkDue(&a.DueWalk, func(part store.AuditPart, after orderclose.Order, limit int) ([]store.AuditRow, error) {
-		return a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, after, limit)
-	}, func(r store.AuditRow) orderclose.Order { return r.Order }, a.order, func() string {
-		return fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount)
-	})
+	a.done = a.total
+	a.progress("")
+	return nil
+}
+
+// progress shows how many steps are done.
+func (a *audit) progress(step string) {
+	if a.o.Progress != nil {
+		a.o.Progress(a.done, a.total, step)
+	}
+}
+
+// walk compares the orders of a part, in pages. begun is how many steps are done at its begin.
+func (a *audit) walk(ctx context.Context, part store.AuditPart, begun int64) error {
+	for last := (orderclose.Order{}); ; {
+		page, err := a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, last, pageSize)
+		if err != nil {
+			return err
+		}
+		for _, row := range page {
+			if row.Due.Before(a.o.From) || !row.Due.Before(a.o.To) {
+				continue // the page includes to, and rounds from down to the column's precision
+			}
+			if err := a.order(row); err != nil {
+				return err
+			}
+		}
+		if len(page) < pageSize {
+			return nil
+		}
+		last = page[len(page)-1].Order
+		a.done = begun + int64(percent*float64(last.Due.Sub(a.o.From))/float64(a.o.To.Sub(a.o.From)))
+		a.progress(fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount))
+	}
 }
 
 // closed judges the orders that were closed in the window and are due at another time now: the shop has moved or cleared the due
@@ -202,10 +267,9 @@ func (a *audit) readRechecks(ctx context.Context) (spans []span, err error) {
 }
 
 // order compares one order.
-func (a *audit) order(_ store.AuditPart, r store.AuditRow) error {
+func (a *audit) order(r store.AuditRow) error {
 	f := a.facts(r)
-	seen, known := a.kafka.seen(r)
-	a.sum.count(r, f, seen, known)
+	a.sum.count(r, f)
 	return a.judge(r, f)
 }
 

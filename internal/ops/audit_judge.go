@@ -42,6 +42,8 @@ type facts struct {
 	pays     bool // the payment provider is asked before a close
 	now      time.Time
 	bound    time.Duration
+	// tolerance is AuditOptions.Tolerance.
+	tolerance time.Duration
 	// Orders closed in these spans should have been asked about again, and were not.
 	notRechecked []span
 	// Events of closes in [eventsFrom, eventsTo] are known. Both zero: no event is known.
@@ -176,7 +178,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // count adds one order to the summary.
-func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
+func (s *AuditSummary) count(r store.AuditRow, f facts) {
 	s.Orders++
 	s.Statuses[r.Part.Status]++
 	switch {
@@ -190,7 +192,7 @@ func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 			s.EventsUnjudged++
 		}
 	case r.Part.State == store.AuditClosed:
-		s.ClosedByOthers++
+		s.ClosedByOthers.count(r, f.tolerance)
 	}
 	if r.Late > 0 {
 		s.LatePayments++
@@ -204,10 +206,23 @@ func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 	if r.Receipt != nil && slices.ContainsFunc(f.notRechecked, func(in span) bool { return in.has(r.Receipt.ClosedAt) }) {
 		s.NotRechecked++
 	}
-	if seenKnown && !seen && r.Part.State == store.AuditClosed {
-		s.NoRecord++
-	}
 	if f.letter != "" || f.eventLetter != "" {
 		s.DeadLetters++
+	}
+}
+
+// count adds one order that another program has closed.
+func (s *ByOthers) count(r store.AuditRow, tolerance time.Duration) {
+	s.Orders++
+	switch late := r.ClosedAt.Sub(r.Due); {
+	case r.ClosedAt.IsZero():
+		s.Untimed++
+	case late < -tolerance:
+		s.Early++
+	case late > tolerance:
+		s.Late++
+		s.Latest = max(s.Latest, late.Seconds())
+	default:
+		s.OnTime++
 	}
 }

@@ -34,9 +34,6 @@ const (
 type kafkaState struct {
 	events *hashes // ids of events; nil: not known
 
-	records     *hashes // ids of orders whose record reached the close topic; nil: not known
-	recordsFrom time.Time
-
 	letters      map[string]string // positions of pending dead letters, by order
 	eventLetters map[string]string // the same for events that were never published
 }
@@ -75,17 +72,6 @@ func (a *audit) readKafka(ctx context.Context) error {
 			a.kafka.events, a.common.eventsFrom, a.common.eventsTo = events, later(from, a.o.From), a.sum.At.Add(-settling)
 		}
 	}
-	records := newHashes()
-	from, n, err := a.read(ctx, topics.Close, func(r wire.RawRecord) {
-		if !r.IsCopy() { //mutant:copies-audited
-			records.add(string(r.Key()))
-		}
-	})
-	notRead(topics.Close, err)
-	a.sum.RecordsRead, a.kafka.recordsFrom = n, later(a.kafka.recordsFrom, from)
-	if records.seal(); err == nil {
-		a.kafka.records = records
-	}
 	notRead(topics.DeadLetter, a.readLetters(ctx))
 	return ctx.Err()
 }
@@ -102,7 +88,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 	if err != nil {
 		return since, 0, err
 	}
-	queries := kafka.OffsetQueries(topic, partitions, kafka.LogStart, kafka.LogEnd, a.Since())
+	queries := kafka.OffsetQueries(topic, partitions, kafka.LogStart, kafka.LogEnd, kafka.MomentOf(a.o.From.Add(-auditSlack)))
 	for p, bounds := range a.o.Log.Offsets(ctx, queries) {
 		if bounds.Err != nil {
 			return since, n, bounds.Err
@@ -162,15 +148,6 @@ func (a *audit) facts(r store.AuditRow) facts {
 	event := a.kafka.events != nil && a.kafka.events.has(a.eventID(r.ID))
 	f.event, f.strayEvent = event && r.Receipt != nil, event && r.Receipt == nil
 	return f
-}
-
-// seen reports whether a record of an order reached the close topic. known is false if the
-// topic was not read, or no longer has records of that time.
-func (s *kafkaState) seen(r store.AuditRow) (seen, known bool) {
-	if s.records == nil || r.Due.Before(s.recordsFrom) {
-		return false, false
-	}
-	return s.records.has(r.ID), true
 }
 
 // hashes is a set of strings that keeps 8 bytes of each: call add for all, then seal, then

@@ -31,6 +31,7 @@ func (e manyOrders) Now(context.Context) (time.Time, error) { return due.Add(tim
 func (e manyOrders) AuditRules() store.AuditRules {
 	return store.AuditRules{Exclusive: true, Lines: true}
 }
+func (e manyOrders) CanAudit(context.Context) error                    { return nil }
 func (e manyOrders) PendingEvents(context.Context, func(string)) error { return nil }
 func (e manyOrders) AuditParts(context.Context) ([]store.AuditPart, error) {
 	return []store.AuditPart{{Status: "closed", State: store.AuditClosed}}, nil
@@ -109,12 +110,12 @@ func TestHashes_KeepEightBytesOfEach(t *testing.T) {
 func TestSummary_CountsEventsThatAreNotJudged(t *testing.T) {
 	s := AuditSummary{Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}}
 	for _, f := range []facts{factsWith(nil), factsWith(func(f *facts) { f.eventsFrom = due.Add(time.Minute) })} {
-		s.count(row(store.AuditClosed, nil), f, false, true)
+		s.count(row(store.AuditClosed, nil), f)
 	}
-	s.count(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due }), false, true)
-	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), factsWith(nil), true, true)
-	got := fmt.Sprint(s.Orders, s.ClosedBy, s.EventsUnjudged, s.OpenWithinBound, s.NoRecord, s.ClosedByOthers)
-	want := "4 map[pipeline:2] 1 1 2 1"
+	s.count(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due }))
+	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), factsWith(nil))
+	got := fmt.Sprint(s.Orders, s.ClosedBy, s.EventsUnjudged, s.OpenWithinBound, s.ClosedByOthers.Orders)
+	want := "4 map[pipeline:2] 1 1 1"
 	expect.That(t, strings.Contains(got, want), "%s, want %s", got, want)
 }
 
@@ -126,7 +127,7 @@ func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
 	for _, change := range []func(r *store.AuditRow){nil, func(r *store.AuditRow) {
 		r.Late, r.Receipt.ClosedAt = 2, due.Add(time.Minute)
 	}, func(r *store.AuditRow) { r.Late, r.LateOpen = 2, 1 }} {
-		s.count(row(store.AuditClosed, change), late, true, true)
+		s.count(row(store.AuditClosed, change), late)
 	}
 	expect.Equal(t, fmt.Sprint(s.LatePayments, s.LateUnresolved, s.NotRechecked), "2 1 2", "late payments, unresolved ones and orders without a recheck")
 }
@@ -341,19 +342,35 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 	}
 }
 
-func TestRun_CopiesOfAReplayAreNoRecords(t *testing.T) {
-	log := topics{records: map[string][]wire.RawRecord{}}
-	for i := range 10 {
-		m := wire.Message{Key: fmt.Appendf(nil, "order-%08d", i)}
-		if i >= 3 {
-			m = m.Resend()
-		}
-		log.put("close", m)
+func TestSummary_CountsWhatOthersClosedByTheTimeOfTheirClose(t *testing.T) {
+	mapped := factsWith(func(f *facts) { f.rules.Exclusive, f.tolerance = false, time.Minute })
+	s := AuditSummary{Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}}
+	for _, late := range []time.Duration{-time.Hour, -time.Minute, 0, time.Minute, 61 * time.Second, 5 * time.Minute} {
+		s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.ClosedAt = nil, due.Add(late) }), mapped)
 	}
-	cfg := &config.Config{Topics: config.Topics{Events: "events", Close: "close", DeadLetter: "dead"}}
+	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), mapped)
+	expect.Equal(t, s.ClosedByOthers, ByOthers{Orders: 7, Early: 1, OnTime: 3, Late: 2, Untimed: 1, Latest: 300}, "closed by others")
+}
+
+// bareOrders is a database in which orderclose has closed nothing: it has no tables for that.
+type bareOrders struct {
+	manyOrders
+	parts *[]store.AuditPart
+}
+
+func (bareOrders) CanAudit(context.Context) error { return errors.New("there is no table receipts") }
+
+func (b bareOrders) AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error) {
+	*b.parts = append(*b.parts, part)
+	return b.manyOrders.AuditPage(ctx, part, from, to, after, limit)
+}
+
+func TestRun_BeforeMigrateItReadsTheRowsOfOrdersOnly(t *testing.T) {
+	var parts []store.AuditPart
 	sum, err := Audit(t.Context(), AuditOptions{
-		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Config: cfg, From: due, To: due.Add(time.Minute), Bound: time.Hour,
-		OnFinding: func(Finding) error { return nil },
+		Store: bareOrders{manyOrders{n: 10, each: func(int) {}}, &parts}, Config: &config.Config{}, From: due, To: due.Add(time.Hour), Bound: time.Hour,
+		OnFinding: func(f Finding) error { return fmt.Errorf("%+v", f) },
 	})
-	expect.That(t, err == nil && sum.RecordsRead == 10 && sum.NoRecord == 7, "%d orders without a record, %v; want 7", sum.NoRecord, err)
+	expect.That(t, err == nil && sum.Orders == 10 && len(sum.NotRead) == 1 && strings.Contains(sum.NotRead[0], "no table receipts"), "%+v, %v", sum, err)
+	expect.That(t, len(parts) == 1 && parts[0].RowsOnly, "read %+v", parts)
 }

@@ -31,9 +31,6 @@ type Check struct {
 	Failing string                                       // the key in wire.Process.Failing that says since when processes meet this fault; "": none
 	Judge   func(*Findings)                              // adds findings; nil: only errors of Ask are findings
 	Finds   []Kind                                       // of the findings
-	// ReadsCloses returns the group that reads the close topic in place of the closers: while it has members and they
-	// have none, a status shows it, with Name as TopicStatus.ReadBy. Nil: no group of this check does.
-	ReadsCloses func(*config.Config) string
 }
 
 // Kind says what findings of a kind mean.

@@ -151,7 +151,7 @@ func (f *Findings) frozen() {
 	for _, process := range status.Processes {
 		kind, overdue, where := ProcessFrozen, 0.0, ""
 		for _, t := range status.Topics { // those of the closers are the last
-			if process.State != Frozen || t.ReadBy != "" || t.close && overdue >= limit {
+			if process.State != Frozen || t.close && overdue >= limit {
 				continue
 			}
 			for _, p := range t.Partitions {

@@ -40,7 +40,6 @@
 //	history_timeline.go  what happened to an order, sorted by time (pure)
 //	record_search.go     searching for the records of one order, each offset once
 //	history_search.go    all records of one order, with what they say
-//	due.go               reading the orders of a window, for an audit and for reports of rooms
 //	eventcheck.go        whether an event of a dead letter has happened
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)

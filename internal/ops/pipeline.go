@@ -38,8 +38,6 @@ type Pipeline struct {
 	Letters LetterIndex
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
 	Pending func() (deadletters.Counts, error)
-	// Topics returns the topics of the pipeline, with those of rooms. nil: it has no rooms.
-	Topics func(*config.Config) []kafka.TopicSpec
 	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.
 	Broken func() error
 }
@@ -84,7 +82,7 @@ func (p Pipeline) Status(ctx context.Context) (Status, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return Status{}, err
 	}
-	r := ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config, p.Checks), time.Now)
+	r := ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config), time.Now)
 	var complete bool
 	if r.Processes, complete = p.processes(ctx, r); complete {
 		r.Expected = len(r.Processes)
@@ -260,11 +258,7 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return TopicsPlan{}, err
 	}
-	topics := TopicSpecs
-	if p.Topics != nil {
-		topics = p.Topics
-	}
-	specs := topics(p.Config)
+	specs := TopicSpecs(p.Config)
 	findings, err := p.Kafka.Check(ctx, specs)
 	if err != nil {
 		return TopicsPlan{}, err

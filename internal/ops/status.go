@@ -23,8 +23,6 @@ type TopicGroup struct {
 	// Whole is set for the smallest bucket. Shorter delays go there too, so its owner reads
 	// the whole topic into memory.
 	Whole bool
-	// ReadBy is the name of the check whose group reads the close topic in place of the closers; "": none does.
-	ReadBy string
 }
 
 // Status is the result of ReadStatus.
@@ -48,8 +46,6 @@ type TopicStatus struct {
 	Partitions []PartitionStatus `json:"partitions"`
 	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
-
-	ReadBy string `json:"-"` // TopicGroup.ReadBy
 
 	close   bool
 	members []string // their client ids
@@ -135,7 +131,7 @@ func each(n int, f func(i int)) {
 }
 
 func inspectTopic(ctx context.Context, log Log, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
-	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, ReadBy: target.ReadBy, close: target.Length == 0}
+	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0}
 	var commits []kafka.Commit
 	var group kafka.Group
 	n, err := log.Partitions(ctx, target.Topic)

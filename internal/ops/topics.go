@@ -85,23 +85,12 @@ func RecordTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]
 
 // WaitingTopics returns the topics in which records wait: the delay topics of the configured
 // buckets and of other buckets that still hold records, shortest bucket first, then the close
-// topic. The closers have no member while the group of a Check.ReadsCloses stands for them. It returns
-// no error of Kafka: other buckets are then left out, and ReadStatus reports the same error for each topic.
-func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config, checks []Check) []TopicGroup {
+// topic. It returns no error of Kafka: other buckets are then left out, and ReadStatus reports the same error for each topic.
+func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []TopicGroup {
 	buckets, _ := Served(ctx, k, cfg) // otherwise each topic reports the same problem
 	var all []TopicGroup
 	for i, b := range buckets {
 		all = append(all, TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
 	}
-	closes := TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()}
-	runs := func(group string) bool {
-		g, err := k.Group(ctx, group, cfg.Topics.Close)
-		return err == nil && len(g.Members) > 0
-	}
-	for _, c := range checks {
-		if c.ReadsCloses != nil && runs(c.ReadsCloses(cfg)) && !runs(cfg.CloserGroup()) {
-			closes.Group, closes.ReadBy = c.ReadsCloses(cfg), c.Name
-		}
-	}
-	return append(all, closes)
+	return append(all, TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()})
 }

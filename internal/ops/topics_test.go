@@ -1,13 +1,10 @@
 package ops
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	sk "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,42 +24,6 @@ func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 	c := config.Default()
 	for _, s := range TopicSpecs(c) {
 		expect.Equal(t, s.BrokerTime, s.Name != c.Topics.DeadLetter, "%s: stamped by the brokers", s.Name)
-	}
-}
-
-// A room that reads the close topic beside closers closes nothing: late orders are theirs.
-func TestWaitingTopics_ARoomStandsForClosersThatDoNotRun(t *testing.T) {
-	beside := func(c *config.Config) string { return c.Group("beside", c.Topics.Close) }
-	_, k := fakeKafka(t, kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	cfg := must.Get(config.Parse("topics.yaml", []byte("buckets: [1m]\npartitions: 2\n")))(t)
-	if _, _, err := k.Apply(t.Context(), TopicSpecs(cfg)); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var members sync.WaitGroup
-	defer members.Wait()
-	defer cancel()
-	serves := func(group string) {
-		members.Go(func() {
-			_ = k.Consume(ctx, group, cfg.Topics.Close, func(ctx context.Context, _ wire.Claim) { <-ctx.Done() })
-		})
-		for {
-			g, err := k.Group(ctx, group, cfg.Topics.Close)
-			switch {
-			case err == nil && len(g.Members) > 0:
-				return
-			case ctx.Err() != nil:
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-	for _, group := range []string{beside(cfg), cfg.CloserGroup()} {
-		serves(group)
-		all := WaitingTopics(ctx, k, cfg, []Check{{Name: "beside", ReadsCloses: beside}})
-		i := slices.IndexFunc(all, func(g TopicGroup) bool { return g.Topic == cfg.Topics.Close })
-		got := all[i]
-		expect.That(t, got.Group == group && (got.ReadBy == "beside") == (group == beside(cfg)), "with members of %s: %+v", group, got)
 	}
 }
 

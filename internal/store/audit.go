@@ -33,6 +33,8 @@ type AuditPart struct {
 	Table  string
 	Status string // as the database stores it
 	State  AuditState
+	// RowsOnly makes AuditPage read the rows of the orders only: no receipts, lines and ledger rows.
+	RowsOnly bool
 	// Unlisted says that the mapping does not name the status. State is what a close
 	// takes the status for.
 	Unlisted bool
@@ -47,9 +49,11 @@ func (p AuditPart) String() string { return mapping.InWords(p.Status, p.meaning)
 // AuditRow is an order with its receipt, lines and ledger rows.
 type AuditRow struct {
 	orderclose.Order
-	Part    AuditPart
-	Receipt *ReceiptRow // nil: the order has no receipt
-	Ledger  []LedgerRow
+	Part AuditPart
+	// ClosedAt is when a program closed the order; zero if it is not closed, or if its row has no such time. Only AuditPage reads it.
+	ClosedAt time.Time
+	Receipt  *ReceiptRow // nil: the order has no receipt
+	Ledger   []LedgerRow
 	// Late counts the order's late payments, and LateOpen those of them that nobody has resolved.
 	Late, LateOpen int
 	Reopened       bool // somebody has resolved one of them so: the order may be paid after its close
@@ -140,23 +144,46 @@ func statusOf(v mapping.Value) Status {
 // and ledger rows, all as of one moment. Both ends are rounded down to the precision of the due time's column, so the
 // page may have orders from just before from. The orders are sorted by due time and id, and begin after the order
 // after; the zero Order begins with the first.
-func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
-	var rows []AuditRow
-	err := s.auditPage(ctx, part, from, to, after, limit, func(o orderclose.Order, _ time.Time) {
-		rows = append(rows, AuditRow{Order: o, Part: part, LineQuantities: map[string]int64{}})
-	}, func(tx *gorm.DB) error {
+func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) (rows []AuditRow, err error) {
+	last := after.ID
+	limit = min(limit, maxIn)
+	if after.Due.Before(from) {
+		after = orderclose.Order{Due: from}
+	}
+	p := s.q.everyPage(part.value, to, after, limit)
+	switch part.State {
+	case AuditOpen:
+		p = s.q.openPage(to, after, limit)
+	case AuditExcluded:
+		p = s.q.excludedPage(part.table, to, after, limit)
+	}
+	err = s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		err := s.readPage(tx, []*table{part.table}, p, func(o orderclose.Order, closedAt any) {
+			r := AuditRow{Order: o, Part: part, LineQuantities: map[string]int64{}}
+			if part.State == AuditClosed {
+				r.ClosedAt, _, _ = first(s.q.closedAt).Decode(closedAt) // what is not a time must not end a page
+			}
+			rows = append(rows, r)
+		})
+		if err != nil || len(rows) == 0 || part.RowsOnly {
+			return err
+		}
 		ids, byID := make([]string, len(rows)), make(map[string]*AuditRow, len(rows))
 		for i := range rows {
 			ids[i], byID[rows[i].ID] = rows[i].ID, &rows[i]
 		}
 		return s.auditBelongings(tx, part, ids, func(id string) *AuditRow {
-			if r := byID[id]; r != nil {
-				return r
-			}
-			return &AuditRow{LineQuantities: map[string]int64{}} // matched by the collation, not requested
+			return cmp.Or(byID[id], &AuditRow{LineQuantities: map[string]int64{}}) // matched by the collation, not requested
 		})
-	})
-	return rows, err
+	}, s.dialect.snapshot)
+	return rows, s.failed(ctx, err, "read orders of %s that are %s, after %q", part.Table, part.Status, last)
+}
+
+// CanAudit returns nil if the rows can be read that a close writes. Else it says why not: Migrate has not created their tables yet, or the
+// user may not read them. AuditPage then works with AuditPart.RowsOnly.
+func (s *Store) CanAudit(ctx context.Context) error {
+	var none []string
+	return s.failed(ctx, s.gorm.WithContext(ctx).Raw("SELECT order_id FROM receipts WHERE 1 = 0").Scan(&none).Error, "read the receipts of closes")
 }
 
 // ReceiptKey is the place of a receipt in the order of closes.
@@ -247,56 +274,6 @@ func (s *Store) auditPart(t *table, st state, status string) AuditPart {
 		p.Status, p.meaning = Status(n).String(), ""
 	}
 	return p
-}
-
-// ClosedRow is an order with the time of its close, by any program.
-type ClosedRow struct {
-	orderclose.Order
-	// ClosedAt is zero if the order is not closed, or if its row has no such time.
-	ClosedAt time.Time
-}
-
-// ClosedPage is AuditPage with the time of the close in place of the receipts, lines and ledger rows.
-// It reads the tables of orders only. So it works before Migrate, and for a user who may only read.
-func (s *Store) ClosedPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]ClosedRow, error) {
-	var rows []ClosedRow
-	err := s.auditPage(ctx, part, from, to, after, limit, func(o orderclose.Order, closedAt time.Time) {
-		if part.State != AuditClosed {
-			closedAt = time.Time{}
-		}
-		rows = append(rows, ClosedRow{o, closedAt})
-	}, func(*gorm.DB) error { return nil })
-	return rows, err
-}
-
-// auditPage reads the orders of a page, as AuditPage says, and calls each for them. If there is one, it
-// then calls more, as of the same moment.
-func (s *Store) auditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int,
-	each func(o orderclose.Order, closedAt time.Time), more func(tx *gorm.DB) error) error {
-	q, found, last := s.q, false, after.ID
-	limit = min(limit, maxIn)
-	if after.Due.Before(from) {
-		after = orderclose.Order{Due: from}
-	}
-	p := q.everyPage(part.value, to, after, limit)
-	switch part.State {
-	case AuditOpen:
-		p = q.openPage(to, after, limit)
-	case AuditExcluded:
-		p = q.excludedPage(part.table, to, after, limit)
-	}
-	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		err := s.readPage(tx, []*table{part.table}, p, func(o orderclose.Order, last any) {
-			found = true
-			closedAt, _, _ := first(q.closedAt).Decode(last) // what is not a time must not end a page
-			each(o, closedAt)
-		})
-		if err != nil || !found {
-			return err
-		}
-		return more(tx)
-	}, s.dialect.snapshot)
-	return s.failed(ctx, err, "read orders of %s that are %s, after %q", part.Table, part.Status, last)
 }
 
 // auditBelongings reads the receipts, lines and ledger rows of orders.

@@ -23,12 +23,11 @@ const (
 	CloseBatch = "close batch" // a transaction with at least one traced order
 	Close      = "close"       // an order in it
 	Event      = "event"       // the event of a closed order goes to Kafka
-	Release    = "release"     // the service that keeps stock is called
 )
 
 var kinds = map[string]trace.SpanKind{
 	Schedule: trace.SpanKindProducer, CloseBatch: trace.SpanKindInternal, Close: trace.SpanKindConsumer,
-	Event: trace.SpanKindProducer, Release: trace.SpanKindConsumer,
+	Event: trace.SpanKindProducer,
 }
 
 const scope = "github.com/orderclose/orderclose"

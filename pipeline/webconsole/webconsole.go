@@ -58,7 +58,7 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 		c, err := console.New(console.Options{
 			Pipeline: ops.Pipeline{
 				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps,
-				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms), Topics: func(c *config.Config) []room.TopicSpec { return room.Topics(host.Rooms, c) },
+				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms),
 			},
 			Config: host.Config, Sweep: host.Sweep, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
 			Reads: ops.CommandsWith(room.CommandNames(host.Rooms)),

@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -89,19 +88,6 @@ func TestRoom_BesideItTheDispatcherPublishesSchedulesAlone(t *testing.T) {
 				must.Do(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&n))
 				expect.Equal(t, n, want, "rows of %s beside a dispatcher with %q", table, topics)
 			}
-		})
-	}
-}
-
-// No event reaches Kafka beside the webhook: a role that waits for events there would do nothing, and say nothing.
-func TestRoom_NobodyReadsEventsInKafkaBesideIt(t *testing.T) {
-	reader := room.Role{Name: "reader", Kafka: true, ReadsEvents: true, New: func(room.Host) (room.Runner, error) {
-		return room.Runner{Run: func(context.Context) error { return nil }}, nil
-	}}
-	for topics, want := range map[string]string{example: "the room webhook takes the rows of outbox_events", "": ""} {
-		beside(t, topics, room.Room{Name: "reader", Roles: []room.Role{reader}}, func(t *testing.T, a *pipeline.App, _ *sql.DB) {
-			err := a.Run(t.Context(), "reader")
-			expect.That(t, (err == nil) == (want == "") && strings.Contains(fmt.Sprint(err), want), "a reader of events with %q: %v", topics, err)
 		})
 	}
 }

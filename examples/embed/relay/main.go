@@ -1,20 +1,24 @@
-// Command relay runs a relay and two rooms in a process of the shop, without a database: the intake, which schedules orders
-// from change records, and the worker that gives stock back to a service. Other rooms are not linked.
+// Command relay runs a relay and the room intake, which schedules orders from change records, in a process of the shop, without a
+// database. Beside them it reads the events of closes, and gives stock back to the service that keeps it. Other rooms are not linked.
 //
-//	ORDERCLOSE_KAFKA_BROKERS=127.0.0.1:9092 ORDERCLOSE_RELEASE_URL=http://127.0.0.1:8080/release go run ./relay topics.yaml
+//	ORDERCLOSE_KAFKA_BROKERS=127.0.0.1:9092 STOCK_URL=http://127.0.0.1:8080/returns go run ./relay topics.yaml
 package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms/intake"
-	"github.com/orderclose/orderclose/rooms/release"
+
+	"example.com/embed/warehouse"
 )
 
 func main() {
@@ -27,7 +31,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	rooms := []room.Room{intake.Room(), release.Room(nil)}
+	rooms := []room.Room{intake.Room()}
 	o, err := pipeline.FromEnvironment(rooms...)
 	if err != nil {
 		return err
@@ -41,5 +45,22 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer app.Close()
-	return app.Run(ctx, pipeline.Relay, intake.Role, release.Role)
+	stock := warehouse.Service{URL: os.Getenv("STOCK_URL"), Client: http.DefaultClient, Refused: refused}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	read := make(chan error, 1)
+	go func() {
+		defer stop() // neither works without the other
+		read <- pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{Group: "warehouse", Handle: stock.Handle})
+	}()
+	err = app.Run(ctx, pipeline.Relay, intake.Role)
+	stop()
+	return errors.Join(err, <-read)
+}
+
+// refused logs a return that the service refuses for good. A shop keeps it in a table.
+func refused(_ context.Context, key string, r warehouse.Return, answer string) error {
+	slog.Error("the stock service refuses a return: look at it, and give the stock back", "key", key, "order", r.OrderID, "sku", r.SKU,
+		"quantity", r.Quantity, "answer", answer)
+	return nil
 }

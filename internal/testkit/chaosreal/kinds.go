@@ -45,7 +45,6 @@ const (
 	onLink     = "network to the database"
 	onRedis    = "Redis"
 	onConfig   = "topics.yaml"
-	onService  = "stock service"
 	onOrders   = "orders"
 	onPower    = "power"
 )

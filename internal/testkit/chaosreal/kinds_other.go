@@ -61,7 +61,7 @@ func (w *world) redisConfig(e event, key, value, before string) error {
 	return conn.ConfigSet(w.ctx, key, before).Err()
 }
 
-// otherKinds are faults of configuration, of the stock service, and what operators do.
+// otherKinds are faults of configuration, and what operators do.
 var otherKinds = []kind{
 	{name: "config-broken", does: "topics.yaml gets a mistake under the running processes; repaired", least: 2 * time.Second, most: 6 * time.Second, on: onConfig,
 		play: func(w *world, e event) error {
@@ -97,12 +97,6 @@ var otherKinds = []kind{
 			p := w.parts["closer"][e.N%perRole]
 			return w.withConfigDo(e, func(text string) string { return "bucket: 7\n" + text }, func() { _ = p.End(syscall.SIGTERM, 0); _ = p.Start() })
 		}},
-	{name: "stock-service-hangs", does: "the stock service accepts requests and does not answer", least: 2 * time.Second, most: 6 * time.Second, on: onService,
-		play: func(w *world, e event) error { return w.serviceMode(e, serviceHangs) }},
-	{name: "stock-service-fails", does: "the stock service answers 500", least: 2 * time.Second, most: 6 * time.Second, on: onService,
-		play: func(w *world, e event) error { return w.serviceMode(e, serviceFails) }},
-	{name: "stock-answers-lost", does: "the stock service does its work and answers 502", least: 2 * time.Second, most: 6 * time.Second, on: onService,
-		play: func(w *world, e event) error { return w.serviceMode(e, serviceLosesAnswers) }},
 	{name: "pause", does: "an operator pauses all closes, and resumes", least: 2 * time.Second, most: 6 * time.Second, on: onOrders,
 		play: func(w *world, e event) error {
 			return errors.Join(w.admin("pause", "--for", "60s", "--reason", "chaos"), w.then(e), w.admin("resume"))
@@ -138,13 +132,6 @@ func (w *world) hangup() {
 			_ = p.Signal(syscall.SIGHUP) // it may just have been killed
 		}
 	}
-}
-
-func (w *world) serviceMode(e event, mode int32) error {
-	w.service.mode.Store(mode)
-	w.hold(e)
-	w.service.mode.Store(serviceWell)
-	return nil
 }
 
 // then is hold, for a list of steps.

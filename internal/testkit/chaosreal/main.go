@@ -26,7 +26,6 @@
 //	round.go      waits until all is done, and judges
 //	shop.go       creates, pays, cancels and moves orders
 //	lines.go      removes lines of orders while closes read them
-//	stock.go      the service that keeps the stock
 //	summary.go    the figures: JSON, a table
 //	report.go     the report in HTML
 //	plot.go       its plots, as SVG

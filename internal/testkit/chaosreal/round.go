@@ -130,8 +130,6 @@ func (w *world) left() (left []string) {
 	number("unpaid orders", "SELECT COUNT(*) FROM orders WHERE status = 0")
 	number("events in the outbox", "SELECT COUNT(*) FROM outbox_events")
 	number("schedules in the outbox", "SELECT COUNT(*) FROM outbox_schedules")
-	number("releases", fmt.Sprintf("SELECT COUNT(*) - %d FROM (SELECT DISTINCT i.order_id, i.sku_id FROM order_items i"+
-		" JOIN orders o ON o.id = i.order_id WHERE o.status = 2) released", w.service.count()))
 	for topic, group := range w.groups() {
 		lag, err := w.kafka.WaitingIn(w.ctx, group, topic)
 		if err != nil || lag != 0 {
@@ -143,9 +141,7 @@ func (w *world) left() (left []string) {
 
 // groups maps each topic that stages read to the group that reads it.
 func (w *world) groups() map[string]string {
-	all := map[string]string{
-		w.cfg.Topics.Close: w.cfg.CloserGroup(), w.cfg.Topics.Events: w.cfg.Group("release", w.cfg.Topics.Events),
-	}
+	all := map[string]string{w.cfg.Topics.Close: w.cfg.CloserGroup()}
 	for _, b := range w.cfg.Buckets {
 		all[b.Topic] = w.cfg.RelayGroup(b)
 	}
@@ -213,7 +209,7 @@ func (w *world) judge(all []kind) (*checker.Verdict, error) {
 		delays[b.Topic] = w.cfg.RelayGroup(b)
 	}
 	return checker.Check(w.ctx, checker.Servers{DB: w.shop.db, Brokers: w.cluster.direct}, checker.Expect{
-		Created: w.shop.Created(), Paid: w.shop.Paid(), Releases: w.service.releases(),
+		Created: w.shop.Created(), Paid: w.shop.Paid(),
 		Stock: w.shop.StartStock(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
 		DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,

@@ -31,7 +31,6 @@ type world struct {
 	prefix  string // of topics and groups; also the name of the database
 	cfg     *config.Config
 	kafka   *kafka.Cluster // direct
-	service *stockService
 	shop    *shop
 	witness *checker.Witness
 	parts   map[string][]*process.Process // by role
@@ -53,7 +52,7 @@ type played struct {
 }
 
 // roles are the stages. Two processes run each.
-var roles = []string{"relay", "closer", "compensator", "outbox", "release"}
+var roles = []string{"relay", "closer", "compensator", "outbox"}
 
 // perRole is the number of processes of each stage.
 const perRole = 2
@@ -80,9 +79,6 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 		return nil, err
 	}
 	if w.kafka, err = kafka.New(kafka.Options{Brokers: c.direct, ClientID: "chaos", Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		return nil, err
-	}
-	if w.service, err = startStockService(); err != nil {
 		return nil, err
 	}
 	for _, args := range [][]string{{"migrate"}, {"topics", "apply"}} {
@@ -170,7 +166,7 @@ func (w *world) command(admin bool, args ...string) *exec.Cmd {
 	dsn := w.cluster.kind.dsn(user, database, w.database(), true)
 	cmd.Env = append(os.Environ(),
 		config.EnvBrokers+"="+strings.Join(brokers, ","), config.EnvDSN+"="+dsn,
-		config.EnvRedis+"=redis://"+redis+"/0", config.EnvListen+"=127.0.0.1:0", "ORDERCLOSE_RELEASE_URL"+"="+w.service.url)
+		config.EnvRedis+"=redis://"+redis+"/0", config.EnvListen+"=127.0.0.1:0")
 	if !admin {
 		cmd.Env = append(cmd.Env, w.cluster.environ(w.cluster.dir)...)
 	}
@@ -274,9 +270,6 @@ func (w *world) close() {
 	}
 	if w.shop != nil {
 		w.shop.close()
-	}
-	if w.service != nil {
-		_ = w.service.server.Close()
 	}
 	if w.kafka != nil {
 		var names []string

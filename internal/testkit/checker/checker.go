@@ -12,7 +12,7 @@
 //	events.go      checks the events of closes
 //	commits.go     checks what groups have committed, and when
 //	deadletters.go checks the headers of dead letters
-//	releases.go    checks the calls of a service that keeps stock
+//	created.go     looks for orders that were acknowledged and are gone
 //	lateness.go    how late each order was, and when lateness was normal again after a fault
 //	witness.go     looks for early closes while the run goes on
 //	state.go       compares the database before and after
@@ -49,9 +49,6 @@ type Expect struct {
 	// Created are orders whose transaction the database has acknowledged. Paid are the orders whose
 	// payment was confirmed.
 	Created, Paid []string
-	// Releases are the calls that the service which keeps stock has acknowledged, repeats included.
-	// Nil: there is no such service.
-	Releases []Release
 	// OpenAfter bounds overdue orders: an order that was due before it must be closed.
 	OpenAfter time.Time
 	// Delays maps each delay topic to the consumer group that reads it.
@@ -115,8 +112,8 @@ type Verdict struct {
 	Open         int            // unpaid, and due before OpenAfter
 	Waiting      int            // unpaid, and not due before OpenAfter
 	Early        int            // closed before due, or in the close topic before due
-	Lost         int            // records, acknowledged orders and releases that disappeared
-	Inconsistent int            // contradictions of ledger, stock, events and releases, and paid orders that are closed
+	Lost         int            // records and acknowledged orders that disappeared
+	Inconsistent int            // contradictions of ledger, stock and events, and paid orders that are closed
 	Repeated     int            // records in the close topic beyond one for each publication of their order
 	Events       int            // orders with an event in the events topic
 	Reminders    int            // reminders, without their copies
@@ -185,7 +182,6 @@ func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	v.checkOrders(db, e)
 	v.checkReceipts(db)
 	v.checkCreated(db, e)
-	v.checkReleases(db, e)
 	v.counting(&v.Inconsistent, func() {
 		v.checkLedger(db)
 		v.checkStock(db, e)

@@ -4,8 +4,6 @@ package mutants
 var operationMutants = []mutant{
 	{"missing-hours-unseen", "the verdict does not say that compensations are missing", changes{{"-2 * known.Period", "-20 * known.Period"}},
 		"internal/ops", "TestJudge_NamesEachProblemWithASectionOfTheRunbook", "sweep_missing"},
-	{"copies-audited", "the audit takes the copy of a replay for the record of an order", changes{{"!r.IsCopy()", "true"}},
-		"internal/ops", "TestRun_CopiesOfAReplayAreNoRecords", "orders without a record"},
 	{"unanswered-left-out", "the verdict leaves out a question that got no answer", changes{{"0", "9"}},
 		"internal/ops", "TestJudge_NamesEachProblemWithASectionOfTheRunbook", "not_answered"},
 	{"stopped-shown-gone", "a process that was stopped is shown as gone", changes{{"p.Ended || ", ""}},

@@ -58,7 +58,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 	found, sum := run(3)
 	// A busy broker's answer may come too late, and records are then in the topic twice.
 	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead < int64(orders)-1 ||
-		sum.NoRecord != 0 || len(sum.NotRead) != 0 {
+		len(sum.NotRead) != 0 {
 		t.Errorf("%+v (-want +got):\n%s", sum, diff)
 	}
 	payload := must.Get(orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode())(t)

@@ -75,7 +75,7 @@ func readFile(t *testing.T, path string) string {
 
 // A program outside of this repository gets the module by go get, and uses exported packages
 // only: schedules, its own Store, the SQL store on its own pool, its own payment provider,
-// Releaser, registerer and logger, and the events.
+// registerer and logger, and the events.
 func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	placementOf(t)
 	t.Parallel()
@@ -94,7 +94,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 		for _, want := range []string{
 			`booking "table 4, friday" is closed`, "operator: order-read is unpaid, and overdue by", "operator: resumed 1 pause",
 			"order-read was read: closed", "order-unpaid was closed by the pipeline",
-			"the warehouse got back 2", "stock: 98 available, 2 reserved",
+			"1 lines came back", "stock: 98 available, 2 reserved",
 		} {
 			expect.That(t, strings.Contains(string(out), want), "no %q in\n%s", want, out)
 		}

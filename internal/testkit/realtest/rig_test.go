@@ -212,11 +212,6 @@ func (r *rig) clean(f func(context.Context) error) {
 
 func (r *rig) dropTopics(ctx context.Context) error {
 	specs, names := ops.TopicSpecs(r.cfg), []string{}
-	for _, one := range rooms.All() {
-		if one.Topics != nil {
-			specs = append(specs, one.Topics(r.cfg)...)
-		}
-	}
 	for _, spec := range specs {
 		names = append(names, spec.Name)
 	}

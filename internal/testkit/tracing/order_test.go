@@ -3,7 +3,6 @@ package tracing
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -17,18 +16,9 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/rooms"
 )
 
-// released is the transport to a service that keeps stock. It stops the pipeline at the release of an order's stock.
-type released func()
-
-func (stop released) RoundTrip(r *http.Request) (*http.Response, error) {
-	stop()
-	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
-}
-
-// From the spans alone, one can go from the checkout of an order to the release of its stock.
+// From the spans alone, one can go from the checkout of an order to the event of its close.
 func TestCollector_FindsTheWholeWayOfAnOrder(t *testing.T) {
 	collector := startCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
@@ -39,15 +29,19 @@ func TestCollector_FindsTheWholeWayOfAnOrder(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	app := must.Get(servers.App(ctx, pipeline.Options{
-		Config: cfg, TracerProvider: exporter.Provider, Rooms: rooms.All(), Services: released(stop),
-		Environment: pipeline.Environment{Others: map[string]string{"ORDERCLOSE_RELEASE_URL": "http://127.0.0.1/release"}},
+		Config: cfg, TracerProvider: exporter.Provider,
 	}))(t)
 	checkout, span := exporter.Provider.Tracer("shop").Start(ctx, "checkout")
 	must.Do(t, addOrder(checkout, servers, cfg))
 	span.End()
-	must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, "release"))
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox) }()
+	must.Do(t, pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{
+		Group: "warehouse", Handle: func(context.Context, []pipeline.Event[orderclose.OrderClosed]) error { stop(); return nil },
+	}))
+	must.Do(t, <-ended)
 	exporter.Close()
-	way := []string{"checkout", "schedule", "close", "event", "release"}
+	way := []string{"checkout", "schedule", "close", "event"}
 	spans := map[string]ptrace.Span{}
 	collector.mu.Lock()
 	defer collector.mu.Unlock()

@@ -1,0 +1,133 @@
+package warehouse
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+)
+
+// faulty is a service whose first calls fail: an error, a call that hangs, and one whose answer is lost after the work was done.
+type faulty struct {
+	mu      sync.Mutex
+	calls   int
+	seen    map[string]bool
+	stock   map[string]int64
+	refused []Return
+}
+
+func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var given Return
+	if err := json.NewDecoder(r.Body).Decode(&given); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	f.mu.Lock()
+	f.calls++
+	call := f.calls
+	f.mu.Unlock()
+	switch call {
+	case 1:
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case 2:
+		<-r.Context().Done() // the caller gives up
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch key := r.Header.Get("Idempotency-Key"); {
+	case given.SKU == "unknown":
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		return
+	case f.seen[key]:
+		w.WriteHeader(http.StatusConflict)
+		return
+	default:
+		f.seen[key] = true
+		f.stock[given.SKU] += given.Quantity
+	}
+	if call == 3 {
+		panic(http.ErrAbortHandler) // done, and not answered
+	}
+}
+
+func TestService_EachLineComesBackOnce(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers, err := pipelinetest.Start(pipelinetest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer servers.Close()
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := servers.Producer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sku := range []string{"card", "unknown"} {
+		o := p.Order("order-"+sku, time.Now())
+		for _, insert := range []struct {
+			query string
+			args  []any
+		}{
+			{"INSERT INTO stock (sku_id, available, reserved) VALUES (?, 0, 2)", []any{sku}},
+			{"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)",
+				[]any{o.ID, o.CreatedAt.UnixMilli(), o.Due.UnixMilli()}},
+			{"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, ?, 2)", []any{o.ID, sku}},
+		} {
+			if _, err := servers.DB().ExecContext(ctx, insert.query, insert.args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Schedule(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	f := &faulty{seen: map[string]bool{}, stock: map[string]int64{}}
+	server := httptest.NewServer(f)
+	defer server.Close()
+	service := Service{URL: server.URL, Client: server.Client(), Refused: func(_ context.Context, _ string, r Return, _ string) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.refused = append(f.refused, r)
+		return nil
+	}}
+	handled := 0
+	reading, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run(reading, pipeline.Relay, pipeline.Closer, pipeline.Outbox) }()
+	err = pipeline.ReadEvents(reading, app, pipeline.EventOptions[orderclose.OrderClosed]{Group: "warehouse", Batch: 1,
+		Handle: func(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
+			err := service.Handle(ctx, events)
+			if err == nil {
+				if handled++; handled == 2 {
+					stop()
+				}
+			}
+			return err
+		}})
+	stop()
+	if other := <-ended; err != nil || other != nil {
+		t.Fatal(err, other)
+	}
+	if f.stock["card"] != 2 || len(f.refused) != 1 || f.refused[0].SKU != "unknown" || f.calls < 5 {
+		t.Errorf("after %d calls the service has %v, and refused %v", f.calls, f.stock, f.refused)
+	}
+}
