@@ -8,7 +8,7 @@ MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest d
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
 demo serve unit test test-all race test-ops test-upgrade test-connectors race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
-.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check clean runbook-url module
+.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,7 +63,7 @@ race-payments: ## 10,000 orders that are paid within half a second of their clos
 	RACE_PAYMENTS=10000 REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestReal_PaymentsRaceWithTheClose$$/mariadb' -v $(ARGS)
 
 # The limit counts neither the installation nor the compiler.
-test-console: ## the web console in a real browser, which it installs: pages, actions, TLS, accessibility; some minutes
+test-console: ## the web console in a real browser, which it installs: pages, actions, a proxy with TLS, accessibility; some minutes
 	deploy/native/install.sh chromium axe
 	go build -o /dev/null ./cmd/orderclose-dev
 	cd deploy/consoletest && REQUIRE_REAL=1 go test -count=1 -v -parallel 4 -timeout 10m . $(ARGS)
@@ -74,7 +74,7 @@ modules: ## the tests of the modules of their own: benchmarks, dashboards, Kuber
 without: ## builds and vets everything without each room, or without one (ROOM=webhook); a minute each
 	go run ./internal/testkit/without -modules "$(MODULES)" $(ROOM)
 
-rooms: ## what each room has: lines, roles, keys of topics.yaml, commands
+rooms: ## what each room has: lines, roles, keys of topics.yaml
 	@go run ./internal/testkit/without -list
 
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
@@ -101,9 +101,6 @@ bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUIC
 
 bench-idle: ## what an idle relay costs, also among a thousand topics of others; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh idle
-
-bench-console: ## how fast the pages of the console are, and what it costs the brokers and the relay; JSON on stdout (QUICK=1: four minutes)
-	@bench/run.sh console
 
 bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh close

@@ -1,6 +1,7 @@
 package orderclose
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 )
@@ -26,12 +27,9 @@ const (
 	Unexplained      FailureCause = "unexplained"         // any other error
 )
 
-var failureCauses = []FailureCause{StockRowMissing, ReservedTooLow, ValueNull, NumberOutOfRange, LinesWrong, NoDueTime, ClosedBefore, RowNotFound,
-	Locked, PaymentUnknown, RefusedByTrigger, RefusedByServer, NoAnswer, Unexplained}
-
-// Why returns why the order stays open, in one word and in a sentence that begins with the word, unless it is Unexplained. A Store says both
-// in the text of Outcome.Err, or of the error of a call with one order, as "locked: a payment holds the row". The sentence is empty without a
-// verdict, and after one that is no failure, such as Closed and NotDue.
+// Why returns why the order stays open: a word, which is Cause or else follows from the verdict, and a sentence, which begins with the word
+// unless it is Unexplained, and has the text of Err. Both are empty without a verdict, and after one that is no failure, such as Closed
+// and NotDue.
 func (o Outcome) Why() (cause FailureCause, sentence string) {
 	cause, text := Unexplained, "the store says "+string(o.Verdict)
 	switch o.Verdict {
@@ -44,19 +42,14 @@ func (o Outcome) Why() (cause FailureCause, sentence string) {
 	case PaymentPending:
 		cause = PaymentUnknown
 	}
-	if o.Err != nil {
-		text = o.Err.Error()
-	}
 	if errors.Is(o.Err, ErrUnavailable) {
 		cause = NoAnswer
 	}
-	for _, c := range failureCauses { // the first word counts: behind it is text of the server
-		if i := strings.Index(": "+text, ": "+string(c)+": "); i >= 0 && len(text)-i > len(sentence) {
-			cause, sentence = c, text[i:]
-		}
+	if o.Err != nil {
+		text = o.Err.Error()
 	}
-	if sentence == "" {
-		sentence = strings.TrimPrefix(string(cause)+": "+text, string(Unexplained)+": ")
+	if cause = cmp.Or(o.Cause, cause); cause == Unexplained {
+		return cause, text
 	}
-	return cause, sentence
+	return cause, string(cause) + ": " + strings.TrimPrefix(text, string(cause)+": ")
 }

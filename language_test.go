@@ -2,6 +2,7 @@ package orderclose_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,15 +28,33 @@ var unusedWords = map[string]string{
 	`patience`:                      "adaptive timeout, circuit breaker",
 	`story|stories`:                 "history",
 	`desk`:                          "development environment",
-	`doctor --stock`:                "orderclose audit, or the query of docs/runbook.md",
-	`orderclose forecast`:           "a SELECT by due minute (docs/runbook.md)",
+}
+
+// gone are commands, flags and settings that went, and what there is instead. CHANGELOG.md alone names them: here a class of one letter keeps
+// a search for them from finding this file.
+var gone = map[string]string{
+	`doctor --[s]tock`:                       "orderclose audit, or the query of docs/runbook.md",
+	`p[o]stpone[ds]?|p[o]stponement`:         "pause, or an UPDATE of the due time (docs/runbook.md)",
+	`without-[s]tock`:                        "insert the row of stock for a moment (docs/runbook.md)",
+	`orderclose [t]rigger|trigger --[p]rint`: "the trigger of docs/intake.md",
+	`f[o]recast`:                             "a SELECT by due minute (docs/runbook.md)",
+	`webhook [a]gain`:                        "events again",
+	`records [c]heck`:                        "orderclose order ID",
+	`run [s]hadow|shadow [r]eport`:           "audit --tolerance",
+	`run [r]elease`:                          "a reader of events (docs/wire.md)",
+	`\w*WEB_[C]ONFIG_FILE`:                   "a proxy that names the user (docs/security.md)",
+	`order-close-[r]eplay`:                   "the close topic",
+	`(pause|resume) --[p]ath`:                "pause, or pause --category",
+	`topics [p]lan`:                          "topics check, delays explain --delay",
+	`after_[d]elay`:                          "links",
 }
 
 // notRead are files that the rule does not bind: other people's words, and data.
-var notRead = []string{".git", "bin", "testdata", "go.sum", "LICENSE", "language_test.go"}
+var notRead = []string{"CHANGELOG.md", ".git", "bin", "testdata", "go.sum", "LICENSE", "language_test.go"}
 
 func TestLanguage_UsesNoWordThatWasReplaced(t *testing.T) {
 	var words []string
+	maps.Copy(unusedWords, gone)
 	for word := range unusedWords {
 		words = append(words, word)
 	}
@@ -49,7 +68,7 @@ func TestLanguage_UsesNoWordThatWasReplaced(t *testing.T) {
 				return fs.SkipDir
 			}
 			return nil
-		case entry.IsDir() || !slices.Contains([]string{".go", ".md", ".sql", ".sh", ".yaml"}, filepath.Ext(path)):
+		case entry.IsDir() || !slices.Contains([]string{".go", ".md", ".sql", ".sh", ".yaml", ".yml", ".json", ".tpl", ".html", ".tmpl", ".csv", ".service"}, filepath.Ext(path)):
 			return nil
 		}
 		text, err := os.ReadFile(path)

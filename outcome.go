@@ -18,7 +18,7 @@ const (
 	Paused         Verdict = "paused"          // the orders of its category are paused; retry later
 	NotFound       Verdict = "not_found"       // the database has no such order
 	Contended      Verdict = "contended"       // another transaction locks the row of the order or its stock; retry later
-	Failed         Verdict = "failed"          // the order cannot be closed; Outcome.Err has the cause
+	Failed         Verdict = "failed"          // the order cannot be closed; Outcome.Cause and Err say why
 )
 
 // Verdicts returns all verdicts.
@@ -57,7 +57,9 @@ type Outcome struct {
 	Verdict Verdict
 	Due     time.Time // the due time in the database; zero if NotFound
 	At      time.Time // the database's clock at the decision
-	Err     error     // the cause if the verdict is Failed or Contended, or Paused by an operator; then it wraps ErrPaused
+	Err     error     // what failed if the verdict is Failed or Contended, or Paused by an operator; then it wraps ErrPaused
+	// Cause is why the order stays open, if the Store knows more than the verdict says; see Why.
+	Cause FailureCause
 }
 
 // Remaining returns the time from At to Due: how long the order had left at the decision.

@@ -27,7 +27,7 @@ type OrderReminder struct {
 	Columns map[string]json.RawMessage `json:"columns,omitempty"`
 }
 
-// ID returns the event's id. It has the due time, because an order that is postponed is reminded again.
+// ID returns the event's id. It has the due time, because an order whose due time moves is reminded again.
 func (e OrderReminder) ID() string {
 	return fmt.Sprintf("%s/%s/%d/%d", EventOrderReminder, e.OrderID, e.Due.UnixMilli(), e.BeforeMillis)
 }

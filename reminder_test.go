@@ -39,6 +39,6 @@ func TestOrderReminder_IsTheEventOfTheDocument(t *testing.T) {
 	}
 	want.Due = due.Add(time.Hour)
 	if want.ID() == id {
-		t.Error("a postponed order has the same event again")
+		t.Error("an order whose due time moved has the same event again")
 	}
 }

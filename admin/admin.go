@@ -14,12 +14,11 @@
 //	pauses.go        Pauses, PlanPause, Pause, Resume
 //	payments.go      LatePayments, LatePayment, ResolveLate
 //	orders.go        Verdicts, History, Overdue
-//	postpone.go      PlanPostpone, ApplyPostpone
 //	deadletters.go   DeadLetters, DeadLetter, PlanRedrive, Redrive, PlanDiscard, Discard
 //	replay.go        PlanReplay, Replay
 //
 // The program decides who may call what. The audit log has each call that has changed something, with the name of the operator.
-// Histories, plans of replays, postponements and dead letters, and what became of them, have the JSON that the commands print with -o json.
+// Histories, plans of replays and dead letters, and what became of them, have the JSON that the commands print with -o json.
 package admin
 
 import (
@@ -33,7 +32,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
 )
 
 // Options of an Admin. Config, Connections and Operator are required.
@@ -85,17 +83,6 @@ func (a *Admin) As(operator string) (*Admin, error) {
 	return &as, nil
 }
 
-// Host returns what calls of rooms need that change nothing, such as webhook.PlanSendAgain.
-func (a *Admin) Host() room.Host {
-	return room.Host{Config: a.p.Config, Kafka: a.p.Kafka, Store: a.p.Store, Logger: a.logger}
-}
-
-// Act makes a call of a room that changes something, such as webhook.SendAgain, and returns its error. The audit log has it by the name
-// call.
-func (a *Admin) Act(ctx context.Context, call string, do func(room.Host) error) error {
-	return a.acted(ctx, true, do(a.Host()), call)
-}
-
 // Errors of many calls. If the database failed, an error wraps orderclose.ErrUnavailable.
 var (
 	// ErrNoKafka and ErrNoDatabase say that a call needs a server that the Connections do not have.
@@ -103,7 +90,7 @@ var (
 	ErrNoDatabase = ops.ErrNoDatabase
 	// ErrClosedElsewhere says that a service or a Store of the program closes the orders, so that the database does not decide.
 	ErrClosedElsewhere = ops.ErrClosedElsewhere
-	// ErrNotFound says that there is no such order, late payment or dead letter, or that nobody has a category: it is probably a typo.
+	// ErrNotFound says that there is no such order, late payment or dead letter.
 	ErrNotFound = errors.New("not found")
 	// ErrNoCategory says that a call selects a category, and that the orders have none: topics.yaml has no key orders.category, or the
 	// orders are not closed in the database.
@@ -112,10 +99,8 @@ var (
 
 // failed wraps ErrNotFound beside an error that says the same of one thing.
 func failed(err error) error {
-	for _, missing := range []error{store.ErrNoLatePayment, ops.ErrNoSuchCategory} {
-		if errors.Is(err, missing) {
-			return fmt.Errorf("%w: %w", ErrNotFound, err)
-		}
+	if errors.Is(err, store.ErrNoLatePayment) {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/room"
 )
 
 // shop is embedded servers with topics and tables, and an Admin of them.
@@ -138,20 +136,18 @@ func TestAdmin_RefusesAPauseThatWouldPauseNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*admin.PauseRequest)
 		want   string
-		is     error
 	}{
-		"a typo":        {func(r *admin.PauseRequest) { r.Category = "tickte" }, "category tickte: neither topics.yaml", admin.ErrNotFound},
-		"no time":       {func(r *admin.PauseRequest) { r.For = 0 }, "for is 0s", nil},
-		"a long time":   {func(r *admin.PauseRequest) { r.For = 25 * time.Hour }, "at most 24h", nil},
-		"no reason":     {func(r *admin.PauseRequest) { r.Reason = " " }, "reason is missing", nil},
-		"a bad and a 2": {func(r *admin.PauseRequest) { r.For, r.Reason = -1, "" }, "reason is missing", nil},
+		"no time":       {func(r *admin.PauseRequest) { r.For = 0 }, "for is 0s"},
+		"a long time":   {func(r *admin.PauseRequest) { r.For = 25 * time.Hour }, "at most 24h"},
+		"no reason":     {func(r *admin.PauseRequest) { r.Reason = " " }, "reason is missing"},
+		"a bad and a 2": {func(r *admin.PauseRequest) { r.For, r.Reason = -1, "" }, "reason is missing"},
 	} {
 		r := good
 		c.change(&r)
 		_, err := s.Pause(t.Context(), r)
 		_, planned := s.PlanPause(t.Context(), r)
 		for _, err := range []error{err, planned} {
-			expect.That(t, err != nil && strings.Contains(err.Error(), c.want) && (c.is == nil || errors.Is(err, c.is)), "%s: %v", name, err)
+			expect.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s: %v", name, err)
 		}
 	}
 	s.logged()
@@ -167,8 +163,6 @@ func TestAdmin_OfAStoreOfTheProgramPausesInTheDatabase(t *testing.T) {
 	_, err := a.Verdicts(t.Context(), "order-1")
 	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
 	_, err = a.Overdue(t.Context())
-	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
-	_, err = a.PlanPostpone(t.Context(), admin.PostponeRequest{DueBefore: time.Now(), By: time.Minute}, new(bytes.Buffer))
 	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
 }
 
@@ -247,54 +241,6 @@ func TestAdmin_ListsOverdueOrders(t *testing.T) {
 	expect.That(t, !found.More && time.Since(found.At).Abs() < time.Minute, "%+v", found)
 }
 
-func TestAdmin_PostponesWhatItsPlanHasOnce(t *testing.T) {
-	s := newShop(t)
-	for i := range 3 {
-		s.order(fmt.Sprint("ticket-", i), "tickets", 0, time.Hour)
-	}
-	s.order("other", "", 0, time.Hour)
-	var file bytes.Buffer
-	request := admin.PostponeRequest{Categories: []string{"tickets"}, DueBefore: time.Now().Add(2 * time.Hour), By: 20 * time.Minute}
-	plan := must.Get(s.PlanPostpone(t.Context(), request, &file))(t)
-	expect.That(t, plan.Orders == 3 && plan.OtherCategories == 1 && plan.By == "20m" && plan.Table == "orders", "%+v", plan)
-	due := func(id string) time.Duration {
-		return must.Get(s.Verdicts(t.Context(), id))(t)[0].Remaining().Round(time.Minute)
-	}
-	expect.Equal(t, due("ticket-1"), time.Hour, "due after the plan")
-	var progress []string
-	count := func(done, total int64) { progress = append(progress, fmt.Sprint(done, "/", total)) }
-	for _, want := range []int64{3, 0} {
-		r := must.Get(s.ApplyPostpone(t.Context(), bytes.NewReader(file.Bytes()), count))(t)
-		expect.That(t, r.Postponed == want && r.Before == 3-want && due("ticket-1") == 80*time.Minute && due("other") == time.Hour, "%+v", r)
-	}
-	expect.Same(t, progress, []string{"3/3", "3/3"}, "progress")
-	s.logged("admin.ApplyPostpone")
-
-	for want, r := range map[string]admin.PostponeRequest{
-		"DueBefore is missing": {By: time.Minute},
-		"By is 1.5s":           {DueBefore: time.Now(), By: 1500 * time.Millisecond},
-		"has an empty one":     {DueBefore: time.Now(), By: time.Minute, Categories: []string{""}},
-	} {
-		_, err := s.PlanPostpone(t.Context(), r, &file)
-		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v, want %s", err, want)
-	}
-	for want, r := range map[error]admin.PostponeRequest{
-		admin.ErrNotFound:       {DueBefore: time.Now(), By: time.Minute, Categories: []string{"tickte"}},
-		admin.ErrBeyondMaxDelay: {DueBefore: time.Now().Add(3 * time.Hour), By: 1000 * 24 * time.Hour},
-	} {
-		_, err := s.PlanPostpone(t.Context(), r, new(bytes.Buffer))
-		expect.That(t, errors.Is(err, want), "%v, want %v", err, want)
-	}
-	for want, text := range map[error]string{
-		admin.ErrNoPlan:         "orders:\n",
-		admin.ErrIncompletePlan: strings.Replace(file.String(), `{"orders":3}`+"\n", "", 1),
-		admin.ErrOtherDatabase:  strings.Replace(file.String(), `"table":"orders"`, `"table":"t_order"`, 1),
-	} {
-		_, err := s.ApplyPostpone(t.Context(), strings.NewReader(text), nil)
-		expect.That(t, errors.Is(err, want), "%v, want %v", err, want)
-	}
-}
-
 func TestAdmin_RedrivesAndDiscardsDeadLetters(t *testing.T) {
 	s := newShop(t)
 	for _, id := range []string{"a", "b", "c"} {
@@ -354,18 +300,6 @@ func TestAdmin_ReplaysWhatItsPlanHas(t *testing.T) {
 	expect.That(t, err != nil && strings.Contains(err.Error(), "Rate is -1"), "%v", err)
 }
 
-// A call of a room gets the clients of the Admin, and is in the audit log with its error.
-func TestAdmin_MakesTheCallsOfRooms(t *testing.T) {
-	s, refused := newShop(t), errors.New("the room refuses")
-	must.Do(t, s.Act(t.Context(), "letters.SendAgain", func(h room.Host) error {
-		expect.That(t, h.Store == s.clients.Store && h.Kafka == s.clients.Kafka && h.Config == s.cfg, "the host is %+v", h)
-		return nil
-	}))
-	err := s.Act(t.Context(), "letters.Burn", func(room.Host) error { return refused })
-	expect.That(t, errors.Is(err, refused), "%v", err)
-	s.logged("ada@shop: admin.letters.SendAgain: done", "ada@shop: admin.letters.Burn: the room refuses")
-}
-
 // A shop without Kafka, and a program that sees Kafka alone.
 func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 	s := newShop(t)
@@ -408,14 +342,6 @@ func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 		"ResolveLate":  func(a *admin.Admin) error { _, err := a.ResolveLate(t.Context(), 1, admin.Refunded); return err },
 		"Verdicts":     func(a *admin.Admin) error { _, err := a.Verdicts(t.Context(), "a"); return err },
 		"Overdue":      func(a *admin.Admin) error { _, err := a.Overdue(t.Context()); return err },
-		"PlanPostpone": func(a *admin.Admin) error {
-			_, err := a.PlanPostpone(t.Context(), admin.PostponeRequest{DueBefore: time.Now(), By: time.Minute}, new(bytes.Buffer))
-			return err
-		},
-		"ApplyPostpone": func(a *admin.Admin) error {
-			_, err := a.ApplyPostpone(t.Context(), strings.NewReader(""), nil)
-			return err
-		},
 	} {
 		expect.That(t, errors.Is(call(noDatabase), admin.ErrNoDatabase), "%s: %v", name, call(noDatabase))
 	}

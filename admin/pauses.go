@@ -50,12 +50,9 @@ func (a *Admin) Pauses(ctx context.Context) ([]Pause, error) {
 }
 
 // check checks a request, and returns the database of its pauses.
-func (a *Admin) check(ctx context.Context, r PauseRequest) (kept *store.Store, err error) {
-	if err = errors.Join(ops.CheckPause(r.For), ops.CheckReason(r.Reason)); err == nil {
-		err = a.p.CheckCategories(ctx, r.Category)
-	}
-	if err != nil {
-		return nil, failed(err)
+func (a *Admin) check(r PauseRequest) (kept *store.Store, err error) {
+	if err = errors.Join(ops.CheckPause(r.For), ops.CheckReason(r.Reason)); err != nil {
+		return nil, err
 	}
 	return a.p.PausesDatabase()
 }
@@ -63,7 +60,7 @@ func (a *Admin) check(ctx context.Context, r PauseRequest) (kept *store.Store, e
 // PlanPause returns what Pause would change. If Pause would fail because a pause ends later, it returns the plan and that error; its other
 // errors are those of Pause too.
 func (a *Admin) PlanPause(ctx context.Context, r PauseRequest) (PausePlan, error) {
-	kept, err := a.check(ctx, r)
+	kept, err := a.check(r)
 	if err != nil {
 		return PausePlan{}, err
 	}
@@ -79,10 +76,10 @@ func (a *Admin) PlanPause(ctx context.Context, r PauseRequest) (PausePlan, error
 // obey within 2 s. Nothing is lost: records wait, and orders stay unpaid and can be paid. The pause ends by itself, or by Resume. It
 // replaces a pause of the same category.
 //
-// The error names a field that is missing or too large, or wraps ErrPausedUntilLater, ErrNotFound if neither topics.yaml nor an unpaid order
-// has the category, ErrNoCategory or ErrNoDatabase: a pause is a row of the database.
+// The error names a field that is missing or too large, or wraps ErrPausedUntilLater,
+// ErrNoCategory or ErrNoDatabase: a pause is a row of the database.
 func (a *Admin) Pause(ctx context.Context, r PauseRequest) (ended []Pause, err error) {
-	kept, err := a.check(ctx, r)
+	kept, err := a.check(r)
 	if err != nil {
 		return nil, err
 	}

@@ -3,9 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -48,33 +45,6 @@ func TestInodesOf_FindsSocketsThatListenOnThePort(t *testing.T) {
 `
 	got := inodesOf(table, 9092)
 	expect.That(t, len(got) == 1 && got[0] == "4711", "found %v", got)
-}
-
-func TestConsolePage_IsNotCompleteWithoutAnAnswer(t *testing.T) {
-	p := consolePage{has: []string{"<svg", "<table"}}
-	for body, want := range map[string]string{
-		"<svg><table>": "",
-		"<svg>":        "<table",
-		`<svg><table><p class="away" role="status">?`: "an answer of a server",
-	} {
-		expect.Equal(t, p.missing(body), want, "missing in %s", body)
-	}
-}
-
-// A page that changes must not leave the benchmark waiting for what no page has.
-func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
-	var all strings.Builder
-	names, _ := filepath.Glob("../internal/console/templates/*.html")
-	for _, name := range names {
-		data := must.Get(os.ReadFile(name))(t)
-		all.Write(data)
-	}
-	for _, p := range consolePages("order") {
-		for _, part := range append(p.has, `class="away" role="status"`) {
-			part = strings.TrimSuffix(part, `true"`)
-			expect.That(t, strings.Contains(all.String(), part), "no template has %s of page %s", part, p.name)
-		}
-	}
 }
 
 func TestMetadataProxy_CountsRequestsAndBytesOfBothDirections(t *testing.T) {

@@ -6,9 +6,6 @@
 //	bench idle PROGRAM
 //	                what an idle PROGRAM run relay costs, without and with a thousand
 //	                topics of other applications: JSON on stdout, a table on stderr
-//	bench console PROGRAM
-//	                what PROGRAM run console costs, and how fast its pages are, with waiting
-//	                records and dead letters: JSON on stdout, tables on stderr
 //	bench close     closing, on a real database, and end to end: JSON on stdout, tables
 //	                on stderr
 //	bench payments  the part of bench close about payments that lock rows in any order: the same
@@ -25,15 +22,13 @@
 // side.go and process.go their processes; workspace.go the topics; tally.go the check
 // of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
 // lateness.go and idle.go the measurements; served.go the product's program, which
-// idle.go and console.go watch; report.go the numbers; metadataproxy.go and
+// idle.go watches; report.go the numbers; metadataproxy.go and
 // listener.go the costs of an idle relay.
 // databases.go has what is compared, MariaDB and PostgreSQL, in the benches close, outbox and sweep.
 // Of closing: shop.go has the shop of each; closers.go the closers; payments.go payments beside
 // closing; checkouts.go the checkouts beside it, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements; closework.go what a close costs the database.
-// Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
-// consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the
-// numbers; metadataproxy.go counts requests.
+// Of the outbox: outbox.go. Of sweeps: sweep.go.
 // Of the example shop: shopreads.go the reads; shopnotices.go the notices; shopreport.go the numbers.
 package main
 
@@ -63,13 +58,12 @@ func run(args []string) error {
 	}
 	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "close": benchClose, "payments": benchPayments,
 		"outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
-	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"idle": benchIdle, "console": benchConsole}
-	if len(args) == 2 && ofProgram[args[0]] != nil {
-		measure, program := ofProgram[args[0]], args[1]
-		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
+	if len(args) == 2 && args[0] == "idle" {
+		program := args[1]
+		args, modes["idle"] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return benchIdle(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench idle PROGRAM | bench console PROGRAM | bench close | bench payments | bench outbox | bench sweep | bench shop")
+		return errors.New("usage: bench relay | bench idle PROGRAM | bench close | bench payments | bench outbox | bench sweep | bench shop")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

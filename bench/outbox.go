@@ -14,7 +14,6 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -129,10 +128,7 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	if err != nil {
 		return c, err
 	}
-	trigger, err := newTrigger(ctx, s)
-	if err != nil {
-		return c, err
-	}
+	trigger := newTrigger(s)
 	b := &buyers{pool: pool, box: box, workers: workers}
 	turns := max(checkouts/(workers*outboxSpell), 1)
 	fmt.Fprintf(os.Stderr, "warming up: %d checkouts on each side\n", workers*outboxSpell)
@@ -168,20 +164,22 @@ type trigger struct {
 	create, drop string
 }
 
-func newTrigger(ctx context.Context, s *shop) (t trigger, err error) {
-	t.shop = s
-	o := store.TriggerOptions{}
+// newTrigger returns the trigger of docs/intake.md for the reference schema.
+func newTrigger(s *shop) trigger {
+	const condition = "NEW.status = 0 AND NEW.expire_at BETWEEN '2000-01-01' AND "
 	if s.on.outbox == producer.Postgres {
-		if err = s.db.QueryRowContext(ctx, "SELECT current_schema()").Scan(&o.Database); err != nil {
-			return t, err
-		}
+		const text = "to_char(NEW.%s AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+		return trigger{s, fmt.Sprintf("CREATE FUNCTION orderclose_schedule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO outbox_schedules "+
+			"(order_id, payload, created_at) VALUES (NEW.id, json_build_object('order_id', NEW.id, 'category', NEW.category, 'created_at', "+text+", "+
+			"'due_at', "+text+"), date_trunc('milliseconds', statement_timestamp())); RETURN NULL; END $$; CREATE TRIGGER orderclose_orders AFTER INSERT "+
+			"ON orders FOR EACH ROW WHEN ("+condition+"now() + INTERVAL '3650 days') EXECUTE FUNCTION orderclose_schedule()", "created_at", "expire_at"),
+			"DROP TRIGGER orderclose_orders ON orders; DROP FUNCTION orderclose_schedule()"}
 	}
-	if t.create, err = store.Trigger(store.DialectName(s.on.outbox), mapping.Reference(), o); err != nil {
-		return t, err
-	}
-	o.Drop = true
-	t.drop, err = store.Trigger(store.DialectName(s.on.outbox), mapping.Reference(), o)
-	return t, err
+	const text = "DATE_FORMAT(NEW.%s, '%%Y-%%m-%%dT%%H:%%i:%%s.%%fZ')"
+	return trigger{s, fmt.Sprintf("CREATE TRIGGER orderclose_orders AFTER INSERT ON orders FOR EACH ROW INSERT INTO outbox_schedules (order_id, payload, "+
+		"created_at) SELECT NEW.id, JSON_OBJECT('order_id', NEW.id, 'category', NEW.category, 'created_at', "+text+", 'due_at', "+text+"), "+
+		"UTC_TIMESTAMP(3) FROM DUAL WHERE "+condition+"UTC_TIMESTAMP() + INTERVAL 3650 DAY", "created_at", "expire_at"),
+		"DROP TRIGGER orderclose_orders"}
 }
 
 // during runs work while the trigger exists, if it is wanted.

@@ -24,7 +24,7 @@ type plan struct {
 	spell time.Duration
 	burst int // records due at one instant
 
-	watch  time.Duration // how long a relay or a console is watched
+	watch  time.Duration // how long a relay is watched
 	settle time.Duration // pause after foreign topics are created
 
 	closeOrders int   // orders that are closed in batches
@@ -48,12 +48,6 @@ type plan struct {
 	shopRate    int           // reads a second
 	shopSpell   time.Duration // of each turn
 	shopNotices int           // closed orders whose notices are timed
-
-	shown   int // waiting records that the console shows
-	letters int // dead letters that it shows
-	closed  int // orders that were closed in the last hour
-	starts  int // of a console, for each page
-	views   int // of each page whose values are outdated
 }
 
 func planFor(quick bool) plan {
@@ -67,7 +61,6 @@ func planFor(quick bool) plan {
 		outboxCheckouts: 20_000, outboxRows: 500_000,
 		sweepTables: []int{1_000_000, 5_000_000}, lossRates: []int{60, 3000}, lossSeconds: 60, lossWaiting: 10_000_000,
 		shopOrders: 20_000, shopRate: 1000, shopSpell: 30 * time.Second, shopNotices: 3000,
-		shown: 1_000_000, letters: 100_000, closed: 100_000, starts: 5, views: 12,
 	}
 	if quick {
 		p.rounds, p.warmUp, p.records, p.slow = 1, 10*time.Second, 200_000, 20_000
@@ -79,7 +72,6 @@ func planFor(quick bool) plan {
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000
 		p.sweepTables, p.lossSeconds, p.lossWaiting = []int{100_000, 500_000}, 10, 300_000
 		p.shopSpell, p.shopNotices = 5*time.Second, 500
-		p.shown, p.letters, p.closed, p.starts, p.views = 100_000, 10_000, 10_000, 1, 2
 	}
 	return p
 }

@@ -3,7 +3,7 @@
 # Without the variable it starts a broker in a temporary folder, and always stops it
 # again. README.md in this folder describes the measurements.
 #
-# usage: run.sh relay|idle|console|close|payments|outbox|sweep|shop
+# usage: run.sh relay|idle|close|payments|outbox|sweep|shop
 #   SYNC=always   brokers write each record to disk before they acknowledge it
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
@@ -36,7 +36,7 @@ needed=(ORDERCLOSE_KAFKA_BROKERS)
 unneeded=()
 if [[ $1 == close || $1 == payments ]]; then needed+=(ORDERCLOSE_MYSQL_DSN); else unneeded+=(ORDERCLOSE_MYSQL_DSN=unused); fi
 if [[ $1 == shop ]]; then needed+=(ORDERCLOSE_REDIS_URL); else unneeded+=(ORDERCLOSE_REDIS_URL=unused); fi
-if [[ $1 == console || $1 == close || $1 == payments || $1 == outbox || $1 == sweep || $1 == shop ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
+if [[ $1 == close || $1 == payments || $1 == outbox || $1 == sweep || $1 == shop ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
 if [[ $1 == close || $1 == payments || $1 == outbox || $1 == sweep ]]; then needed+=(ORDERCLOSE_POSTGRES_DSN); else unneeded+=(ORDERCLOSE_POSTGRES_DSN=unused); fi
 # A shop of millions of orders has servers that keep them in memory.
 if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G} POSTGRESQL_SHARED_BUFFERS=${POSTGRESQL_SHARED_BUFFERS:-2GB}; fi
@@ -52,7 +52,7 @@ fi
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .
-if [[ ${1:-} == idle || ${1:-} == console ]]; then # they watch the program itself
+if [[ ${1:-} == idle ]]; then # it watches the program itself
   go build -C .. -o "$dir/orderclose" ./cmd/orderclose
   set -- "$1" "$dir/orderclose"
 fi

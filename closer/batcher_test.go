@@ -281,42 +281,37 @@ func TestLimiter_RecoversWhileFewOrdersAreClosed(t *testing.T) {
 const sampledTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 func TestTransaction_HasASpanOfEachTracedOrderUpToTwenty(t *testing.T) {
-	for _, continues := range []bool{false, true} {
-		recorder := tracetest.NewSpanRecorder()
-		s := &transactions{tracer: tracing.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))), continueTrace: continues}
-		requests, outcomes := make([]orderclose.CloseRequest, 30), make([]orderclose.Outcome, 30)
-		for i := range requests {
-			requests[i].OrderID, outcomes[i].Verdict = fmt.Sprint(i), orderclose.Closed
-			if i >= 5 {
-				requests[i].Traceparent = sampledTrace
-			}
+	recorder := tracetest.NewSpanRecorder()
+	s := &transactions{tracer: tracing.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)))}
+	requests, outcomes := make([]orderclose.CloseRequest, 30), make([]orderclose.Outcome, 30)
+	for i := range requests {
+		requests[i].OrderID, outcomes[i].Verdict = fmt.Sprint(i), orderclose.Closed
+		if i >= 5 {
+			requests[i].Traceparent = sampledTrace
 		}
-		outcomes[5] = orderclose.Outcome{}
-		ctx, traced := s.trace(t.Context(), requests)
-		batch := trace.SpanContextFromContext(ctx)
-		traced.end(outcomes, errors.New("the store failed"))
-		expect.Equal(t, len(recorder.Ended()), 1+maxTraced, "spans, one of the transaction")
-		for i, r := range requests {
-			expect.That(t, (r.Traceparent != "") == (i >= 5 && i < 5+maxTraced) && r.Traceparent != sampledTrace, "order %d: the store gets %q", i, r.Traceparent)
-		}
-		failed := 0
-		for _, span := range recorder.Ended() {
-			if span.Status().Description == "the store failed" {
-				failed++
-			}
-			if span.Name() != tracing.Close {
-				continue
-			}
-			above, linked := batch.TraceID().String(), tracing.TraceID(sampledTrace)
-			if continues {
-				above, linked = linked, above
-			}
-			if links := span.Links(); span.SpanContext().TraceID().String() != above || len(links) != 1 || links[0].SpanContext.TraceID().String() != linked {
-				t.Errorf("continued: %v; the span is %v with the links %v", continues, span.SpanContext(), links)
-			}
-		}
-		expect.Equal(t, failed, 2, "spans with the error of the transaction, its own and that of the order without a verdict")
 	}
+	outcomes[5] = orderclose.Outcome{}
+	ctx, traced := s.trace(t.Context(), requests)
+	batch := trace.SpanContextFromContext(ctx)
+	traced.end(outcomes, errors.New("the store failed"))
+	expect.Equal(t, len(recorder.Ended()), 1+maxTraced, "spans, one of the transaction")
+	for i, r := range requests {
+		expect.That(t, (r.Traceparent != "") == (i >= 5 && i < 5+maxTraced) && r.Traceparent != sampledTrace, "order %d: the store gets %q", i, r.Traceparent)
+	}
+	failed := 0
+	for _, span := range recorder.Ended() {
+		if span.Status().Description == "the store failed" {
+			failed++
+		}
+		if span.Name() != tracing.Close {
+			continue
+		}
+		above, linked := batch.TraceID().String(), tracing.TraceID(sampledTrace)
+		if links := span.Links(); span.SpanContext().TraceID().String() != above || len(links) != 1 || links[0].SpanContext.TraceID().String() != linked {
+			t.Errorf("the span is %v with the links %v", span.SpanContext(), links)
+		}
+	}
+	expect.Equal(t, failed, 2, "spans with the error of the transaction, its own and that of the order without a verdict")
 }
 
 // The store gets no trace context of an order whose trace is not made here.

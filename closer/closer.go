@@ -138,11 +138,9 @@ type Options struct {
 	// Registerer gets the metrics (orderclose_…). Closers of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer
-	// TracerProvider makes the spans of traced orders. Default: no spans.
+	// TracerProvider makes the spans of traced orders. A close begins a new trace, with a link to that of the checkout.
+	// Default: no spans.
 	TracerProvider trace.TracerProvider
-	// ContinueTrace makes the span of a close a part of its checkout's trace. Otherwise it begins a new
-	// trace, with a link to that of the checkout.
-	ContinueTrace bool
 }
 
 // Closer closes due orders. Make it with New. Its methods are safe for concurrent use.
@@ -196,7 +194,7 @@ func New(o Options) (*Closer, error) {
 	c.transactions = &transactions{
 		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.concurrencyLimit.Set),
 		store:   o.Store, metrics: m, pauses: c.pauses, logger: o.Logger,
-		tracer: tracing.New(o.TracerProvider), continueTrace: o.ContinueTrace,
+		tracer:   tracing.New(o.TracerProvider),
 		culprits: bisect.Culprits{Limited: true, Logger: o.Logger},
 		onHang: func() {
 			if c.runs.Load() > 0 {

@@ -38,7 +38,7 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*closerM
 		pendingEnded: f.Counter("payment_pending_ended_total",
 			"Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
 		dueDiffers: f.CounterVec("close_due_differs_total", "Orders whose due time in the database (row) is whole quarter-hours later "+
-			"or earlier than in the record, up to 14 hours: a mistake of time zones, or later: the order was postponed by such a time. "+
+			"or earlier than in the record, up to 14 hours: a mistake of time zones, or later: the due time was moved by such a time. "+
 			"The two cannot be told apart.", "row"),
 	}
 	for _, row := range []string{"later", "earlier"} {

@@ -59,7 +59,7 @@ func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
 	}
 	if shift := zoneShift(order.Due, o.Due); shift != 0 { //mutant:zone-mistake-unnoticed
 		h.metrics.dueDiffers.WithLabelValues(map[bool]string{true: "later", false: "earlier"}[shift > 0]).Inc()
-		h.loop.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
+		h.loop.Logger.Warn("due times of record and database differ as time zones do, unless the due time was moved",
 			"order", order.ID, "record", order.Due.UTC(), "database", o.Due.UTC(), "differ_by", shift)
 	}
 }

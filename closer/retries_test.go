@@ -108,11 +108,11 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 			return nil
 		}
 		due := begin.Add(30 * time.Minute)
-		log.add(t, "postponed")
+		log.add(t, "moved")
 		log.add(t, "pending") // it is asked for again from memory while no bucket works
 		buckets := orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_5m", Length: 5 * time.Minute},
 			{Topic: "delay_30m", Length: 30 * time.Minute}}
-		store := &fakeStore{due: map[string]time.Time{"postponed": due}, pending: map[string]bool{"pending": true}}
+		store := &fakeStore{due: map[string]time.Time{"moved": due}, pending: map[string]bool{"pending": true}}
 		defer startCloser(t, Options{Log: log, Store: store, Buckets: buckets})()
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()

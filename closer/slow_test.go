@@ -130,12 +130,12 @@ func refusing(log *orderLog, d time.Duration) {
 func TestCloser_AnOrderThatWaitsForABucketIsClosedWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		due := time.Now().Add(30 * time.Second)
-		log, store := &orderLog{}, &fakeStore{due: map[string]time.Time{"postponed": due}}
+		log, store := &orderLog{}, &fakeStore{due: map[string]time.Time{"moved": due}}
 		refusing(log, time.Hour)
-		log.add(t, "postponed")
+		log.add(t, "moved")
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(2 * time.Hour)
-		expect.Between(t, store.at("postponed").Sub(due), 0, 2*time.Second, "late")
+		expect.Between(t, store.at("moved").Sub(due), 0, 2*time.Second, "late")
 		expect.Equal(t, log.doneBelow(), 1, "done below")
 		expect.Equal(t, len(log.Appended()), 0, "topics with records")
 	})

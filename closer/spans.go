@@ -34,11 +34,7 @@ func (t *transactions) trace(ctx context.Context, requests []orderclose.CloseReq
 			r.Traceparent = ""
 			continue
 		}
-		begin := t.tracer.Link
-		if t.continueTrace {
-			begin = t.tracer.Continue
-		}
-		order, span := begin(ctx, tracing.Close, r.OrderID, r.Traceparent)
+		order, span := t.tracer.Link(ctx, tracing.Close, r.OrderID, r.Traceparent)
 		s.orders[i], r.Traceparent = span, tracing.Of(order)
 	}
 	return ctx, s

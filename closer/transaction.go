@@ -27,9 +27,7 @@ type transactions struct {
 	pauses   *pauseLog
 	logger   *slog.Logger
 	tracer   tracing.Tracer
-	// continueTrace is Options.ContinueTrace.
-	continueTrace bool
-	onHang        func() // is called if a transaction goes on long after its context has ended
+	onHang   func() // is called if a transaction goes on long after its context has ended
 }
 
 // close closes the first of the requests, as many as the limiter allows when their group

@@ -344,8 +344,9 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	expect.Equal(t, r.Series("compensator_rechecked_total"), 4, "results of a recheck with a series at 0")
 	m.seconds.Observe(.5)
 	m.lockStuck.Set(zeroOrOne(true))
-	for name, want := range map[string]float64{"compensator_pass_seconds": 1, "compensator_last_pass_timestamp_seconds": 0, "compensator_unasked_seconds": 0,
-		"compensator_resting_orders": 0, "compensator_lock_available": 1, "compensator_lock_stuck": 1} {
+	for name, want := range map[string]float64{"compensator_pass_seconds": 1, "compensator_last_pass_timestamp_seconds": 0,
+		"compensator_unasked_since_timestamp_seconds": 0,
+		"compensator_resting_orders":                  0, "compensator_lock_available": 1, "compensator_lock_stuck": 1} {
 		expect.Equal(t, r.Value(name), want, "%s", name)
 	}
 }

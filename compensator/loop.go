@@ -55,7 +55,7 @@ func (c *Compensator) newLoop() *loop {
 func (l *loop) do(ctx context.Context) time.Duration {
 	t := l.newTurn()
 	if l.last.IsZero() {
-		l.metrics.late.Set(t.began) // until a turn has read the clock
+		l.metrics.unasked.Set(metrics.Timestamp(t.began)) // until a turn has read the clock
 	}
 	l.last = t.began
 	err := t.run(ctx)
@@ -104,7 +104,7 @@ func (l *loop) idle() {
 		return
 	}
 	l.last = time.Time{}
-	l.metrics.late.Set(time.Time{})
+	l.metrics.unasked.Set(0)
 	l.metrics.unfinished.Set(0)
 	l.metrics.resting.Set(0)
 	l.metrics.lastPass.Set(0)
@@ -117,7 +117,7 @@ func (t *turn) show() {
 		t.metrics.lastPass.Set(metrics.Timestamp(t.pass.ended))
 	}
 	if !t.newsUpTo.IsZero() {
-		t.metrics.late.Set(t.began.Add(t.oldestUnasked().Sub(t.now) + t.o.Every))
+		t.metrics.unasked.Set(metrics.Timestamp(t.began.Add(t.oldestUnasked().Sub(t.now) + t.o.Every)))
 	}
 }
 

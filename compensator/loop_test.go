@@ -14,7 +14,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -119,7 +118,7 @@ func (w *world) watchGauge() (worst *time.Duration) {
 		for w.ctx.Err() == nil {
 			shown := time.Duration(0)
 			for _, c := range w.compensators() {
-				shown = max(shown, gaugeOf(c.metrics.late))
+				shown = max(shown, gaugeOf(c.metrics.unasked))
 			}
 			w.mu.Lock()
 			for _, o := range w.probes {
@@ -804,15 +803,16 @@ func TestLoop_APassThatTakesLongIsUnfinished(t *testing.T) {
 	})
 }
 
-// gaugeOf returns the value of an Elapsed without labels.
-func gaugeOf(e *metrics.Elapsed) time.Duration {
-	ch := make(chan prometheus.Metric, 1)
-	e.Collect(ch)
+// gaugeOf returns how long the time of a gauge is over.
+func gaugeOf(g prometheus.Gauge) time.Duration {
 	var m dto.Metric
-	if err := (<-ch).Write(&m); err != nil {
+	if err := g.Write(&m); err != nil {
 		panic(err)
 	}
-	return time.Duration(m.GetGauge().GetValue() * float64(time.Second))
+	if m.GetGauge().GetValue() == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.UnixMilli(int64(m.GetGauge().GetValue()*1000))))
 }
 
 // noHours is a SweepLog that answers nothing, as without the right to its table.

@@ -1,8 +1,6 @@
 package compensator
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
@@ -14,11 +12,10 @@ import (
 type sweepMetrics struct {
 	metrics.Closes
 	seconds          prometheus.Histogram
-	late             *metrics.Elapsed
 	found, rechecked *prometheus.CounterVec
 	failed           prometheus.Counter
 
-	lastPass, resting, lockAvailable, lockStuck, every, unfinished, recheckBehind prometheus.Gauge
+	unasked, lastPass, resting, lockAvailable, lockStuck, every, unfinished, recheckBehind prometheus.Gauge
 }
 
 // newMetrics registers the metrics. category is Options.Category.
@@ -29,9 +26,8 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*sweepMe
 		seconds: f.Histogram("compensator_pass_seconds", "How long a pass over all overdue orders took.", prometheus.ExponentialBuckets(.01, 2, 16)),
 		lastPass: f.Gauge("compensator_last_pass_timestamp_seconds",
 			"When this process last finished a pass over all overdue orders; 0 if it does not hold the lock or has finished none."),
-		late: f.Elapsed("compensator_unasked_seconds",
-			"An upper bound of how long the oldest order is overdue that the compensator has not tried to close, less 10 s; 0 if this process does not hold the lock.",
-			time.Now),
+		unasked: f.Gauge("compensator_unasked_since_timestamp_seconds",
+			"When, at the earliest, the oldest order fell due that the compensator has not tried to close, and 10 s; 0 if this process does not hold the lock."),
 		resting: f.Gauge("compensator_resting_orders", "Orders that could not be closed, and rest before this process tries them again."),
 		found: f.CounterVec("compensator_found_total",
 			"Overdue orders that the compensator tried first, by kind: missed, after_pause and after_failure were closed, not_closed were not.", "kind"),
@@ -54,7 +50,6 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*sweepMe
 	}
 	m.count(overdue.Counts{}) // a series must exist at 0, or its first increase is not seen
 	m.lockAvailable.Set(1)
-	m.late.Set(time.Time{})
 	return m, f.Err()
 }
 

@@ -310,7 +310,7 @@ func (s *shop) closeOne(r orderclose.CloseRequest, now time.Time, paused pausesO
 	case paused.category(o.Order):
 		outcome.Verdict = orderclose.Paused
 	case o.trouble == shown:
-		outcome.Verdict, outcome.Err = orderclose.Failed, errors.New("stock_row_missing: no row")
+		outcome.Verdict, outcome.Err, outcome.Cause = orderclose.Failed, errors.New("no row"), orderclose.StockRowMissing
 	case o.trouble == pending:
 		outcome.Verdict = orderclose.PaymentPending
 	case o.trouble == contended:

@@ -13,7 +13,7 @@ import (
 // relayMetrics are the metrics of a Relay. The methods are safe for concurrent use.
 type relayMetrics struct {
 	*partition.Metrics
-	overdue             *metrics.Elapsed
+	head                *prometheus.GaugeVec
 	window, windowBytes *prometheus.GaugeVec
 	lateness            prometheus.Histogram
 	forwarded           *prometheus.CounterVec
@@ -22,13 +22,13 @@ type relayMetrics struct {
 	drifted             *prometheus.CounterVec
 }
 
-// newMetrics registers the metrics. now is the clock that heads are compared with.
-func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, error) {
+// newMetrics registers the metrics.
+func newMetrics(r prometheus.Registerer) (*relayMetrics, error) {
 	f := metrics.With(r)
 	return &relayMetrics{
 		Metrics: partition.NewMetrics(f, Stage),
-		overdue: f.Elapsed("delay_head_overdue_seconds", "By how much the next record to leave a partition is overdue; 0 if it is not.",
-			now, "topic", "partition"),
+		head: f.GaugeVec("delay_head_due_timestamp_seconds",
+			"When the next record to leave a partition is due; 0 if none waits in memory.", "topic", "partition"),
 		window:      f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
 		windowBytes: f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
 		lateness: f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic.",
@@ -53,7 +53,7 @@ func (m *relayMetrics) Serve(topic string) {
 // in memory, and how many records and bytes of the partition wait in memory.
 func (m *relayMetrics) Waiting(topic string, partition int, head time.Time, records, bytes int) {
 	p := strconv.Itoa(partition)
-	m.overdue.Set(head, topic, p)
+	m.head.WithLabelValues(topic, p).Set(metrics.Timestamp(head))
 	m.window.WithLabelValues(topic, p).Set(float64(records))
 	m.windowBytes.WithLabelValues(topic, p).Set(float64(bytes))
 }
@@ -61,7 +61,7 @@ func (m *relayMetrics) Waiting(topic string, partition int, head time.Time, reco
 // Revoked means that the partition is no longer assigned to this process.
 func (m *relayMetrics) Revoked(topic string, partition int) {
 	p := strconv.Itoa(partition)
-	m.overdue.Delete(topic, p)
+	m.head.DeleteLabelValues(topic, p)
 	m.window.DeleteLabelValues(topic, p)
 	m.windowBytes.DeleteLabelValues(topic, p)
 }

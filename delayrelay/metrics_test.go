@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -15,7 +16,7 @@ import (
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := testkit.NewMetrics()
-	m := must.Get(newMetrics(r, func() time.Time { return now }))(t)
+	m := must.Get(newMetrics(r))(t)
 	m.Serve("delay_5m") // a series must exist at 0, or increase() does not see its first increase
 	for _, name := range []string{"relay_forwarded_total", "relay_hops_total", "producer_stamped_batches_total"} {
 		expect.Equal(t, r.Series(name), 1, "%s: series at 0", name)
@@ -27,16 +28,16 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.Revoked("delay_5m", 6)
 	m.forwarded.WithLabelValues("delay_5m").Inc()
 	m.lateness.Observe(.002)
-	for partition, want := range map[string]float64{"3": 90, "4": 0, "5": 0} {
-		got := r.Value("delay_head_overdue_seconds", "topic", "delay_5m", "partition", partition)
-		expect.That(t, got == want, "the head of partition %s is overdue by %v, want %v", partition, got, want)
+	for partition, want := range map[string]float64{"3": metrics.Timestamp(now) - 90, "4": metrics.Timestamp(now) + 60, "5": 0} {
+		got := r.Value("delay_head_due_timestamp_seconds", "topic", "delay_5m", "partition", partition)
+		expect.That(t, got == want, "the head of partition %s is due at %v, want %v", partition, got, want)
 	}
 	for name, want := range map[string]float64{
 		"relay_window_records": 8, "relay_window_bytes": 800, "relay_lateness_seconds": 1, "relay_forwarded_total": 1,
 	} {
 		expect.Equal(t, r.Value(name), want, "%s", name)
 	}
-	for _, name := range []string{"delay_head_overdue_seconds", "relay_window_records", "relay_window_bytes"} {
+	for _, name := range []string{"delay_head_due_timestamp_seconds", "relay_window_records", "relay_window_bytes"} {
 		expect.Equal(t, r.Series(name), 3, "%s: series of the partitions that are not revoked", name)
 	}
 }
@@ -77,10 +78,10 @@ func TestRelay_WithoutExemplarsAllocatesNothingForATrace(t *testing.T) {
 // A record that is due when it is fetched waits in memory while the close topic does not answer.
 func TestRelay_ADueRecordIsOverdueSinceItsDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, metrics := &testkit.Log{Hang: func(context.Context, string) { time.Sleep(3 * time.Second) }}, testkit.NewMetrics()
+		log, registry := &testkit.Log{Hang: func(context.Context, string) { time.Sleep(3 * time.Second) }}, testkit.NewMetrics()
 		log.Put(bucket10s, record("late", -2*time.Second))
-		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
+		defer runRelay(t, log, func(o *Options) { o.Registerer = registry })()
 		time.Sleep(time.Second)
-		expect.Between(t, metrics.Value("delay_head_overdue_seconds"), 2, 4, "the seconds that the head is overdue by")
+		expect.Between(t, float64(time.Now().Unix())-registry.Value("delay_head_due_timestamp_seconds"), 2, 4, "the seconds that the head is overdue by")
 	})
 }

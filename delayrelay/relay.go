@@ -97,7 +97,7 @@ func New(o Options) (*Relay, error) {
 	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
 	o.Clock = cmp.Or(o.Clock, clock.New(nil))
 	partition.SetDefaults("delayrelay", &o.OnHang, &o.Logger)
-	m, err := newMetrics(o.Registerer, o.Clock.Time)
+	m, err := newMetrics(o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("delayrelay: %w", err)
 	}

@@ -189,8 +189,8 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// The console and roles of rooms are in the chart only. With its environment the console starts behind an
-// Ingress and on the loopback, and a role needs only what its pod has.
+// The console and roles of rooms are in the chart only. With its environment the console starts on the
+// loopback and behind its proxy, and a role needs only what its pod has.
 func TestKubernetes_ConsoleAndRoomsRunWithWhatTheyNeed(t *testing.T) {
 	text := must.Get(os.ReadFile("helm/orderclose/values.yaml"))(t)
 	var values struct {
@@ -199,16 +199,14 @@ func TestKubernetes_ConsoleAndRoomsRunWithWhatTheyNeed(t *testing.T) {
 	}
 	must.Do(t, yaml.Unmarshal(text, &values))
 	for name, more := range map[string]map[string]string{
-		"behind an Ingress": {config.EnvConsoleProxies: "10.1.0.0/16", config.EnvConsoleHosts: "console.example", config.EnvConsoleOperators: "ann"},
-		"on the loopback":   {config.EnvConsoleListen: "127.0.0.1:9465", config.EnvConsoleWebConfig: ""},
+		"on the loopback": {},
+		"with its proxy": {config.EnvConsoleProxies: "127.0.0.1", config.EnvConsoleUserHeader: "X-Forwarded-Email", config.EnvConsoleHosts: "console.example",
+			config.EnvConsoleOperators: "ann@shop.example"},
 	} {
 		env := maps.Clone(values.Console.Env)
 		maps.Copy(env, more)
 		c, err := config.ConsoleFromEnviron(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-		expect.That(t, err == nil && strings.HasSuffix(c.Listen, ":9465") && c.WebConfigFile == env[config.EnvConsoleWebConfig], "%s: %v, %v", name, c, err)
-		if err := c.Check(config.WebConfig{Users: c.WebConfigFile != ""}); err != nil { // the file of docs/kubernetes.md has users, and no TLS
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err == nil && c.OnLoopback() && strings.HasSuffix(c.Listen, ":9465"), "%s: %v, %v", name, c, err)
 	}
 	expect.Equal(t, values.Env[config.EnvDSN+"_FILE"], "/run/secrets/database/dsn", "the file of the DSN")
 	for _, r := range rooms.All() {

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -23,7 +21,7 @@ import (
 const (
 	// announceTimeout bounds one append. A process that stops waits for the last one.
 	announceTimeout = 2 * time.Second
-	// announceLook is the time between two looks at the delays in effect, which are in memory.
+	// announceLook is the time between two looks at what fails, which is in memory.
 	announceLook = 2 * time.Second
 	// announceEvery is the time between two records of a relay or closer, which is a member of a group, and
 	// announceAlone that of any other process.
@@ -33,9 +31,9 @@ const (
 	lowestLimitIsNews = 30 * time.Second
 )
 
-// announce tells the control topic which process this is, until ctx ends: at the start, each hour or minute, when the
-// delays of a compensator or what fails in it or in a closer have changed, and that somebody has stopped it. So console and status know
-// which processes there should be, with which delays orders are made, and since when a server fails.
+// announce tells the control topic which process this is, until ctx ends: at the start, each hour or minute, when
+// what fails in a compensator or closer has changed, and that somebody has stopped it. So console and status know
+// which processes there should be, and since when a server fails.
 func (a *App) announce(ctx context.Context, roles []Role) {
 	p, every := wire.Process{Name: a.o.ProcessName(roles), Database: a.database()}, announceEvery
 	if a.o.Instance != "" {
@@ -54,7 +52,7 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 		if slices.ContainsFunc(roles, func(r Role) bool { return r == Compensator || r == Closer }) {
 			wait = announceLook
 		}
-		if fails, delays := a.setFailing(&p), a.setDelays(&p, roles); fails || delays || time.Since(last) >= every {
+		if a.setFailing(&p) || time.Since(last) >= every {
 			if err := a.appendProcess(ctx, p); err == nil {
 				last, failing = time.Now(), false
 				pause.Reset()
@@ -73,22 +71,6 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 	if err := a.appendProcess(context.WithoutCancel(ctx), p); err != nil {
 		a.o.Logger.Info("the end of this process is not recorded: status and console show it as gone for up to a day", "topic", a.o.Config.Topics.Control, "err", err)
 	}
-}
-
-// setDelays sets the delays in effect, if the process runs a compensator, and reports whether they differ. More than a record may have are not told.
-func (a *App) setDelays(p *wire.Process, roles []Role) bool {
-	now := map[string]int64{}
-	for name, delay := range config.NamedDelays(a.config().Delays) {
-		now[name] = delay.Milliseconds()
-	}
-	if !slices.Contains(roles, Compensator) || len(now) > wire.MaxEntries || maps.Equal(p.Delays, now) {
-		return false
-	}
-	p.Delays, p.File = now, ""
-	if data, err := config.ReadFile(a.o.TopicsFile, config.MaxFile); err == nil {
-		p.File = fmt.Sprintf("%x", sha256.Sum256(data))[:10]
-	}
-	return true
 }
 
 // setFailing sets what fails now in a closer or compensator, and reports whether that is news.

@@ -190,7 +190,6 @@ func (a *App) CreateTables(ctx context.Context) error {
 // when they run. An error of one role stops the others. Run returns an error
 //
 //   - if an option, a role or an address is missing or wrong, or a role is named twice
-//   - if Servers.DB can never be used: it wraps sqlclose.ErrPool and names the setting
 //   - after Close: it wraps ErrClosed
 //   - if a listener of the role Console fails
 //   - if another process has the same Options.Instance: it wraps ErrFenced
@@ -253,6 +252,9 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	return errors.Join(errs...)
 }
 
+// lettersInterval is the interval between reads of the dead-letter topic, about the interval at which metrics are collected.
+const lettersInterval = 15 * time.Second
+
 // watch is what may run beside the roles, until its context ends. No role depends on it.
 type watch struct {
 	wanted bool
@@ -268,7 +270,8 @@ func (a *App) watches(roles []Role) []watch {
 		{kafka && slices.ContainsFunc(roles, a.usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
 		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
 		{kafka && closes, func(ctx context.Context) {
-			deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
+			letters := deadletters.NewFollower(a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger)
+			letters.Run(ctx, lettersInterval, a.metrics.DeadLettersPending)
 		}},
 		{kafka && sweeps, a.watchRecords},
 		{closes, a.watchPauses},

@@ -8,7 +8,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/room"
 )
@@ -74,12 +73,9 @@ func (a *App) checkSchema(ctx context.Context) error {
 }
 
 // await repeats the check of n until it succeeds, and returns nil; it returns an error when ctx
-// ends, and at once if the check can never succeed. Meanwhile missing, which /-/ready shows, has the
-// error, and the log repeats it every 30 s, with warning as the message. pause is the shortest time
-// between two checks.
-//
-// Only the settings of the program's own pool stay wrong for as long as the process lives. A refused
-// password, a missing privilege, an old schema or an unknown host may be right a moment later.
+// ends. Meanwhile missing, which /-/ready shows, has the error, and the log repeats it every 30 s,
+// with warning as the message. pause is the shortest time between two checks. Also a refused password,
+// a missing privilege, an old schema or an unknown host may be right a moment later.
 func (a *App) await(ctx context.Context, n room.Need, missing *reasons, warning string, pause time.Duration) error {
 	pauses := retry.NewBackOff()
 	var lastWarning time.Time
@@ -95,9 +91,6 @@ func (a *App) await(ctx context.Context, n room.Need, missing *reasons, warning 
 			return ctx.Err()
 		}
 		missing.add(n.Name, err.Error())
-		if errors.Is(err, store.ErrPool) { //mutant:dead-pool-awaited
-			return err
-		}
 		if time.Since(lastWarning) >= warnInterval {
 			lastWarning = time.Now()
 			a.o.Logger.Warn(warning, "name", n.Name, "err", err)

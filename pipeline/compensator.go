@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
@@ -54,24 +53,6 @@ func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compe
 	}
 	o.Progress = progress
 	return compensator.New(o)
-}
-
-// CloseOrder closes one order that is unpaid and due, by the configured method: a payment provider is asked first, and pauses
-// apply. The errors are those of closer.Store.
-func (a *App) CloseOrder(ctx context.Context, id string) (orderclose.Outcome, error) {
-	method, err := a.closeMethodOnce()
-	if err != nil {
-		return orderclose.Outcome{}, err
-	}
-	requests := []orderclose.CloseRequest{{OrderID: id}}
-	outcomes, err := method.store.CloseOrders(ctx, orderclose.PathSweep, requests)
-	if err == nil {
-		err = bisect.CheckOutcomes(requests, outcomes)
-	}
-	if err != nil {
-		return orderclose.Outcome{}, err
-	}
-	return outcomes[0], nil
 }
 
 // sweepOptions returns the configured options of a compensator, and where it finds orders.

@@ -1,12 +1,10 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
 
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -23,10 +21,7 @@ type ConsoleHost struct {
 	OwnStore     bool        // orders are closed by Options.Store, and not in the database of Connections
 	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
 	Rooms        []room.Room // of the App
-	// Sweep sweeps once; a dry run only counts. progress gets the report after each page, and may be
-	// nil. Sweep is nil if the App cannot sweep.
-	Sweep  func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
-	Logger *slog.Logger
+	Logger       *slog.Logger
 }
 
 // buildConsole does not require any server.
@@ -39,18 +34,6 @@ func (a *App) buildConsole() (part, error) {
 		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
 		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
 	}
-	if _, _, err := a.sweepOptions(); err == nil { // otherwise this process cannot sweep
-		host.Sweep = a.sweepNow
-	}
 	run, err := a.o.Console(host)
 	return part{Console, nil, run}, err
-}
-
-// sweepNow sweeps once, as orderclose compensate does.
-func (a *App) sweepNow(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error) {
-	c, err := a.Compensator(progress)
-	if err != nil {
-		return compensator.Report{}, err
-	}
-	return c.Sweep(ctx, dryRun)
 }

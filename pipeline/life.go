@@ -85,8 +85,7 @@ func (a *App) endRun(err error) error {
 
 // Close closes the connections that New made. Call it after Run has returned. During Run, Close ends
 // Run and does not wait for it: Run closes the connections when everything has stopped, and returns an
-// error that wraps ErrClosed. Until then a pool of the program's own (Servers.DB) must stay open. On a
-// nil App, which New returns with an error, Close does nothing.
+// error that wraps ErrClosed. On a nil App, which New returns with an error, Close does nothing.
 func (a *App) Close() {
 	if a == nil {
 		return

@@ -26,7 +26,7 @@ type appMetrics struct {
 
 	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, clockOffset, delay, deadLetters, overdue *prometheus.GaugeVec
 
-	unclosed, reloaded, reloadedAt, waitingUnseen, writesFailing, drift, remindersDone prometheus.Gauge
+	reloaded, reloadedAt, waitingUnseen, writesFailing, drift, remindersDone prometheus.Gauge
 
 	// Without labels: a value that is not known has no series.
 	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest *prometheus.GaugeVec
@@ -41,13 +41,9 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 			"Duration of a call of a service, by result: ok, failed or timeout.", prometheus.ExponentialBuckets(.001, 2, 13), "endpoint", "result"),
 		refused: f.CounterVec("calls_refused_total",
 			"Calls of a service that were not made, because the circuit breaker is open or the service asked for a pause.", "endpoint"),
-		timeout:  f.GaugeVec("call_timeout_seconds", "Timeout of the next call of a service.", "endpoint"),
-		failing:  metrics.CallsFailing(f),
-		payments: f.CounterVec("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer"),
-		unclosed: f.Gauge("payment_cancelled_open_since_timestamp_seconds",
-			"When the close of an order first failed whose payments this process has cancelled, for the oldest of the orders that are still open; 0: "+
-				"there is none. An order counts until 5 minutes after its last failed close."),
-
+		timeout:    f.GaugeVec("call_timeout_seconds", "Timeout of the next call of a service.", "endpoint"),
+		failing:    metrics.CallsFailing(f),
+		payments:   f.CounterVec("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer"),
 		reloaded:   f.Gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
 		reloadedAt: f.Gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and accepted."),
 		waiting: f.GaugeVec("waiting_records",
@@ -135,9 +131,6 @@ func (m *appMetrics) CallsFailing(endpoint string, since time.Time) {
 func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 	m.payments.WithLabelValues(string(a)).Add(float64(orders))
 }
-
-// Unclosed implements payment.Metrics.
-func (m *appMetrics) Unclosed(since time.Time) { m.unclosed.Set(metrics.Timestamp(since)) }
 
 // ConfigReloaded sets whether the last read topics.yaml was accepted.
 func (m *appMetrics) ConfigReloaded(ok bool) {

@@ -29,7 +29,6 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.CallLimit("close", 500*time.Millisecond)
 	m.CallsFailing("close", now)
 	m.PaymentAnswers("unknown", 3)
-	m.Unclosed(now)
 	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{{Topic: "gone"}}})
 	due := now.Add(time.Hour)
 	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{
@@ -70,8 +69,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		expect.Equal(t, r.Series(name), 1, "series of %s, that of the only topic that was checked", name)
 	}
 	expect.Equal(t, r.Value("waiting_unseen"), 1, "topics that were not seen")
-	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds",
-		"payment_cancelled_open_since_timestamp_seconds"} {
+	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds"} {
 		expect.Equal(t, r.Value(name), 1.7e9, "%s", name)
 	}
 	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"),

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"crypto/tls"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel/trace"
@@ -137,7 +138,7 @@ type Options struct {
 
 var (
 	errNoBrokers  = fmt.Errorf("there is no Kafka cluster: set %s, or Servers.Brokers", config.EnvBrokers)
-	errNoDatabase = fmt.Errorf("there is no database: set %s, or Servers.DSN or Servers.DB; or set Options.Store to close something else", config.EnvDSN)
+	errNoDatabase = fmt.Errorf("there is no database: set %s, or Servers.DSN; or set Options.Store to close something else", config.EnvDSN)
 )
 
 // complete reads TopicsFile and sets the defaults.
@@ -191,19 +192,15 @@ type Servers struct {
 	// DSN names the database: MySQL or MariaDB in the format of go-sql-driver,
 	// user:password@tcp(host:port)/database, or PostgreSQL as
 	// postgres://user:password@host:port/database?sslmode=verify-full. DatabaseTLS encrypts the connections to it, as the
-	// parameter tls=true does, and says which CA to trust. DB is a pool of the program's own instead of
-	// both; see package sqlclose for how it must be set up. The App takes at most half of its
-	// connections, and needs 3, or 7 if the lock of the sweep is in the database: call
-	// SetMaxOpenConns with twice as many or more, or not at all. A sqlclose.Store on the same DB takes up to
-	// half of them too: set MaxConns of the App and of the Store, so that the program keeps some. MaxConns
-	// bounds the connections of the App to the database, whether it has a DSN or a DB; default 16. For a DB that
-	// allows too few, New returns an error that wraps sqlclose.ErrPool.
+	// parameter tls=true does, and says which CA to trust. MySQL or Postgres is the configuration of the driver in place of both;
+	// see package sqlclose. MaxConns bounds the connections; default 16.
 	DSN         string
 	DatabaseTLS *tls.Config
-	DB          *sql.DB
+	MySQL       *mysql.Config
+	Postgres    *pgx.ConnConfig
 	MaxConns    int
 	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or rediss:// with
-	// TLS. docs/security.md has the URLs of several servers (redis+sentinel://, redis+cluster://). Without a
+	// TLS. docs/security.md has the URLs of several servers. Without a
 	// URL the lock is a row of the database. If compensator.lock is database, the URL is not used. RedisTLS says
 	// which CA to trust, and needs a URL with rediss.
 	RedisURL string
@@ -254,7 +251,7 @@ func connect(s Servers, cfg *Config, logger *slog.Logger) (clients.Clients, erro
 	return clients.Connect(config.Servers{
 		Brokers: s.Brokers, Kafka: kafka.Security{TLS: s.TLS, SASL: s.SASL},
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
-	}, clients.Pool{DB: s.DB, MaxConns: s.MaxConns}, cfg, logger)
+	}, clients.Database{MySQL: s.MySQL, Postgres: s.Postgres, MaxConns: s.MaxConns}, cfg, logger)
 }
 
 // LogRedis makes the Redis clients of this process write their own lines, such as that they cannot

@@ -3,12 +3,12 @@ package pipeline
 import (
 	"context"
 	"crypto/tls"
-	"database/sql"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
@@ -38,9 +38,8 @@ func (sweptStore) Overdue(context.Context, time.Time, orderclose.Order, int) ([]
 func TestNew_NamesWhatIsMissing(t *testing.T) {
 	cfg := config.Default()
 	ask := payment.ProviderFunc(func(context.Context, []string) ([]payment.Answer, error) { return nil, nil })
-	locked, small := config.Default(), testPool(t)
+	locked := config.Default()
 	locked.Compensator.Lock.Kind = config.LockDatabase
-	small.SetMaxOpenConns(5)
 	for name, c := range map[string]struct {
 		o    Options
 		role Role
@@ -58,14 +57,12 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 			"write rediss:// in the URL"},
 		"an unverified Redis":          {Options{Config: cfg, Servers: Servers{RedisURL: "rediss://:secret@x?skip_verify=true"}}, Relay, "accepts any server"},
 		"an unverified database":       {Options{Config: cfg, Servers: Servers{DSN: "u:secret@tcp(h)/d?tls=skip-verify"}}, Relay, "accepts any server"},
-		"TLS for a pool":               {Options{Config: cfg, Servers: Servers{DB: testPool(t), DatabaseTLS: &tls.Config{}}}, Relay, "open the DB with TLS"},
-		"two databases":                {Options{Config: cfg, Servers: Servers{DSN: "u@tcp(h)/d", DB: testPool(t)}}, Relay, "set one"},
+		"two databases":                {Options{Config: cfg, Servers: Servers{DSN: "u@tcp(h)/d", MySQL: unreachable(t)}}, Relay, "set one"},
 		"no Kafka":                     {Options{Config: cfg, Store: ownStore{}}, Closer, "Servers.Brokers"},
-		"no database to sweep":         {Options{Config: cfg, Store: ownStore{}}, Compensator, "Servers.DSN or Servers.DB"},
+		"no database to sweep":         {Options{Config: cfg, Store: ownStore{}}, Compensator, "Servers.DSN"},
 		"a store that cannot be asked": {Options{Config: cfg, Store: sweptStore{}, Payment: ask}, Compensator, "PreviewClose and PayOrders"},
 		"a metric of another program":  {Options{Config: cfg, Registerer: taken("orderclose_topic_drift")}, Relay, "orderclose_topic_drift"},
 		"a lock in no database":        {Options{Config: locked, Store: sweptStore{}}, Compensator, "compensator.lock is database: there is no database"},
-		"a pool that is too small":     {Options{Config: locked, Servers: Servers{DB: small}}, Compensator, "SetMaxOpenConns(6)"},
 		"an unknown role":              {Options{Config: cfg}, "painter", "unknown role"},
 		"a watch without a file":       {Options{Config: cfg, Watch: true}, Relay, "Options.Watch needs TopicsFile"},
 	} {
@@ -119,10 +116,10 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		o    Options
 		want bool
 	}{
-		"the SQL store":      {Options{Config: config.Default(), Servers: Servers{DB: testPool(t)}}, true},
+		"the SQL store":      {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}}, true},
 		"no database":        {Options{Config: config.Default()}, false},
-		"a store of its own": {Options{Config: config.Default(), Servers: Servers{DB: testPool(t)}, Store: ownStore{}}, false},
-		"a service":          {Options{Config: service, Servers: Servers{DB: testPool(t)}}, false},
+		"a store of its own": {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}, Store: ownStore{}}, false},
+		"a service":          {Options{Config: service, Servers: Servers{MySQL: unreachable(t)}}, false},
 	} {
 		a := must.Get(New(c.o))(t)
 		expect.Equal(t, a.closesInDatabase(), c.want, "%s", name)
@@ -153,12 +150,10 @@ func TestApp_TwoOfThemShareARegistry(t *testing.T) {
 	}
 }
 
-// testPool returns a pool that never connects.
-func testPool(t *testing.T) *sql.DB {
+// unreachable configures a database that does not answer.
+func unreachable(t *testing.T) *mysql.Config {
 	t.Helper()
-	pool := must.Get(sql.Open("mysql", "u@tcp(127.0.0.1:1)/d"))(t)
-	t.Cleanup(func() { pool.Close() })
-	return pool
+	return must.Get(mysql.ParseDSN("u@tcp(127.0.0.1:1)/d"))(t)
 }
 
 func TestRun_NeedsARole(t *testing.T) {

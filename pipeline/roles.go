@@ -112,7 +112,6 @@ func (a *App) buildCloser() (part, error) {
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Registerer:      a.o.Registerer,
 		TracerProvider:  a.o.TracerProvider,
-		ContinueTrace:   c.Tracing.AfterDelay == config.ContinueTrace,
 	})
 	if err != nil {
 		return part{}, err

@@ -15,7 +15,7 @@ import (
 // notes is a room with a key and a table.
 var notes = room.Room{
 	Name:     "notes",
-	Settings: config.Section[struct{}]{Key: "notes", Fields: func(*struct{}) config.Fields { return nil }},
+	Settings: config.Section[struct{}]{Key: "notes"},
 	Tables:   fstest.MapFS{"sqlite/01.sql": {Data: []byte("CREATE TABLE notes (id INTEGER PRIMARY KEY);\n")}},
 }
 

@@ -25,21 +25,15 @@ import (
 
 // Of two orders, one is traced: from its checkout to the event of its close.
 func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
-	for mode, want := range map[string]map[string]string{
-		"link": {
-			"schedule": "below checkout", "close batch": "a root", "close": "below close batch, linked to schedule",
-			"event": "below close",
-		},
-		"continue": {
-			"schedule": "below checkout", "close batch": "a root", "close": "below schedule, linked to close batch",
-			"event": "below close",
-		},
-	} {
-		t.Run(mode, func(t *testing.T) {
+	want := map[string]string{
+		"schedule": "below checkout", "close batch": "a root", "close": "below close batch, linked to schedule", "event": "below close",
+	}
+	for name, directly := range map[string]bool{"directly": true, "by the outbox": false} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 				defer servers.Close()
-				cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ntracing: {after_delay: "+mode+"}\n")))(t)
+				cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n")))(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				recorder := tracetest.NewSpanRecorder()
@@ -49,7 +43,7 @@ func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 				must.Do(t, shop.PutStock(ctx, "ink", 9))
 				checkout, span := provider.Tracer("shop").Start(ctx, "checkout")
 				for id, ctx := range map[string]context.Context{"traced": checkout, "another": ctx} {
-					must.Do(t, order(ctx, servers, shop, cfg, id, mode == "link"))
+					must.Do(t, order(ctx, servers, shop, cfg, id, directly))
 				}
 				span.End()
 				must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox))

@@ -1,8 +1,6 @@
 package room
 
 import (
-	"strings"
-
 	"github.com/orderclose/orderclose/internal/config"
 )
 
@@ -14,17 +12,6 @@ func Sections(rooms []Room) (all []Section) {
 		}
 	}
 	return all
-}
-
-// CommandNames returns the names of the commands of rooms.
-func CommandNames(rooms []Room) (names []string) {
-	for _, r := range rooms {
-		for _, c := range r.Commands {
-			name, _, _ := strings.Cut(c.Use, " ")
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // Others stands for the rooms of other programs, whose keys in a topics.yaml that several programs read are then skipped: for a

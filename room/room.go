@@ -41,9 +41,8 @@ type Room struct {
 	// DIALECT/NN.sql, with mysql, postgres and sqlite as DIALECT, and NN from 01 on. A step is never changed; the next one changes
 	// tables. Programs of the last release still work with it. Each statement but the last can be repeated, because MySQL commits
 	// each by itself. nil: there are none.
-	Tables   fs.FS
-	Commands []Command
-	Checks   []Check // of status, doctor and console, beside those of the core
+	Tables fs.FS
+	Checks []Check // of status, doctor and console, beside those of the core
 	// Variables are the environment variables that the room reads, into Servers.Others. NAME_FILE names a file with the value of NAME.
 	Variables []string
 	// TakesEvents reports whether the room takes the rows of outbox_events. If it does, the role outbox publishes schedules alone,

@@ -44,10 +44,6 @@ type Metrics interface {
 	httpclose.Metrics
 	// PaymentAnswers counts orders by the provider's answer.
 	PaymentAnswers(a Answer, orders int)
-	// Unclosed sets since when an order is open whose payments were cancelled: the time of the
-	// first failed close of the oldest such order. The zero time means that there is none. An
-	// order counts until 5 minutes after the last failed close.
-	Unclosed(since time.Time)
 }
 
 // Options configure a CheckedStore. Store and Provider are required.
@@ -69,7 +65,6 @@ type CheckedStore struct {
 	endpoint *httpcall.Endpoint
 	slots    chan struct{}   // one element for each question in flight
 	culprits bisect.Culprits // finds the orders for which the provider gives no answer
-	unclosed unclosed        // of a Canceler
 }
 
 // New returns a CheckedStore, or an error if the options are invalid.
@@ -90,7 +85,6 @@ func New(o Options) (*CheckedStore, error) {
 		o: o, call: o.Provider.Ask, closes: Unpaid,
 		endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency),
 		culprits: bisect.Culprits{Lenient: true},
-		unclosed: unclosed{report: o.Metrics.Unclosed, since: map[string]time.Time{}},
 	}
 	if c, ok := o.Provider.(Canceler); ok {
 		a.call, a.closes = c.Cancel, Cancelled
@@ -115,7 +109,6 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	if err != nil {
 		return nil, err
 	}
-	a.unclosed.note(outcomes, false)
 	var open []orderclose.CloseRequest
 	var at []int // their indexes
 	for i, o := range outcomes {
@@ -202,4 +195,3 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 type noMetrics struct{ httpcall.NoMetrics }
 
 func (noMetrics) PaymentAnswers(Answer, int) {}
-func (noMetrics) Unclosed(time.Time)         {}

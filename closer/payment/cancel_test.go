@@ -13,9 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -137,62 +135,6 @@ func TestCancel_AFailedCloseIsTriedAgain(t *testing.T) {
 	fails = nil
 	got := s.close(t, "a")
 	expect.That(t, got[0] == "closed" && !c.pay("a"), "the order is %s", got[0])
-}
-
-// gauge is Metrics that keep the last value of Unclosed.
-type gauge struct {
-	httpcall.NoMetrics
-	since atomic.Int64 // in nanoseconds; 0: there is none
-}
-
-func (*gauge) PaymentAnswers(payment.Answer, int) {}
-func (g *gauge) Unclosed(since time.Time) {
-	if g.since.Store(0); !since.IsZero() {
-		g.since.Store(since.UnixNano())
-	}
-}
-
-// Of an order whose payments are cancelled and whose close fails, it is known since when.
-func TestCancel_TheTimeOfTheOldestOrderThatCouldNotBeClosedIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var fails error
-		g, s := &gauge{}, &shop{fails: func() error { return fails }}
-		s.open(t, payment.Options{Provider: newCashier(), Metrics: g})
-		began := time.Now()
-		want := func(when string, since time.Time) {
-			t.Helper()
-			if got := g.since.Load(); got != 0 && got != since.UnixNano() || (got == 0) != since.IsZero() {
-				t.Errorf("%s: since %v, want %v", when, time.Unix(0, got), since)
-			}
-		}
-		try := func(id string, err error) {
-			t.Helper()
-			fails = err
-			if _, got := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: id}, {OrderID: id}}); !errors.Is(got, err) {
-				t.Fatal(got)
-			}
-		}
-		for _, id := range []string{"a", "b", "c"} {
-			s.order(t, id, -time.Minute)
-		}
-		broken := errors.New("no stock row")
-		try("a", broken)
-		want("a fails", began)
-		time.Sleep(10 * time.Second)
-		try("b", broken)
-		try("a", broken)
-		want("b fails too", began)
-		must.Get(s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}}))(t)
-		try("a", nil)
-		want("another process has closed a", began.Add(10*time.Second))
-		try("b", nil)
-		want("b is closed", time.Time{})
-		try("c", broken)
-		want("c fails", began.Add(10*time.Second))
-		time.Sleep(5*time.Minute + time.Second)
-		synctest.Wait()
-		want("c is not tried here any more", time.Time{})
-	})
 }
 
 // Whenever a customer pays, no order is both closed and paid.

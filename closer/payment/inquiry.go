@@ -61,7 +61,6 @@ func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, request
 	if ctx.Err() == nil {
 		q.storeErr = retry.Catch(func() error { return q.applyAnswers(ctx, path, requests, answers) })
 	}
-	q.noteCancelled(requests, answers)
 	if q.storeErr != nil {
 		return nil, orderclose.ErrNoOrderAtFault
 	}
@@ -86,21 +85,6 @@ func (q *inquiry) applyAnswers(ctx context.Context, path orderclose.Path, reques
 		return err
 	}
 	return q.collect(unpaid, func() ([]orderclose.Outcome, error) { return q.checked.o.Store.CloseOrders(ctx, path, unpaid) })
-}
-
-// noteCancelled notes the closes of the orders whose payments were cancelled.
-func (q *inquiry) noteCancelled(requests []orderclose.CloseRequest, answers map[string]Answer) {
-	var tried []orderclose.Outcome
-	for _, r := range requests {
-		if answers[r.OrderID] == Cancelled {
-			o := orderclose.Outcome{OrderID: r.OrderID}
-			if all := q.outcomes[r.OrderID]; len(all) > 0 {
-				o = all[0] // a repeated request says nothing about the close
-			}
-			tried = append(tried, o)
-		}
-	}
-	q.checked.unclosed.note(tried, true)
 }
 
 // collect calls do, unless there are no requests, and keeps the outcomes.

@@ -11,8 +11,7 @@
 // A payment may still succeed after the answer Unpaid: then the order is closed, and the money
 // must go back. If the Provider is a Canceler, the payments of an order are cancelled instead,
 // and the order is closed after that. Then no payment succeeds after the close, if the
-// shop opens no payment for an order after its due time. Metrics receive since when an order is open
-// because its close fails after the cancel (unclosed.go).
+// shop opens no payment for an order after its due time.
 package payment
 
 import "context"

@@ -13,13 +13,7 @@ import (
 
 // Close on read: a customer opens an order that is overdue and that nothing has closed yet.
 func Example() {
-	db, err := sql.Open("mysql", "shop:secret@tcp(127.0.0.1:3306)/shop?parseTime=true&loc=UTC")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer db.Close()
-	orders, err := sqlclose.New(sqlclose.Options{DB: db})
+	orders, err := sqlclose.New(sqlclose.Options{DSN: "shop:secret@tcp(127.0.0.1:3306)/shop"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -41,7 +35,7 @@ func ExampleStore_RecordPayment() {
 		return
 	}
 	defer db.Close()
-	orders, err := sqlclose.New(sqlclose.Options{DB: db})
+	orders, err := sqlclose.New(sqlclose.Options{DSN: "shop:secret@tcp(127.0.0.1:3306)/shop"})
 	if err != nil {
 		fmt.Println(err)
 		return

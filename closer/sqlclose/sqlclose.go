@@ -2,7 +2,7 @@
 // in one transaction with its stock. Package pipeline closes orders in the same way by default. A
 // program makes a Store to close an order when it is read, or to pass it to closer.New.
 //
-//	orders, err := sqlclose.New(sqlclose.Options{DB: db})
+//	orders, err := sqlclose.New(sqlclose.Options{DSN: dsn})
 //	…
 //	out, err := orders.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: id}})
 //	if err == nil && out[0].Verdict == orderclose.Closed { … show the order as closed }
@@ -20,10 +20,11 @@ package sqlclose
 import (
 	"context"
 	"crypto/tls"
-	"database/sql"
 	"errors"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
@@ -31,35 +32,24 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// ErrPool says that connections of Options.DB cannot be used as they are; the error names the
-// setting.
-var ErrPool = store.ErrPool
-
-// Options configure a Store. DSN or DB is required.
+// Options configure a Store. DSN, MySQL or Postgres is required.
 type Options struct {
 	// DSN names the database in the format of go-sql-driver:
 	// user:password@tcp(host:port)/database. Or it names a database of PostgreSQL:
 	// postgres://user:password@host:port/database?sslmode=verify-full.
 	DSN string
 	// TLS encrypts the connections to the server of DSN, as its parameter tls=true does, and says
-	// which CA to trust. With DB, open the pool with TLS instead.
+	// which CA to trust.
 	TLS *tls.Config
-	// DB is a pool of the program's own instead, opened with parseTime=true, loc=UTC and without
-	// clientFoundRows. The Store takes up to MaxConns connections out of it, and at most half of
-	// those that SetMaxOpenConns allows, so call that first. It checks each, sets up its session
-	// (UTC, strict mode, short lock waits) and closes it when it was idle for ten seconds, so the
-	// pool's other users see no other session. Each statement ends after 15 s, also if the pool
-	// has no readTimeout. Connections that do not fit, and a pool of fewer than 4 connections, are
-	// refused: ErrPool. Close leaves the pool open.
-	//
-	// On PostgreSQL it is a pool of pgx: sql.Open("pgx", …), or stdlib.OpenDBFromPool of a
-	// pgxpool.Pool, with SetMaxOpenConns below the MaxConns of that: its limit cannot be read, and the Store would keep its users
-	// waiting. Other settings do not matter. A wrapper of the driver, and lib/pq, are refused.
-	DB *sql.DB
+	// MySQL or Postgres is the configuration of the driver in place of DSN and TLS: one that the driver's ParseDSN or ParseConfig has
+	// made, and then changed, such as by another way to dial, or a token as password (BeforeConnect). The Store overrides what
+	// correctness depends on: times, charset, the settings of a session.
+	MySQL    *mysql.Config
+	Postgres *pgx.ConnConfig
 	// TopicsFile is the path of a topics.yaml that maps orders to the shop's own tables (key
 	// orders). "": the reference schema.
 	TopicsFile string
-	MaxConns   int // limit of connections; default 16, at least 2 with DB
+	MaxConns   int // limit of connections; default 16
 	// Registerer gets the metric of RecordPayment, orderclose_payment_callbacks_total by result. Stores of one process may
 	// share it. Default: no metrics.
 	Registerer prometheus.Registerer
@@ -75,14 +65,14 @@ type Store struct {
 // New returns a Store, or an error that names what is wrong in the options or in the file. It
 // does not connect; Ping does.
 func New(o Options) (*Store, error) {
-	if o.DSN == "" && o.DB == nil {
-		return nil, errors.New("sqlclose: Options need DSN or DB")
+	if o.DSN == "" && o.MySQL == nil && o.Postgres == nil {
+		return nil, errors.New("sqlclose: Options need DSN, MySQL or Postgres")
 	}
 	callbacks, err := newCallbacks(o.Registerer)
 	if err != nil {
 		return nil, err
 	}
-	opts := store.Options{DSN: o.DSN, TLS: o.TLS, DB: o.DB, MaxOpenConns: o.MaxConns}
+	opts := store.Options{DSN: o.DSN, TLS: o.TLS, MySQL: o.MySQL, Postgres: o.Postgres, MaxOpenConns: o.MaxConns}
 	if o.TopicsFile != "" {
 		cfg, err := config.Load(o.TopicsFile, config.OtherRooms(), config.WithoutKafka())
 		if err != nil {

@@ -137,7 +137,7 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, variable strin
 	}
 	st.onClose(func() error { return withTimeout(drop) })
 	servers.DSN = dsn
-	if st.Clients, err = clients.Connect(servers, clients.Pool{}, st.cfg, logger); err != nil {
+	if st.Clients, err = clients.Connect(servers, clients.Database{}, st.cfg, logger); err != nil {
 		return err
 	}
 	st.onClose(func() error { st.Clients.Close(); return nil })
@@ -282,7 +282,7 @@ func (st *environment) ready(ctx context.Context) error {
 func (st *environment) served() (int, error) {
 	families, err := st.registry.Gather()
 	for _, f := range families {
-		if f.GetName() == "orderclose_delay_head_overdue_seconds" {
+		if f.GetName() == "orderclose_delay_head_due_timestamp_seconds" {
 			return len(f.GetMetric()), err
 		}
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -220,8 +219,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return cli.Exit(cli.Usage, err)
 	}
 	settings.Listen = consoleListener.Addr().String()
-	gate, err := access.New(access.Options{Settings: settings})
-	if err != nil {
+	if err := settings.Check(); err != nil {
 		return cli.Exit(cli.Usage, err)
 	}
 	connections, err := servers.Connect("serve")
@@ -276,12 +274,8 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	scheme := "http"
-	if gate.TLS() != nil {
-		scheme = "https"
-	}
 	at := addresses{
-		Shop: "http://" + listener.Addr().String(), Console: scheme + "://" + consoleListener.Addr().String() + settings.BasePath + "/",
+		Shop: "http://" + listener.Addr().String(), Console: "http://" + consoleListener.Addr().String() + settings.BasePath + "/",
 		Kafka: strings.Join(servers.Brokers(), ","), Redis: servers.RedisAddr(),
 		Database: filepath.Join(s.dir, pipelinetest.DevDatabase), Dir: s.dir,
 	}

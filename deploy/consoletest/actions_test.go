@@ -118,7 +118,7 @@ func (b *tab) searchLetters(order string) {
 	})
 }
 
-// redrives plans, confirms and watches the redrive of one dead letter.
+// redrives asks for the redrive of one dead letter, and confirms it.
 func redrives(t testing.TB, w world) {
 	w.create(t, "redriven", "later")
 	at := w.giveUp(t, letter{Order: "redriven"})
@@ -126,19 +126,17 @@ func redrives(t testing.TB, w world) {
 	b.goTo("/dead-letters")
 	b.waitReloading("it is listed", `document.querySelector('tr[data-at="`+at+`"]') !== null`)
 	b.openLetter(at)
-	b.plan("redrive")
-	b.waitForPlan("planned")
-	if text := b.text("#plan"); !strings.Contains(text, "redriven") && !strings.Contains(text, at) {
-		t.Errorf("the plan does not say which dead letter is redriven:\n%s", text)
+	b.ask("redrive")
+	b.waitFor("asked")
+	if text := b.text("#action"); !strings.Contains(text, "redriven") && !strings.Contains(text, at) {
+		t.Errorf("the page does not say which dead letter is redriven:\n%s", text)
 	}
 	if have := w.resolutions(t, at); len(have) > 0 {
 		t.Errorf("the dead letter is %v, and nobody has confirmed it", have)
 	}
-	b.accessible("a plan")
+	b.accessible("a question")
 	b.confirm()
 	b.accessible("a result")
-	b.do("reload the result", chromedp.Reload())
-	b.waitForPlan("done")
 	if have := w.resolutions(t, at); !slices.Equal(have, []string{"redriven"}) {
 		t.Errorf("the dead letter is %v, want redriven once", have)
 	}
@@ -146,32 +144,19 @@ func redrives(t testing.TB, w world) {
 	b.waitReloading("it is listed no more", `document.querySelector('tr[data-at="`+at+`"]') === null`)
 }
 
-// sweeps plans a sweep. The sweeps of the compensator leave it nothing to do, or little.
-func sweeps(t testing.TB, w world) {
-	b := open(t, w, look{})
-	b.goTo("/sweeps")
-	b.plan("sweep")
-	b.wait("the plan is made", `["planned", "done", "nothing"].includes(document.querySelector("section#plan").dataset.state)`)
-	b.accessible("the plan of a sweep")
-	if b.has("#confirm") {
-		b.confirm()
-		b.accessible("the result of a sweep")
-	}
-}
-
-// discards plans and confirms that one dead letter is discarded.
+// discards asks and confirms that one dead letter is discarded.
 func discards(t testing.TB, w world) {
 	at := w.giveUp(t, letter{Order: "discarded", Cause: "refused"})
 	b := open(t, w, look{})
 	b.openLetter(at)
-	b.plan("discard")
-	b.waitForPlan("planned")
-	b.accessible("the plan of a discard")
+	b.ask("discard")
+	b.waitFor("asked")
+	b.accessible("a discard to confirm")
 	b.confirm()
 	have := w.resolutions(t, at)
 	expect.That(t, slices.Equal(have, []string{"discarded"}), "the dead letter is %v, want discarded once", have)
 	b.openLetter(at)
-	b.waitReloading("nobody can handle it again", `!document.querySelector("#plan-redrive, #plan-discard")`)
+	b.waitReloading("nobody can handle it again", `!document.querySelector("#act-redrive, #act-discard")`)
 }
 
 // pauses pauses the closing of a category whose orders are not due for hours, sees the pause on Now, and ends it.
@@ -185,15 +170,15 @@ func pauses(t testing.TB, w world) {
 	b.goTo("/delays")
 	b.fill("#pause-category", "tomorrow")
 	b.fill("#pause-reason", "<b>a reason</b>")
-	b.plan("pause")
-	b.waitForPlan("planned")
-	b.accessible("the plan of a pause")
+	b.ask("pause")
+	b.waitFor("asked")
+	b.accessible("a pause to confirm")
 	listed(false)
 	b.goTo("/delays")
 	b.fill("#pause-category", "tomorrow")
 	b.fill("#pause-reason", "<b>a reason</b>")
-	b.plan("pause")
-	b.waitForPlan("planned")
+	b.ask("pause")
+	b.waitFor("asked")
 	b.confirm()
 	listed(true)
 	b.accessible("a pause")
@@ -205,8 +190,8 @@ func pauses(t testing.TB, w world) {
 	b.leaves("go to the pause", func() { // an update may replace the link at any time
 		eval[chromedp.Void](b, `document.querySelector('#problems [data-kind="closing_paused"] a[href*="/delays"]').click()`)
 	})
-	b.plan("resume")
-	b.waitForPlan("planned")
+	b.ask("resume")
+	b.waitFor("asked")
 	b.confirm()
 	listed(false)
 }
@@ -261,7 +246,7 @@ func sharesConnections(t testing.TB, w world) {
 }
 
 // signsIn asks without a password and with a wrong one, and signs in as a viewer and as an operator: the browser
-// answers the console's challenge, and sends the password with all that follows.
+// answers the proxy's challenge, and sends the password with all that follows.
 func signsIn(t testing.TB, w world) {
 	for _, password := range []string{"", "not-the-password-of-anybody"} {
 		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil))(t)
@@ -281,7 +266,7 @@ func signsIn(t testing.TB, w world) {
 		if !b.has(`main[data-page="now"]`) {
 			t.Errorf("the password of a %s does not open Now:\n%s", role, b.text("body"))
 		}
-		b.goTo("/sweeps")
+		b.goTo("/delays")
 		expect.Equal(t, b.has("[name=kind]"), (role == "operator"), "the page shows actions to a %s", role)
 	}
 }

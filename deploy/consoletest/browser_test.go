@@ -148,7 +148,7 @@ type tab struct {
 	status    int64        // of the last document
 }
 
-// open opens a tab that shows no page yet. It sends the password of the operator, if the console has one.
+// open opens a tab that shows no page yet. It sends the password of the operator, if the proxy asks for one.
 func open(t testing.TB, w world, l look) *tab {
 	t.Helper()
 	b := openSignedOut(t, w, l)
@@ -450,28 +450,29 @@ func (b *tab) searchOrder(id string) {
 	}
 }
 
-// plan clicks on the button that plans an action of this kind.
-func (b *tab) plan(kind string) {
+// ask clicks on the button that asks for an action of this kind.
+func (b *tab) ask(kind string) {
 	b.t.Helper()
 	button := `(() => {
 		const field = document.querySelector('[name=kind][value="` + kind + `"]');
 		return !field || field.matches("button, [type=submit]") ? field : field.form.querySelector("button:not([type=button]), [type=submit]");
 	})()`
-	b.leaves("plan a "+kind, func() { b.do("plan a "+kind, chromedp.Click(chromedp.JSPath(button), chromedp.NodeVisible)) })
+	b.leaves("ask for a "+kind, func() { b.do("ask for a "+kind, chromedp.Click(chromedp.JSPath(button), chromedp.NodeVisible)) })
 }
 
-// confirm confirms the plan on the page, and waits until it is done. It presses a key, because a click misses a button that a new layout
-// has just moved.
+// confirm confirms the action on the page, and waits until it is done.
 func (b *tab) confirm() {
 	b.t.Helper()
-	// In one step: the page replaces the button while it is updated, and a key press would be lost.
-	eval[bool](b, `document.querySelector("#confirm button:not([type=button]), #confirm [type=submit]").click() === undefined`)
-	b.waitForPlan("done")
+	b.leaves("confirm", func() {
+		eval[bool](b, `document.querySelector("#confirm button:not([type=button]), #confirm [type=submit]").click() === undefined`)
+	})
+	b.waitFor("done")
 }
 
-func (b *tab) waitForPlan(state string) {
+// waitFor waits until the action on the page is in a state.
+func (b *tab) waitFor(state string) {
 	b.t.Helper()
-	b.wait("the plan is "+state, `document.querySelector("section#plan")?.dataset.state === "`+state+`"`)
+	b.wait("the action is "+state, `document.querySelector("section#action")?.dataset.state === "`+state+`"`)
 }
 
 // screenshot returns a screenshot of the upper 1000 pixels of the page, as a small PNG.

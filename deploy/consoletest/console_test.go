@@ -2,6 +2,7 @@ package consoletest
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -22,7 +23,6 @@ var checks = map[string]func(testing.TB, world){
 	"order":           findsAnOrder,
 	"dead letters":    listsDeadLetters,
 	"redrive":         redrives,
-	"sweep":           sweeps,
 	"another site":    refusesAnotherSite,
 }
 
@@ -49,7 +49,7 @@ var serveChecks = map[string]func(testing.TB, world){
 	"nothing cut":     cutsNothing,
 }
 
-// proxiedChecks are those of a console with TLS, below a path.
+// proxiedChecks are those of a console behind a proxy with TLS, below a path.
 var proxiedChecks = map[string]func(testing.TB, world){
 	"pages":    pages(look{}),
 	"language": switchesLanguage,
@@ -79,17 +79,16 @@ func TestMain(m *testing.M) {
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
-	s := startServe(t, serveTopics, "")
+	s := startServe(t, serveTopics, httptest.NewServer)
 	runChecks(t, checks, func(testing.TB) world { return s })
 	runChecks(t, serveChecks, func(testing.TB) world { return s })
 }
 
-// The console has its own certificate, and is below a path, as behind a proxy.
+// The proxy has TLS, and the console is below a path.
 func TestConsole_BelowAPathWithTLS(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
-	cert, key := writeCertificate(t)
-	s := startServe(t, serveTopics, fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s}\n", cert, key), "ORDERCLOSE_CONSOLE_BASE_PATH=/ops/orderclose")
+	s := startServe(t, serveTopics, httptest.NewTLSServer, "ORDERCLOSE_CONSOLE_BASE_PATH=/ops/orderclose")
 	if !strings.HasPrefix(s.url(), "https://") || !strings.HasSuffix(s.url(), "/ops/orderclose") {
 		t.Fatalf("the console is at %s", s.url())
 	}
@@ -99,7 +98,7 @@ func TestConsole_BelowAPathWithTLS(t *testing.T) {
 func TestConsole_ShowsHostileTextsHarmless(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
-	s := startServe(t, serveTopics, "")
+	s := startServe(t, serveTopics, httptest.NewServer)
 	runChecks(t, hostileChecks, func(testing.TB) world { return s })
 }
 
@@ -121,7 +120,7 @@ const maxScreenshot = 200_000
 func TestConsole_Screenshots(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
-	s := startServe(t, "", "")
+	s := startServe(t, "", httptest.NewServer)
 	closed := "ORD-20260301-000017"
 	s.create(t, closed, "flash-sale")
 	for i := range 60 {
@@ -134,7 +133,7 @@ func TestConsole_Screenshots(t *testing.T) {
 		s.create(t, fmt.Sprintf("ORD-20260301-%06d", 100+i), category)
 	}
 	s.awaitClose(t, closed)
-	pages := map[string]string{"now": "/", "order": "/order", "dead-letters": "/dead-letters"}
+	pages := map[string]string{"order": "/order", "dead-letters": "/dead-letters"}
 	for i, l := range []letter{
 		{Cause: "not_found", Detail: "the database has no such order"}, {Cause: "failed", Detail: "sku \"ink\" has no row in the table of stock"},
 		{Cause: "bad_value", Detail: "due_at is missing", Value: `{"order_id":"ORD-20260301-000204"}`},

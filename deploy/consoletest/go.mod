@@ -9,7 +9,6 @@ require (
 	github.com/chromedp/chromedp v0.23.0
 	github.com/orderclose/orderclose v0.0.0
 	github.com/segmentio/kafka-go v0.4.51
-	golang.org/x/crypto v0.59.0
 )
 
 require (

@@ -26,7 +26,7 @@ var hostileTexts = []string{
 	`<img src=//other.invalid/x data-hostile>`,
 	`{{.}}${hostile=1}%s%00&lt;b data-hostile&gt;`,
 	"ord-\u202etxt.exe\u2066<b data-hostile>",
-	"../../plans?kind=redrive#<b data-hostile>",
+	"../../actions?kind=redrive#<b data-hostile>",
 }
 
 // hostileLetters returns dead letters with hostile texts in each part that a page may show.
@@ -161,10 +161,10 @@ func showsHostileLetters(t testing.TB, w world) {
 	b.isHarmless("Now")
 	at := w.giveUp(t, letter{Order: hostileTexts[0], Cause: hostileTexts[1]})
 	b.openLetter(at)
-	b.plan("redrive")
-	b.waitForPlan("planned")
-	b.isHarmless("a plan")
-	b.fits("a plan")
+	b.ask("redrive")
+	b.waitFor("asked")
+	b.isHarmless("a redrive to confirm")
+	b.fits("a redrive to confirm")
 }
 
 // printable returns text without control characters.
@@ -183,7 +183,7 @@ func refusesAnotherSite(t testing.TB, w world) {
 	other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(rw, `<!doctype html><title>another site</title><link rel="icon" href="data:,"><iframe src="%[1]s/"></iframe>
-			<form method="post" action="%[1]s/plans"><input name="kind" value="redrive"><button>send</button></form>`, w.url())
+			<form method="post" action="%[1]s/actions"><input name="kind" value="redrive"><button>send</button></form>`, w.url())
 	}))
 	defer other.Close()
 	b := open(t, w, look{})
@@ -197,7 +197,7 @@ func refusesAnotherSite(t testing.TB, w world) {
 		t.Error("another site may show the console in a frame")
 	}
 	b.leaves("send a form", func() { b.click("button") })
-	if status := b.lastStatus(); status < 400 || status >= 500 || b.has("#plan") {
-		t.Errorf("another site may plan an action: status %d\n%s", status, b.text("body"))
+	if status := b.lastStatus(); status < 400 || status >= 500 || b.has("#action") {
+		t.Errorf("another site may ask for an action: status %d\n%s", status, b.text("body"))
 	}
 }

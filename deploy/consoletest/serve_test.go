@@ -5,18 +5,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
@@ -31,7 +26,6 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"golang.org/x/crypto/bcrypt"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -95,12 +89,12 @@ compensator:
   period: 10s
 `
 
-// serve is the command serve of orderclose-dev: a shop, the whole pipeline, and the console.
+// serve is the command serve of orderclose-dev: a shop, the whole pipeline, and the console behind a proxy.
 type serve struct {
-	at struct{ Shop, Kafka, Console string }
+	at struct{ Shop, Kafka, Console string } // Console is that of the proxy
 }
 
-// passwords has those of the users of the console, whose names are their roles.
+// passwords has those of the users of the proxy, whose names are their roles.
 var passwords = map[string]string{"viewer": "viewer-password-of-the-tests", "operator": "operator-password-of-the-tests"}
 
 // buildServe builds orderclose-dev, once.
@@ -120,10 +114,9 @@ var buildServe = sync.OnceValues(func() (string, error) {
 })
 
 // startServe starts serve on free ports of the loopback, with its data in a temporary folder, and
-// waits until it is ready. topics is its topics.yaml; empty: its default. web is the begin of
-// the console's web configuration file. env has further variables.
+// waits until it is ready. topics is its topics.yaml; empty: its default. start starts the proxy. env has further variables.
 // It stops at the end of the test.
-func startServe(t *testing.T, topics, web string, env ...string) *serve {
+func startServe(t *testing.T, topics string, start func(http.Handler) *httptest.Server, env ...string) *serve {
 	t.Helper()
 	program := must.Get(buildServe())(t)
 	dir := t.TempDir()
@@ -134,19 +127,12 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 		must.Do(t, os.WriteFile(file, []byte(topics), 0o600))
 		args = append(args, "--config", file)
 	}
-	lines := web + "basic_auth_users:\n"
-	for user, password := range passwords {
-		hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
-		lines += fmt.Sprintf("  %s: %s\n", user, hash)
-	}
-	file := filepath.Join(dir, "web.yml")
-	must.Do(t, os.WriteFile(file, []byte(lines), 0o600))
 	var stderr bytes.Buffer
 	first := make(chan []byte, 1) // the line of stdout
 	p := &process.Process{Name: "serve", Command: func() *exec.Cmd {
 		cmd := exec.Command(program, args...)
 		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ORDERCLOSE_") }),
-			"ORDERCLOSE_CONSOLE_OPERATORS=operator", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE="+file)
+			"ORDERCLOSE_CONSOLE_OPERATORS=operator", "ORDERCLOSE_CONSOLE_PROXIES=127.0.0.1", "ORDERCLOSE_CONSOLE_USER_HEADER=X-Forwarded-User")
 		cmd.Env = append(cmd.Env, env...)
 		cmd.Stderr = &stderr
 		return cmd
@@ -166,7 +152,13 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	if line := <-first; json.Unmarshal(line, &s.at) != nil {
 		t.Fatalf("serve prints %q", line)
 	}
-	s.at.Console = strings.TrimSuffix(s.at.Console, "/")
+	console := must.Get(url.Parse(strings.TrimSuffix(s.at.Console, "/")))(t)
+	front := start(signIn(console.Host))
+	t.Cleanup(func() {
+		front.CloseClientConnections() // live updates never end by themselves
+		front.Close()
+	})
+	s.at.Console = front.URL + console.Path
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
 	must.Do(t, process.Await(ctx, func(context.Context) error {
@@ -178,7 +170,28 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	return s
 }
 
-// anyCertificate connects to consoles whose certificate a test has made.
+// signIn returns a proxy that asks for a password, and names the user to the console.
+func signIn(console string) http.Handler {
+	forward := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", console
+	}}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if c, err := r.Cookie("proxy"); err == nil { // of the requests of a worker
+			user, password, _ = strings.Cut(c.Value, ".")
+		}
+		if want, known := passwords[user]; !known || password != want {
+			w.Header().Set("WWW-Authenticate", `Basic realm="proxy"`)
+			http.Error(w, "sign in", http.StatusUnauthorized)
+			return
+		}
+		http.SetCookie(w, &http.Cookie{Name: "proxy", Value: user + "." + password, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		r.Header.Set("X-Forwarded-User", user)
+		forward.ServeHTTP(w, r)
+	})
+}
+
+// anyCertificate connects to proxies whose certificate httptest has made.
 var anyCertificate = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: stepTimeout}
 
 func (s *serve) password() string { return passwords["operator"] }
@@ -191,9 +204,6 @@ func (s *serve) call(t testing.TB, method, url, body string) (int, []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	r := must.Get(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))(t)
-	if strings.HasPrefix(url, s.at.Console+"/") {
-		r.SetBasicAuth("operator", passwords["operator"])
-	}
 	answer := must.Get(anyCertificate.Do(r))(t)
 	defer answer.Body.Close()
 	text := must.Get(io.ReadAll(answer.Body))(t)
@@ -277,22 +287,4 @@ func (s *serve) resolutions(t testing.TB, at string) (found []string) {
 		}
 	}
 	return found
-}
-
-// writeCertificate writes a certificate for 127.0.0.1 and its key, and returns the names of the files.
-func writeCertificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		must.Do(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	public := must.Get(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))(t)
-	secret := must.Get(x509.MarshalPKCS8PrivateKey(private))(t)
-	return write("cert.pem", "CERTIFICATE", public), write("key.pem", "PRIVATE KEY", secret)
 }

@@ -24,25 +24,21 @@ type standIn struct {
 	orders   map[string]string // id to category
 	letters  []letter
 	resolved map[string][]string // by the place of the letter
-	plans    []plan
 }
 
-type plan struct{ Kind, At, State string }
+type action struct{ Kind, At, State string }
 
 func newStandIn(t testing.TB, fault string) *standIn {
 	s := &standIn{fault: fault, orders: map[string]string{}, resolved: map[string][]string{}}
 	mux := http.NewServeMux()
-	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/delays", "/payments",
-		"/plans", "/plans/{id}"} {
+	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/delays", "/payments", "/runbook"} {
 		mux.HandleFunc(path, s.page)
 	}
-	mux.HandleFunc("/runbook", s.page)
 	mux.HandleFunc("POST /language", func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "lang", Value: r.FormValue("lang"), Path: "/"})
 		http.Redirect(w, r, r.FormValue("path"), http.StatusSeeOther)
 	})
-	mux.HandleFunc("POST /plans", s.plan)
-	mux.HandleFunc("POST /plans/{id}/confirm", s.confirm)
+	mux.HandleFunc("POST /actions", s.act)
 	mux.HandleFunc("GET /live", s.live)
 	mux.HandleFunc("GET /static/{name}", s.static)
 	s.server = httptest.NewServer(mux)
@@ -82,7 +78,7 @@ func (s *standIn) resolutions(_ testing.TB, at string) []string {
 type view struct {
 	*standIn
 	Lang, Page, Path, ID string
-	Plan                 *plan
+	Action               *action
 	At                   string
 	Letter               *letter
 	Pending              map[string]letter
@@ -158,18 +154,18 @@ value="{{.ID}}"></label><button>{{.T "Calculate" "计算"}}</button></form>{{end
 {{if eq .Page "dead-letters"}}<form method="post"><label>{{.T "Order" "订单"}} <input name="order"></label></form>
 <table><caption>{{.T "Dead letters" "死信"}}</caption>{{range $at, $l := .Pending}}<tr data-at="{{$at}}"><td><a
 href="/dead-letters/{{$at}}">{{$at}}</a></td><td class="text"><bdi>{{$v.Show $l.Order}}</bdi></td></tr>{{end}}</table>{{end}}
-{{with .Letter}}<form method="post" action="/plans"><input type="hidden" name="at" value="{{$v.At}}"><button name="kind"
+{{with .Letter}}<form method="post" action="/actions"><input type="hidden" name="at" value="{{$v.At}}"><button name="kind"
 value="redrive">{{$v.T "Redrive" "重发"}}</button></form>
 <div class="text" tabindex="0">{{range .Texts}}<bdi>{{$v.Show .}}</bdi> {{end}}</div>{{end}}
-{{if eq .Page "sweeps"}}<form method="post" action="/plans"><input type="hidden" name="kind" value="sweep"><button>{{.T "Plan" "计划"}}</button></form>{{end}}
-{{if .Plan}}<div id="live">{{template "plan" .}}</div>{{end}}
+{{with .Action}}<section id="action" data-state="{{.State}}">{{.Kind}} {{.At}}{{if eq .State "asked"}}<form id="confirm" method="post" action="/actions"><input
+type="hidden" name="confirm" value="1"><input type="hidden" name="kind" value="{{.Kind}}"><input type="hidden" name="at" value="{{.At}}"><button>{{$v.T
+"Confirm" "确认"}}</button></form>{{end}}</section>{{end}}
 </main></body></html>
 {{define "now"}}<p id="verdict" role="status" data-state="well">{{.T "All is well" "一切正常"}}</p>
 <table><caption>{{.T "Buckets" "桶"}}</caption><tr><th {{if not (.Is "no scope")}}scope="row"{{end}}>6h</th></tr>
 <tr data-topic="delay_6h"><td>{{.Waiting "later"}}</td></tr><tr data-topic="delay_12h"><td>{{.Waiting "tomorrow"}}</td></tr></table>
 <details><summary id="more">{{.T "Partitions" "分区"}}</summary></details>{{end}}
-{{define "plan"}}<section id="plan" data-state="{{.Plan.State}}">{{.Plan.Kind}} {{.Plan.At}}{{if eq .Plan.State "planned"}}<form id="confirm" method="post"
-action="{{.Path}}/confirm"><button>{{.T "Confirm" "确认"}}</button></form>{{end}}</section>{{end}}`
+`
 
 var standInTemplate = template.Must(template.New("").Funcs(template.FuncMap{"pages": func() map[string]string { return pagesOf }}).Parse(standInLayout))
 
@@ -237,7 +233,7 @@ func (s *standIn) static(w http.ResponseWriter, r *http.Request) {
 
 // view returns the view of a path.
 func (s *standIn) view(r *http.Request, path string) view {
-	v := view{standIn: s, Lang: "en", Path: path, Page: "plan"}
+	v := view{standIn: s, Lang: "en", Path: path, Page: "action"}
 	chosen := r.Header.Get("Accept-Language")
 	if c, err := r.Cookie("lang"); err == nil {
 		chosen = c.Value
@@ -252,12 +248,6 @@ func (s *standIn) view(r *http.Request, path string) view {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := strings.CutPrefix(path, "/plans/"); ok {
-		if n, err := strconv.Atoi(id); err == nil && n < len(s.plans) {
-			p := s.plans[n]
-			v.Plan = &p
-		}
-	}
 	if at, ok := strings.CutPrefix(path, "/dead-letters/"); ok {
 		v.Page, v.At = "dead-letter", at
 		if n, err := strconv.Atoi(strings.TrimPrefix(at, "0/")); err == nil && n < len(s.letters) {
@@ -279,6 +269,10 @@ func (s *standIn) page(w http.ResponseWriter, r *http.Request) {
 	if v.ID = r.FormValue("id"); v.Page == "delays" {
 		v.ID = r.FormValue("category")
 	}
+	s.show(w, v)
+}
+
+func (s *standIn) show(w http.ResponseWriter, v view) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	policy := "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'"
 	if s.fault != "in a frame" {
@@ -295,48 +289,25 @@ func (s *standIn) page(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *standIn) plan(w http.ResponseWriter, r *http.Request) {
+// act shows an action, and carries it out if it is confirmed.
+func (s *standIn) act(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" && s.fault != "cross-site form" {
 		http.Error(w, "another site", http.StatusForbidden)
 		return
 	}
-	s.mu.Lock()
-	s.plans = append(s.plans, plan{r.FormValue("kind"), r.FormValue("at"), "planned"})
-	n := len(s.plans) - 1
-	s.mu.Unlock()
-	if s.fault == "not confirmed" {
-		s.carryOut(n)
+	a := action{r.FormValue("kind"), r.FormValue("at"), "asked"}
+	confirmed := r.FormValue("confirm") != ""
+	if confirmed {
+		a.State = "done"
 	}
-	http.Redirect(w, r, fmt.Sprintf("/plans/%d", n), http.StatusSeeOther)
-}
-
-func (s *standIn) confirm(w http.ResponseWriter, r *http.Request) {
-	n, err := strconv.Atoi(r.PathValue("id"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	s.mu.Lock()
-	s.plans[n].State = "running"
-	s.mu.Unlock()
-	go func() {
-		time.Sleep(10 * time.Millisecond)
-		s.carryOut(n)
+	if (confirmed || s.fault == "not confirmed") && s.fault != "does nothing" && a.Kind == "redrive" {
 		s.mu.Lock()
-		s.plans[n].State = "done"
+		s.resolved[a.At] = append(s.resolved[a.At], "redriven")
 		s.mu.Unlock()
-	}()
-	http.Redirect(w, r, fmt.Sprintf("/plans/%d", n), http.StatusSeeOther)
-}
-
-func (s *standIn) carryOut(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch p := s.plans[n]; {
-	case s.fault == "does nothing":
-	case p.Kind == "redrive":
-		s.resolved[p.At] = append(s.resolved[p.At], "redriven")
 	}
+	v := s.view(r, r.URL.Path)
+	v.Action = &a
+	s.show(w, v)
 }
 
 // live sends the changing part of a page again and again.
@@ -344,12 +315,8 @@ func (s *standIn) live(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for s.fault != "not live" {
 		path := r.URL.Query().Get("path")
-		name := "now"
-		if strings.HasPrefix(path, "/plans/") {
-			name = "plan"
-		}
 		var part strings.Builder
-		if err := standInTemplate.ExecuteTemplate(&part, name, s.view(r, path)); err != nil {
+		if err := standInTemplate.ExecuteTemplate(&part, "now", s.view(r, path)); err != nil {
 			panic(err)
 		}
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", literal(part.String())); err != nil || http.NewResponseController(w).Flush() != nil {
@@ -452,7 +419,7 @@ func TestChecks_FindEachFault(t *testing.T) {
 		{"direction", showsHostileLetters, "the direction of a text is not isolated", 0},
 		{"control characters", showsHostileLetters, "control characters are shown as they are", 0},
 		{"in a frame", refusesAnotherSite, "another site may show the console in a frame", 0},
-		{"cross-site form", refusesAnotherSite, "another site may plan an action", 0},
+		{"cross-site form", refusesAnotherSite, "another site may ask for an action", 0},
 	} {
 		t.Run(test.fault, func(t *testing.T) {
 			t.Parallel()

@@ -61,7 +61,7 @@ func overviewDashboard() dashboard {
 					good:  "below 1 s.",
 					queries: []query{
 						{"In Kafka", "max(orderclose_waiting_overdue_seconds{" + everywhere + "})"},
-						{"In relays", "max(orderclose_delay_head_overdue_seconds{" + everywhere + "})"},
+						{"In relays", "clamp_min(" + since("", "orderclose_delay_head_due_timestamp_seconds", everywhere) + ", 0)"},
 					},
 				},
 				{
@@ -74,7 +74,7 @@ func overviewDashboard() dashboard {
 					title: "2 Compensator", kind: "stat", unit: "s", red: 120, runbook: "The compensator is late",
 					shows:   "For how long an order may be overdue that the compensator has not tried to close.",
 					good:    "below 30 s.",
-					queries: []query{{"Late", "max(orderclose_compensator_unasked_seconds{" + everywhere + "})"}},
+					queries: []query{{"Late", "clamp_min(" + since("", "orderclose_compensator_unasked_since_timestamp_seconds", everywhere) + ", 0)"}},
 				},
 				{
 					title: "2 Lost by Kafka", kind: "stat", unit: "short", red: anyAtAll, runbook: "The log has lost records",
@@ -107,7 +107,7 @@ func overviewDashboard() dashboard {
 					shows: "For how long fetches of a partition have failed, and for how long the database has refused the writes of a close.",
 					good:  "0.",
 					queries: []query{
-						{"Fetches", "max(orderclose_fetch_failing_seconds{" + everywhere + "})"},
+						{"Fetches", since("", "orderclose_fetch_failing_since_timestamp_seconds", everywhere)},
 						{"Database writes", "max(orderclose_database_write_failing_seconds{" + everywhere + "})"},
 					},
 				},
@@ -127,7 +127,7 @@ func overviewDashboard() dashboard {
 					shows: "Processes that run each role, by their own metrics. A role that no process runs reports nothing else.",
 					good:  "at least 1 of each, 2 to survive the loss of a machine.",
 					queries: []query{
-						{"Relays", "count(count by (instance) (orderclose_delay_head_overdue_seconds{" + everywhere + "})) or vector(0)"},
+						{"Relays", "count(count by (instance) (orderclose_delay_head_due_timestamp_seconds{" + everywhere + "})) or vector(0)"},
 						{"Closers", "count(orderclose_close_concurrency_limit_orders{" + everywhere + "} > 0) or vector(0)"},
 						{"Compensators", "count(orderclose_compensator_every_seconds{" + everywhere + "} > 0) or vector(0)"},
 						{"Dispatchers", "count(count by (instance) (orderclose_outbox_rows{" + everywhere + "})) or vector(0)"},
@@ -243,7 +243,7 @@ func deadLettersPending(title string) panel {
 
 // partitions are the variables of a stage that reads partitions: its processes and its topics.
 func partitions(stage, topics string) []variable {
-	const series = "orderclose_fetch_failing_seconds"
+	const series = "orderclose_fetch_failing_since_timestamp_seconds"
 	of := `,stage="` + stage + `"}`
 	return []variable{jobs, {"instance", "Process", series + "{" + everywhere + of, ""}, {"topic", topics, series + "{" + here + of, ""}}
 }
@@ -258,7 +258,7 @@ func stageFailures(stage string) []row {
 				title: "Fetches fail", kind: "timeseries", unit: "s", runbook: "A partition cannot be read",
 				shows:   "For how long fetches have failed, by topic: the partition that has failed longest.",
 				good:    "0.",
-				queries: []query{{"{{topic}}", "max by (topic) (orderclose_fetch_failing_seconds{" + of + "})"}},
+				queries: []query{{"{{topic}}", since("topic", "orderclose_fetch_failing_since_timestamp_seconds", of)}},
 			},
 			{
 				title: "Lost records", kind: "timeseries", unit: "short", runbook: "The log has lost records",

@@ -22,7 +22,7 @@ func relayDashboard() dashboard {
 					title: "Overdue", kind: "timeseries", unit: "s", runbook: "Records do not leave a delay topic",
 					shows:   "By how much the next record to leave a bucket is overdue, as the relays report it: the worst partition.",
 					good:    "below 1 s.",
-					queries: []query{{"{{topic}}", "max by (topic) (orderclose_delay_head_overdue_seconds{" + topics + "})"}},
+					queries: []query{{"{{topic}}", "clamp_min(" + since("topic", "orderclose_delay_head_due_timestamp_seconds", topics) + ", 0)"}},
 				},
 				{
 					title: "Lateness", kind: "timeseries", unit: "s", runbook: "Records do not leave a delay topic",
@@ -49,7 +49,7 @@ func relayDashboard() dashboard {
 					title: "Partitions", kind: "timeseries", unit: "short", runbook: "A role is missing",
 					shows:   "Partitions of the buckets that each process serves.",
 					good:    "alike in all processes, and in sum all partitions of all buckets.",
-					queries: []query{{"{{instance}}", "count by (instance) (orderclose_delay_head_overdue_seconds{" + topics + "})"}},
+					queries: []query{{"{{instance}}", "count by (instance) (orderclose_delay_head_due_timestamp_seconds{" + topics + "})"}},
 				},
 			}},
 			{height: graphHeight, panels: []panel{
@@ -155,8 +155,8 @@ func closerDashboard() dashboard {
 				{
 					title: "Due times of another time zone", kind: "timeseries", unit: "short", runbook: "Due times differ",
 					shows: "Orders whose due time in the database is whole quarter-hours later or earlier than in the record: " +
-						"a mistake of time zones, or they were postponed.",
-					good:    "0, or only orders that were postponed.",
+						"a mistake of time zones, or somebody moved them.",
+					good:    "0, or only orders whose due times were moved.",
 					queries: []query{{"{{row}}", events("row", "orderclose_close_due_differs_total", here)}},
 				},
 				{
@@ -217,12 +217,6 @@ func closerDashboard() dashboard {
 					queries: []query{{"Orders", "clamp_min(sum(orderclose_payment_pending_began_total{" + everywhere + "}) - " +
 						"sum(orderclose_payment_pending_ended_total{" + everywhere + "}), 0)"}},
 				},
-				{
-					title: "Open after the payments were cancelled", kind: "timeseries", unit: "s", runbook: "A cancelled order stays open",
-					shows:   "For how long the close of the oldest order has failed whose payments were cancelled (closer.payment.cancel).",
-					good:    "0.",
-					queries: []query{{"{{instance}}", since("instance", "orderclose_payment_cancelled_open_since_timestamp_seconds", here)}},
-				},
 			}},
 			process(),
 		}...)...),
@@ -240,7 +234,7 @@ func compensatorDashboard() dashboard {
 					title: "Late", kind: "stat", unit: "s", red: 120, runbook: "The compensator is late",
 					shows:   "For how long an order may be overdue that the compensator has not tried to close.",
 					good:    "below 30 s.",
-					queries: []query{{"Late", "max(orderclose_compensator_unasked_seconds{" + everywhere + "})"}},
+					queries: []query{{"Late", "clamp_min(" + since("", "orderclose_compensator_unasked_since_timestamp_seconds", everywhere) + ", 0)"}},
 				},
 				{
 					title: "Last pass", kind: "stat", unit: "s", red: 600, runbook: "The compensator is late",

@@ -74,7 +74,8 @@ roles:
   sweeper: {enabled: true, every: 30s}
   console: {enabled: true}
 console:
-  env: {ORDERCLOSE_CONSOLE_PROXIES: 10.1.0.0/16, ORDERCLOSE_CONSOLE_OPERATORS: ann}
+  env: {ORDERCLOSE_CONSOLE_OPERATORS: ann@shop.example}
+  proxy: {enabled: true, args: ["--provider=oidc", "--email-domain=shop.example"], secret: sign-in}
   ingress: {enabled: true, className: nginx, annotations: {nginx.ingress.kubernetes.io/proxy-buffering: "off"}, host: console.example, tlsSecret: console-tls}
 jobs:
   migrate: {secrets: {database: orderclose-database-admin}, podAnnotations: {sidecar.istio.io/inject: "false"}}

@@ -24,24 +24,33 @@ func (all objects) deployment(t *testing.T, part string) pod {
 	return pod{}
 }
 
-// The console listens to the Ingress only, with the host of the Ingress and the users of its own Secret.
-func TestConsole_IsReachedThroughItsIngress(t *testing.T) {
+// The proxy in the pod signs users in. The Ingress leads to it, and it alone reaches the console.
+func TestConsole_IsReachedThroughItsProxy(t *testing.T) {
 	all := rendered(t, whole)
-	c := all.deployment(t, "console").Spec.Containers[0]
+	spec := all.deployment(t, "console").Spec
+	c, proxy := spec.Containers[0], spec.Containers[1]
 	if !slices.Equal(c.Args, []string{"run", "console", "--config=/etc/orderclose/topics.yaml"}) {
 		t.Errorf("the console runs %v", c.Args)
 	}
 	data, _ := all["ConfigMap orderclose-console"].content["data"].(values)
 	for name, want := range map[string]string{
-		"LISTEN": "0.0.0.0:9465", "HOSTS": "console.example", "PROXIES": "10.1.0.0/16", "OPERATORS": "ann", "WEB_CONFIG_FILE": "/run/secrets/console/web.yml",
+		"LISTEN": "127.0.0.1:9465", "HOSTS": "console.example", "PROXIES": "127.0.0.1", "USER_HEADER": "X-Forwarded-Email", "OPERATORS": "ann@shop.example",
 	} {
 		if have := data["ORDERCLOSE_CONSOLE_"+name]; have != want {
 			t.Errorf("ORDERCLOSE_CONSOLE_%s is %v, want %s", name, have, want)
 		}
 	}
-	port := core.ContainerPort{Name: "console", ContainerPort: 9465}
-	if !slices.Contains(c.Ports, port) {
-		t.Errorf("the ports are %v, want %v", c.Ports, port)
+	for _, want := range []string{"--upstream=http://127.0.0.1:9465", "--http-address=0.0.0.0:4180", "--proxy-prefix=/oauth2", "--email-domain=shop.example"} {
+		if !slices.Contains(proxy.Args, want) {
+			t.Errorf("the proxy has no %s: %v", want, proxy.Args)
+		}
+	}
+	if proxy.EnvFrom[0].SecretRef.Name != "sign-in" || !is(proxy.SecurityContext.ReadOnlyRootFilesystem) {
+		t.Errorf("the proxy is %+v", proxy)
+	}
+	port := core.ContainerPort{Name: "proxy", ContainerPort: 4180}
+	if !slices.Contains(proxy.Ports, port) {
+		t.Errorf("the ports are %v, want %v", proxy.Ports, port)
 	}
 	var service *core.Service
 	for _, s := range of[core.Service](t, all) {
@@ -66,16 +75,13 @@ func TestConsole_IsReachedThroughItsIngress(t *testing.T) {
 	}
 }
 
-// Only the console has its environment and its Secret. A change of it restarts no other part.
+// Only the console has its environment. A change of it restarts no other part.
 func TestConsole_ItsSettingsAreItsOwn(t *testing.T) {
-	was, now := rendered(t, whole), rendered(t, strings.Replace(whole, "10.1.0.0/16", "10.2.0.0/16", 1))
+	was, now := rendered(t, whole), rendered(t, strings.Replace(whole, "ann@shop", "ben@shop", 1))
 	for _, p := range was.pods(t) {
 		own := p.of == "Deployment orderclose-console"
 		if has := len(p.Spec.Containers[0].EnvFrom) == 2; has != own {
 			t.Errorf("%s has the environment of the console: %v", p.of, has)
-		}
-		if has := slices.ContainsFunc(p.Spec.Volumes, func(v core.Volume) bool { return v.Name == "console" }); has != own {
-			t.Errorf("%s has the Secret of the console: %v", p.of, has)
 		}
 		for _, other := range now.pods(t) {
 			if changed := p.Annotations["checksum/env"] != other.Annotations["checksum/env"]; p.of == other.of && changed != own {
@@ -85,25 +91,28 @@ func TestConsole_ItsSettingsAreItsOwn(t *testing.T) {
 	}
 }
 
-// On the loopback, only kubectl port-forward reaches the console, and it needs neither host nor TLS.
-func TestConsole_OnTheLoopbackNeedsNeitherHostNorTLS(t *testing.T) {
-	all := rendered(t, small+`
-roles: {console: {enabled: true}}
-console: {env: {ORDERCLOSE_CONSOLE_LISTEN: "127.0.0.1:9465", ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE: null}}`)
+// By default only kubectl port-forward reaches the console: nothing leads to it.
+func TestConsole_IsOnTheLoopbackByDefault(t *testing.T) {
+	all := rendered(t, small+"\nroles: {console: {enabled: true}}")
 	data, _ := all["ConfigMap orderclose-console"].content["data"].(values)
 	if len(data) != 1 || data["ORDERCLOSE_CONSOLE_LISTEN"] != "127.0.0.1:9465" {
 		t.Errorf("the environment is %v", data)
 	}
+	if len(all.deployment(t, "console").Spec.Containers) != 1 || all["Service orderclose-console"].content != nil ||
+		all["NetworkPolicy orderclose-console"].content != nil {
+		t.Error("something leads to the console")
+	}
 }
 
-// With a certificate of its own the console needs no addresses of proxies.
-func TestConsole_TerminatesTLSItself(t *testing.T) {
+// A proxy of the user reaches the console itself.
+func TestConsole_MayHaveAProxyOfTheUser(t *testing.T) {
 	all := rendered(t, small+`
 roles: {console: {enabled: true}}
-console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: console.example}}`)
-	data, _ := all["ConfigMap orderclose-console"].content["data"].(values)
-	if data["ORDERCLOSE_CONSOLE_LISTEN"] != "0.0.0.0:9465" || data["ORDERCLOSE_CONSOLE_PROXIES"] != nil {
-		t.Errorf("the environment is %v", data)
+console: {env: {ORDERCLOSE_CONSOLE_LISTEN: "0.0.0.0:9465", ORDERCLOSE_CONSOLE_HOSTS: console.example, ORDERCLOSE_CONSOLE_PROXIES: 10.1.0.0/16,
+  ORDERCLOSE_CONSOLE_USER_HEADER: X-Auth-Request-Email}}`)
+	ports := all["Service orderclose-console"].content["spec"].(values)["ports"].([]any)
+	if ports[0].(values)["targetPort"] != "console" || len(all.deployment(t, "console").Spec.Containers) != 1 {
+		t.Errorf("the Service leads to %v", ports)
 	}
 }
 

@@ -10,43 +10,51 @@ import (
 	networking "k8s.io/api/networking/v1"
 )
 
+const (
+	withConsole = small + "\nroles: {console: {enabled: true}}"
+	everywhere  = "\nconsole: {env: {ORDERCLOSE_CONSOLE_LISTEN: \"0.0.0.0:9465\"}"
+)
+
 // A mistake in the values is refused, with its name.
 func TestChart_RefusesWrongValues(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`: "set it to the brokers",
-		small + "\nroles: {notify: {enabled: true}}":                                                          "notify.receivers is empty",
-		small + "\nroles: {payments: {enabled: true}}":                                                        "payments.query is not set",
-		"roles: {sweeper: {enabled: true}}":                                                                   "needs Kafka: set it to the brokers",
-		small + "\nroles: {relays: {replicas: 3}}":                                                            "relays",
-		small + "\nroles: {relay: {replicas: many}}":                                                          "replicas",
-		small + "\nautoscaling: {closer: {max: 0}}":                                                           "max",
-		small + "\nnetworkPolicy: {ports: {kafka: [90920]}}":                                                  "kafka",
-		small + "\nnetworkPolicy: {to: {kafkas: []}}":                                                         "kafkas",
-		small + "\ntopics: {partitions: 0}":                                                                   "partitions",
-		small + "\ntopics: {delay: {default: 30m}}":                                                           "'delay' not allowed",
-		small + "\ntopics: {buckets: [10s, 1x]}":                                                              "/topics/buckets/1",
-		small + "\ntopics: {buckets: [{length: 5m}]}":                                                         "got object, want string",
-		small + "\ntopics: {delays: {default: 30}}":                                                           "/topics/delays/default",
-		small + "\ntopics: {delays: {categories: {virtual: 5 minutes}}}":                                      "/topics/delays/categories/virtual",
-		small + "\ntopics: {compensator: {lock: zookeeper}}":                                                  "/topics/compensator/lock",
-		small + "\ntopics: {compensator: {lock: {kind: database}}}":                                           "/topics/compensator/lock",
-		small + "\ntopics: {orders: {tabel: shop_orders}}":                                                    "'tabel' not allowed",
-		small + "\nroles: {console: {enabled: true}}":                                                         "set console.env.ORDERCLOSE_CONSOLE_PROXIES",
-		small + "\nconsole: {env: {ORDERCLOSE_CONSOLE_TOKENS_FILE: ann}}":                                     "ORDERCLOSE_CONSOLE_TOKENS_FILE",
-		small + "\npod: {containers: []}":                                                                     "pod.containers cannot be set",
-		small + "\npod: {restartPolicy: Never}":                                                               "pod.restartPolicy cannot be set",
-		small + "\npod: {serviceAccountName: own}":                                                            "set serviceAccount.name",
-		small + "\npod: {terminationGracePeriodSeconds: 10}":                                                  "terminationGracePeriodSeconds",
-		small + "\npod: {volumes: [{name: database, emptyDir: {}}]}":                                          "the chart has a volume database itself",
-		small + "\ncontainer: {image: other}":                                                                 "'image' not allowed",
-		small + "\npodLabels: {app.kubernetes.io/component: relay}":                                           "podLabels.app.kubernetes.io/component cannot be set",
-		small + "\npodAnnotations: {shop.example/count: 3}":                                                   "podAnnotations",
-		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_LISTEN: "0.0.0.0:80"}`:                             "ORDERCLOSE_LISTEN",
-		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_INSTANCE: "relay"}`:                                "ORDERCLOSE_INSTANCE",
-		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_CONSOLE_OPERATORS: "ann"}`:                         "ORDERCLOSE_CONSOLE_OPERATORS",
-		`env: {ORDERCLOSE_KAFKA_BROKER: "k:1"}`:                                                               "'ORDERCLOSE_KAFKA_BROKER'",
-		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7}}": "ORDERCLOSE_CONSOLE_HOSTS is not set",
-		small + "\nroles: {console: {enabled: true}}\nconsole: {env: {ORDERCLOSE_CONSOLE_PROXIES: 10.0.0.7, ORDERCLOSE_CONSOLE_HOSTS: c}, ingress: " +
+		small + "\nroles: {notify: {enabled: true}}":                                  "notify.receivers is empty",
+		small + "\nroles: {payments: {enabled: true}}":                                "payments.query is not set",
+		"roles: {sweeper: {enabled: true}}":                                           "needs Kafka: set it to the brokers",
+		small + "\nroles: {relays: {replicas: 3}}":                                    "relays",
+		small + "\nroles: {relay: {replicas: many}}":                                  "replicas",
+		small + "\nautoscaling: {closer: {max: 0}}":                                   "max",
+		small + "\nnetworkPolicy: {ports: {kafka: [90920]}}":                          "kafka",
+		small + "\nnetworkPolicy: {to: {kafkas: []}}":                                 "kafkas",
+		small + "\ntopics: {partitions: 0}":                                           "partitions",
+		small + "\ntopics: {delay: {default: 30m}}":                                   "'delay' not allowed",
+		small + "\ntopics: {buckets: [10s, 1x]}":                                      "/topics/buckets/1",
+		small + "\ntopics: {buckets: [{length: 5m}]}":                                 "got object, want string",
+		small + "\ntopics: {delays: {default: 30}}":                                   "/topics/delays/default",
+		small + "\ntopics: {delays: {categories: {virtual: 5 minutes}}}":              "/topics/delays/categories/virtual",
+		small + "\ntopics: {compensator: {lock: zookeeper}}":                          "/topics/compensator/lock",
+		small + "\ntopics: {compensator: {lock: {kind: database}}}":                   "/topics/compensator/lock",
+		small + "\ntopics: {orders: {tabel: shop_orders}}":                            "'tabel' not allowed",
+		withConsole + "\nconsole: {ingress: {enabled: true, host: c}}":                "nothing signs users in",
+		withConsole + everywhere + "}":                                                "set console.env.ORDERCLOSE_CONSOLE_PROXIES",
+		withConsole + "\nconsole: {proxy: {enabled: true}}":                           "console.proxy.args is empty",
+		withConsole + everywhere + ", proxy: {enabled: true, args: [x]}}":             "on the loopback only",
+		small + "\nconsole: {env: {ORDERCLOSE_CONSOLE_TOKENS_FILE: ann}}":             "ORDERCLOSE_CONSOLE_TOKENS_FILE",
+		small + "\npod: {containers: []}":                                             "pod.containers cannot be set",
+		small + "\npod: {restartPolicy: Never}":                                       "pod.restartPolicy cannot be set",
+		small + "\npod: {serviceAccountName: own}":                                    "set serviceAccount.name",
+		small + "\npod: {terminationGracePeriodSeconds: 10}":                          "terminationGracePeriodSeconds",
+		small + "\npod: {volumes: [{name: database, emptyDir: {}}]}":                  "the chart has a volume database itself",
+		small + "\ncontainer: {image: other}":                                         "'image' not allowed",
+		small + "\npodLabels: {app.kubernetes.io/component: relay}":                   "podLabels.app.kubernetes.io/component cannot be set",
+		small + "\npodAnnotations: {shop.example/count: 3}":                           "podAnnotations",
+		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_LISTEN: "0.0.0.0:80"}`:     "ORDERCLOSE_LISTEN",
+		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_INSTANCE: "relay"}`:        "ORDERCLOSE_INSTANCE",
+		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_CONSOLE_OPERATORS: "ann"}`: "ORDERCLOSE_CONSOLE_OPERATORS",
+		`env: {ORDERCLOSE_KAFKA_BROKER: "k:1"}`:                                       "'ORDERCLOSE_KAFKA_BROKER'",
+		withConsole + "\nconsole: {proxy: {enabled: true, args: [x]}}":                "ORDERCLOSE_CONSOLE_HOSTS is not set",
+		withConsole + "\nconsole: {env: {ORDERCLOSE_CONSOLE_HOSTS: c}, proxy: {enabled: true, args: [x]}, ingress: " +
 			"{enabled: true}}": "console.ingress.host is not set",
 	} {
 		if _, err := template(t, "orderclose", "shop", parse(t, text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -73,8 +81,6 @@ func TestChart_RefusesSecretsAsPlainValues(t *testing.T) {
 	}
 	for values, want := range map[string]string{
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", AWS_SECRET_ACCESS_KEY: hunter2}`: "env.AWS_SECRET_ACCESS_KEY is a secret",
-		`{env: {ORDERCLOSE_KAFKA_BROKERS: "k:1"}, roles: {console: {enabled: true}}, console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: c, ` +
-			`ORDERCLOSE_CONSOLE_PROMETHEUS: "https://ann:hunter2@prometheus"}}}`: "console.env.ORDERCLOSE_CONSOLE_PROMETHEUS has a user or a password",
 	} {
 		if _, err := template(t, "orderclose", "shop", parse(t, values)); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "hunter2") {

@@ -129,9 +129,9 @@ func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
 		`orderclose_waiting_overdue_seconds{` + own + `,instance="b",topic="order-close"}: 30`,
 		`orderclose_waiting_overdue_seconds{` + own + `,instance="a",topic="delay_5m"}: 9000`,
 		`orderclose_waiting_overdue_seconds{` + other + `,instance="c",topic="order-close"}: 8000`,
-		`orderclose_delay_head_overdue_seconds{` + own + `,instance="d",topic="delay_5m",partition="0"}: 0`,
-		`orderclose_delay_head_overdue_seconds{` + own + `,instance="d",topic="delay_5m",partition="1"}: 7`,
-		`orderclose_delay_head_overdue_seconds{` + other + `,instance="e",topic="delay_5m",partition="1"}: 7000`,
+		`orderclose_delay_head_due_timestamp_seconds{` + own + `,instance="d",topic="delay_5m",partition="0"}: 0`,
+		`orderclose_delay_head_due_timestamp_seconds{` + own + `,instance="d",topic="delay_5m",partition="1"}: 113`,
+		`orderclose_delay_head_due_timestamp_seconds{` + other + `,instance="e",topic="delay_5m",partition="1"}: 1`,
 	}
 	paused := func(labels, orders, value string) string {
 		return `orderclose_paused{` + labels + `,instance="a",orders="` + orders + `"}: ` + value

@@ -3,7 +3,7 @@
 //
 //	main.go        runs both, one after the other
 //	bookings.go    a Store of the program's own, on embedded servers
-//	shop.go        the SQL store on the program's *sql.DB, with a payment provider; needs
+//	shop.go        the SQL store beside the program's *sql.DB, with a payment provider; needs
 //	               ORDERCLOSE_KAFKA_BROKERS and ORDERCLOSE_DB_DSN
 //	operator.go    an operator of the shop, who pauses, looks at an order, and resumes
 package main

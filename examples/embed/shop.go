@@ -53,8 +53,7 @@ func (s shop) sql(query string) string {
 	return query
 }
 
-// closeShop runs every role on the shop's own connections to its database, and checks what
-// becomes of three orders.
+// closeShop runs every role beside the shop's own pool, and checks what becomes of three orders.
 func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logger) error {
 	db, err := openDatabase(servers)
 	if err != nil {
@@ -65,7 +64,6 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 	if onPostgres(servers) {
 		s.dialect = producer.Postgres
 	}
-	servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
 
 	prefix := fmt.Sprintf("embed-%x-", time.Now().UnixNano()) // of topics, so that each run has its own
 	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 2s}\nbuckets: [1s, 1m]\npartitions: 1\ntopics: {prefix: "+prefix+"}\n"))
@@ -99,7 +97,7 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 			return err
 		}
 	}
-	read := func() error { return closeOnRead(ctx, db, "order-read") }
+	read := func() error { return closeOnRead(ctx, servers, "order-read") }
 	if err := operate(ctx, servers, cfg, logger, read); err != nil {
 		return err
 	}
@@ -114,7 +112,7 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 	})
 }
 
-// openDatabase opens the shop's own pool, with the settings that orderclose needs. On PostgreSQL it needs none.
+// openDatabase opens the shop's own pool. Orderclose has connections of its own.
 func openDatabase(servers pipeline.Servers) (*sql.DB, error) {
 	if onPostgres(servers) {
 		cfg, err := pgx.ParseConfig(servers.DSN)
@@ -131,7 +129,7 @@ func openDatabase(servers pipeline.Servers) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.ParseTime, cfg.Loc = true, time.UTC
+	cfg.ParseTime, cfg.Loc = true, time.UTC // the shop writes times in UTC
 	if servers.DatabaseTLS != nil {
 		cfg.TLS = servers.DatabaseTLS.Clone()
 	}
@@ -175,8 +173,8 @@ func (s shop) checkout(ctx context.Context, o orderclose.Order, overdue bool) er
 }
 
 // closeOnRead shows an order, and closes it first if it is overdue.
-func closeOnRead(ctx context.Context, db *sql.DB, id string) error {
-	orders, err := sqlclose.New(sqlclose.Options{DB: db})
+func closeOnRead(ctx context.Context, servers pipeline.Servers, id string) error {
+	orders, err := sqlclose.New(sqlclose.Options{DSN: servers.DSN, TLS: servers.DatabaseTLS})
 	if err != nil {
 		return err
 	}

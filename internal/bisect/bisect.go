@@ -67,6 +67,26 @@ func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, 
 // longest timeout: only then can a timeout be the order's fault.
 func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }
 
+// Fault is the error of an order that cannot be closed, with its cause. Culprits puts the cause into the Outcome of the order.
+type Fault struct {
+	Cause orderclose.FailureCause
+	Err   error
+}
+
+// Error returns the cause and the text of Err.
+func (f *Fault) Error() string { return string(f.Cause) + ": " + f.Err.Error() }
+
+// Unwrap returns Err.
+func (f *Fault) Unwrap() error { return f.Err }
+
+// CauseOf returns the cause of a Fault in err; "": there is none.
+func CauseOf(err error) orderclose.FailureCause {
+	if f, ok := errors.AsType[*Fault](err); ok {
+		return f.Cause
+	}
+	return ""
+}
+
 // contractError says how a store breaks its contract.
 type contractError string
 

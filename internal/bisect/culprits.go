@@ -186,7 +186,7 @@ func (r *round) answered(ids ...string) {
 // setVerdict sets the verdict of all requests of an order.
 func (r *round) setVerdict(order int, v orderclose.Verdict, err error) {
 	for _, i := range r.orders[order] {
-		r.outcomes[i] = orderclose.Outcome{OrderID: r.id(order), Verdict: v, Err: err}
+		r.outcomes[i] = orderclose.Outcome{OrderID: r.id(order), Verdict: v, Err: err, Cause: CauseOf(err)}
 	}
 }
 

@@ -3,16 +3,51 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
+func newActions(c *common) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "actions [--limit 24]",
+		Short: "Show what operators have done",
+		Long: `Show the newest rows of the audit log, the table operator_actions: what commands, the
+console and calls of package admin have changed, who did it, and with what result.`,
+		Example: "  orderclose actions --limit 100 -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return Exit(Usage, fmt.Errorf("--limit is %d, want 1 or more", limit))
+			}
+			return with(c.open(config.EnvDSN))(func(s *session) error {
+				all, err := s.Store.Actions(cmd.Context(), limit)
+				return c.answer(append([]store.Action{}, all...), err, func(w io.Writer) { printActions(w, all) })
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 24, "how many to show")
+	return cmd
+}
+
+func printActions(w io.Writer, all []store.Action) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "none")
+		return
+	}
+	fmt.Fprintln(w, "at\twho\taction\tresult")
+	for _, a := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", stamp(a.At), oneLine(a.Who, 60), oneLine(a.Action, 200), oneLine(a.Result, 200))
+	}
+}
+
 // acting are the commands of the core that change something.
-var acting = []string{"compensate", "close", "replay", "pause", "resume", "postpone", "dlq redrive", "dlq discard",
+var acting = []string{"compensate", "replay", "pause", "resume", "dlq redrive", "dlq discard",
 	"payments resolve", "events again", "topics apply", "migrate", "send"}
 
 // keepActions wraps the commands that change something. After such a command has ended, the wrapper writes to the audit log what the
@@ -43,7 +78,7 @@ func acts(cmd *cobra.Command) bool {
 }
 
 func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error {
-	s, openErr := c.openAnySet(config.EnvDSN, config.EnvBrokers)
+	s, openErr := c.openAnySet([]string{config.EnvDSN, config.EnvBrokers})
 	if openErr != nil {
 		return openErr
 	}

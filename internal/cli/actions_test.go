@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -32,6 +35,14 @@ func TestBroker_TheAuditLogHasWhatACommandHasDone(t *testing.T) {
 	for i, want := range []string{"orderclose topics apply --config=", "orderclose dlq discard --cause=x"} {
 		expect.That(t, strings.Contains(kept[i], want) && strings.Contains(kept[i], `"result":"done"`) && strings.Contains(kept[i], operator()), "%s", kept[i])
 	}
+}
+
+func TestActions_PrintsTheAuditLog(t *testing.T) {
+	golden(t, "actions", func(w io.Writer) {
+		printActions(w, nil)
+		at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+		printActions(w, []store.Action{{At: at, Who: "ann@laptop", Action: "orderclose dlq discard --cause=x --yes=true", Result: "done"}})
+	})
 }
 
 // Each command that acts is in the list, and each of the list exists.

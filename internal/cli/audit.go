@@ -205,7 +205,6 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
 	printAny(w, s.LatePayments, "with a late payment\t%d")
 	printAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
-	printAny(w, s.LeftOut, "closed without the stock of a SKU that had no row\t%d")
 	printAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
 	printAny(w, s.DeadLetters, "with a pending dead letter\t%d")
 	printAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read

@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -83,11 +82,11 @@ func (r *rig) put(topic string, partition int, appended, due time.Time) {
 	}).FirstErr())
 }
 
-func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
+func TestBroker_TopicsCheckSaysWhatApplyDoesAndChangesNothing(t *testing.T) {
 	r := newRig(t)
 	var plan ops.TopicsPlan
 	for range 2 {
-		r.json(&plan, 0, "topics", "plan")
+		r.json(&plan, 3, "topics", "check")
 		must.That(t, len(plan.Would) == 6 && plan.Topics == 6, "%+v; want a plan to create all 6 topics", plan)
 	}
 	var applied struct {
@@ -95,7 +94,7 @@ func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 	}
 	r.json(&applied, 0, "topics", "apply")
 	expect.That(t, len(applied.Fixed) == len(plan.Would), "apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)
-	r.json(&plan, 0, "topics", "plan")
+	r.json(&plan, 0, "topics", "check")
 	expect.That(t, len(plan.Would)+len(plan.Left) == 0, "after apply: %+v", plan)
 }
 
@@ -104,17 +103,17 @@ func TestBroker_TopicsCheckAndDoctorCompareTheTopicOfCommits(t *testing.T) {
 	r := newRig(t)
 	r.file = topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\nreplication: 2\n")
 	r.cli("topics", "apply")
-	var found struct{ Findings []kafka.Finding }
+	var found ops.TopicsPlan
 	r.json(&found, 0, "topics", "check")
 	_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{{Name: "__consumer_offsets", Partitions: 3, Replication: 1, Retention: time.Hour}})
 	must.Do(t, err)
 	r.json(&found, 3, "topics", "check")
-	must.That(t, len(found.Findings) == 1 && found.Findings[0].Topic == "__consumer_offsets" &&
-		strings.Contains(found.Findings[0].What, "has 1 replicas, want 2"), "found %+v", found)
-	var result struct{ Checks []checkup }
+	must.That(t, len(found.Would)+len(found.Left) == 1 && found.Left[0].Topic == "__consumer_offsets" &&
+		strings.Contains(found.Left[0].What, "has 1 replicas, want 2"), "found %+v", found)
+	var result struct{ Verdict ops.Verdict }
 	r.json(&result, 3, "doctor")
-	named := slices.ContainsFunc(result.Checks, func(k checkup) bool {
-		return k.Check == "topics" && !k.OK && strings.Contains(k.What, "__consumer_offsets") && strings.Contains(k.Fix, "topics-differ")
+	named := slices.ContainsFunc(result.Verdict.Problems, func(p ops.Problem) bool {
+		return p.Kind == ops.TopicsDiffer && strings.Contains(p.Detail, "__consumer_offsets")
 	})
 	expect.That(t, named, "doctor says %+v", result)
 }
@@ -130,7 +129,7 @@ func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	report = ops.Status{}
 	r.json(&report, 0, "status")
 	p := report.Topics[1].Partitions[1]
-	if p.Waiting != 1 || p.Window != 0 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil ||
+	if p.Waiting != 1 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil ||
 		p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
 		t.Errorf("a record that waits: %+v, head %+v", p, p.Head)
 	}
@@ -202,110 +201,27 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 	expect.NoError(t, <-done)
 }
 
-// serve owns the partitions of a bucket until the test ends. It commits the offset and the
-// acked runs for partition 0.
-func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
-	ctx, cancel := context.WithCancel(r.t.Context())
-	done := make(chan error)
-	go func() {
-		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(b), b.Topic, func(ctx context.Context, claim wire.Claim) {
-			if claim.Partition == 0 {
-				claim.Done(offset, acked)
-			}
-			<-ctx.Done()
-		})
-	}()
-	r.t.Cleanup(func() {
-		cancel()
-		expect.NoError(r.t, <-done)
-	})
-}
-
-func TestBroker_StatusShowsTheSizeOfTheWindow(t *testing.T) {
-	r := newRig(t)
-	r.cli("topics", "apply")
-	now := time.Now()
-	for _, b := range r.cfg.Buckets {
-		// Records of the bucket of an hour are read 59m24s after their append; those of a minute at once.
-		for _, ago := range []time.Duration{59*time.Minute + 50*time.Second, 59*time.Minute + 45*time.Second, 59*time.Minute + 40*time.Second, 10 * time.Minute} {
-			r.put(b.Topic, 0, now.Add(-ago), now.Add(time.Hour))
-		}
-		acked, _ := wire.EncodeRuns(0, []wire.Run{{First: 1, End: 2}})
-		r.serve(b, 0, acked)
-	}
-	var report ops.Status
-	for deadline := now.Add(20 * time.Second); time.Now().Before(deadline); {
-		report = ops.Status{}
-		out, _, _ := r.cli("status", "-o", "json")
-		must.Do(t, json.Unmarshal([]byte(out), &report))
-		if report.Topics[0].Waiting == 3 && report.Topics[1].Waiting == 3 {
-			break
-		}
-	}
-	minute, hour := report.Topics[0], report.Topics[1]
-	if minute.Waiting != 3 || minute.Window != 3 || minute.Partitions[0].Window != 3 || minute.Partitions[1].Window != 0 {
-		t.Errorf("the smallest bucket is read whole: %+v", minute)
-	}
-	if hour.Waiting != 3 || hour.Window != 2 || hour.Partitions[0].Window != 2 {
-		t.Errorf("two records of the bucket of an hour may leave within seconds: %+v", hour)
-	}
-}
-
 func TestBroker_StatusWithoutABrokerFailsAtOnce(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
 	out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "status", "--config", file)
 	expect.That(t, code == 6 && out == "" && strings.Contains(stderr, "127.0.0.1:1"), "exit %d, %q, %q", code, out, stderr)
 }
 
-// The file is often broken when the command is needed.
-func TestBroker_StatusWorksWithABrokenTopicsFile(t *testing.T) {
+// A broken topics.yaml is named with its line.
+func TestBroker_StatusAndDoctorNameTheLineOfABrokenTopicsFile(t *testing.T) {
 	r := newRig(t)
-	r.cli("topics", "apply")
 	must.Do(t, os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600))
-	var report ops.Status
-	if stderr := r.json(&report, 6, "status"); len(report.Topics) != 3 || report.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
-		t.Errorf("status: %+v, %q", report, stderr)
+	for _, command := range []string{"status", "doctor"} {
+		_, stderr, code := r.cli(command)
+		expect.That(t, code == 2 && strings.Contains(stderr, r.file+":3:1"), "%s: exit %d, %s", command, code, stderr)
 	}
 }
 
-// What the file does not tell is not compared with the defaults.
-func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
+func TestBroker_DoctorNamesAWrongVariable(t *testing.T) {
 	r := newRig(t)
-	r.cli("topics", "apply")
-	valid := must.Get(os.ReadFile(r.file))(t)
-	for mistake, want := range map[string]string{
-		"partition: 3\n":                                    "topics",
-		"topics: {events: 'a b'}\n":                         "topics",
-		"topics: {prefix: 'e u'}\n":                         "topics, dead letters, clock of Kafka",
-		"closer: {target_latency: 0}\noutbox: {batch: 0}\n": "",
-		"buckets: [\n":                                      "topics, dead letters, clock of Kafka, database",
-	} {
-		must.Do(t, os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600))
-		var result struct{ Checks []checkup }
-		r.json(&result, 3, "doctor")
-		var not []string
-		for _, k := range result.Checks {
-			if !k.OK && !k.Skipped != (k.Check == "topics.yaml") {
-				t.Errorf("%q: %+v", mistake, k)
-			}
-			if k.What == "not checked: topics.yaml is broken" {
-				not = append(not, k.Check)
-			}
-		}
-		expect.Equal(t, strings.Join(not, ", "), want, "%q: not checked", mistake)
-	}
-}
-
-func TestBroker_DoctorFindsAWrongValueOfTheEnvironment(t *testing.T) {
-	r := newRig(t)
-	r.cli("topics", "apply")
-	out, _, code := run(t, map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvDSN: "root@tcp(127.0.0.1:1)/"}, "doctor", "-o",
-		"json", "--config", r.file)
-	var result struct{ Checks []checkup }
-	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 3 || result.Checks[0].Check != config.EnvDSN ||
-		result.Checks[1].Check != config.EnvRedis || !result.Checks[2].OK {
-		t.Errorf("exit %d, %s, %v", code, out, err)
-	}
+	env := map[string]string{config.EnvBrokers: r.brokers, config.EnvDSN: "root@tcp(127.0.0.1:1)/"}
+	_, stderr, code := run(t, env, "doctor", "--config", r.file)
+	expect.That(t, code == 2 && strings.Contains(stderr, config.EnvDSN), "exit %d, %s", code, stderr)
 }
 
 func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
@@ -314,7 +230,7 @@ func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	for _, name := range room.Variables(rooms.All()) {
 		wrong[name] = "x"
 	}
-	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"status"}, {"dlq", "ls"}} {
+	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"dlq", "ls"}} {
 		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code != 0 {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
 		}

@@ -59,8 +59,6 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"run", "compensator", "--config", good}, config.EnvDSN},
 		{[]string{"run", "outbox", "--config", good}, config.EnvDSN},
 		{[]string{"run", "outbox", "--config", good}, config.EnvBrokers},
-		{[]string{"trigger", "--config", good}, "write --print"},
-		{[]string{"trigger", "--print=oracle", "--config", good}, "no trigger for a database called"},
 		{[]string{"run", "console", "--config", good}, config.EnvBrokers},
 		{[]string{"console", "--config", good}, config.EnvDSN},
 		{[]string{"run", "painter", "--config", good}, "painter"},
@@ -76,18 +74,6 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"events", "again", "--from", "1h", "--to", "2h"}, "is not before"},
 		{[]string{"events", "again", "--from", "1h", "--rate", "0"}, "--rate is 0"},
 		{[]string{"events", "again", "--from", "1h", "--config", good}, config.EnvDSN},
-		{[]string{"postpone", "--config", good}, "--plan is missing"},
-		{[]string{"postpone", "--config", good, "--plan", "p"}, "--due-before is missing"},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now"}, "--by is missing"},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "1500ms"}, "want whole seconds"},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "-20m"}, "--by: \"-20m\""},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "20m", "--category", ""}, "--category is empty"},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "20m", "--created-from", "noon"}, "--created-from is \"noon\""},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--due-before", "now", "--by", "20m", "--created-from", "1h", "--created-before", "2h"},
-			"--created-from is not before --created-before"},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--by", "20m", "--yes"}, "make the plan without --yes"},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--created-before", "1h", "--yes"}, "make the plan without --yes"},
-		{[]string{"postpone", "--config", good, "--plan", "p", "--yes"}, config.EnvDSN},
 		{[]string{"sweeps", "--config", good}, config.EnvBrokers},
 		{[]string{"sweeps", "--limit", "-1"}, "--limit is -1"},
 		{[]string{"payments", "late", "--config", good}, config.EnvDSN},
@@ -237,33 +223,5 @@ func TestLogger_NamesTopicsYamlInCommands(t *testing.T) {
 		c.logger().Error("run orderclose topics apply", "err", errors.New("see orderclose status"), "n", 3)
 		got := out.String()
 		expect.That(t, strings.Contains(got, want), "%s: %s\nwant %s", file, got, want)
-	}
-}
-
-// The trigger of MySQL has semicolons of its own. A table for each month has to be named.
-func TestTrigger_PrintsSQLForAClient(t *testing.T) {
-	file := topicsYAML(t, "buckets: [10s]\norders:\n  table: shop.orders_{yyyyMM}\n  id: id\n  status: {column: state, from: \"it's unpaid\", to: \"gone\"}\n"+
-		"  due: {column: due, type: datetime, zone: Europe/Berlin, precision: s}\n  shards: {on: due, zone: UTC}\n  items: none\n  stock: none\n")
-	for _, c := range []struct {
-		args []string
-		code int
-		want []string
-	}{
-		{[]string{"--print"}, 2, []string{"name one, such as --table"}},
-		{[]string{"--print", "--table", "shop.orders_202612"}, 0, []string{
-			"DELIMITER //\nCREATE TRIGGER `shop`.`orderclose_schedule_orders_202612` AFTER INSERT ON `shop`.`orders_202612`", "= 'it''s unpaid'",
-			"INSERT INTO `shop`.`outbox_schedules`", "COALESCE(CONVERT_TZ(NEW.`due`, 'Europe/Berlin', '+00:00'), NEW.`due` - INTERVAL '7200' SECOND)",
-			"END IF//\nDELIMITER ;\n",
-		}},
-		{[]string{"--print=postgres", "--table", "orders_202612", "--database", "close"}, 0, []string{
-			`CREATE OR REPLACE FUNCTION "close"."orderclose_schedule_orders_202612"()`, `INSERT INTO "close"."outbox_schedules"`,
-			"AT TIME ZONE 'Europe/Berlin' AT TIME ZONE 'UTC'",
-		}},
-		{[]string{"--print", "--drop", "--table", "orders_202612"}, 0, []string{"DROP TRIGGER `orderclose_schedule_orders_202612`;\n"}},
-	} {
-		out, errs, code := run(t, nil, append([]string{"trigger", "--config", file}, c.args...)...)
-		for _, want := range c.want {
-			expect.That(t, code == c.code && strings.Contains(out+errs, want), "%v: exit %d, want %d and %s in\n%s%s", c.args, code, c.code, want, out, errs)
-		}
 	}
 }

@@ -10,14 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
 func newDelaysExplain(c *common) *cobra.Command {
 	var categories, attributes []string
-	var at string
+	var at, delay string
 	cmd := &cobra.Command{
-		Use:   "explain [--category CATEGORY]... [--attribute NAME=VALUE]... [--at TIME]",
+		Use:   "explain [--category CATEGORY]... [--attribute NAME=VALUE]... [--at TIME] | --delay DELAY",
 		Short: "Show when an order closes, what its customer sees, and which rule decides",
 		Long: `Show when an order with these categories and attributes closes, the deadline that its
 customer sees, when reminders come, and which rule of topics.yaml decides. The command
@@ -25,10 +26,13 @@ reads topics.yaml only, and asks no server.
 
 A checkout in another language than Go can run it with -o json, and write due_at with the
 order and its record. If never is true, the order has no record, and its due time is
-due_at or NULL.`,
+due_at or NULL.
+
+With --delay, show which buckets a record of that delay passes through before it reaches the
+close topic, if nothing is late.`,
 		Example: "  orderclose delays explain --category virtual --attribute payment_method=bank_transfer\n" +
-			"  orderclose delays explain --category physical --at 2026-11-20T12:00:00Z -o json",
-		RunE: func(*cobra.Command, []string) error {
+			"  orderclose delays explain --category physical --at 2026-11-20T12:00:00Z -o json\n  orderclose delays explain --delay 26h",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			facts := orderclose.Facts{CreatedAt: time.Now(), Categories: categories, Attributes: map[string]any{}}
 			for _, a := range attributes {
 				name, value, ok := strings.Cut(a, "=")
@@ -47,13 +51,20 @@ due_at or NULL.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
+			if cmd.Flags().Changed("delay") {
+				return c.explainPath(cfg, delay)
+			}
 			answer := ops.ExplainDelay(cfg.Delays, facts)
 			return c.print(answer, func(w io.Writer) { printDelay(w, answer) })
 		},
 	}
 	cmd.Flags().StringArrayVar(&categories, "category", nil, "a category of the order; may be repeated")
 	cmd.Flags().StringArrayVar(&attributes, "attribute", nil, "an attribute of the order, NAME=VALUE; may be repeated")
+	cmd.Flags().StringVar(&delay, "delay", "", "a delay such as 26h or 30d")
 	cmd.Flags().StringVar(&at, "at", "", "when the order is created, RFC 3339; default: now")
+	for _, other := range []string{"category", "attribute", "at"} {
+		cmd.MarkFlagsMutuallyExclusive("delay", other)
+	}
 	return cmd
 }
 
@@ -75,4 +86,35 @@ func printDelay(w io.Writer, a ops.DelayAnswer) {
 		fmt.Fprintf(w, "reminder\t%s\n", stamp(r))
 	}
 	fmt.Fprintf(w, "closes\t%s, after %s (%s)\n", stamp(a.Due), a.Delay, a.DelayOf)
+}
+
+// explainPath prints which buckets a record of a delay passes through, if nothing is late.
+func (c *common) explainPath(cfg *config.Config, delay string) error {
+	d, err := parseDuration("--delay", delay, "26h or 30d")
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	if d > cfg.MaxDelay {
+		return Exit(Usage, fmt.Errorf("--delay %s is longer than delays.max in %s, %s: such an order is refused",
+			delay, c.config, config.FormatDuration(cfg.MaxDelay)))
+	}
+	p := ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, d)
+	return c.print(p, func(w io.Writer) { printDelayPlan(w, p) })
+}
+
+func printDelayPlan(w io.Writer, p ops.DelayPlan) {
+	way := make([]string, len(p.Hops))
+	for i, h := range p.Hops {
+		way[i] = h.Bucket
+		if h.Times > 1 {
+			way[i] += fmt.Sprintf(" x%d", h.Times)
+		}
+	}
+	fmt.Fprintf(w, "%s goes through %s\n\n", p.Delay, strings.Join(way, ", "))
+	fmt.Fprintln(w, "topic\tappends")
+	for _, h := range p.Hops {
+		fmt.Fprintf(w, "%s\t%d\n", h.Topic, h.Times)
+	}
+	fmt.Fprintf(w, "%s\t1\n", p.Close)
+	fmt.Fprintf(w, "all\t%d, the one to the close topic included\n", p.Appends)
 }

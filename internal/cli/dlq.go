@@ -25,9 +25,9 @@ topic records that. These commands delete nothing: retention deletes dead letter
 	return dlq
 }
 
-// withDeadLetters calls run with the topic of the dead letters. The variables of also may be set.
-func (c *common) withDeadLetters(ctx context.Context, also []string, run func(*session, *deadletters.Topic) error) error {
-	return with(c.openKafka(ctx, also...))(func(s *session) error {
+// withDeadLetters calls run with the topic of the dead letters.
+func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadletters.Topic) error) error {
+	return with(c.openKafka(ctx))(func(s *session) error {
 		bar := c.progress("read")
 		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter, Progress: func(done, total int64) {
 			if total > 10_000 { // fewer are read at once
@@ -74,7 +74,7 @@ func newDLQList(c *common) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.withDeadLetters(cmd.Context(), nil, func(_ *session, topic *deadletters.Topic) error {
+			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
 				most := limit
 				if limit > 0 {
 					most++ // to detect whether there are more
@@ -84,6 +84,7 @@ func newDLQList(c *common) *cobra.Command {
 					return err
 				}
 				l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
+				l.More = index.Unlisted() > 0
 				if limit > 0 && len(letters) > limit {
 					l.Letters, l.More = l.Letters[:limit], true
 				}
@@ -102,7 +103,7 @@ type listed struct {
 	Topic   string               `json:"topic"`
 	Pending deadletters.Counts   `json:"pending"` // of the filter, by cause
 	Letters []deadletters.Letter `json:"letters"`
-	More    bool                 `json:"more"` // the limit has cut the list
+	More    bool                 `json:"more"` // there are others that are not in the list
 }
 
 func printLetters(w io.Writer, l listed) {
@@ -118,7 +119,7 @@ func printLetters(w io.Writer, l listed) {
 	}
 	fmt.Fprintln(w, pendingLine(l.Pending))
 	if l.More {
-		fmt.Fprintf(w, "only the first %d are shown; --limit 0 shows all\n", len(l.Letters))
+		fmt.Fprintf(w, "only the first %d are shown; --limit 0 shows up to 100000, --cause and --since select others\n", len(l.Letters))
 	}
 }
 
@@ -133,7 +134,7 @@ func newDLQShow(c *common) *cobra.Command {
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			return c.withDeadLetters(cmd.Context(), nil, func(_ *session, topic *deadletters.Topic) error {
+			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
 				l, err := topic.Find(cmd.Context(), at)
 				if err != nil {
 					return err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -65,11 +64,7 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 		if err != nil {
 			return err
 		}
-		var also []string
-		if how == wire.Redriven {
-			also = []string{config.EnvDSN} // it says which events have happened
-		}
-		return c.withDeadLetters(cmd.Context(), also, func(opened *session, topic *deadletters.Topic) error {
+		return c.withDeadLetters(cmd.Context(), func(opened *session, topic *deadletters.Topic) error {
 			o := deadletters.Options{Filter: f, How: how, Rules: opened.pipeline().RedriveRules()}
 			if yes {
 				return c.resolve(cmd.Context(), topic, o)
@@ -116,6 +111,7 @@ func resolvedError(p deadletters.Plan, done int) error {
 		missing = Partly
 	}
 	return cmp.Or(exitIf(len(p.Missing) > 0, missing, "%s has no dead letter at %v", p.Topic, p.Missing),
+		exitIf(p.Later > 0 && done > 0, Partly, "%d further dead letters are pending: run the same again", p.Later),
 		exitIf(p.Refused > 0 && done > 0, Partly, "%d cannot be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused),
 		exitIf(p.Refused > 0, Refused, "none of %d can be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
 }
@@ -133,6 +129,7 @@ func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
 		fmt.Fprintf(w, "would discard %d. To do it:\n", n)
 	}
 	fmt.Fprintf(w, "  %s\n", command)
+	printAny(w, p.Later, "%d further ones are for the same command when it has ended")
 }
 
 func printResolved(w io.Writer, r deadletters.Result) {
@@ -144,9 +141,6 @@ func printResolved(w io.Writer, r deadletters.Result) {
 func printRest(w io.Writer, p deadletters.Plan, verb string) {
 	for _, topic := range slices.Sorted(maps.Keys(p.To)) {
 		fmt.Fprintf(w, "  %d\t%s %s\n", p.To[topic], verb, topic)
-	}
-	for _, id := range p.Events {
-		fmt.Fprintf(w, "  %s\n", oneLine(id, 160))
 	}
 	for _, r := range p.Refusals {
 		fmt.Fprintf(w, "  %v\tcannot be sent again: %s\t%s\n", r.At, oneLine(r.Key, 40), oneLine(r.Why, 160))

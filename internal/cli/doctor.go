@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -28,272 +28,265 @@ func newDoctor(c *common) *cobra.Command {
 	var try bool
 	cmd := &cobra.Command{
 		Use:   "doctor [--try-close]",
-		Short: "Check servers, clocks, schema, topics and dead letters",
-		Long: `Check that the servers that are set answer, how much the clocks differ, that schema
-and topics are as this version needs them, that brokers accept long commits, that Redis
-takes writes, that no dead letter is pending, and what orderclose status says about the
-pipeline as a whole.
+		Short: "Check an installation: what status says, and what its servers and tables must be like",
+		Long: `Show what orderclose status says about the pipeline as a whole, and check what does not
+change while it runs: that brokers accept long commits, the clock of Kafka, that the tables
+of the orders fit the mapping, that their times are probable, and that the user of the
+database may write what a close writes.
 
 With --try-close also close one unpaid order that no other transaction locks, in a
 transaction that is always rolled back, and print what would have changed.
 
-doctor fixes nothing: each finding says what a person can do. A finding with a section of the
-runbook has the first commands of that section. TODAY marks what needs a look
-and is no finding. Exits 3 with findings, and 6 if a part of the state is unknown as orderclose
-status shows it.`,
-		Example: "  orderclose doctor\n  orderclose doctor --try-close",
+doctor fixes nothing: each finding says what a person can do. Exits 3 with findings, such as
+pending dead letters or a server, schema, topic or clock that status names; otherwise as
+orderclose status. What else is for TODAY is no finding.`,
+		Example: "  orderclose doctor\n  orderclose doctor --try-close -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.doctor(cmd.Context(), try)
+			return c.readAny(func(s *session) error { return c.doctor(cmd.Context(), s, try) })
 		},
 	}
 	cmd.Flags().BoolVar(&try, "try-close", false, "also close one unpaid order, and roll back")
 	return cmd
 }
 
+// check is one check: it returns what is well, or an error. The error is a finding with this fix, unless it is a *skip. A
+// *store.MappingError is a finding for each of its problems.
+type check struct {
+	name, fix string
+	run       func(context.Context) (well string, err error)
+}
+
+// skip says why a check could not be made.
+type skip struct{ error }
+
 // checkup is the result of one check.
 type checkup struct {
 	Check string `json:"check"`
-	OK    bool   `json:"ok"`
-	// Skipped says that the check could not be made.
-	Skipped bool `json:"skipped,omitempty"`
-	// Today says that somebody should look at it today. It is no finding.
-	Today bool   `json:"today,omitempty"`
+	State string `json:"state"` // ok, FOUND, or - if the check could not be made
 	What  string `json:"what"`
 	Fix   string `json:"fix,omitempty"`
-
-	section string // of the runbook, whose first commands are printed; "": none
 }
 
-func passed(check, format string, args ...any) checkup {
-	return checkup{Check: check, OK: true, What: fmt.Sprintf(format, args...)}
-}
-
-// notChecked is the result of a check that depends on values that a broken topics.yaml does not tell:
-// the defaults say nothing about the pipeline.
-func notChecked(check string) checkup { return skipped(check, "not checked: topics.yaml is broken") }
-
-func finding(check, what, fix string) checkup { return checkup{Check: check, What: what, Fix: fix} }
-
-// inRunbook is a finding whose fix is a section of the runbook, by the end of its URL.
-func inRunbook(check, what, section string) checkup {
-	return checkup{Check: check, What: what, Fix: "orderclose runbook " + section, section: section}
-}
-
-func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
-
-func (c *common) doctor(ctx context.Context, try bool) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers, config.EnvDSN}, config.EnvRedis)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	e := exam{session: s, Facts: s.questions(ctx).Facts(ctx), try: try}
-	e.verdict = ops.Judge(e.Facts)
-	if do := e.newInstallation(); do != "" {
-		all := s.checkSettings()
-		if s.Store != nil { // migrate refuses a mapping that does harm
-			all = append(all, mappingFindings(tablesOfOrders, s.Store.CheckMapping(ctx))...)
-		}
-		return c.printCheckups(append(all, finding("installation", "new installation", do)), nil)
-	}
-	all, offset := s.checkSettings(), ops.AskOffset.Of(e.Facts)
-	all = append(slices.Concat(all, e.checkKafka(ctx), e.checkDatabase(ctx)),
-		e.answer("clocks", ops.ClocksDiffer, offset.Err, "that of the database differs by "+offset.Value.Round(time.Millisecond).String()))
+// make makes the check.
+func (k check) make(ctx context.Context) []checkup {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	well, err := k.run(ctx)
+	_, skipped := errors.AsType[*skip](err)
+	wrong, _ := errors.AsType[*store.MappingError](err)
 	switch {
-	case s.cfg.Compensator.Lock.Kind == config.LockDatabase && s.Store != nil:
-		all = append(all, e.answer("lock", ops.LockRefused, ops.AskOverdue.Of(e.Facts).Err,
-			"it is a row of the database; Redis is not used", "compensator.lock"))
-	case s.cfg.Compensator.Lock.Kind == config.LockDatabase:
-		all = append(all, skipped("lock", config.EnvDSN+" is not set"))
-	case s.Redis == nil:
-		all = append(all, skipped("redis", config.EnvRedis+" is not set"))
-	default:
-		all = append(all, e.answer("redis", ops.LockRefused, nil, "it takes writes"))
+	case err == nil:
+		return []checkup{{k.name, "ok", well, ""}}
+	case skipped, errors.Is(err, orderclose.ErrUnavailable): // the verdict has what does not answer
+		return []checkup{{k.name, "-", err.Error(), ""}}
+	case wrong == nil:
+		return []checkup{{k.name, "FOUND", err.Error(), k.fix}}
 	}
-	if len(s.found.Problems) == 0 { // otherwise the topics that were asked may be others
-		all = append(all, othersOf(e.verdict.Problems)...)
-		if s.Kafka != nil {
-			err = verdictError(e.verdict)
-		}
-	}
-	return c.printCheckups(all, err)
-}
-
-// printCheckups prints checks, and returns the error of the command; err is its error without findings.
-func (c *common) printCheckups(all []checkup, err error) error {
-	return cmp.Or(c.print(struct {
-		Checks []checkup `json:"checks"`
-	}{all}, func(w io.Writer) { printCheckups(w, all) }), checkupsError(all), err)
-}
-
-// checkSettings reports problems of topics.yaml and of the environment. The other checks use
-// the valid settings, and skip what depends on the others.
-func (s *session) checkSettings() (all []checkup) {
-	if broken := s.found.Problems; len(broken) > 0 {
-		all = append(all, finding("topics.yaml", fmt.Sprintf("%s, such as: %v", plural(len(broken), "problem"), broken[0]),
-			"fix the file; no process starts with it. What depends on its invalid values is not checked"))
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.wrong)) {
-		all = append(all, finding(name, s.wrong[name].Error(), "fix the value; the checks below treat it as not set"))
-	}
-	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP && !s.found.Unknown("closer.http.url") {
-		all = append(all, passed("events", "orders are closed by a service: events come from it, as docs/http.md says"))
+	var all []checkup
+	for _, p := range wrong.Problems {
+		fix := p.How()
+		p.Accept, p.Fix = "", "docs/mapping.md has every key"
+		all = append(all, checkup{k.name, "FOUND", p.Error(), fix})
 	}
 	return all
+}
+
+// checked makes checks in their order, and ends behind one that is not ok if those behind it need it.
+func checked(ctx context.Context, needed int, checks []check) (all []checkup) {
+	for i, k := range checks {
+		made := k.make(ctx)
+		if all = append(all, made...); i < needed && made[0].State != "ok" {
+			break
+		}
+	}
+	return all
+}
+
+func (c *common) doctor(ctx context.Context, s *session, try bool) error {
+	facts := s.questions(ctx).Facts(ctx)
+	v := ops.Judge(facts)
+	needed, checks := s.checksOfDatabase(facts, try)
+	all := append(checked(ctx, 0, s.checksOfKafka(v)), checked(ctx, needed, checks)...)
+	found := 0
+	for _, k := range all {
+		if k.State == "FOUND" {
+			found++
+		}
+	}
+	for _, p := range v.Problems {
+		if p.Is.InDoctor && p.Severity != ops.Healed {
+			found++
+		}
+	}
+	return cmp.Or(c.print(struct {
+		Verdict ops.Verdict `json:"verdict"`
+		Checks  []checkup   `json:"checks"`
+	}{v, append([]checkup{}, all...)}, func(w io.Writer) {
+		printVerdict(w, v)
+		printCheckups(w, all)
+	}), exitIf(found > 0, Findings, "findings: %d", found), verdictError(v))
 }
 
 func printCheckups(w io.Writer, all []checkup) {
 	for _, k := range all {
-		state := "ok"
-		switch {
-		case k.Today:
-			state = "TODAY"
-		case k.Skipped:
-			state = "-"
-		case !k.OK:
-			state = "FOUND"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 2000))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", k.State, k.Check, oneLine(k.What, 2000))
 		if k.Fix != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", k.Fix)
-			printFirst(w, "\t\t", k.section)
 		}
 	}
 }
 
-func checkupsError(all []checkup) error {
-	found := 0
-	for _, k := range all {
-		if !k.OK && !k.Skipped && !k.Today {
-			found++
-		}
+// checksOfKafka returns the checks of the brokers; none if Kafka does not answer or has no topics, as the verdict says.
+func (s *session) checksOfKafka(v ops.Verdict) []check {
+	if s.Kafka == nil || slices.ContainsFunc(v.Problems, func(p ops.Problem) bool { return p.Is.Name == ops.KafkaAway || p.Is.Name == ops.NoTopics }) {
+		return nil
 	}
-	return exitIf(found > 0, Findings, "findings: %d", found)
-}
-
-// check makes one check, with a timeout. needs are the keys of topics.yaml on which the check depends.
-func (s *session) check(ctx context.Context, name string, run func(ctx context.Context, name string) checkup, needs ...string) checkup {
-	if len(needs) > 0 && s.found.Unknown(needs...) {
-		return notChecked(name)
+	return []check{
+		{"commits", fmt.Sprintf("set offset.metadata.max.bytes to %d or more on every broker", wire.MaxCommitBytes), s.checkCommits},
+		{"clock of Kafka", "fix the time synchronisation, or the access to the control topic; orders do not close early, but may be late", s.checkClock},
 	}
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
-	defer cancel()
-	return run(ctx, name)
-}
-
-// exam is a session with the answers to the questions of the verdict.
-type exam struct {
-	*session
-	ops.Facts
-	verdict ops.Verdict
-	try     bool // doctor --try-close
-}
-
-// newInstallation returns the commands that install what a new installation lacks. It returns "" if there is a schema or a topic,
-// or if a server does not answer.
-func (e exam) newInstallation() string {
-	var do []string
-	if e.Store != nil {
-		if wrong, is := errors.AsType[*store.SchemaError](ops.AskSchema.Of(e.Facts).Err); !is || wrong.Has > 0 {
-			return ""
-		}
-		do = append(do, "orderclose migrate")
-	}
-	if e.Kafka != nil {
-		if !e.noTopics() {
-			return ""
-		}
-		do = append(do, "orderclose topics apply")
-	}
-	return strings.Join(do, ", then ")
-}
-
-// noTopics reports whether none of the topics exists.
-func (e exam) noTopics() bool {
-	return slices.ContainsFunc(e.verdict.Problems, func(p ops.Problem) bool { return p.Is.Name == ops.NoTopics })
-}
-
-// answer is the check of one question of the verdict: a finding if there is a problem of that kind, and skipped if the question
-// has the error. needs are as those of check.
-func (e exam) answer(check string, kind ops.ProblemKind, err error, well string, needs ...string) checkup {
-	i := slices.IndexFunc(e.verdict.Problems, func(p ops.Problem) bool { return p.Kind == kind })
-	switch {
-	case len(needs) > 0 && e.found.Unknown(needs...):
-		return notChecked(check)
-	case i >= 0:
-		return inRunbook(check, e.verdict.Problems[i].Text(), e.verdict.Problems[i].Runbook)
-	case err != nil:
-		return skipped(check, err.Error())
-	}
-	return passed(check, "%s", well)
-}
-
-// checkKafka makes the checks that need Kafka.
-func (e exam) checkKafka(ctx context.Context) (all []checkup) {
-	s := e.session
-	if s.Kafka == nil {
-		return []checkup{skipped("kafka", config.EnvBrokers+" is not set")}
-	}
-	all = []checkup{e.answer("kafka", ops.KafkaAway, nil, strings.Join(s.servers.Brokers, ",")+" answers")}
-	if ops.AskStatus.Of(e.Facts).Away() {
-		return all
-	}
-	topics := ops.AskTopics.Of(e.Facts)
-	all = append(all, e.answer("topics", ops.TopicsDiffer, topics.Err, fmt.Sprintf("all %d match topics.yaml: %s", topics.Value.Topics, topics.Value.Durability),
-		"topics", "buckets", "partitions", "replication", "sync"))
-	if e.noTopics() {
-		return all // the other checks would fail for that reason
-	}
-	all = append(all,
-		e.answer("dead letters", ops.LettersPending, ops.AskLetters.Of(e.Facts).Err, "none pending", "topics.prefix"),
-		s.check(ctx, "commits", s.checkCommits))
-	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
-		offset, err := clock.Offset(ctx, func(ctx context.Context) (time.Time, error) { return s.Kafka.Time(ctx, s.cfg.Topics.Control) })
-		switch {
-		case errors.Is(err, kafka.ErrNoAppendTime):
-			return skipped(check, err.Error()+". Release times then follow the clocks of those who append: synchronise all of them")
-		case err != nil:
-			return finding(check, "the control topic does not answer: "+err.Error(),
-				"relays measure the clock by a record to the control topic: fix the topic, or the access to it")
-		}
-		return clockCheckup(check, offset)
-	}, "topics.prefix"))
-}
-
-func clockCheckup(check string, offset time.Duration) checkup {
-	if offset.Abs() > ops.ClockSkewWarning {
-		return finding(check, fmt.Sprintf("differs by %v", offset.Round(time.Millisecond)),
-			"fix the time synchronisation; orders do not close early, but may be late")
-	}
-	return passed(check, "differs by %v", offset.Round(time.Millisecond))
 }
 
 // checkCommits checks that the brokers accept the longest commits: those of a partition on which
 // many records were done in another order.
-func (s *session) checkCommits(ctx context.Context, check string) checkup {
+func (s *session) checkCommits(ctx context.Context) (well string, err error) {
 	limit, err := s.Kafka.MetadataLimit(ctx)
-	switch {
-	case err != nil:
-		return skipped(check, "not checked: "+err.Error())
-	case limit < wire.MaxCommitBytes:
-		return finding(check, fmt.Sprintf("a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again",
-			limit),
-			fmt.Sprintf("set offset.metadata.max.bytes to %d or more on every broker", wire.MaxCommitBytes))
+	if err != nil {
+		return "", &skip{err}
 	}
-	return passed(check, "the brokers accept the longest")
+	return "the brokers accept the longest", exitIf(limit < wire.MaxCommitBytes, Findings,
+		"a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again", limit)
 }
 
-// othersOf returns the problems that no check above has shown.
-func othersOf(problems []ops.Problem) (all []checkup) {
-	for _, p := range problems {
-		switch k := inRunbook(p.Title(), p.Text(), p.Runbook); {
-		case p.Is.InDoctor:
-		case p.Severity == ops.Healed:
-			all = append(all, skipped(p.Title(), p.Text()))
-		default:
-			k.Today = p.Severity == ops.Today
-			all = append(all, k)
+// checkClock compares the clocks of this machine and of Kafka, by a record to the control topic.
+func (s *session) checkClock(ctx context.Context) (well string, err error) {
+	offset, err := clock.Offset(ctx, func(ctx context.Context) (time.Time, error) { return s.Kafka.Time(ctx, s.cfg.Topics.Control) })
+	switch {
+	case errors.Is(err, kafka.ErrNoAppendTime):
+		return "", &skip{fmt.Errorf("%w. Release times then follow the clocks of those who append: synchronise all of them", err)}
+	case err != nil:
+		return "", fmt.Errorf("the control topic does not answer: %w", err)
+	}
+	return clockDiffers(offset)
+}
+
+func clockDiffers(offset time.Duration) (well string, err error) {
+	text := fmt.Sprintf("differs by %v", offset.Round(time.Millisecond))
+	return text, exitIf(offset.Abs() > ops.ClockSkewWarning, Findings, "%s", text)
+}
+
+// checksOfDatabase returns the checks of the database. Those behind the first ones, as many as needed, need these.
+func (s *session) checksOfDatabase(facts ops.Facts, try bool) (needed int, checks []check) {
+	if s.Store == nil {
+		return 0, nil
+	}
+	tables := check{"tables of orders", "docs/mapping.md has every key", s.checkTables}
+	schema := ops.AskSchema.Of(facts)
+	if differs, is := errors.AsType[*store.SchemaError](schema.Err); is { // the verdict says what to do, and the other checks would fail for that
+		if differs.Has == 0 && s.cfg.Orders != nil { // migrate refuses a mapping that does harm
+			return 0, []check{tables}
+		}
+		return 0, nil
+	}
+	checks = []check{{"database", "docs/servers.md lists the servers that work", s.checkServer}, tables}
+	needed = len(checks)
+	checks = append(checks, check{"schema", "grant SELECT on the tables orderclose_schema and orderclose_rooms, or run orderclose migrate if they do not exist; " +
+		"docs/security.md lists what each part needs", func(context.Context) (string, error) {
+		if schema.Err != nil {
+			return "", &skip{schema.Err}
+		}
+		return schemaIs(schema.Value), exitIf(schema.Value.Has == 0, Findings, "this user may not read its version")
+	}})
+	checks = append(checks, check{"times of orders", "orderclose runbook due-times-differ", s.checkTimes})
+	if s.cfg.Orders != nil && s.cfg.Orders.ByRule {
+		checks = append(checks, check{"delays of orders", "orderclose migrate, with the newest topics.yaml; docs/mapping.md, Due by rule",
+			func(ctx context.Context) (string, error) {
+				return "those of topics.yaml are in force", s.Store.CheckDelays(ctx)
+			}})
+	}
+	if s.cfg.Orders != nil {
+		checks = append(checks, check{"due times of orders", "", s.checkOrders})
+	}
+	if s.cfg.Closer.Kind == config.KindHTTP {
+		return needed, checks
+	}
+	checks = append(checks, check{"writes to the database", "orderclose runbook the-database-takes-no-writes",
+		func(ctx context.Context) (string, error) { // also what its user may not write
+			return "the writes of a close succeed", findingOf(s.Store.Writable(ctx))
+		}})
+	if try {
+		checks = append(checks, check{"close of one order", "docs/mapping.md#trying-a-close says what a trial needs", func(ctx context.Context) (string, error) {
+			t, err := s.Store.TryClose(ctx)
+			return tried(t), err
+		}})
+	}
+	return needed, checks
+}
+
+// findingOf returns an error that is a finding also if the database does not answer.
+func findingOf(err error) error {
+	if err == nil || !errors.Is(err, orderclose.ErrUnavailable) {
+		return err
+	}
+	return errors.New(err.Error())
+}
+
+func (s *session) checkServer(ctx context.Context) (well string, err error) {
+	name := cmp.Or(s.Store.Database(), "the database")
+	server, err := s.Store.Server(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	unsafe, err := s.Store.Unsafe(ctx)
+	if err != nil {
+		unsafe = err.Error()
+	}
+	well = fmt.Sprintf("%s answers, its version is %s, and its session keeps UTC", name, server)
+	for _, note := range []string{s.Store.Warning(), unsafe} {
+		if note != "" {
+			well += "; note: " + note
 		}
 	}
-	return all
+	return well, nil
+}
+
+// checkTables compares the orders' tables with the mapping.
+func (s *session) checkTables(ctx context.Context) (well string, err error) {
+	if err := s.Store.CheckMapping(ctx); err != nil {
+		return "", err
+	}
+	notes, err := s.Store.MappingHints(ctx)
+	return strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "), err
+}
+
+const (
+	// timesSample is how many unpaid orders checkTimes reads, and timesBefore how long before the
+	// present their due times begin: as long as two time zones are apart at most.
+	timesSample = 1000
+	timesBefore = 14 * time.Hour
+	timesAfter  = 366 * 24 * time.Hour
+)
+
+// checkTimes looks for orders whose times can only come from a wrong time zone. It reads the sweep's
+// index, and only a sample.
+func (s *session) checkTimes(ctx context.Context) (well string, err error) {
+	now, err := s.Store.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	orders, err := s.Store.DueBetween(ctx, now.Add(-timesBefore), now.Add(timesAfter), orderclose.Order{}, timesSample)
+	for _, o := range orders {
+		why := ""
+		switch {
+		case o.CreatedAt.After(now.Add(time.Minute)):
+			why = "is created in the future"
+		case o.CreatedAt.After(o.Due):
+			why = "is due before it was created"
+		default:
+			continue
+		}
+		return "", fmt.Errorf("order %q %s: created %s, due %s, now %s: a program writes local time into a column of UTC, "+
+			"or the zone of the mapping is wrong", o.ID, why, stamp(o.CreatedAt), stamp(o.Due), stamp(now))
+	}
+	return fmt.Sprintf("%d unpaid orders were read; none is created in the future, or due before it was created", len(orders)), err
 }

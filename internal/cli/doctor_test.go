@@ -1,9 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,58 +14,48 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
+// doctor runs doctor, and returns the kinds of the verdict's problems, and the checks with their states.
+func (r *rig) doctor(code int) string {
+	r.t.Helper()
+	var result struct {
+		Verdict ops.Verdict
+		Checks  []checkup
+	}
+	r.json(&result, code, "doctor")
+	var all []string
+	for _, p := range result.Verdict.Problems {
+		all = append(all, string(p.Kind))
+	}
+	for _, k := range result.Checks {
+		all = append(all, k.Check+" "+k.State)
+		if k.State == "FOUND" && k.Fix == "" {
+			r.t.Errorf("%+v has no hint", k)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
 func TestBroker_DoctorFindsProblems(t *testing.T) {
 	r := newRig(t)
-	var result struct{ Checks []checkup }
-	state := func() string {
-		var all []string
-		for _, k := range result.Checks {
-			word := "found"
-			if k.OK {
-				word = "ok"
-			} else if k.Skipped {
-				word = "skipped"
-			} else if k.Today {
-				word = "today"
-			}
-			all = append(all, k.Check+" "+word)
-			if word == "found" && k.Fix == "" {
-				t.Errorf("%+v has no hint", k)
-			}
-		}
-		return strings.Join(all, ", ")
-	}
-	r.json(&result, 3, "doctor")
-	if got := state(); got != "installation found" || !strings.HasSuffix(result.Checks[0].Fix, "topics apply") {
-		t.Errorf("without topics: %s, %+v", got, result.Checks)
-	}
+	got := r.doctor(3)
+	expect.That(t, strings.HasSuffix(got, "topics_differ"), "without topics: %s", got)
 	if _, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg)[:1]); err != nil { // a delay topic alone
 		t.Fatal(err)
 	}
-	result.Checks = nil
-	r.json(&result, 3, "doctor")
-	if got := state(); !strings.Contains(got, "kafka ok, topics found, dead letters skipped") ||
-		!strings.HasSuffix(got, "database skipped, clocks skipped, redis skipped, topic unread found, not answered today") {
-		t.Errorf("without some topics: %s", got)
-	}
+	got = r.doctor(3)
+	expect.That(t, strings.Contains(got, "topics_differ") && strings.HasSuffix(got, "commits -, clock of Kafka FOUND"), "without some topics: %s", got)
 	r.cli("topics", "apply")
-	result.Checks = nil
-	if r.json(&result, 0, "doctor"); strings.Contains(state(), "found") {
-		t.Errorf("all is well: %s", state())
-	}
+	expect.Equal(t, r.doctor(0), "commits -, clock of Kafka -", "all is well") // the broker of the test tells neither
 	r.addDeadLetter("a", "failed", time.Now())
-	result.Checks = nil
-	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[2].What, "1 failed") {
-		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)
-	}
+	expect.Equal(t, r.doctor(3), "letters_pending, commits -, clock of Kafka -", "a dead letter")
 }
 
 // The broker accepts commits that are too short for a partition with many retries.
@@ -98,20 +89,30 @@ func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
 	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1") && strings.Contains(out, "orderclose runbook kafka-is-down"), "exit %d\n%s", code, out)
 }
 
-func TestDoctor_PrintsTheFirstCommandsOfTheSectionThatAFixNames(t *testing.T) {
-	golden(t, "doctor_findings", func(w io.Writer) {
-		printCheckups(w, []checkup{
-			passed("kafka", "%s", "127.0.0.1:1 answers"),
-			inRunbook("database", "ping the database: no answer", databaseDown),
-			finding("schema", "it is old", "run orderclose migrate"),
-		})
-	})
+func TestDoctor_PrintsTheChecks(t *testing.T) {
+	wrong := &store.MappingError{Problems: []mapping.Problem{{Path: "due", What: "it is text", Fix: "map it as datetime"}}}
+	var all []checkup
+	away := fmt.Errorf("ping: %w", orderclose.ErrUnavailable)
+	for i, err := range []error{nil, &skip{errors.New("no answer was fast enough")}, away, errors.New("it is old"), wrong} {
+		one := check{fmt.Sprint("check ", i), "orderclose migrate", func(context.Context) (string, error) { return "it answers", err }}
+		all = append(all, one.make(t.Context())...)
+	}
+	golden(t, "doctor_findings", func(w io.Writer) { printCheckups(w, all) })
+}
+
+// What needs a check that is not ok is not checked.
+func TestDoctor_ChecksNothingThatFollows(t *testing.T) {
+	failing := check{"a", "do", func(context.Context) (string, error) { return "", errors.New("no") }}
+	for needed, want := range []int{2, 1} {
+		expect.Equal(t, len(checked(t.Context(), needed, []check{failing, failing})), want, "checks, of which %d are needed", needed)
+	}
 }
 
 func TestDoctor_NamesTheDatabaseThatItAsks(t *testing.T) {
 	env := map[string]string{config.EnvDSN: "shop:secret@tcp(127.0.0.1:1)/shop"}
 	out, _, code := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
-	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1/shop: ping the database") && !strings.Contains(out, "secret"), "exit %d\n%s", code, out)
+	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1/shop: ") && strings.Contains(out, "database away") &&
+		!strings.Contains(out, "secret"), "exit %d\n%s", code, out)
 }
 
 // With the lock in the database no command reads the variable of Redis, whatever it has.
@@ -121,7 +122,7 @@ func TestDoctor_ALockInTheDatabaseNeedsNoRedis(t *testing.T) {
 		env := map[string]string{config.EnvDSN: dsn, config.EnvBrokers: "127.0.0.1:1", config.EnvRedis: "no URL"}
 		out, _, code := run(t, env, "doctor", "--config", file)
 		out = strings.ReplaceAll(out, file, "topics.yaml") // the path has the name of this test
-		if code != 3 || strings.Contains(strings.ToLower(out), "redis") || !regexp.MustCompile(`(?m)^ *(skip|-)\S* +lock `).MatchString(out) {
+		if code != 3 || strings.Contains(strings.ToLower(out), "redis") {
 			t.Errorf("with the DSN %q: exit %d\n%s", dsn, code, out)
 		}
 	}
@@ -130,30 +131,6 @@ func TestDoctor_ALockInTheDatabaseNeedsNoRedis(t *testing.T) {
 		if code != 2 || !strings.Contains(stderr, config.EnvDSN) || strings.Contains(stderr, config.EnvRedis) {
 			t.Errorf("%v: exit %d, %s", args, code, stderr)
 		}
-	}
-}
-
-// Before the first migrate and topics apply, doctor says that they are missing, and nothing that follows from it.
-func TestDoctor_OfANewInstallationNamesTheCommands(t *testing.T) {
-	none, old := &store.SchemaError{Schema: store.Schema{Wants: 9}}, &store.SchemaError{Schema: store.Schema{Has: 3, Wants: 9}}
-	noTopics := ops.Problem{Is: ops.Kind{Name: ops.NoTopics}}
-	sql, log := &store.Store{}, &kafka.Cluster{}
-	for _, c := range []struct {
-		with     clients.Clients
-		schema   error
-		problems []ops.Problem
-		want     string
-	}{
-		{clients.Clients{Store: sql, Kafka: log}, none, []ops.Problem{noTopics}, "orderclose migrate, then orderclose topics apply"},
-		{clients.Clients{Store: sql}, none, nil, "orderclose migrate"},
-		{clients.Clients{Kafka: log}, nil, []ops.Problem{noTopics}, "orderclose topics apply"},
-		{clients.Clients{Store: sql, Kafka: log}, none, nil, ""}, // there are topics
-		{clients.Clients{Store: sql, Kafka: log}, old, []ops.Problem{noTopics}, ""},
-		{clients.Clients{Store: sql}, errors.New("no answer"), nil, ""},
-	} {
-		e := exam{session: &session{Clients: c.with}, verdict: ops.Verdict{Problems: c.problems},
-			Facts: ops.Facts{Answers: map[string]ops.Answer[any]{string(ops.AskSchema): {Err: c.schema}}}}
-		expect.Equal(t, e.newInstallation(), c.want, "%+v", c)
 	}
 }
 
@@ -171,22 +148,21 @@ func TestMigrate_SaysWhatItDid(t *testing.T) {
 
 func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
-	s := &session{Clients: clients.Clients{Store: r.shop()}}
+	s := &session{Clients: clients.Clients{Store: r.shop()}, cfg: config.Default()}
 	never := orderclose.Order{ID: "never", CreatedAt: time.Now().Add(-time.Minute), Due: orderclose.NeverDue}
 	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil))
-	examine := func() []checkup {
+	examine := func() (all []string) {
 		schema, err := s.pipeline().Schema(t.Context())
-		facts := ops.Facts{Checks: ops.Checks(), Answers: map[string]ops.Answer[any]{string(ops.AskSchema): {Value: schema, Err: err}}}
-		return exam{session: s, Facts: facts, verdict: ops.Judge(facts)}.checkDatabase(t.Context())
+		facts := ops.Facts{Checks: ops.Checks(), Answers: map[string]ops.Answer[any]{string(ops.AskSchema): {Value: schema, At: time.Now(), Err: err}}}
+		needed, checks := s.checksOfDatabase(facts, false)
+		for _, k := range checked(t.Context(), needed, checks) {
+			all = append(all, k.Check+" "+k.State)
+		}
+		return all
 	}
-	all := examine()
-	err := checkupsError(all)
-	expect.That(t, err == nil && len(all) == 5, "%+v; %v", all, err)
-	times := s.checkTimes(t.Context(), "times of orders")
-	expect.That(t, times.OK, "an order that is never due: %+v", times)
-	must.Get(s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"))(t)
-	all = examine()
-	expect.That(t, !all[1].OK && strings.Contains(all[1].What, "run orderclose migrate") && all[1].Fix == "orderclose runbook the-schema-differs", "%+v", all)
+	expect.Same(t, examine(), []string{"database ok", "tables of orders ok", "schema ok", "times of orders ok", "writes to the database ok"}, "checks")
+	must.Get(s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 0"))(t)
+	expect.Same(t, examine(), nil, "checks of a schema that the verdict names")
 }
 
 // One order was written in the time of Shanghai into columns of UTC, another only its creation.
@@ -199,25 +175,12 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 		s := &session{Clients: clients.Clients{Store: r.shop()}}
 		o := orderclose.Order{ID: "shifted", CreatedAt: time.Now().Add(shift[0]), Due: time.Now().Add(30*time.Minute + shift[1])}
 		must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil))
-		if got := s.checkTimes(t.Context(), "times of orders"); got.OK || !strings.Contains(got.What, what) ||
-			!strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
-			t.Errorf("%+v, want that an order is %s", got, what)
-		}
+		_, err := s.checkTimes(t.Context())
+		expect.Says(t, err, `"shifted" is `+what, "times")
 	}
 }
 
 func TestDoctor_LimitOfClocks(t *testing.T) {
-	expect.That(t, clockCheckup("x", ops.ClockSkewWarning).OK == true && !clockCheckup("x", -ops.ClockSkewWarning-1).OK, "the limit")
-}
-
-// With a service that closes the orders orderclose writes no events: a reader of events must learn
-// where they come from.
-func TestDoctor_SaysThatEventsComeFromTheServiceThatCloses(t *testing.T) {
-	t.Parallel() // each command waits a second for the broker
-	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"}
-	const want = "ok     events    orders are closed by a service: events come from it"
-	out, _, _ := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\ncloser: {http: {url: \"https://shop/close\"}}\n"))
-	expect.That(t, strings.Contains(out, want), "%s does not contain %q", out, want)
-	out, _, _ = run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
-	expect.That(t, !strings.Contains(out, "events"), "orders are closed by SQL: %s", out)
+	expect.NoError(t, expect.Err(clockDiffers(ops.ClockSkewWarning)))
+	expect.That(t, expect.Err(clockDiffers(-ops.ClockSkewWarning-1)) != nil, "beyond the limit")
 }

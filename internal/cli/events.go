@@ -34,7 +34,6 @@ publishes them. Each has the id that it had, so readers recognize those that the
                    order's row now
   order.paid       orders that were marked as paid since migrate has created paid_receipts
   order.paid_late  late payments that nobody has resolved
-  order.reminder   the last one of an order, if its deadline is ahead
 
 The events of one order are written in their old order. A time is RFC 3339, or how long
 ago: 90m, or now. Without --yes the plan is shown and nothing is written. If the command
@@ -75,7 +74,7 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	if err := s.Store.Migrated(ctx); err != nil {
 		return err
 	}
-	plan, err := ops.PlanEventsAgain(ctx, s.Store, s.cfg.Delays, from, to)
+	plan, err := ops.PlanEventsAgain(ctx, s.Store, from, to)
 	if err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 		return c.print(plan, func(w io.Writer) { printEventsAgain(w, plan, f.rate, command) })
 	}
 	bar := c.progress("written")
-	done, err := ops.WriteEventsAgain(ctx, s.Store, s.cfg.Delays, from, to, f.rate, func(done int64) { bar.Show(done, plan.All(), "") })
+	done, err := ops.WriteEventsAgain(ctx, s.Store, from, to, f.rate, func(done int64) { bar.Show(done, plan.All(), "") })
 	err = interrupted(ctx, err)
 	bar.End()
 	if err != nil && done.All() > 0 {
@@ -95,7 +94,6 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 
 func printEvents(w io.Writer, e ops.EventsAgain) {
 	fmt.Fprintf(w, "events that were first written from %s to %s\n", stamp(e.From), stamp(e.To))
-	printAny(w, e.Reminders, "  %d\torder.reminder, with a deadline ahead")
 	printAny(w, e.Closed, "  %d\torder.closed")
 	printAny(w, e.Paid, "  %d\torder.paid")
 	printAny(w, e.PaidLate, "  %d\torder.paid_late, not resolved")

@@ -54,10 +54,11 @@ func (c *common) repeat(ctx context.Context, wait time.Duration, what string, pa
 	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", wait, last))
 }
 
-// checkCategories refuses an unknown category of the flag --category.
-func (c *common) checkCategories(ctx context.Context, s *session, categories ...string) error {
-	if err := (ops.Pipeline{Config: s.cfg, Store: s.Store}).CheckCategories(ctx, categories...); err != nil {
-		return Exit(NotFound, fmt.Errorf("--%w", err))
+// noteCategories says which categories of the flag --category topics.yaml does not list: one of them may be a typo.
+func (c *common) noteCategories(s *session, categories ...string) {
+	for _, category := range categories {
+		if _, listed := s.cfg.Delays.ByCategory[category]; category != "" && !listed {
+			fmt.Fprintf(c.env.Stderr, "note: topics.yaml (delays.categories) does not list the category %s\n", oneLine(category, 100))
+		}
 	}
-	return nil
 }

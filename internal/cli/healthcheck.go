@@ -67,25 +67,14 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 		return fmt.Errorf("%s: %w", url, err)
 	}
 	answer := struct {
-		Ready   bool     `json:"ready"`
-		Waiting []string `json:"waiting"` // each with the reason
-		Without []string `json:"without"` // hints, each with the reason
-		// Database is the one that the process uses, as host:port/database.
-		Database string `json:"database,omitempty"`
-	}{Ready: res.StatusCode == http.StatusOK, Waiting: []string{}, Without: []string{}}
+		Ready bool     `json:"ready"`
+		Says  []string `json:"says"` // what it waits for, what it lacks, and its database
+	}{Ready: res.StatusCode == http.StatusOK}
 	said := strings.TrimSpace(string(body))
 	if !answer.Ready && (res.StatusCode != http.StatusServiceUnavailable || said == "") {
 		return fmt.Errorf("%s answered %s: is that orderclose?", url, res.Status)
 	}
-	for line := range strings.SplitSeq(said, "\n") {
-		if database, ok := strings.CutPrefix(line, "with database "); ok {
-			answer.Database = database
-		} else if without, ok := strings.CutPrefix(line, "without "); ok && answer.Ready {
-			answer.Without = append(answer.Without, without)
-		} else if !answer.Ready {
-			answer.Waiting = append(answer.Waiting, line)
-		}
-	}
+	answer.Says = strings.Split(said, "\n")
 	return cmp.Or(c.print(answer, func(w io.Writer) { fmt.Fprintln(w, said) }), exitIf(!answer.Ready, Findings, "it is not ready"))
 }
 

@@ -32,14 +32,14 @@ func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
 	env := map[string]string{config.EnvListen: ":" + port}
 	body = "ready\nwithout topic delay_1m: does not exist\nwith database db:3306/shop\n"
 	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 0 ||
-		out != `{"ready":true,"waiting":[],"without":["topic delay_1m: does not exist"],"database":"db:3306/shop"}`+"\n" {
+		out != `{"ready":true,"says":["ready","without topic delay_1m: does not exist","with database db:3306/shop"]}`+"\n" {
 		t.Errorf("without a topic: exit %d, %q", code, out)
 	}
 	status, body = http.StatusServiceUnavailable, "database: connection refused\nwith database db:3306/shop\n"
 	out, _, code := run(t, env, "healthcheck")
 	expect.That(t, code == 3 && out == body, "not ready: exit %d, %q", code, out)
 	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 3 ||
-		out != `{"ready":false,"waiting":["database: connection refused"],"without":[],"database":"db:3306/shop"}`+"\n" {
+		out != `{"ready":false,"says":["database: connection refused","with database db:3306/shop"]}`+"\n" {
 		t.Errorf("not ready: exit %d, %q", code, out)
 	}
 	if out, _, code := run(t, env, "healthcheck", "--alive"); code != 0 || out != "healthy\n" {

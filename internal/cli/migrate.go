@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 	"time"
@@ -180,7 +181,11 @@ func (c *common) printMigrations(dialect string, configGiven bool) error {
 	if err != nil {
 		return Exit(Usage, err)
 	}
-	return c.printSQL(text.String())
+	if c.output == "json" {
+		return c.encode(map[string]string{"sql": text.String()})
+	}
+	_, err = io.WriteString(c.env.Stdout, text.String())
+	return err
 }
 
 // tried says what a trial close would have changed.

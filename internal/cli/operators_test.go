@@ -2,13 +2,11 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +33,6 @@ type twoOperators struct {
 	s     *session
 	order orderclose.Order
 	late  int64
-	plans [2]string       // files, one of each operator
 	ended [2][]wire.Pause // that each operator has ended
 }
 
@@ -101,14 +98,10 @@ var operations = map[string]operation{
 	"a record": {command: "send", codes: []int{0}, args: func(w *twoOperators, who int) []string {
 		return []string{"send", "--id", fmt.Sprint(w.order.ID, "-sent-", who)}
 	}},
-	"a postponement": {command: "postpone", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, who int) (int, error) {
-		r, err := w.postpone(ctx, w.plans[who], true)
-		return int(r.Postponed), err
-	}},
 	"a refund":    {command: "payments resolve", codes: []int{0, 5}, do: resolveAs(store.Refunded)},
 	"a reopening": {command: "payments resolve", codes: []int{0, 5}, do: resolveAs(store.Reopened)},
 	"events again": {command: "events again", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
-		_, err := ops.WriteEventsAgain(ctx, w.s.Store, w.s.cfg.Delays, time.Now().Add(-time.Hour), time.Now(), ops.EventsRate, func(int64) {})
+		_, err := ops.WriteEventsAgain(ctx, w.s.Store, time.Now().Add(-time.Hour), time.Now(), ops.EventsRate, func(int64) {})
 		return 0, err
 	}},
 	"a sweep": {command: "compensate", codes: []int{0, 5}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
@@ -126,14 +119,6 @@ var operations = map[string]operation{
 		}
 		return r.Closed, err
 	}},
-	"a close without stock": {command: "close", codes: []int{5}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) { // the order has no such SKU
-		ctx = store.WithoutStock(ctx, store.Without{SKUs: []string{"gone"}, Reason: "product deleted"})
-		outcomes, err := w.s.Store.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: w.order.ID}})
-		if err == nil && outcomes[0].Verdict == orderclose.Closed {
-			return 1, nil
-		}
-		return 0, Exit(Refused, fmt.Errorf("%v, %w", outcomes, err))
-	}},
 	"a migration": {command: "migrate", codes: []int{0}, do: func(ctx context.Context, w *twoOperators, _ int) (int, error) {
 		return 0, w.s.Store.Migrate(ctx)
 	}},
@@ -150,25 +135,6 @@ func resolveAs(how store.LateResolution) func(context.Context, *twoOperators, in
 	}
 }
 
-// postpone writes the plan that postpones the order by a day, or carries it out.
-func (w *twoOperators) postpone(ctx context.Context, file string, yes bool) (r ops.PostponeOutcome, err error) {
-	f := postponeFlags{dueBefore: "now", by: "20h", file: file}
-	if yes {
-		f = postponeFlags{file: file, yes: true}
-	}
-	plan, err := f.plan(time.Now())
-	if err != nil {
-		return r, err
-	}
-	plan.Database = "db:3306/shop"
-	var out strings.Builder
-	c := &common{output: "json", quiet: true, env: Env{Stdout: &out, Stderr: io.Discard}}
-	if err = c.postpone(ctx, w.s, plan, f); err == nil {
-		err = json.Unmarshal([]byte(out.String()), &r)
-	}
-	return r, err
-}
-
 // begin prepares a round.
 func (w *twoOperators) begin(round int) {
 	ctx, now := w.t.Context(), time.Now().Truncate(time.Millisecond)
@@ -177,10 +143,6 @@ func (w *twoOperators) begin(round int) {
 	w.late, w.ended = int64(round), [2][]wire.Pause{}
 	must.Get(w.s.Store.DB().ExecContext(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (?, ?, 'p', 'callback', ?)", w.late,
 		w.order.ID, now.UnixMilli()))(w.t)
-	for who := range w.plans {
-		w.plans[who] = filepath.Join(w.t.TempDir(), fmt.Sprint("plan-", round, "-", who))
-		must.Get(w.postpone(ctx, w.plans[who], false))(w.t)
-	}
 	w.send(w.cfg.Topics.Close, w.order.ID, w.order.Due)
 	w.addDeadLetter(w.order.ID, "failed", w.order.Due)
 }
@@ -275,11 +237,8 @@ func (w *twoOperators) checkDatabase(what string, both [2]done) {
 		changed[operations[d.name].command] += d.changed
 		ran[operations[d.name].command] = true
 	}
-	h := must.Get(w.s.Store.OrderHistory(w.t.Context(), w.order.ID))(w.t)
-	moved := h.Order.Due.After(w.order.Due)
-	if (ran["postpone"] || ran["compensate"]) && !ran["pause"] { // a sweep closes nothing during a pause
-		expect.Equal(w.t, changed["postpone"]+changed["compensate"], 1, "%s: closes and postponements of the order", what)
-		expect.Equal(w.t, moved, changed["postpone"] == 1, "%s: the order is postponed", what)
+	if ran["compensate"] && !ran["pause"] { // a sweep closes nothing during a pause
+		expect.Equal(w.t, changed["compensate"], 1, "%s: closes of the order", what)
 	}
 	if ran["payments resolve"] {
 		expect.Equal(w.t, changed["payments resolve"], 1, "%s: resolutions of the late payment", what)

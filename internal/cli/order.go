@@ -25,9 +25,9 @@ func newOrder(c *common) *cobra.Command {
 records in all topics, failed attempts, dead letters and events, as a timeline. The
 command changes nothing, and no part of the pipeline needs to be running.
 
-Its records are searched in the partition of its key, from its creation on. In each topic
-at most --budget records are read: half of them from there, half from the first waiting
-record. The output says how many were skipped.
+Its records are searched in the partition of its key. Of a topic with more than --budget
+records so many are read, from an hour before its creation on, or from the first waiting
+record if that is later. The output says how many were skipped.
 
 The command also works without the database, or without Kafka, and says what it did not
 check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
@@ -35,13 +35,13 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limit, err := parseDuration("--within", within, "30s")
-			if budget < 2 {
-				err = errors.Join(err, fmt.Errorf("--budget is %d, want 2 or more", budget))
+			if budget < 1 {
+				err = errors.Join(err, fmt.Errorf("--budget is %d, want 1 or more", budget))
 			}
 			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
 				return Exit(Usage, err)
 			}
-			return with(c.openAnySet(config.EnvBrokers, config.EnvDSN))(func(s *session) error {
+			return with(c.openAnySet([]string{config.EnvBrokers, config.EnvDSN}))(func(s *session) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 				defer cancel()
 				found, unset := s.pipeline().History(ctx, args[0], budget), s.unset()

@@ -141,7 +141,7 @@ func TestOrder_RefusesWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"order"}, "one argument"},
-		{[]string{"order", "a", "--budget", "1"}, "--budget"},
+		{[]string{"order", "a", "--budget", "0"}, "--budget"},
 		{[]string{"order", "a", "--within", "ever"}, "--within"},
 		{[]string{"order", " a"}, "space"},
 		{[]string{"order", "a"}, config.EnvBrokers},

@@ -56,7 +56,7 @@ func (c *common) encode(v any) error {
 	if file == defaultConfig {
 		file = ""
 	}
-	return c.reads.WriteJSON(c.env.Stdout, v, file)
+	return ops.WriteJSON(c.env.Stdout, v, file)
 }
 
 // answer prints a result, or returns the err with which there is none. found are errors that follow from the result: answer returns
@@ -75,15 +75,6 @@ func plural[N int | int64](n N, thing string) string { return ops.Plural(n, thin
 func counted[N int | int64](n N, one, several string) string { return ops.Counted(n, one, several) }
 
 func oneLine(s string, n int) string { return ops.OneLine(s, n) }
-
-// oneLines joins texts from outside, each as oneLine returns it.
-func oneLines(texts []string, n int, separator string) string {
-	shown := make([]string, len(texts))
-	for i, text := range texts {
-		shown[i] = oneLine(text, n)
-	}
-	return strings.Join(shown, separator)
-}
 
 // Progress shows the progress of a command: a bar on a terminal, otherwise a line every few
 // seconds. A nil Progress shows nothing.

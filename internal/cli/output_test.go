@@ -50,12 +50,10 @@ func TestMain_LogsInTheFormat(t *testing.T) {
 
 // SQL for scripts is in an object with -o json.
 func TestPrintSQL_IsJSONToo(t *testing.T) {
-	for _, args := range [][]string{{"migrate", "--print"}, {"trigger", "--print=postgres"}} {
-		out, stderr, code := run(t, nil, append(args, "-o", "json", "--config", topicsYAML(t, "buckets: [10s]\n"))...)
-		var got struct{ SQL string }
-		must.That(t, json.Unmarshal([]byte(out), &got) == nil, "%v: exit %d: %s%s", args, code, out, stderr)
-		expect.That(t, code == 0 && strings.Contains(got.SQL, "CREATE "), "%v: exit %d: %s", args, code, out)
-	}
+	out, stderr, code := run(t, nil, "migrate", "--print", "-o", "json", "--config", topicsYAML(t, "buckets: [10s]\n"))
+	var got struct{ SQL string }
+	must.That(t, json.Unmarshal([]byte(out), &got) == nil, "exit %d: %s%s", code, out, stderr)
+	expect.That(t, code == 0 && strings.Contains(got.SQL, "CREATE "), "exit %d: %s", code, out)
 }
 
 // Severities have a colour; a word inside of a line has none.

@@ -43,7 +43,7 @@ The pause is a row of the database, which each close reads. If a service closes 
 ` + config.EnvDSN + ` is set for them. Without a database the command exits 5: let the service answer
 paused or 503, or stop the closers and compensators.
 
-Exits 4 if neither topics.yaml nor an unpaid order has the category.
+A category that topics.yaml does not list is noted: it may be a typo.
 
 A second pause of the same category replaces the first. If the first ends later, the command names
 it, changes nothing and exits 5: another operator may rely on it. --replace ends it earlier on
@@ -54,9 +54,7 @@ purpose. orderclose status shows what is paused.`,
 			ctx := cmd.Context()
 			lasting, err := ops.ParsePause(f.lasting)
 			return c.changePauses(ctx, func(s *session) (ended []wire.Pause, err error) {
-				if err := c.checkCategories(ctx, s, f.category); err != nil {
-					return nil, err
-				}
+				c.noteCategories(s, f.category)
 				shortened, err := s.Store.Pause(ctx, f.category, lasting, f.reason, f.replace)
 				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, wire.ErrEndsLater) {
 					err = Exit(Refused, err)

@@ -63,7 +63,7 @@ func TestPlan_Tables(t *testing.T) {
 
 func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s, 1m, 5m, 30m, 2h, 12h]\n")
-	out, stderr, code := run(t, nil, "topics", "plan", "--delay", "30d", "-o", "json", "--config", file)
+	out, stderr, code := run(t, nil, "delays", "explain", "--delay", "30d", "-o", "json", "--config", file)
 	var p ops.DelayPlan
 	err := json.Unmarshal([]byte(out), &p)
 	must.That(t, err == nil && code == 0, "exit %d, %v, %q", code, err, stderr)
@@ -72,7 +72,7 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 		t.Errorf("%+v, want %+v", p, want)
 	}
 	for delay, want := range map[string]string{"31d": "delays.max", "soon": "soon", "": "--delay", "-5m": "--delay"} {
-		if out, stderr, code := run(t, nil, "topics", "plan", "--delay="+delay, "--config", file); code != 2 || out != "" || !strings.Contains(stderr, want) {
+		if out, stderr, code := run(t, nil, "delays", "explain", "--delay="+delay, "--config", file); code != 2 || out != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit %d, stdout %q, stderr %q; want exit 2 and %q", delay, code, out, stderr, want)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestRooms_PrintedMigrationsHaveTheTablesOfNamedKeys(t *testing.T) {
 	notes := room.Room{
-		Name: "notes", Settings: config.Section[struct{}]{Key: "notes", Fields: func(*struct{}) config.Fields { return nil }},
+		Name: "notes", Settings: config.Section[struct{}]{Key: "notes"},
 		Tables: fstest.MapFS{"mysql/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")}},
 	}
 	for key, want := range map[string]bool{"": false, "notes:\n": true} {

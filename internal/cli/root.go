@@ -5,30 +5,24 @@
 //	output.go         printing results and progress
 //	flags.go          flags with times, durations and categories, among them --wait
 //	run.go            run: the parts of the pipeline; console: the web console
-//	send.go           send: schedules orders, which it can read from JSON
-//	recordscheck.go   records check: whether the records of a producer can be read
-//	topics.go         topics check, apply and plan
+//	send.go           send: schedules an order
+//	topics.go         topics check and apply
 //	status.go         status: what waits, and what is overdue
 //	sweeps.go         sweeps: earlier compensations
 //	order.go          order: the history of one order
-//	actions.go        what acting commands write to the audit log
+//	actions.go        actions: the audit log; what acting commands write to it
 //	audit.go          audit: compares the database with Kafka
-//	rooms.go          the commands of rooms
 //	compensate.go     compensate: one pass by hand, or its preview
-//	close.go          close: one order whose stock can never come back
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume
-//	postpone.go       postpone: moves due times to later
 //	events.go         events again: writes the events of a window of time again
 //	payments.go       payments late and resolve: money that came after a close
 //	dlq.go            dlq ls and show: dead letters
-//	delays.go         delays explain: when an order closes, and which rule decides
+//	delays.go         delays explain: when an order closes, which rule decides, and the buckets of a delay
 //	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
-//	doctor.go         doctor: checks everything
-//	doctordatabase.go what doctor checks in the database
+//	doctor.go         doctor: the verdict, and checks of the installation
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema, and a close that is tried and rolled back
-//	trigger.go        trigger: SQL that schedules new orders
 //	runbook.go        runbook: what to do about a problem or an alert
 //	healthcheck.go    healthcheck of a container
 //	version.go        version
@@ -44,11 +38,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -98,7 +90,7 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 		if f := root.PersistentFlags().Lookup("config"); f != nil {
 			given = f.Value.String()
 		}
-		text := withConfig(ops.CommandsWith(room.CommandNames(env.Rooms)), err.Error(), given)
+		text := withConfig(err.Error(), given)
 		if f := root.PersistentFlags().Lookup("output"); f != nil && strings.HasPrefix(f.Value.String(), "json") {
 			_ = json.NewEncoder(env.Stderr).Encode(failure{text, codeOf(err)})
 		} else {
@@ -117,7 +109,6 @@ type failure struct {
 // common holds the flags that all commands have.
 type common struct {
 	env    Env
-	reads  ops.Commands // those that read topics.yaml
 	config string
 	output string
 	quiet  bool
@@ -133,7 +124,7 @@ type common struct {
 func Root(rooms []room.Room) *cobra.Command { return newRoot(OSEnv(rooms)) }
 
 func newRoot(env Env) *cobra.Command {
-	c := &common{env: env, reads: ops.CommandsWith(room.CommandNames(env.Rooms))}
+	c := &common{env: env}
 	root := &cobra.Command{
 		Use:   "orderclose",
 		Short: "Unpaid orders close on time, their stock comes back exactly once, and none is missed",
@@ -148,18 +139,13 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
-		newCompensate(c), newClose(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
+		newRun(c), newStatus(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newActions(c), newRunbook(c),
+		newCompensate(c), newReplay(c), newPause(c), newResume(c), newDLQ(c), newPayments(c),
 		group("events", "Write events again that their topic has lost", newEventsAgain(c)),
-		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
-		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c),
+		newConsole(c), newSend(c),
+		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c),
 		newHealthcheck(c), newVersion(c),
 	)
-	for _, r := range env.Rooms {
-		for _, of := range r.Commands {
-			root.AddCommand(newRoomCommand(c, of))
-		}
-	}
 	complete(root)
 	c.keepActions(root)
 	return root
@@ -208,16 +194,16 @@ func (c *common) logger() *slog.Logger {
 
 const defaultConfig = "topics.yaml"
 
-// withConfig is Commands.WithConfig. It adds nothing if the file is the default.
-func withConfig(reads ops.Commands, text, file string) string {
+// withConfig is ops.WithConfig. It adds nothing if the file is the default.
+func withConfig(text, file string) string {
 	if file == defaultConfig {
 		return text
 	}
-	return reads.WithConfig(text, file)
+	return ops.WithConfig(text, file)
 }
 
 // withConfig adds the flag --config to the commands of a text.
-func (c *common) withConfig(text string) string { return withConfig(c.reads, text, c.config) }
+func (c *common) withConfig(text string) string { return withConfig(text, c.config) }
 
 // session holds the configuration and the clients of a command.
 type session struct {
@@ -229,10 +215,6 @@ type session struct {
 	console webconsole.Settings
 	rooms   []room.Room
 	traces  *otlp.Exporter
-	// found is what a topics.yaml tells that may be broken, for commands that only read.
-	found config.Salvaged
-	// wrong has the error of each variable with an invalid value, by name.
-	wrong map[string]error
 }
 
 // Close closes the clients of the session, also those that were made after a defer of Close.
@@ -324,8 +306,8 @@ func answering(ctx context.Context, s *session, err error) (*session, error) {
 }
 
 // openAnySet is like open for commands that can work with some of the named variables. At
-// least one of them must be set.
-func (c *common) openAnySet(names ...string) (*session, error) {
+// least one of them must be set. The variables of also may be set.
+func (c *common) openAnySet(names []string, also ...string) (*session, error) {
 	set := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		servers, err := config.FromEnviron(c.env.LookupEnv, name)
 		return err == nil && servers.Require(name) != nil
@@ -333,50 +315,12 @@ func (c *common) openAnySet(names ...string) (*session, error) {
 	if len(set) == 0 {
 		set = names // the error names all
 	}
-	return c.open(set...)
+	return c.openFor(func(*config.Config) []string { return set }, also...)
 }
 
-// openReadOnly is for commands that only read. They are needed most when something is broken, so
-// it does not stop at the first mistake:
-//
-//   - If topics.yaml is broken, it uses the valid values of the file and defaults for the others.
-//     session.found has the problems.
-//   - If a variable has an invalid value, it makes no client. session.wrong has the error.
-//
-// At least one of the variables of oneOf must be set and valid. The variables of also are
-// optional.
-func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) {
-	found, err := config.Salvage(c.config, c.sections()...)
-	if err != nil {
-		return nil, Exit(Usage, err)
-	}
-	s := &session{cfg: found.Config, logger: c.logger(), file: c.config, rooms: c.env.Rooms, found: found, wrong: map[string]error{}}
-	usable := false
-	for _, name := range slices.Concat(oneOf, also) {
-		if name == config.EnvDSN && found.Unknown("orders") || unused(s.cfg, name) {
-			continue
-		}
-		set, err := s.connectTo(c.env.LookupEnv, name)
-		if err != nil {
-			s.wrong[name] = err
-		}
-		usable = usable || set && err == nil && slices.Contains(oneOf, name)
-	}
-	if usable {
-		return s, nil
-	}
-	s.Close()
-	if len(s.wrong) > 0 {
-		return nil, Exit(Usage, errors.Join(slices.Collect(maps.Values(s.wrong))...))
-	}
-	return nil, Exit(Usage, config.Servers{}.Require(oneOf...))
-}
-
-// readKafka runs a command that reads Kafka, and changes nothing, within statusTimeout. The command may
-// also use the servers that the variables also name, if they are set. If topics.yaml is broken, the
-// command uses its valid values, and the exit code says so in the end.
-func (c *common) readKafka(ctx context.Context, run func(ctx context.Context, s *session) error, also ...string) error {
-	return c.withoutKafka(c.readAny(ctx, []string{config.EnvBrokers}, run, also...))
+// readAny is for the commands that show the verdict: they need Kafka or the database.
+func (c *common) readAny(run func(*session) error) error {
+	return with(c.openAnySet([]string{config.EnvBrokers, config.EnvDSN}, config.EnvRedis))(run)
 }
 
 // withoutKafka adds to an error of a command that needs Kafka what it needs Kafka for, if no Kafka is named.
@@ -385,22 +329,6 @@ func (c *common) withoutKafka(err error) error {
 		return err
 	}
 	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
-}
-
-// readAny is readKafka for a command that needs one of several servers.
-func (c *common) readAny(ctx context.Context, oneOf []string, run func(ctx context.Context, s *session) error, also ...string) error {
-	s, err := c.openReadOnly(oneOf, also...)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	broken := s.found.Problems
-	if len(broken) > 0 {
-		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; using its valid values, and defaults for the others:\n%v\n", broken)
-	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	return cmp.Or(run(ctx, s), exitIf(len(broken) > 0, Partly, "topics.yaml is broken: topics may be missing in the output above"))
 }
 
 // connectTo makes a client of the server that a variable names. It reports whether the
@@ -422,7 +350,7 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 // connect makes clients of the servers, beside those that the session has.
 func (s *session) connect(servers config.Servers) error {
 	clients.LogRedis(s.logger)
-	made, err := clients.Connect(servers, clients.Pool{Open: s.traces.OpenDB}, s.cfg, s.logger)
+	made, err := clients.Connect(servers, clients.Database{Open: s.traces.OpenDB}, s.cfg, s.logger)
 	if made.Store != nil {
 		made.Store.UseTables(room.Tables(s.rooms, s.cfg)...)
 	}

@@ -249,13 +249,13 @@ func newConsole(c *common) *cobra.Command {
 		Use:   "console",
 		Short: "Serve the web console until SIGTERM",
 		Long: `Serve the web console until SIGTERM, on ` + config.EnvConsoleListen + ` (default
-` + config.DefaultConsoleListen + `): what waits and what falls due, the history of an order, dead letters,
-sweeps, replays, and the delays of topics.yaml. It shows what it finds, whichever servers
+` + config.DefaultConsoleListen + `): what waits, the history of an order, dead letters, sweeps, late
+payments, and the delays of topics.yaml. It shows what it finds, whichever servers
 answer, and needs no running part of the pipeline. At least one of ` + config.EnvBrokers + `
-and ` + config.EnvDSN + ` must be set; with ` + config.EnvDSN + ` it can sweep.
+and ` + config.EnvDSN + ` must be set.
 
-On the loopback everybody may look. Elsewhere it needs an identity and TLS, and actions
-need ` + config.EnvConsoleOperators + ` and an identity: docs/console.md.`,
+On the loopback everybody may look. Who acts, or comes from elsewhere, comes through a
+proxy that names the user: docs/security.md.`,
 		Example: "  orderclose console",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.runRoles(cmd.Context(), []string{string(pipeline.Console)}, 0, false)

@@ -13,7 +13,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
 
@@ -70,10 +69,9 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 // Each command that is not listed here gets the flag --config where it is printed.
 func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 	without := []string{"runbook", "healthcheck", "version", "completion", "help"}
-	reads := ops.CommandsWith(room.CommandNames(rooms.All()))
 	for _, cmd := range newRoot(Env{Rooms: rooms.All()}).Commands() {
 		plain := "orderclose " + cmd.Name()
-		printed := reads.WithConfig(plain, "x")
+		printed := ops.WithConfig(plain, "x")
 		expect.That(t, (printed == plain) == slices.Contains(without, cmd.Name()), "%s is printed as %q", plain, printed)
 	}
 }

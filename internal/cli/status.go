@@ -25,9 +25,8 @@ func newStatus(c *common) *cobra.Command {
 		Use:   "status [--partitions]",
 		Short: "Show what waits in each topic, how long overdue it is, and who owns it",
 		Long: `Show, for each delay topic and the close topic: how many records
-wait (from the commit to the end), how many of them the relay holds in its window,
-when the first of them should leave, and how long overdue they are. A partition has a
-line of its own if a record in it is overdue, if it has a problem, or if it has no owner
+wait (from the commit to the end), when the first of them should leave, and how long
+overdue they are. A partition has a line of its own if a record in it is overdue, if it has a problem, or if it has no owner
 while the group has members. With --partitions every partition has a line, with the
 commit and the owner. No part of the pipeline needs to be running.
 
@@ -39,10 +38,6 @@ database by more than 5 s, and reads at most a thousand of them. It tries the wr
 a close and rolls them back, and sets a key beside that of the sweep's lock, which
 expires. It changes nothing else.
 
-The window is what the relay has read ahead into its memory because it may leave
-soon. It is computed from append times: a relay that is over its memory limit holds
-less, and a fetch may have brought some more.
-
 Overdue is for the most overdue record, by the clock of this machine. Behind a first
 record that is not due, the command reads some of the others: those after each gap in
 what was acked, and samples of the rest. Commits follow within 200 ms, so a busy
@@ -52,14 +47,12 @@ they count as waiting until the commit passes them.
 Without Kafka, beside orderclose run sweeper, it shows the last compensation and what is overdue
 in the database.
 
-With a broken topics.yaml it uses the valid values, and defaults for the others.
-
 If a record is overdue by more than 30 s, the command looks again after a second, and
 says whether the backlog shrinks.
 
 Exits 3 if orders are late or early, or will be, such as if a record is overdue by more
 than 30 s, or more than ten orders are overdue in the database. Otherwise it exits 6 if
-something could not be checked, or topics.yaml is broken. orderclose doctor does the same.`,
+something could not be checked. orderclose doctor does the same.`,
 		Example: "  orderclose status\n  orderclose status --partitions -o json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
@@ -68,7 +61,9 @@ something could not be checked, or topics.yaml is broken. orderclose doctor does
 }
 
 func (c *common) status(ctx context.Context, partitions bool) error {
-	return c.readAny(ctx, []string{config.EnvBrokers, config.EnvDSN}, func(ctx context.Context, s *session) error {
+	return c.readAny(func(s *session) error {
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
 		facts := s.questions(ctx).Facts(ctx)
 		status, overdue, pauses := ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts).Value, ops.AskPauses.Of(facts)
 		if status.Away() && s.Store == nil {
@@ -99,11 +94,11 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 				fmt.Fprintln(w)
 				printPauses(w, "paused", shown.Pauses)
 			}
-			if err := cmp.Or(s.wrong[config.EnvDSN], pauses.Err); err != nil {
+			if err := pauses.Err; err != nil {
 				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", oneLine(err.Error(), 300))
 			}
 		}), verdictError(v))
-	}, config.EnvRedis)
+	})
 }
 
 // printWithoutKafka prints what the database knows of the compensations.
@@ -120,9 +115,6 @@ func printWithoutKafka(w io.Writer, hours ops.Answer[ops.Hours]) {
 // questions returns those of the verdict about the servers of the session.
 func (s *session) questions(ends context.Context) *ops.Questions {
 	p := s.pipeline()
-	if len(s.found.Problems) > 0 {
-		p.Broken = func() error { return s.found.Problems }
-	}
 	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p }, p.Checks...)
 }
 
@@ -154,9 +146,9 @@ func verdictError(v ops.Verdict) error {
 // printStatus prints a line for each topic, and a line for each partition that stands out,
 // or for every partition.
 func printStatus(w io.Writer, r ops.Status, all bool) {
-	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n",
+	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, overdue is by this machine's clock\n\n",
 		stamp(r.At))
-	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
+	fmt.Fprintln(w, "topic\tpartition\twaiting\thead due\toverdue\tcommitted\towner")
 	hidden := 0
 	defer printProcesses(w, r)
 	var notes []string // printed below the table, to keep its columns aligned
@@ -212,14 +204,14 @@ func standsOut(t ops.TopicStatus, p ops.PartitionStatus) bool {
 
 func printStatusTopic(w io.Writer, t ops.TopicStatus) {
 	if t.Problem != "" {
-		fmt.Fprintf(w, "%s\tunknown\t-\t-\t-\t-\t\t-\n", t.Topic)
+		fmt.Fprintf(w, "%s\tunknown\t-\t-\t-\t\t-\n", t.Topic)
 		return
 	}
 	owners := "no members"
 	if t.Members > 0 {
 		owners = fmt.Sprintf("%s, %s", plural(t.Members, "member"), t.State)
 	}
-	fmt.Fprintf(w, "%s\tall %d\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, t.Window, leaves(t.Head()), overdue(t.Overdue()), owners)
+	fmt.Fprintf(w, "%s\tall %d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, leaves(t.Head()), overdue(t.Overdue()), owners)
 }
 
 func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
@@ -230,7 +222,7 @@ func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
 	if p.Owner != nil {
 		owner = ops.MemberName(p.Owner)
 	}
-	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, leaves(p.Head), overdue(p.Overdue), committed, owner)
+	fmt.Fprintf(w, "\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, leaves(p.Head), overdue(p.Overdue), committed, owner)
 }
 
 // leaves returns when a record should leave its topic; "-" for none.

@@ -23,8 +23,8 @@ func sample() ops.Status {
 	}
 	committed := int64(900)
 	return ops.Status{At: at, Topics: []ops.TopicStatus{
-		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Window: 17, Partitions: []ops.PartitionStatus{
-			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Window: 17, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
+		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Partitions: []ops.PartitionStatus{
+			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
 			{Partition: 1, Committed: &committed, End: 900, Owner: relay},
 			{Partition: 2, Committed: &committed, End: 911, Waiting: 11, Head: head(at.Add(time.Hour)), Late: head(at.Add(-5 * time.Second)), Overdue: 5, Owner: relay},
 			{Partition: 3, Committed: &committed, End: 900},
@@ -51,7 +51,7 @@ func TestStatus_Table(t *testing.T) {
 func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 	v := ops.Verdict{State: ops.ActNow, Problems: []ops.Problem{
 		{Kind: ops.KafkaAway, Severity: ops.Urgent, Detail: "no answer", Runbook: "kafka-is-down"},
-		{Kind: ops.DelayFell, Severity: ops.Healed, Count: 2, Runbook: "the-delay-of-a-category-was-wrong"},
+		{Kind: ops.ProcessGone, Severity: ops.Healed, Count: 2, Runbook: "a-process-does-not-answer"},
 	}}
 	golden(t, "status_verdict", func(w io.Writer) { printVerdict(w, v) })
 	var out strings.Builder

@@ -40,7 +40,9 @@ A pass that was killed has no record.`,
 			if limit < 0 {
 				return Exit(Usage, fmt.Errorf("--limit is %d, want 0 or more", limit))
 			}
-			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
+			return with(c.openKafka(cmd.Context()))(func(s *session) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), statusTimeout)
+				defer cancel()
 				read, err := s.pipeline().Sweeps(ctx, limit)
 				return c.answer(read, err, sweepsOutput{read}.table)
 			})

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -55,20 +57,17 @@ func (c Clients) OutboxStore() outbox.Store {
 	return c.Store
 }
 
-// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
-// keep one each while Kafka takes their rows, and the others need one.
-const needConns = 3
-
-// Pool is a program's own pool of connections to the database, and a limit. See pipeline.Servers.
-type Pool struct {
-	DB       *sql.DB                        // nil: the DSN of the servers
+// Database is how to connect to the database, beside the variables of the servers. See pipeline.Servers.
+type Database struct {
+	MySQL    *mysql.Config // in place of a DSN, as Postgres
+	Postgres *pgx.ConnConfig
 	MaxConns int                            // 0: the default
-	Open     func(driver.Connector) *sql.DB // makes the pool of the DSN; default sql.OpenDB
+	Open     func(driver.Connector) *sql.DB // makes the pool; default sql.OpenDB
 }
 
 // Connect makes clients of the servers. cfg maps the tables of orders, and says whether Redis is used. Connect does not wait
 // for the servers. Call Close in the end.
-func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logger) (c Clients, err error) {
+func Connect(s config.Servers, db Database, cfg *config.Config, logger *slog.Logger) (c Clients, err error) {
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -80,11 +79,11 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
 		}
 	}
-	if s.DSN != "" || pool.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, OpenDB: pool.Open,
-			NeedConns: needConns, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
+	if s.DSN != "" || db.MySQL != nil || db.Postgres != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, MySQL: db.MySQL, Postgres: db.Postgres,
+			MaxOpenConns: db.MaxConns, OpenDB: db.Open, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
 			Pipeline: cfg.Topics.Close, Delays: cfg.Delays}); err != nil {
-			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
+			return c, fmt.Errorf("%s (Servers.DSN, MySQL or Postgres): %w", config.EnvDSN, err)
 		}
 	}
 	if s.RedisURL != "" && cfg.Compensator.Lock.Kind != config.LockDatabase {

@@ -23,7 +23,7 @@ func TestConnect_UsesTheServerOfTheLock(t *testing.T) {
 	for kind, url := range map[config.LockKind]string{config.LockRedis: "redis://127.0.0.1:1/0", config.LockDatabase: "no URL"} {
 		cfg := config.Default()
 		cfg.Compensator.Lock.Kind = kind
-		c := must.Get(Connect(config.Servers{DSN: "u@tcp(127.0.0.1:1)/d", RedisURL: url}, Pool{}, cfg, slog.New(slog.DiscardHandler)))(t)
+		c := must.Get(Connect(config.Servers{DSN: "u@tcp(127.0.0.1:1)/d", RedisURL: url}, Database{}, cfg, slog.New(slog.DiscardHandler)))(t)
 		defer c.Close()
 		if withRedis := kind == config.LockRedis; (c.Redis != nil) != withRedis {
 			t.Errorf("%s: a client of Redis: %v", kind, c.Redis != nil)
@@ -61,22 +61,20 @@ func TestNewRedis_RefusesAURLAndShowsNoPassword(t *testing.T) {
 		tls  *tls.Config
 		want string
 	}{
-		"redis://:hunter2@a:b":                                            {nil, "is invalid: want redis://"},
-		"redis+sentinel://:hunter2@a:b/x?master_name=m":                   {nil, "is invalid: want redis://"},
-		"redis+sentinel://:hunter2@?master_name=m":                        {nil, "is invalid: want redis://"},
-		"redis+sentinel://:hunter2@a,b":                                   {nil, "append ?master_name=NAME"},
-		"redis+sentinel://a?master_name=m&sentinel_password=hunter2&x":    {nil, "write master_name, sentinel_username, sentinel_password, with special"},
-		"redis+sentinel://a?master_name=m&sentinel_password=&hunter2":     {nil, "write master_name, sentinel_username, sentinel_password, with special"},
-		"redis+sentinel://a?master_name=m&sentinel_password=hunter2%zz":   {nil, "write master_name, sentinel_username, sentinel_password, with special"},
-		"redis+sentinel://:hunter2@a?master_name=m&skip_verify=true":      {nil, "write master_name, sentinel_username, sentinel_password, with special"},
-		"redis+sentinel://:hunter2@a?master_name=m":                       {withTLS, "write rediss://"},
-		"redis+cluster://:hunter2@a,b/1":                                  {nil, "a cluster has only database 0"},
-		"redis+cluster://:hunter2@a,b?password=hunter2":                   {nil, "has parameters, of which a cluster has none"},
-		"redis+cluster://:hunter2@a,b":                                    {withTLS, "write rediss://"},
-		"rediss://:hunter2@a?skip_verify=true":                            {nil, "has skip_verify"},
-		"redis+sentinel://user:hunter2/a@b:1?master_name=m&x=hunter2":     {nil, "write master_name"},
-		"redis+sentinel://user:hunter2/a@b:1?master_name=m":               {nil, "is invalid: want redis://"},
-		"redis+sentinel://user:hunter2?master_name=m,b@c:1?master_name=m": {nil, "is invalid: want redis://"},
+		"redis://:hunter2@a:b":                                        {nil, "is invalid: want redis://"},
+		"redis://:hunter2@a:1/x?master_name=m":                        {nil, "is invalid: want redis://"},
+		"redis://:hunter2@a?addr=b:2":                                 {withTLS, "write rediss://"},
+		"redis://:hunter2@a?addr=b:2&master_name=m":                   {withTLS, "write rediss://"},
+		"redis://:hunter2@a?addr=b":                                   {nil, "is invalid: want redis://"},
+		"redis://a?master_name=m&password=hunter2&x":                  {nil, "is invalid: want redis://"},
+		"redis://a?master_name=m&password=&hunter2":                   {nil, "is invalid: want redis://"},
+		"redis://a?master_name=m&password=hunter2%zz":                 {nil, "is invalid: want redis://"},
+		"redis://:hunter2@a?master_name=m&route_randomly=true":        {nil, "is invalid: want redis://"},
+		"redis://:hunter2@a?master_name=":                             {nil, "is invalid: want redis://"},
+		"redis://:hunter2@a?password=hunter2":                         {nil, "is invalid: want redis://"},
+		"rediss://:hunter2@a?skip_verify=true":                        {nil, "has skip_verify"},
+		"rediss://:hunter2@a?master_name=m&skip_verify=true&addr=b:1": {nil, "has skip_verify"},
+		"redis://user:hunter2/a@b:1?master_name=m":                    {nil, "is invalid: want redis://"},
 	} {
 		_, err := newRedis(url, c.tls)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "ORDERCLOSE_REDIS_URL") {
@@ -92,17 +90,26 @@ func TestNewRedis_ReadsAllServers(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		return client
 	}
-	sentinels := open("redis+sentinel://shop:p%40w@h1:1,[::1]:2,h3/4?master_name=mine&sentinel_username=s&sentinel_password=q%26", nil).(*redis.Client).Options()
+	sentinels := open("redis://s:q%26@h1:1/4?addr=[::1]:2&addr=h3:26379&master_name=mine&username=shop&password=p%40w", nil).(*redis.Client).Options()
 	if sentinels.Username != "shop" || sentinels.Password != "p@w" || sentinels.DB != 4 || !sentinels.ContextTimeoutEnabled || sentinels.MaxRetries != 1 {
 		t.Errorf("%+v", sentinels)
 	}
-	cluster := open("redis+cluster://shop:pw@h1:1,h2,::1", nil).(*redis.ClusterClient).Options()
+	cluster := open("redis://shop:pw@h1:1?addr=h2:6379&addr=[::1]:6379", nil).(*redis.ClusterClient).Options()
 	if strings.Join(cluster.Addrs, " ") != "h1:1 h2:6379 [::1]:6379" || cluster.Username != "shop" || cluster.Password != "pw" || !cluster.ContextTimeoutEnabled {
 		t.Errorf("%+v", cluster)
 	}
 	for _, c := range []*tls.Config{nil, {MinVersion: tls.VersionTLS12}} {
-		if got := open("rediss+cluster://h1,h2", c).(*redis.ClusterClient).Options().TLSConfig; got != nil && got.ServerName != "" {
-			t.Errorf("all servers must have the certificate of %s", got.ServerName)
+		for _, all := range []string{"?addr=h2:1", "?addr=h2:1&master_name=m", ""} {
+			var got *tls.Config
+			switch client := open("rediss://h1"+all, c).(type) {
+			case *redis.ClusterClient:
+				got = client.Options().TLSConfig
+			case *redis.Client:
+				got = client.Options().TLSConfig
+			}
+			if got == nil || got.ServerName != "" {
+				t.Errorf("%q: all servers must have the certificate of one: %+v", all, got)
+			}
 		}
 	}
 }

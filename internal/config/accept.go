@@ -27,15 +27,6 @@ func Acceptable() []string {
 // Accepts reports whether the file accepts by name what is refused, or found fault with, otherwise.
 func (c *Config) Accepts(name string) bool { return slices.Contains(c.Accept, name) }
 
-// acceptance stores one name of the list accept.
-func (s *settings) acceptance(name string) (wrong, do string) {
-	if known := Acceptable(); !slices.Contains(known, name) {
-		return quote(name) + " is no name of a refusal", suggest(name, known)
-	}
-	s.Accept = append(s.Accept, name)
-	return "", ""
-}
-
 // refuseUnless refuses the value at path, unless the file accepts it by name. An empty name cannot be
 // accepted.
 func (r *reader) refuseUnless(s *settings, name, path, what, do string) {
@@ -84,13 +75,12 @@ func Private(raw string) bool {
 
 // PlainRedis reports whether a URL of Redis sends a password over a network without encryption.
 func PlainRedis(raw string) bool {
-	first, _, _ := SplitRedis(raw)
-	u, err := url.Parse(first)
+	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "redis" || isLoopback(u.Hostname()) {
 		return false
 	}
 	_, has := u.User.Password()
-	return has
+	return has || u.Query().Has("password") // of servers with sentinels
 }
 
 // isLoopback reports whether a host is this machine. A name other than localhost counts as outside, whatever it

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -72,10 +71,7 @@ func Effective(running, given *Config) *Config {
 
 // flatten returns the settings of a configuration by key.
 func flatten(c *Config) map[string]string {
-	flat := map[string]string{
-		"delays.default": FormatDuration(c.Delays.Default),
-		"delays.max":     FormatDuration(c.MaxDelay),
-	}
+	flat := map[string]string{"delays.default": FormatDuration(c.Delays.Default)}
 	for category, d := range c.Delays.ByCategory {
 		flat["delays.categories."+category] = FormatDuration(d)
 	}
@@ -85,25 +81,14 @@ func flatten(c *Config) map[string]string {
 	for _, b := range c.Buckets {
 		flat["buckets."+FormatDuration(b.Length)] = "listed"
 	}
-	all := reflect.ValueOf(*c)
-	for i := range all.NumField() {
-		switch name := all.Type().Field(i).Name; name {
-		case "Delays", "MaxDelay", "Buckets", "OrdersAt":
-		case "Rooms":
-			for key, settings := range c.Rooms {
-				walk(flat, key, reflect.ValueOf(settings))
-			}
-		default:
-			walk(flat, snake(name), all.Field(i))
-		}
-	}
-	for _, follows := range []string{"orders.accept", "compensator.page_size", "compensator.lock.key", "closer.kind"} {
-		delete(flat, follows) // from accept, compensator.rate, topics.prefix and closer.http.url
+	walk(flat, "", reflect.ValueOf(c))
+	for key, settings := range c.Rooms {
+		walk(flat, key, reflect.ValueOf(settings))
 	}
 	return flat
 }
 
-// walk adds the settings under a value, named after the fields.
+// walk adds the settings under a value. A struct whose fields have no keys is compared by its printed form.
 func walk(flat map[string]string, key string, v reflect.Value) {
 	switch {
 	case v.Kind() == reflect.Pointer && v.IsNil():
@@ -111,9 +96,9 @@ func walk(flat map[string]string, key string, v reflect.Value) {
 		walk(flat, key, v.Elem())
 	case v.Type() == reflect.TypeFor[time.Duration]():
 		flat[key] = FormatDuration(time.Duration(v.Int()))
-	case v.Kind() == reflect.Struct && exported(v.Type()):
-		for i := range v.NumField() {
-			walk(flat, key+"."+snake(v.Type().Field(i).Name), v.Field(i))
+	case hasKeys(v):
+		for _, f := range fieldsOf(v) {
+			walk(flat, join(key, f.name), f.value)
 		}
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Pointer: // fmt prints the addresses of its elements
 		for i := range v.Len() {
@@ -122,23 +107,4 @@ func walk(flat map[string]string, key string, v reflect.Value) {
 	default:
 		flat[key] = fmt.Sprint(v.Interface())
 	}
-}
-
-// exported reports whether the fields of a struct are exported. Otherwise it is compared by its printed form.
-func exported(t reflect.Type) bool { return t.NumField() == 0 || t.Field(0).IsExported() }
-
-// snake converts a field name to the key in the file: PageSize is page_size, URL is url.
-func snake(name string) string {
-	var b strings.Builder
-	letters := []rune(name)
-	for i, c := range letters {
-		if unicode.IsUpper(c) {
-			if i > 0 && (unicode.IsLower(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1])) {
-				b.WriteByte('_')
-			}
-			c = unicode.ToLower(c)
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
 }

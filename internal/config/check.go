@@ -16,8 +16,7 @@ import (
 // minBucket is the length of the shortest bucket. A hop takes time of this order.
 const minBucket = time.Second
 
-// check finds problems that show only when values are compared with each other. It
-// skips values that were refused already.
+// check finds problems that show only when values are compared with each other. Each value is right by itself.
 func (r *reader) check(s *settings) {
 	r.checkBuckets(s)
 	r.checkDelays(s)
@@ -36,52 +35,45 @@ func (r *reader) check(s *settings) {
 }
 
 func (r *reader) checkBuckets(s *settings) {
-	if s.withoutKafka && r.root != nil && r.at["buckets"] == nil && !r.anyBad("buckets") {
-		s.buckets = defaultBuckets()
+	if s.withoutKafka && r.root != nil && r.at["buckets"] == nil {
+		s.Lengths = defaultLengths()
 		return
 	}
-	if len(s.buckets) == 0 && !r.anyBad("buckets") && !r.bad[""] {
+	if len(s.Lengths) == 0 {
 		r.add(r.node("buckets"), "", "no bucket", "list the lengths of the delay topics, such as buckets: [10s, 1m, 5m, 30m, 2h, 12h]")
+		return
 	}
 	r.checkSmallest(s)
-	first := map[time.Duration]bucket{}
-	for _, b := range s.buckets {
-		if b.length < minBucket {
-			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is shorter than %s", r.rawValue(b.path), FormatDuration(minBucket)), "make it longer or remove it")
-			continue
-		}
-		if twin, again := first[b.length]; again {
-			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s and %s are the same length", r.rawValue(twin.path), r.rawValue(b.path)), "remove one")
-			continue
-		}
-		first[b.length] = b
-		if b.length > s.MaxDelay && !r.bad["delays.max"] {
-			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.rawValue(b.path), FormatDuration(s.MaxDelay)),
+	for i, length := range s.Lengths {
+		path, twin := bucketPath(i), slices.Index(s.Lengths, length)
+		switch {
+		case length < minBucket:
+			r.refuse(path, r.at[path], fmt.Sprintf("%s is shorter than %s", r.rawValue(path), FormatDuration(minBucket)), "make it longer or remove it")
+		case twin < i:
+			r.refuse(path, r.at[path], fmt.Sprintf("%s and %s are the same length", r.rawValue(bucketPath(twin)), r.rawValue(path)), "remove one")
+		case length > s.MaxDelay:
+			r.refuse(path, r.at[path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.rawValue(path), FormatDuration(s.MaxDelay)),
 				"raise delays.max, or remove the bucket")
 		}
 	}
 }
 
+// bucketPath returns the path of a bucket of the list.
+func bucketPath(i int) string { return fmt.Sprintf("buckets[%d]", i) }
+
 // checkSmallest refuses a long smallest bucket.
 func (r *reader) checkSmallest(s *settings) {
-	var smallest bucket
-	for _, b := range s.buckets {
-		if smallest.path == "" || b.length < smallest.length {
-			smallest = b
-		}
-	}
-	if smallest.length > maxSmallestBucket && !r.anyBad("buckets") { //mutant:long-smallest-bucket
-		r.refuseUnless(s, LongSmallestBucket, smallest.path,
+	smallest := slices.Min(s.Lengths)
+	if smallest > maxSmallestBucket { //mutant:long-smallest-bucket
+		path := bucketPath(slices.Index(s.Lengths, smallest))
+		r.refuseUnless(s, LongSmallestBucket, path,
 			fmt.Sprintf("the smallest bucket is %s, longer than %s: every shorter delay goes there too, so a relay reads each of its records at once, "+
-				"and orders close late if its memory is too small for them", r.rawValue(smallest.path), FormatDuration(maxSmallestBucket)),
+				"and orders close late if its memory is too small for them", r.rawValue(path), FormatDuration(maxSmallestBucket)),
 			"add a bucket of 1m or less, such as 10s")
 	}
 }
 
 func (r *reader) checkDelays(s *settings) {
-	if r.bad["delays.max"] {
-		return
-	}
 	if s.MaxDelay > wire.MaxDelayLimit {
 		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s",
 			FormatDuration(s.MaxDelay), FormatDuration(wire.MaxDelayLimit)), "shorten it")
@@ -108,7 +100,7 @@ func (r *reader) atMostMax(s *settings, path string, d time.Duration) {
 // checkDueRules refuses delays that the row of an order does not decide: with due times by rule, the database knows an order's category and
 // when it was created.
 func (r *reader) checkDueRules(s *settings) {
-	if s.Orders == nil || !s.Orders.ByRule || r.anyBad("orders.due") {
+	if s.Orders == nil || !s.Orders.ByRule {
 		return
 	}
 	if at := r.at["orders.due.column"]; at != nil {
@@ -116,7 +108,7 @@ func (r *reader) checkDueRules(s *settings) {
 	}
 	decides := func(rule orderclose.Rule) bool { return rule.After > 0 || rule.Never }
 	for i, rule := range s.Delays.Rules {
-		if path := RulePath(i); len(rule.Match.Attributes) > 0 && slices.ContainsFunc(s.Delays.Rules[i:], decides) && !r.anyBad(path) {
+		if path := RulePath(i); len(rule.Match.Attributes) > 0 && slices.ContainsFunc(s.Delays.Rules[i:], decides) {
 			r.refuse(path+".match.attributes", r.node(path+".match.attributes", path),
 				"with orders.due.from, a due time depends on the category and the time of creation only",
 				"match by category, put the rule behind those with after, or map a due column that the shop writes")

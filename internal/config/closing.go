@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
@@ -21,19 +19,19 @@ const (
 
 // Service is a service of the user.
 type Service struct {
-	URL   string // http or https; "": there is none
-	Batch int    // orders per request, 1 to MaxBatch
+	URL   string `yaml:"url" is:"url"`            // http or https; "": there is none
+	Batch int    `yaml:"batch" min:"1" max:"999"` // orders per request, 1 to MaxBatch
 }
 
 // PaymentService is the service that knows whether an order was paid.
 type PaymentService struct {
-	URL    string // http or https; "": there is none
-	Batch  int    // orders per question, 1 to MaxBatch
-	Cancel bool   // the service cancels the payments of an order before the order is closed
+	URL    string `yaml:"url" is:"url"`            // http or https; "": there is none
+	Batch  int    `yaml:"batch" min:"1" max:"999"` // orders per question, 1 to MaxBatch
+	Cancel bool   `yaml:"cancel"`                  // the service cancels the payments of an order before the order is closed
 	// Recheck holds how long after the close of an order the service is asked again, ascending, each from
 	// minRecheck to maxRecheck; empty: it is not.
-	Recheck     []time.Duration
-	RecheckRate int // orders per second that it is asked again, 1 to MaxRate
+	Recheck     []time.Duration `yaml:"recheck" example:"[10m, 1h, 24h]"`
+	RecheckRate int             `yaml:"recheck_rate" min:"1" max:"1000000"` // orders per second that it is asked again, 1 to MaxRate
 }
 
 const (
@@ -43,53 +41,10 @@ const (
 	maxRecheck = 30 * 24 * time.Hour
 )
 
-func (s *PaymentService) grammar() parser {
-	return section(Fields{
-		"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch), "cancel": yesOrNo(&s.Cancel),
-		"recheck": s.recheck, "recheck_rate": integer(&s.RecheckRate, 1, MaxRate),
-	})
-}
-
-// recheck reads the steps of a recheck.
-func (s *PaymentService) recheck(r *reader, path string, n *yaml.Node) {
-	if !isNull(resolveAlias(n)) {
-		s.Recheck = nil
-	}
-	list("[10m, 1h, 24h]", func(r *reader, path string, n *yaml.Node) {
-		var d, last time.Duration
-		if len(s.Recheck) > 0 {
-			last = s.Recheck[len(s.Recheck)-1]
-		}
-		if duration(&d)(r, path, n); !r.bad[path] && (d < minRecheck || d > maxRecheck || d <= last) {
-			r.refuse(path, n, FormatDuration(d)+" is out of range, or not longer than the one before it",
-				fmt.Sprintf("write ascending durations from %s to %s", FormatDuration(minRecheck), FormatDuration(maxRecheck)))
-		}
-		s.Recheck = append(s.Recheck, d)
-	})(r, path, n)
-}
-
-func (s *Service) grammar() parser {
-	return section(Fields{"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch)})
-}
-
-// address reads the URL of a service.
-func address(to *string) parser {
-	return TextOf(func(raw string) (wrong, do string) {
-		if err := httpcall.CheckURL(raw); err != nil {
-			return err.Error(), "write it such as https://shop.example/orderclose/close"
-		}
-		*to = raw
-		return "", ""
-	})
-}
-
 func (r *reader) checkClosing(s *settings) {
 	const url, payment = "closer.http.url", "closer.payment.url"
-	if s.Closer.HTTP.URL != "" {
-		s.Closer.Kind = KindHTTP
-	}
 	c, orders := s.Closer, s.Orders
-	if c.AsksPayment() && orders != nil && !r.anyBad("orders") {
+	if c.AsksPayment() && orders != nil {
 		if _, ok := orders.Status.Pay(); !ok {
 			r.refuse(payment, r.node("orders.status", payment),
 				"a payment provider is set, but orders.status.paid is empty",
@@ -101,9 +56,16 @@ func (r *reader) checkClosing(s *settings) {
 		r.refuse(payment, r.at[payment], "with closer.http.url this process does not ask the payment provider",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
 	}
-	if c.Payment.Cancel && !c.AsksPayment() && !r.anyBad("closer.payment") {
+	if c.Payment.Cancel && !c.AsksPayment() {
 		r.refuse(payment, r.at["closer.payment.cancel"], "closer.payment.cancel is true, but there is no url",
 			"set it to the URL of the service that cancels payments")
+	}
+	for i, d := range c.Payment.Recheck {
+		at := fmt.Sprintf("closer.payment.recheck[%d]", i)
+		if r.at[at] != nil && (d < minRecheck || d > maxRecheck || i > 0 && d <= c.Payment.Recheck[i-1]) {
+			r.refuse(at, r.at[at], FormatDuration(d)+" is out of range, or not longer than the one before it",
+				fmt.Sprintf("write ascending durations from %s to %s", FormatDuration(minRecheck), FormatDuration(maxRecheck)))
+		}
 	}
 	if !Private(c.HTTP.URL) {
 		r.refuseUnless(s, WithoutTLS, url, "its answers are not signed, and without TLS anybody on the way can change them: an open order would count as closed",

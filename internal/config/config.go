@@ -9,14 +9,15 @@
 // changed file completely before it applies anything.
 //
 // A Reloader applies a changed file while a process runs (reload.go). Changes says which keys
-// differ, and which of them take effect without a restart (changes.go). A changed list of
-// buckets is used only some time after it was read (rollout.go): by then every topic of the
-// list exists, and every relay has read the same file.
+// differ, and which of them take effect without a restart (changes.go).
+//
+// The keys of topics.yaml are tags of the fields that have their values: decode.go reads them.
 package config
 
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -29,30 +30,32 @@ import (
 // Config is a checked topics.yaml. It is read-only: all parts of a process share it. Every
 // duration is positive.
 type Config struct {
-	Delays      orderclose.Delays  // by category; default: 30 minutes
-	MaxDelay    time.Duration      // no new order may be due further ahead; at most 3660 days; default: 30 days
-	Buckets     orderclose.Buckets // at least one; shortest first
-	Topics      Topics
-	Partitions  int // of each delay topic, of the close topic, and of the events; 1 to 10,000; default: 12
-	Replication int // of every topic; 1 to 32,767; default: 1
-	Sync        SyncMode
-	Kafka       Kafka
-	Compensator Compensator
-	Closer      Closer
-	Orders      *mapping.Mapping // the user's own tables; nil: the reference schema
+	Delays   orderclose.Delays  // by category; default: 30 minutes
+	MaxDelay time.Duration      `yaml:"delays.max"` // no new order may be due further ahead; at most 3660 days; default: 30 days
+	Buckets  orderclose.Buckets // at least one; shortest first
+	Topics   Topics             `yaml:"topics"`
+	// Partitions is that of each delay topic, of the close topic, and of the events; default: 12. The bound is a safety
+	// limit: each costs a loop in the relay and files on the broker.
+	Partitions int `yaml:"partitions" min:"1" max:"10000"`
+	// Replication is that of every topic; default: 1. The Kafka protocol has 16 bits for it.
+	Replication int              `yaml:"replication" min:"1" max:"32767"`
+	Sync        SyncMode         `yaml:"sync" enum:"always never"`
+	Kafka       Kafka            `yaml:"kafka"`
+	Compensator Compensator      `yaml:"compensator"`
+	Closer      Closer           `yaml:"closer"`
+	Orders      *mapping.Mapping `yaml:"orders"` // the user's own tables; nil: the reference schema
 	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
 	Outbox      Outbox
-	Tracing     Tracing
 	Rooms       map[string]any // the sections of rooms that the file has, by key: Section.Of returns one with its type
 	// Accept holds the names of refusals that the file lifts; see Accepts and Acceptable.
-	Accept []string
+	Accept []string `yaml:"accept" is:"refusal" example:"[long_smallest_bucket]"`
 }
 
 // Topics are the topic names, with the prefix applied.
 //
 // The names are fixed: a prefix is enough for shops that prescribe names.
 type Topics struct {
-	Prefix     string // the beginning of every topic and group name, and of the keys in Redis; often ""
+	Prefix     string `yaml:"prefix"` // the beginning of every topic and group name, and of the keys in Redis; often ""
 	Close      string // due orders
 	DeadLetter string // records that cannot be handled
 	Events     string // events about orders, for any consumer
@@ -75,14 +78,14 @@ func (c *Config) Synced() bool { return c.Sync == SyncAlways || c.Sync == "" && 
 
 // Kafka holds the settings of the connections to Kafka.
 type Kafka struct {
-	SessionTimeout time.Duration // how long a group waits for a silent member, 6 s to 5 minutes; default: kafka.DefaultSessionTimeout
+	SessionTimeout time.Duration `yaml:"session_timeout"` // how long a group waits for a silent member, 6 s to 5 minutes; default: kafka.DefaultSessionTimeout
 }
 
 // Compensator holds the settings of the loop that closes overdue orders.
 type Compensator struct {
-	Period time.Duration // of the compensation that has a row in the database; default: 1 hour
-	Rate   int           // orders per second, 1 to MaxRate; default: 5000
-	Lock   Lock
+	Period time.Duration `yaml:"period"`                     // of the compensation that has a row in the database; default: 1 hour
+	Rate   int           `yaml:"rate" min:"1" max:"1000000"` // orders per second, 1 to MaxRate; default: 5000
+	Lock   Lock          `yaml:",inline"`
 	// PageSize is orders per transaction, 1 to MaxBatch. It has no key: a page is a tenth of Rate, so that a slow loop is
 	// even, and maxPage at most.
 	PageSize int
@@ -102,7 +105,7 @@ const (
 
 // Lock is the lock of the compensator. One process at a time holds the lock and works.
 type Lock struct {
-	Kind LockKind // default: LockRedis
+	Kind LockKind `yaml:"lock" enum:"redis database"` // default: LockRedis
 	Key  string   // the prefix and lockKey; it has no key
 }
 
@@ -116,10 +119,10 @@ type Closer struct {
 	Batch int
 	// TargetLatency is the target duration of a transaction. If a slower transaction would be faster with fewer
 	// orders, fewer are closed at once. 0, the default: 250 ms, and 3 s with KindHTTP or a payment provider.
-	TargetLatency time.Duration
-	Kind          ClosingKind    // how orders are closed; default: KindSQL
-	HTTP          Service        // closes orders, with KindHTTP only; default batch: 200
-	Payment       PaymentService // is asked before an order is closed; default batch: 100
+	TargetLatency time.Duration  `yaml:"target_latency"`
+	Kind          ClosingKind    // how orders are closed: KindHTTP if HTTP has a URL, otherwise KindSQL
+	HTTP          Service        `yaml:"http"`    // closes orders; default batch: 200
+	Payment       PaymentService `yaml:"payment"` // is asked before an order is closed; default batch: 100
 }
 
 // Outbox holds the settings of publishing outbox rows to Kafka. They have no keys: two batches at once keep Kafka and the
@@ -127,20 +130,6 @@ type Closer struct {
 type Outbox struct {
 	Batch    int // rows per transaction, 1 to MaxBatch
 	InFlight int // batches at once per process; each uses a connection to the database
-}
-
-// AfterDelay says to which trace the close of an order belongs.
-type AfterDelay string
-
-// The values of AfterDelay.
-const (
-	LinkTrace     AfterDelay = "link"     // a new trace, with a link to that of the checkout
-	ContinueTrace AfterDelay = "continue" // that of the checkout
-)
-
-// Tracing holds the settings of the spans of traced orders.
-type Tracing struct {
-	AfterDelay AfterDelay // default: LinkTrace
 }
 
 // MaxBatch is the largest batch and page. One statement names every order of a
@@ -183,17 +172,46 @@ func Parse(file string, data []byte, rooms ...AnySection) (*Config, error) {
 	return s.config(), nil
 }
 
-// read reads and checks the content of a topics.yaml. The reader has the problems.
+// read reads and checks the content of a topics.yaml. The reader has the problems. Values are compared with each other only if each
+// is right by itself.
 func read(file string, data []byte, rooms []AnySection) (*reader, *settings) {
 	r, s := newReader(file), defaults(rooms...)
 	r.rooms, r.skips = s.rooms, s.skips
-	if r.document(data) {
-		if r.root != nil {
-			s.grammar()(r, "", r.root)
-		}
+	r.document(data)
+	if r.root != nil {
+		r.section("", r.root, s.fields())
+		s.use(r)
+	}
+	if len(r.problems) == 0 {
 		r.check(s)
 	}
 	return r, s
+}
+
+// fields returns the keys of the file, with those of rooms.
+func (s *settings) fields() []field {
+	all := fieldsOf(reflect.ValueOf(s).Elem())
+	for _, room := range s.rooms {
+		all = append(all, room.field)
+	}
+	return all
+}
+
+// use sets what the Config has in another form than the file.
+func (s *settings) use(r *reader) {
+	s.Delays.Default = s.Own.Default
+	for i, rule := range s.Own.Rules {
+		s.Delays.Rules = append(s.Delays.Rules, rule.rule(r, RulePath(i)))
+	}
+	if s.Tables != nil {
+		s.Orders, s.OrdersAt = s.Tables.mapping(r), &Source{r.file, r.at}
+	}
+	if s.Closer.HTTP.URL != "" {
+		s.Closer.Kind = KindHTTP
+	}
+	for _, room := range s.rooms {
+		room.given = r.at[room.name] != nil
+	}
 }
 
 // Default returns the configuration of the topics.yaml that is shipped with the program.
@@ -201,17 +219,12 @@ func Default() *Config {
 	s := defaults()
 	s.Delays.ByCategory["virtual"] = 5 * time.Minute
 	s.Delays.ByCategory["physical"] = 30 * time.Minute
-	s.buckets = defaultBuckets()
+	s.Lengths = defaultLengths()
 	return s.config()
 }
 
-func defaultBuckets() (all []bucket) {
-	for _, length := range []time.Duration{
-		10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour,
-	} {
-		all = append(all, bucket{length: length})
-	}
-	return all
+func defaultLengths() []time.Duration {
+	return []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour}
 }
 
 // RelayGroup returns the name of the consumer group that reads the topic of b. Each
@@ -228,27 +241,26 @@ func (c *Config) Group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
 
-// settings is a Config that is being read: its topics have no prefix, and its buckets are those of the
-// file.
+// settings is a Config that is being read, and the keys that a Config has in another form: its topics have no prefix yet, and it has
+// no buckets.
 type settings struct {
 	Config
-	buckets []bucket
-	rooms   []*roomSection
-	skips   bool // the sections of other rooms
+	Lengths []time.Duration `yaml:"buckets" example:"[10s, 1m, 5m]"`
+	Own     struct {
+		Default    time.Duration            `yaml:"default"`
+		Categories map[string]time.Duration `yaml:"categories"` // is Delays.ByCategory
+		Rules      []rule                   `yaml:"rules" example:"- match: {category: virtual}"`
+	} `yaml:"delays"`
+	Tables *orders `yaml:"orders"`
+
+	rooms []*roomSection
+	skips bool // the sections of other rooms
 
 	withoutKafka bool // the file need not list the buckets
 }
 
-// bucket is an entry of the list of buckets, with its position in the file.
-type bucket struct {
-	path   string // of the length
-	length time.Duration
-}
-
 // placeholder stands for the bucket's length in the name of its topic.
 const placeholder = "{bucket}"
-
-func (s *settings) topicOf(length time.Duration) string { return s.topics().OfBucket(length) }
 
 // OfBucket returns the topic of the bucket with this length.
 func (t Topics) OfBucket(length time.Duration) string {
@@ -323,9 +335,9 @@ func defaults(rooms ...AnySection) *settings {
 			Batch: 500, Kind: KindSQL, HTTP: Service{Batch: 200},
 			Payment: PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20},
 		},
-		Outbox:  Outbox{Batch: 999, InFlight: 2},
-		Tracing: Tracing{AfterDelay: LinkTrace},
+		Outbox: Outbox{Batch: 999, InFlight: 2},
 	}}
+	s.Own.Default, s.Own.Categories = s.Delays.Default, s.Delays.ByCategory
 	for _, room := range rooms {
 		room.addTo(s)
 	}
@@ -338,8 +350,8 @@ func (s *settings) config() *Config {
 	c.Topics = s.topics()
 	c.Compensator.PageSize = min(max(c.Compensator.Rate/10, 1), maxPage)
 	c.Compensator.Lock.Key = c.Topics.Prefix + lockKey
-	for _, b := range s.buckets {
-		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length})
+	for _, length := range s.Lengths {
+		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: c.Topics.OfBucket(length), Length: length})
 	}
 	slices.SortFunc(c.Buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
 	if len(s.rooms) > 0 {
@@ -347,7 +359,7 @@ func (s *settings) config() *Config {
 	}
 	for _, room := range s.rooms {
 		if room.given {
-			c.Rooms[room.key] = room.value()
+			c.Rooms[room.name] = room.value.Interface()
 		}
 	}
 	return &c

@@ -54,8 +54,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		},
 		Closer: config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200},
 			Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
-		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
-		Tracing: config.Tracing{AfterDelay: config.LinkTrace},
+		Outbox: config.Outbox{Batch: 999, InFlight: 2},
 	}
 	expect.Same(t, config.Default(), want, "default")
 }
@@ -90,7 +89,6 @@ delays: {default: 2m, max: 2d, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules
   {match: {attributes: {pay: bank}}, after: never}]}
 compensator: {period: 10s, rate: 77, lock: database}
 closer: {target_latency: 1s, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
-tracing: {after_delay: continue}
 accept: [long_period]
 sync: never
 `)
@@ -125,9 +123,8 @@ sync: never
 			Batch: 500, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7},
 			Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
-		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
-		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
-		Accept:  []string{config.LongPeriod},
+		Outbox: config.Outbox{Batch: 999, InFlight: 2},
+		Accept: []string{config.LongPeriod},
 	}
 	expect.Same(t, c, want, "configuration")
 }
@@ -140,13 +137,6 @@ func TestSynced_DependsOnTheReplicasUnlessTheFileSaysIt(t *testing.T) {
 		text := strings.Replace("{buckets: [1m], "+strings.Trim(text, "{}")+"}", ", }", "}", 1)
 		expect.Equal(t, parse(t, text).Synced(), synced, "synced with %s", text)
 	}
-}
-
-func TestParse_ReadsTheKindOfALockAlone(t *testing.T) {
-	want := config.Default().Compensator.Lock
-	want.Kind = config.LockDatabase
-	expect.Equal(t, parse(t, "buckets: [1m]\ncompensator: {lock: database}").Compensator.Lock, want, "lock")
-	expect.Equal(t, parse(t, "buckets: [1m]\ncompensator: {lock: }").Compensator.Lock.Kind, config.LockRedis, "an empty section")
 }
 
 func TestParse_AcceptsAliasesAndEmptySections(t *testing.T) {
@@ -228,78 +218,6 @@ func TestBucketOf_AcceptsOnlyTopicsOfBuckets(t *testing.T) {
 		if ok != (want > 0) || b.Length != want || ok && (b.Topic != name || topics.OfBucket(b.Length) != name) {
 			t.Errorf("%s: %+v, %v, want %v", name, b, ok, want)
 		}
-	}
-}
-
-func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
-	standard := config.Default()
-	topics := func(c *config.Config) (all []string) {
-		for _, b := range c.Buckets {
-			all = append(all, b.Topic)
-		}
-		return append(all, c.Topics.Close)
-	}
-	for content, want := range map[string][]string{
-		"partition: 3\ntopics: {prefix: eu-}\nbuckets: [10s, 1m]\n":               {"eu-delay_10s", "eu-delay_1m", "eu-order-close"},
-		"topics: {prefix: eu-, events: 'a b'}\nbuckets: [10s, 1m, 10ms, soon]\n":  {"eu-delay_10s", "eu-delay_1m", "eu-order-close"},
-		"topics: {prefix: 'e u'}\nbuckets: [1m, 1m]\n":                            {"delay_1m", "order-close"},
-		"buckets: [1m]\nodrers: {}\n":                                             {"delay_1m", "order-close"},
-		"buckets: [soon]\n":                                                       topics(standard),
-		"buckets: [1m\n":                                                          topics(standard),
-		"buckets: [1m]\norders: {table: t}\ncloser: {kind: http}\noutbox: none\n": {"delay_1m", "order-close"},
-	} {
-		path := filepath.Join(t.TempDir(), "topics.yaml")
-		write(t, path, content)
-		c, err := config.Salvage(path)
-		if err != nil || len(c.Problems) == 0 {
-			t.Errorf("%q: problems %v, error %v", content, c.Problems, err)
-			continue
-		}
-		unknown := strings.Contains(content, "orders:") || strings.Contains(content, "odrers:") || content == "buckets: [1m\n"
-		expect.That(t, c.Unknown("orders") == unknown, "%q: the orders' tables are unknown: %v", content, !unknown)
-		diff := cmp.Diff(want, topics(c.Config))
-		expect.That(t, diff == "" && c.Orders == nil, "%q (-want +got):\n%s", content, diff)
-	}
-}
-
-func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
-	keys := []string{"topics.prefix", "topics.events", "buckets", "partitions", "closer.http.url"}
-	for content, want := range map[string]string{
-		"topics: {events: 'a b'}\n":     "topics.events",
-		"topcis: {prefix: eu-}\n":       "topics.prefix topics.events",
-		"topics: [close]\n":             "topics.prefix topics.events",
-		"buckets: [1m, soon]\n":         "buckets",
-		"partition: 3\npartitions: 2\n": "partitions",
-		"closer: {target_latency: 0}\n": "",
-		"closer: {htpp: {}}\n":          "closer.http.url",
-		"outbox: none\n":                "",
-		"buckets: [1m\n":                strings.Join(keys, " "),
-		"[buckets]\n":                   strings.Join(keys, " "),
-	} {
-		path := filepath.Join(t.TempDir(), "topics.yaml")
-		write(t, path, content)
-		c, err := config.Salvage(path)
-		var unknown []string
-		for _, key := range keys {
-			if c.Unknown(key) {
-				unknown = append(unknown, key)
-			}
-		}
-		got := strings.Join(unknown, " ")
-		expect.That(t, err == nil && len(c.Problems) != 0 && got == want, "%q: unknown are %q, want %q; %v, %v", content, got, want, c.Problems, err)
-	}
-}
-
-func TestSalvage_OfAValidFileEqualsLoad(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "topics.yaml")
-	write(t, path, "buckets: [10s, 1m]\ndelays: {default: 2m}\n")
-	want := must.Get(config.Load(path))(t)
-	got, err := config.Salvage(path)
-	if diff := cmp.Diff(want, got.Config); diff != "" || len(got.Problems) > 0 || got.Unknown("orders", "topics", "closer.http.url") || err != nil {
-		t.Errorf("%v, %v (-want +got):\n%s", got.Problems, err, diff)
-	}
-	if _, err := config.Salvage(path + ".away"); err == nil {
-		t.Error("a missing file gives no error")
 	}
 }
 

@@ -15,19 +15,19 @@ import (
 )
 
 // document parses data and keeps the root of the first document, or nil if there is
-// none. It reports syntax errors. It returns true if the document can be read further.
-func (r *reader) document(data []byte) bool {
+// none. It reports syntax errors.
+func (r *reader) document(data []byte) {
 	if r.bytes(data); len(r.problems) > 0 {
-		return false
+		return
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var first, second yaml.Node
 	switch err := dec.Decode(&first); {
 	case errors.Is(err, io.EOF):
-		return true
+		return
 	case err != nil:
 		r.syntax(data, err)
-		return false
+		return
 	}
 	switch err := dec.Decode(&second); {
 	case err == nil:
@@ -38,7 +38,6 @@ func (r *reader) document(data []byte) bool {
 	if root := first.Content[0]; !isNull(root) {
 		r.root = root
 	}
-	return true
 }
 
 // bytes reports bytes that YAML does not allow, or for which the parser gives an unclear

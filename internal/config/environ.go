@@ -181,8 +181,7 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvRedis) {
 		s.RedisURL, s.RedisTLS = e.value(EnvRedis), e.tls(redisFiles)
-		first, _, _ := SplitRedis(s.RedisURL)
-		u, err := url.Parse(first) // do not wrap err: it quotes the URL with its password
+		u, err := url.Parse(s.RedisURL) // do not wrap err: it quotes the URL with its password
 		e.refuse(s.RedisURL != "" && (err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != ""),
 			"%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
 	}

@@ -20,6 +20,7 @@ func FuzzParse(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(data)
+	f.Add([]byte(mapped))
 	for _, row := range refusals {
 		f.Add([]byte(row.file))
 	}

@@ -16,8 +16,8 @@ func (r *reader) checkNames(s *settings) {
 	for _, name := range s.Topics.all() {
 		names = append(names, *name)
 	}
-	for _, b := range s.buckets {
-		names = append(names, s.Topics.OfBucket(b.length))
+	for _, length := range s.Lengths {
+		names = append(names, s.Topics.OfBucket(length))
 	}
 	for _, name := range names {
 		if whole := s.Topics.Prefix + name; len(whole) > maxTopicName && !r.bad[path] {
@@ -31,9 +31,6 @@ var kafkaRefuses = regexp.MustCompile(`[^a-zA-Z0-9._-]`)
 
 // checkLetters reports characters that Kafka refuses in a topic name.
 func (r *reader) checkLetters(path, name string) {
-	if r.bad[path] {
-		return
-	}
 	if c := kafkaRefuses.FindString(name); c != "" {
 		r.refuse(path, r.at[path], fmt.Sprintf("%s has the letter %q, which Kafka refuses", quote(name), []rune(c)[0]),
 			"use a-z, A-Z, 0-9, dot, underscore and hyphen only")

@@ -36,16 +36,6 @@ func numbers(n int) string {
 	return strings.Join(all, ", ")
 }
 
-// dropped has keys that earlier versions had.
-const dropped = `topics: {close: a, delay: b, events: c}
-compensator: {page_size: 5, pauses: {wait: never}, causes: {time: 10d},
-  lock: {kind: redis, key: k, expiry: 5s, extend: 10s}}
-closer: {batch: 7}
-delays: {mixed: longest}
-outbox: {batch: 7}
-orders: {version: rev, shards: {by: month}}
-`
-
 // refusals are wrong files with all the errors that are expected for them.
 var refusals = []struct {
 	name string
@@ -62,8 +52,8 @@ var refusals = []struct {
 		"t:4:3: buckets[2]: 1m and 60s are the same length; remove one",
 		"t:5:3: buckets[3]: 1m and 1m0s are the same length; remove one",
 	}},
-	{"buckets that are not durations", "buckets: [500ms, 0s, -1m, 30, 1x, '', ~, [1m], {a: 1m}, 1500us]", []string{
-		"t:1:11: buckets[0]: 500ms is shorter than 1s; make it longer or remove it",
+	{"a bucket that is too short", "buckets: [500ms, 1m]", []string{"t:1:11: buckets[0]: 500ms is shorter than 1s; make it longer or remove it"}},
+	{"buckets that are not durations", "buckets: [5000s, 0s, -1m, 30, 1x, '', ~, [1m], {a: 1m}, 1500us]", []string{
 		`t:1:18: buckets[1]: "0s" is not positive; ` + hintDuration,
 		`t:1:22: buckets[2]: "-1m" is not positive; ` + hintDuration,
 		`t:1:27: buckets[3]: "30" has no unit; ` + hintDuration,
@@ -89,17 +79,17 @@ var refusals = []struct {
 		`t:1:1: unknown key "Buckets"; did you mean buckets?`,
 		`t:3:1: unknown key "parttions"; did you mean partitions?`,
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
-		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed, rules`,
-		`t:5:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, ` +
-			`partitions, replication, sync, topics, tracing`,
+		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, rules`,
+		`t:5:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, ` +
+			`partitions, replication, sync, topics`,
+	}},
+	{"keys with their sections before them", "buckets: [1m]\n'delays.max': 1d\ndelays: {'max.max': 1d}\n", []string{
+		`t:2:1: unknown key "delays.max": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, ` +
+			`partitions, replication, sync, topics`,
+		`t:3:10: delays: unknown key "max.max"; known here: categories, default, max, rules`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
 	{"a maximum, misspelt", "buckets: [1m]\ndelays: {maks: 90d, default: 60d}\n", []string{`t:2:10: delays: unknown key "maks"; did you mean max?`}},
-	{"no bucket, and an unknown key that resembles no known key", "zzz: 1\n", []string{
-		`t:1:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, outbox, ` +
-			`partitions, replication, sync, topics, tracing`,
-		"t:1:1: no bucket; " + hintNoBucket,
-	}},
 	{"keys given twice", "buckets: [1m]\nbuckets: [2m]\ndelays:\n  categories:\n    virtual: 5m\n    'virtual': 6m\n", []string{
 		`t:2:1: key "buckets" is given twice, first on line 1; remove one`,
 		`t:6:5: delays.categories: key "virtual" is given twice, first on line 5; remove one`,
@@ -124,9 +114,7 @@ var refusals = []struct {
 	{"an invalid maximum: nothing is compared with it", "buckets: [1m]\ndelays: {max: half a year, default: 99d}\n", []string{
 		`t:2:15: delays.max: "half a year" is not a duration; ` + hintDuration,
 	}},
-	{"after_delay", "buckets: [1m]\ntracing: {after_delay: drop}\n", []string{
-		`t:2:24: tracing.after_delay: "drop" is neither link nor continue; write link or continue`,
-	}},
+	{"a word", "buckets: [1m]\nsync: often\n", []string{`t:2:7: sync: "often" is neither always nor never; write always or never`}},
 	{"rules that are not rules", "buckets: [1m]\ndelays:\n  rules:\n  - 5m\n  - {match: {}, afer: 5m}\n  - {match: {categry: a}, after: 5m}\n" +
 		"  - {match: {attributes: {pay: [1.5, true, '', 07, [x], a, a]}}, after: maybe}\n  - {match: {attributes: {pay: []}}, remind: 5m}\n", []string{
 		`t:4:5: delays.rules[0]: want keys with values, found "5m"; write each as key: value, on a line of its own`,
@@ -151,9 +139,7 @@ var refusals = []struct {
 	}},
 	{"rules that contradict themselves", "buckets: [1m]\ndelays:\n  default: 1h\n  max: 2h\n  categories: {a: 10m, b: 30m}\n  rules:\n" +
 		"  - {match: {attributes: {n: 1}}, after: never, grace: 5m}\n" +
-		"  - {match: {attributes: {n: 2}}, never: true}\n" +
 		"  - {match: {attributes: {n: 3}}, remind: [5m], after: never}\n" +
-		"  - {match: {attributes: {n: 4}}, never: false, after: 5m}\n" +
 		"  - {match: {attributes: {n: 5}}}\n" +
 		"  - {match: {attributes: {n: 6}}, after: 3h}\n" +
 		"  - {match: {attributes: {n: 7}}, after: 999ms}\n" +
@@ -165,20 +151,18 @@ var refusals = []struct {
 		"  - {match: {category: b}, remind: [9m, 9m]}\n" +
 		"  - {match: {}, remind: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s, 10s, 11s]}\n", []string{
 		"t:7:56: delays.rules[0].grace: an order that is never closed has no deadline; remove grace, or write another after",
-		"t:8:42: delays.rules[1].never: there is no such key any more; write after: never",
-		"t:9:43: delays.rules[2].remind: an order that is never closed has no deadline; remove remind, or write another after",
-		"t:10:42: delays.rules[3].never: there is no such key any more; write after: never",
-		"t:11:5: delays.rules[4]: the rule changes nothing; add after, grace or remind",
-		"t:12:42: delays.rules[5].after: 3h is longer than delays.max, 2h; shorten it or raise delays.max",
-		"t:13:42: delays.rules[6].after: 999ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
-		"t:14:53: delays.rules[7].grace: 5m is not shorter than delays.rules[7].after, 5m; " + hintGrace,
-		"t:15:42: delays.rules[8].grace: 10m is not shorter than delays.categories.a, 10m; " + hintGrace,
-		"t:16:56: delays.rules[9].grace: 30m is not shorter than delays.categories.b, 30m; " + hintGrace,
-		"t:17:79: delays.rules[10].remind[1]: 4m is not shorter than delays.rules[10].after, 5m, without the grace of 1m; " + hintRemind,
-		"t:18:37: delays.rules[11].remind[0]: 11m is not shorter than delays.categories.a, 10m; " + hintRemind,
-		"t:18:46: delays.rules[11].remind[2]: 10m is not shorter than delays.categories.a, 10m; " + hintRemind,
-		"t:19:41: delays.rules[12].remind[1]: 9m is listed twice; remove one",
-		"t:20:25: delays.rules[13].remind: 11 reminders, at most 10; remove some",
+		"t:8:43: delays.rules[1].remind: an order that is never closed has no deadline; remove remind, or write another after",
+		"t:9:5: delays.rules[2]: the rule changes nothing; add after, grace or remind",
+		"t:10:42: delays.rules[3].after: 3h is longer than delays.max, 2h; shorten it or raise delays.max",
+		"t:11:42: delays.rules[4].after: 999ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
+		"t:12:53: delays.rules[5].grace: 5m is not shorter than delays.rules[5].after, 5m; " + hintGrace,
+		"t:13:42: delays.rules[6].grace: 10m is not shorter than delays.categories.a, 10m; " + hintGrace,
+		"t:14:56: delays.rules[7].grace: 30m is not shorter than delays.categories.b, 30m; " + hintGrace,
+		"t:15:79: delays.rules[8].remind[1]: 4m is not shorter than delays.rules[8].after, 5m, without the grace of 1m; " + hintRemind,
+		"t:16:37: delays.rules[9].remind[0]: 11m is not shorter than delays.categories.a, 10m; " + hintRemind,
+		"t:16:46: delays.rules[9].remind[2]: 10m is not shorter than delays.categories.a, 10m; " + hintRemind,
+		"t:17:41: delays.rules[10].remind[1]: 9m is listed twice; remove one",
+		"t:18:25: delays.rules[11].remind: 11 reminders, at most 10; remove some",
 	}},
 	{"reminders by attributes that no row has", "buckets: [1m]\ndelays:\n  rules:\n" +
 		"  - {match: {attributes: {pay: bank}}, after: never}\n" +
@@ -236,29 +220,6 @@ var refusals = []struct {
 		`t:2:13: partitions: "12.0" is not a whole number; write one from 1 to 10000`,
 		"t:3:13: replication: has no value; write one from 1 to 32767, or remove the key",
 	}},
-	{"keys of earlier versions", "buckets: [1m]\n" + dropped, []string{
-		"t:2:17: topics.close: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
-		"t:2:27: topics.delay: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
-		"t:2:38: topics.events: there is no such key any more; leave it out: the name is fixed, and topics.prefix is put before it",
-		"t:3:26: compensator.page_size: there is no such key any more; leave it out: a page is a tenth of compensator.rate, at most 500 orders",
-		"t:3:37: compensator.pauses: there is no such key any more; leave it out: pauses are rows of the database",
-		"t:3:60: compensator.causes: there is no such key any more; leave it out: a sweep looks up what is cheap, and orderclose order ID has the rest",
-		"t:4:16: compensator.lock.kind: there is no such key any more; write lock: redis or lock: database",
-		"t:4:28: compensator.lock.key: there is no such key any more; leave it out: it is lock:scan_unpaid_orders, with topics.prefix before it",
-		"t:4:39: compensator.lock.expiry: there is no such key any more; leave it out: " +
-			"the lock of a killed process ends after 15s",
-		"t:4:51: compensator.lock.extend: there is no such key any more; leave it out: the lock is extended each 5s",
-		"t:5:17: closer.batch: there is no such key any more; leave it out: " +
-			"a closer takes 500 orders at most, and fewer where that is faster, see closer.target_latency",
-		"t:6:17: delays.mixed: there is no such key any more; leave it out: an order with several categories has the shortest of their delays; " +
-			"write an order that needs another with the category that decides alone",
-		"t:7:9: outbox: there is no such key any more; leave it out: a dispatcher sends two batches of 999 rows at once; run more dispatchers for more",
-		"t:8:9: orders: items is missing; describe it, or write items: none",
-		"t:8:9: orders: stock is missing; describe it, or write stock: none",
-		"t:8:19: orders.version: there is no such key any more; write lock: and the column",
-		"t:8:37: orders.shards.by: there is no such key any more; leave it out: there is a table for each month",
-	}},
-
 	{"values that do harm", "buckets: [2h, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\n" +
 		"compensator: {period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
 		"t:1:15: buckets[1]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and " +
@@ -289,8 +250,8 @@ var refusals = []struct {
 	{"unknown names in accept", "buckets: [1m]\naccept: [long_smalest_bucket, everything, 7]\n", []string{
 		`t:2:10: accept[0]: "long_smalest_bucket" is no name of a refusal; did you mean long_smallest_bucket?`,
 		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_period, without_tls, future_not_before, ` +
-			`indexed_quantity, version_like_id, lock_like_created, far_due, nothing_due_later, overwritten_close, row_security, due_like_creation, ` +
-			`closed_at_like_creation, on_close_other_id, unnamed_status, paid_orders`,
+			`indexed_quantity, version_like_id, lock_like_created, far_due, nothing_due_later, overwritten_close, row_security, on_close_other_id, ` +
+			`unnamed_status, paid_orders`,
 		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,
 	}},
 
@@ -349,7 +310,7 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 }
 
 func TestParse_ErrorUnwrapsToProblems(t *testing.T) {
-	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, mixed: longest}\n"))
+	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, categories: {a: 1h}}\n"))
 	var all config.Problems
 	must.That(t, errors.As(err, &all) && len(all) == 2, "want two problems, got %v", err)
 	var one config.Problem

@@ -2,11 +2,7 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -21,97 +17,10 @@ type reader struct {
 	bad      map[string]bool       // by path: the value was refused, or its key is misspelt
 	rooms    []*roomSection        // of the program
 	skips    bool                  // the sections of other rooms
-	schema   schema                // of the value, while the grammar is explored; nil: a document is read
 }
-
-// parser reads the value at a path, stores it, and reports problems to r.
-type parser func(r *reader, path string, n *yaml.Node)
-
-// Fields are the known keys of a section, each with what reads its value.
-type Fields map[string]parser
 
 func newReader(file string) *reader {
 	return &reader{file: file, at: map[string]*yaml.Node{}, bad: map[string]bool{}}
-}
-
-// section reads a mapping with a fixed set of keys. An empty mapping counts as missing.
-func section(known Fields) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if r.schema != nil {
-			r.is(r.exploreKeys(path, known))
-			return
-		}
-		r.pairs(path, n, func(key, v *yaml.Node, name string) {
-			if read, ok := known[name]; ok {
-				read(r, join(path, name), v)
-				return
-			}
-			keys := slices.Sorted(maps.Keys(known))
-			what, do, meant := "unknown key "+quote(name), suggest(name, keys), closest(name, keys)
-			switch {
-			case meant != "":
-				r.bad[join(path, meant)] = true // do not report the key as missing too
-			case path == "" && r.skips && resolveAlias(v).Kind == yaml.MappingNode: //mutant:other-rooms-refused
-				return
-			case path == "":
-				what += ": this program has no room of this name"
-			case slices.ContainsFunc(r.rooms, func(room *roomSection) bool { return room.key == name }):
-				do = fmt.Sprintf("write it at the top level of the file: %s: {…}", name)
-			}
-			r.add(key, path, what, do)
-		})
-	}
-}
-
-// Dropped refuses a key that earlier versions had. instead says what to do.
-func Dropped(instead string) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if r.is(schema{"not": schema{}}) {
-			return
-		}
-		r.refuse(path, n, "there is no such key any more", instead)
-	}
-}
-
-// entries reads a mapping with arbitrary keys.
-func entries(read func(r *reader, path, name string, n *yaml.Node)) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if r.schema != nil {
-			one := r.explore(path, func(r *reader, path string, n *yaml.Node) { read(r, join(path, "x"), "x", n) })
-			r.is(schema{"type": []string{"object", "null"}, "additionalProperties": one})
-			return
-		}
-		r.pairs(path, n, func(key, v *yaml.Node, name string) {
-			if name == "" || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
-				r.add(key, path, fmt.Sprintf("%s cannot be a name", quote(name)),
-					"use one without control characters or space at either end")
-				return
-			}
-			read(r, join(path, name), name, v)
-		})
-	}
-}
-
-// list reads a sequence. example is shown to a person who wrote something else.
-func list(example string, read parser) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if r.schema != nil {
-			r.is(schema{"type": []string{"array", "null"}, "items": r.explore(path+"[0]", read)})
-			return
-		}
-		r.at[path] = n
-		seq := resolveAlias(n)
-		if isNull(seq) {
-			return
-		}
-		if seq.Kind != yaml.SequenceNode {
-			r.refuse(path, n, "want a list, found "+describe(seq), "write it as "+example)
-			return
-		}
-		for i, v := range seq.Content {
-			read(r, path+"["+strconv.Itoa(i)+"]", v)
-		}
-	}
 }
 
 // pairs calls each for every key of a mapping and its value.
@@ -141,22 +50,6 @@ func (r *reader) pairs(path string, n *yaml.Node, each func(key, v *yaml.Node, n
 			each(key, v, k.Value)
 		}
 	}
-}
-
-// scalar returns the node of a single value. If the node is not a single value, scalar
-// reports a problem: want names the expected kind, and hint says how to fix it.
-func (r *reader) scalar(path string, n *yaml.Node, want, hint string) (*yaml.Node, bool) {
-	r.at[path] = n
-	v := resolveAlias(n)
-	switch {
-	case v.Kind != yaml.ScalarNode:
-		r.refuse(path, n, fmt.Sprintf("want %s, found %s", want, describe(v)), hint)
-	case isNull(v):
-		r.refuse(path, n, "has no value", hint+", or remove the key")
-	default:
-		return v, true
-	}
-	return nil, false
 }
 
 // refuse reports the value at path and marks it, so that later checks skip it.

@@ -28,69 +28,75 @@ const (
 // RulePath returns the path of a rule of the list.
 func RulePath(i int) string { return "delays.rules[" + strconv.Itoa(i) + "]" }
 
-// rule reads one entry of delays.rules.
-func (s *settings) rule(r *reader, path string, n *yaml.Node) {
-	rule := orderclose.Rule{Line: n.Line}
-	attributes := entries(func(r *reader, path, name string, n *yaml.Node) {
-		var values []string
-		oneOrMore(&values)(r, path, n)
+// rule is an entry of delays.rules.
+type rule struct {
+	Match struct {
+		Category   []word            `yaml:"category" one:""`
+		Attributes map[string][]word `yaml:"attributes" one:""`
+	} `yaml:"match"`
+	After  orNever         `yaml:"after"`
+	Grace  time.Duration   `yaml:"grace"`
+	Remind []time.Duration `yaml:"remind" example:"[10m, 2m]"`
+}
+
+// word is a text, or a whole number, of which it is the digits.
+type word string
+
+const wordHint = "write text in quotes or a whole number, each value once"
+
+func (w *word) parse(raw *yaml.Node) (wrong, do string) {
+	i, err := strconv.ParseInt(raw.Value, 10, 64)
+	switch whole := err == nil && strconv.FormatInt(i, 10) == raw.Value; {
+	case raw.ShortTag() != "!!str" && !(raw.ShortTag() == "!!int" && whole):
+		return quote(raw.Value) + " is neither text nor a whole number", ""
+	case raw.Value == "":
+		return "the value is empty", ""
+	}
+	*w = word(raw.Value)
+	return "", ""
+}
+
+// orNever is the time until the close, or the word never.
+type orNever struct {
+	after time.Duration
+	never bool
+}
+
+func parseOrNever(text string) (orNever, error) {
+	if text == "never" {
+		return orNever{never: true}, nil
+	}
+	d, err := ParseDuration(text)
+	return orNever{after: d}, err
+}
+
+// rule returns the Rule of an entry. Its first reminder is the one that is sent first.
+func (f rule) rule(r *reader, path string) orderclose.Rule {
+	rule := orderclose.Rule{After: f.After.after, Never: f.After.never, Grace: f.Grace, Line: r.at[path].Line}
+	rule.Match.Categories = r.values(path+".match.category", f.Match.Category)
+	for _, name := range slices.Sorted(maps.Keys(f.Match.Attributes)) {
 		if rule.Match.Attributes == nil {
 			rule.Match.Attributes = map[string][]string{}
 		}
-		rule.Match.Attributes[name] = values
-	})
-	section(Fields{
-		"match": section(Fields{"category": oneOrMore(&rule.Match.Categories), "attributes": attributes}),
-		"after": after(&rule),
-		"never": Dropped("write after: never"),
-		"grace": duration(&rule.Grace),
-		"remind": list("[10m, 2m]", func(r *reader, path string, n *yaml.Node) {
-			var d time.Duration
-			if duration(&d)(r, path, n); !r.bad[path] && slices.Contains(rule.Remind, d) {
-				r.refuse(path, n, FormatDuration(d)+" is listed twice", "remove one")
-			}
-			rule.Remind = append(rule.Remind, d)
-		}),
-	})(r, path, n)
-	slices.SortFunc(rule.Remind, func(a, b time.Duration) int { return cmp.Compare(b, a) })
-	s.Delays.Rules = append(s.Delays.Rules, rule)
+		rule.Match.Attributes[name] = r.values(path+".match.attributes."+name, f.Match.Attributes[name])
+	}
+	rule.Remind = slices.SortedFunc(slices.Values(f.Remind), func(a, b time.Duration) int { return cmp.Compare(b, a) })
+	return rule
 }
 
-// after reads the time until the close, or the word never.
-func after(to *orderclose.Rule) parser {
-	const never = "never"
-	return func(r *reader, path string, n *yaml.Node) {
-		switch v := resolveAlias(n); {
-		case r.isAny(path, duration(&to.After), word(never)):
-		case v.Kind == yaml.ScalarNode && v.Value == never:
-			to.Never = true
-		default:
-			duration(&to.After)(r, path, n)
-		}
+// values returns the values of a list. It refuses a list without a value, and a value that is listed twice.
+func (r *reader) values(path string, list []word) (values []string) {
+	if r.at[path] != nil && !r.bad[path] && len(list) == 0 {
+		r.refuse(path, r.at[path], "lists no value", "list one, or remove the key")
 	}
-}
-
-// oneOrMore reads a value, or a list of values. A value is text, or a whole number.
-func oneOrMore(to *[]string) parser {
-	one := value("a value", "write text in quotes or a whole number, each value once", schema{"type": []string{"string", "integer"}}, func(raw *yaml.Node) string {
-		i, err := strconv.ParseInt(raw.Value, 10, 64)
-		switch whole := err == nil && strconv.FormatInt(i, 10) == raw.Value; {
-		case raw.ShortTag() != "!!str" && !(raw.ShortTag() == "!!int" && whole):
-			return quote(raw.Value) + " is neither text nor a whole number"
-		case raw.Value == "":
-			return "the value is empty"
-		case slices.Contains(*to, raw.Value):
-			return quote(raw.Value) + " is listed twice"
+	for i, v := range list {
+		if v != "" && slices.Contains(list[:i], v) {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			r.refuse(at, r.at[at], quote(string(v))+" is listed twice", wordHint)
 		}
-		*to = append(*to, raw.Value)
-		return ""
-	})
-	return func(r *reader, path string, n *yaml.Node) {
-		listOrOne("[a, b]", one)(r, path, n)
-		if len(*to) == 0 && !r.anyBad(path) {
-			r.refuse(path, n, "lists no value", "list one, or remove the key")
-		}
+		values = append(values, string(v))
 	}
+	return values
 }
 
 // checkRules finds rules that contradict themselves, the delays or earlier rules.
@@ -102,9 +108,7 @@ func (r *reader) checkRules(s *settings) {
 		return
 	}
 	for i := range rules {
-		if path := RulePath(i); !r.anyBad(path) {
-			r.checkRule(s, i, path)
-		}
+		r.checkRule(s, i, RulePath(i))
 	}
 	r.checkReminders(s)
 }
@@ -126,7 +130,7 @@ func (r *reader) checkReminders(s *settings) {
 				do = "match by category, or map your own tables in orders"
 			}
 			mapped := s.Orders != nil && slices.ContainsFunc(s.Orders.Attributes, func(a mapping.Attribute) bool { return a.Name == name })
-			if !rule.Never && !mapped && !r.anyBad("orders") && !r.anyBad(RulePath(i)) {
+			if !rule.Never && !mapped && !r.anyBad(RulePath(i)) {
 				r.refuse(path, r.at[path], "a reminder is found by the order's row, which does not have this attribute", do)
 			}
 		}
@@ -161,7 +165,7 @@ func (r *reader) checkRule(s *settings, i int, path string) {
 // unknownCategory refuses a category that has no delay: it may be misspelt, and metrics would not name it.
 func (r *reader) unknownCategory(s *settings, rule orderclose.Rule, path string) bool {
 	for j, c := range rule.Match.Categories {
-		if _, known := s.Delays.ByCategory[c]; known || r.anyBad("delays.categories") {
+		if _, known := s.Delays.ByCategory[c]; known {
 			continue
 		}
 		do := "add it to delays.categories"
@@ -183,7 +187,7 @@ func (r *reader) checkLead(s *settings, rule orderclose.Rule, path string) {
 		r.atLeast(s, of, after, time.Second, "an order would be closed before its customer has seen it")
 		r.atMostMax(s, of, after)
 	}
-	if rule.Never || r.bad["delays.max"] || r.anyBad(of) {
+	if rule.Never || r.bad[of] {
 		return
 	}
 	tooLong := func(d time.Duration, path, behind, do string) {
@@ -197,9 +201,14 @@ func (r *reader) checkLead(s *settings, rule orderclose.Rule, path string) {
 	if rule.Grace > 0 {
 		without = ", without the grace of " + FormatDuration(rule.Grace)
 	}
+	seen := map[time.Duration]bool{}
 	for i := range rule.Remind {
 		at := fmt.Sprintf("%s.remind[%d]", path, i) // the list is sorted: compare what the file has here
 		d, _ := ParseDuration(r.rawValue(at))
+		if seen[d] {
+			r.refuse(at, r.at[at], FormatDuration(d)+" is listed twice", "remove one")
+		}
+		seen[d] = true
 		if r.atLeast(s, at, d, time.Second, "it would often not be written in time"); d >= after-rule.Grace {
 			tooLong(d, at, without, "shorten it: a reminder comes this long before the deadline that the customer sees")
 		}
@@ -225,7 +234,7 @@ func shortestDelay(d orderclose.Delays, categories []string) (shortest time.Dura
 func (r *reader) checkShadow(s *settings, i int, path string) {
 	for earlier := range i {
 		if r.anyBad(RulePath(earlier)) {
-			return // what that rule matches is not known
+			return // it may not match the same orders once it is right
 		}
 	}
 	orders := combinations(s.Delays.Rules[i].Match)
@@ -267,8 +276,8 @@ func combinations(m orderclose.Match) (all []orderclose.Facts) {
 	return all
 }
 
-// RuleDelay begins the name that NamedDelays gives to the delay of a rule.
-const RuleDelay = "rule "
+// ruleDelay begins the name that NamedDelays gives to the delay of a rule.
+const ruleDelay = "rule "
 
 // NamedDelays returns all delays of d: of each listed category by its name, of all others by "", and of each rule
 // with a time of its own by the orders that it matches, such as "rule payment card".
@@ -277,7 +286,7 @@ func NamedDelays(d orderclose.Delays) map[string]time.Duration {
 	maps.Copy(all, d.ByCategory)
 	for _, rule := range d.Rules {
 		if rule.After > 0 {
-			all[RuleDelay+describeMatch(rule.Match)] = rule.After
+			all[ruleDelay+describeMatch(rule.Match)] = rule.After
 		}
 	}
 	return all

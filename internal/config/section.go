@@ -3,22 +3,17 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"reflect"
 	"slices"
-	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// Section is the key of topics.yaml that belongs to a room. T is a struct of values, without pointers; its field PageSize has
-// the key page_size. Load and Parse read the sections that they get, and Of returns the settings.
+// Section is the key of topics.yaml that belongs to a room. T is a struct whose fields have the tags of decode.go. Load and Parse read
+// the sections that they get, and Of returns the settings.
 type Section[T any] struct {
 	Key      string // the name of the room
 	Defaults T
-	Fields   func(*T) Fields // where the value of each key goes
-	// Topic returns the name of a topic of the shop, which has the key topic. It has no prefix, and must be no topic of orderclose.
-	// nil: there is none.
-	Topic   func(*T) *string
+	// Topic is the key of a topic of the shop. It has no prefix, and must be no topic of orderclose. "": there is none.
+	Topic   string
 	Example string                     // of the section, which is valid: for errors and tests; "": the key alone
 	Check   func(T) (wrong, do string) // compares the values, if the file has the section; nil: there is nothing to compare
 }
@@ -41,9 +36,10 @@ func (d Section[T]) Of(c *Config) T {
 
 // Keys implements AnySection.
 func (d Section[T]) Keys() (all []string) {
-	for _, key := range slices.Sorted(maps.Keys(d.Fields(new(T)))) {
-		all = append(all, join(d.Key, key))
+	for _, f := range fieldsOf(reflect.ValueOf(new(T)).Elem()) {
+		all = append(all, join(d.Key, f.name))
 	}
+	slices.Sort(all)
 	return all
 }
 
@@ -52,76 +48,57 @@ func (d Section[T]) Sample() string { return cmp.Or(d.Example, d.Key+": {}") }
 
 func (d Section[T]) addTo(s *settings) {
 	v := d.Defaults
-	room := &roomSection{key: d.Key, fields: d.Fields(&v), value: func() any { return v }}
-	if d.Topic != nil {
-		room.topic = d.Topic(&v)
-	}
-	if d.Check != nil {
-		room.check = func() (string, string) { return d.Check(v) }
-	}
-	s.rooms = append(s.rooms, room)
+	s.rooms = append(s.rooms, &roomSection{
+		field: field{name: d.Key, value: reflect.ValueOf(&v).Elem()}, topic: d.Topic, check: func() (wrong, do string) {
+			if d.Check != nil {
+				wrong, do = d.Check(v)
+			}
+			return wrong, do
+		},
+	})
 }
 
-// Address reads the URL of a service.
-func Address(to *string) parser { return address(to) }
+// option is no section, but says how the file is read.
+type option func(s *settings)
 
-// Duration reads a duration.
-func Duration(to *time.Duration) parser { return duration(to) }
+func (option) Keys() []string      { return nil }
+func (option) Sample() string      { return "" }
+func (o option) addTo(s *settings) { o(s) }
 
 // OtherRooms stands for the sections of rooms that a program does not have, which are then skipped and not refused: other
 // programs read and check them.
-func OtherRooms() AnySection { return otherRooms{} }
-
-type otherRooms struct{}
-
-func (otherRooms) Keys() []string    { return nil }
-func (otherRooms) Sample() string    { return "" }
-func (otherRooms) addTo(s *settings) { s.skips = true }
+func OtherRooms() AnySection { return option(func(s *settings) { s.skips = true }) }
 
 // WithoutKafka is for a process that has no Kafka: its file need not list the buckets. Those of a file without buckets are the
 // default ones. An empty file is refused as by all: it may be one that is just being written.
-func WithoutKafka() AnySection { return withoutKafka{} }
-
-type withoutKafka struct{}
-
-func (withoutKafka) Keys() []string    { return nil }
-func (withoutKafka) Sample() string    { return "" }
-func (withoutKafka) addTo(s *settings) { s.withoutKafka = true }
+func WithoutKafka() AnySection { return option(func(s *settings) { s.withoutKafka = true }) }
 
 // roomSection is a Section that is being read.
 type roomSection struct {
-	key    string
-	fields Fields
-	topic  *string // of the shop; nil: none
-	given  bool    // the file has the section
-	check  func() (wrong, do string)
-	value  func() any // the settings
+	field
+	topic string // the key of a topic of the shop; "": none
+	given bool   // the file has the section
+	check func() (wrong, do string)
 }
 
-func (s *roomSection) parse(r *reader, path string, n *yaml.Node) {
-	s.given = true
-	section(s.fields)(r, path, n)
-}
-
-// checkRoom checks a section that is in the file, and none of whose values was refused.
+// checkRoom checks a section that is in the file.
 func (r *reader) checkRoom(s *settings, room *roomSection) {
-	path := join(room.key, "topic")
-	if !room.given || r.anyBad(room.key) {
+	if !room.given {
 		return
 	}
-	if room.check != nil {
-		if wrong, do := room.check(); wrong != "" {
-			r.refuse(room.key, r.at[room.key], wrong, do)
-			return
-		}
-	}
-	if room.topic == nil || r.at[path] == nil {
+	if wrong, do := room.check(); wrong != "" {
+		r.refuse(room.name, r.at[room.name], wrong, do)
 		return
 	}
-	r.checkLetters(path, *room.topic)
+	path := join(room.name, room.topic)
+	if room.topic == "" || r.at[path] == nil {
+		return
+	}
+	name := r.rawValue(path)
+	r.checkLetters(path, name)
 	own := s.topics()
-	_, bucket := own.BucketOf(*room.topic)
-	if bucket || slices.ContainsFunc(own.all(), func(name *string) bool { return *name == *room.topic }) {
-		r.refuse(path, r.at[path], fmt.Sprintf("%s is a topic of orderclose", quote(*room.topic)), "name one of the shop")
+	_, bucket := own.BucketOf(name)
+	if bucket || slices.ContainsFunc(own.all(), func(topic *string) bool { return *topic == name }) {
+		r.refuse(path, r.at[path], fmt.Sprintf("%s is a topic of orderclose", quote(name)), "name one of the shop")
 	}
 }

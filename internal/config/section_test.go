@@ -1,8 +1,6 @@
 package config_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -10,13 +8,14 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-type trial struct{ Topic, Mode, Source string }
+type trial struct {
+	Topic  string `yaml:"topic"`
+	Mode   string `yaml:"mode" enum:"slow fast"`
+	Source string `yaml:"source"`
+}
 
 var trialSection = config.Section[trial]{
 	Key: "trial", Defaults: trial{Topic: "trials", Mode: "slow"},
-	Fields: func(s *trial) config.Fields {
-		return config.Fields{"topic": config.Text(&s.Topic), "mode": config.Choice(&s.Mode, "slow", "fast"), "source": config.Text(&s.Source)}
-	},
 	Check: func(s trial) (string, string) {
 		if s.Mode == "fast" && s.Source == "" {
 			return "fast needs a source", "write source: shop.orders"
@@ -26,13 +25,7 @@ var trialSection = config.Section[trial]{
 }
 
 // changeSection is that of a room which reads a topic of the shop.
-var changeSection = config.Section[trial]{
-	Key: "change",
-	Fields: func(s *trial) config.Fields {
-		return config.Fields{"topic": config.Text(&s.Topic), "mode": config.Dropped("leave it out: it is slow")}
-	},
-	Topic: func(s *trial) *string { return &s.Topic },
-}
+var changeSection = config.Section[trial]{Key: "change", Topic: "topic"}
 
 func TestSection_OfReturnsTheSettingsOfTheFileOrTheDefaults(t *testing.T) {
 	for text, want := range map[string]trial{
@@ -55,7 +48,6 @@ func TestSection_IsRefusedWithItsPosition(t *testing.T) {
 		"trial: {mode: fast}":           "t:2:8: trial: fast needs a source; write source: shop.orders",
 		"change: {topic: delay_1m}":     `t:2:17: change.topic: "delay_1m" is a topic of orderclose; name one of the shop`,
 		"change: {topic: order-events}": `t:2:17: change.topic: "order-events" is a topic of orderclose; name one of the shop`,
-		"change: {mode: slow}":          "t:2:16: change.mode: there is no such key any more; leave it out: it is slow",
 		"change: {topic: a b}":          "t:2:17: change.topic: \"a b\" has the letter ' ', which Kafka refuses; use a-z, A-Z, 0-9, dot, underscore and hyphen only",
 		"trial: {mood: slow}":           `t:2:9: trial: unknown key "mood"; did you mean mode?`,
 		"triall: {mode: slow}":          `t:2:1: unknown key "triall"; did you mean trial?`,
@@ -73,7 +65,7 @@ func TestSection_IsRefusedWithItsPosition(t *testing.T) {
 // A typing error is still found by a program that skips the sections of rooms which it does not have.
 func TestSection_OfAnotherProgramIsRefusedOrSkipped(t *testing.T) {
 	const refused = `t:2:1: unknown key "trial": this program has no room of this name; known here: ` +
-		"accept, buckets, closer, compensator, delays, kafka, orders, outbox, partitions, replication, sync, topics, tracing"
+		"accept, buckets, closer, compensator, delays, kafka, orders, partitions, replication, sync, topics"
 	for _, c := range []struct {
 		text  string
 		rooms []config.AnySection
@@ -101,12 +93,4 @@ func TestChanges_HaveTheKeysOfASection(t *testing.T) {
 	expect.Same(t, config.Changes(before, parse("trial: {mode: fast, source: s}")), nil, "the same file")
 	expect.Same(t, config.Changes(before, after), []config.Change{{Key: "trial.mode", From: "fast", To: "slow"}}, "changes")
 	expect.Equal(t, trialSection.Of(config.Effective(before, after)).Mode, "fast", "a running process")
-}
-
-func TestSalvage_KeepsTheSettingsOfASection(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "topics.yaml")
-	must.Do(t, os.WriteFile(path, []byte("partitions: none\ntrial: {topic: 5, mode: fast}\n"), 0o600))
-	c := must.Get(config.Salvage(path, trialSection))(t)
-	expect.Equal(t, trialSection.Of(c.Config), trial{Topic: "trials", Mode: "fast"}, "salvaged")
-	expect.That(t, c.Unknown("trial.topic") && !c.Unknown("trial.mode"), "unknown keys")
 }

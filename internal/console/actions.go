@@ -1,30 +1,33 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The kinds of plans.
+// An action is two requests with the same fields. The first one shows what the action would change, and changes nothing. The second one has
+// the field confirm too, and carries the action out. The console remembers nothing between them.
+
+// The kinds of actions.
 const (
 	kindRedrive = "redrive"
 	kindDiscard = "discard"
-	kindSweep   = "sweep" // its plan is a dry run
 	kindPause   = "pause"
 	kindResume  = "resume"
 
@@ -33,48 +36,156 @@ const (
 	kindReopened = string(store.Reopened)
 )
 
-// maxValues is how many values a field of a plan may have, such as positions of dead letters.
-const maxValues = 1000
+// actionState is how far an action is.
+type actionState string
 
-// plannerOf returns the planner of a kind for somebody, or an error that names each wrong field.
-func (c *Console) plannerOf(kind, who string, fields url.Values) (planner, error) {
-	known := map[string]func(url.Values) (planner, error){
-		kindRedrive:  func(f url.Values) (planner, error) { return c.planResolution(f, wire.Redriven) },
-		kindDiscard:  func(f url.Values) (planner, error) { return c.planResolution(f, wire.Discarded) },
-		kindRefunded: func(f url.Values) (planner, error) { return c.planLate(f, store.Refunded, who) },
-		kindReopened: func(f url.Values) (planner, error) { return c.planLate(f, store.Reopened, who) },
-		kindSweep:    c.planSweep, kindPause: c.planPause, kindResume: c.planResume,
-	}
-	make, ok := known[kind]
-	if !ok {
-		return nil, fmt.Errorf("cannot be planned: kind is %q, want redrive, discard, sweep, pause, resume, refunded or reopened", kind)
-	}
-	for name, values := range fields {
-		if len(values) > maxValues {
-			return nil, fmt.Errorf("cannot be planned: %.40q has %d values, want at most %d: select by another field, or plan in parts", name, len(values), maxValues)
-		}
-	}
-	p, err := make(fields)
-	if err != nil {
-		return nil, fmt.Errorf("cannot be planned: %w", err)
-	}
-	return p, nil
+const (
+	asked   actionState = "asked"   // it waits for its confirmation
+	nothing actionState = "nothing" // it would change nothing
+	running actionState = "running" // only in the log
+	done    actionState = "done"
+	failed  actionState = "failed" // it may have changed a part
+)
+
+const (
+	// maxValues is how many values a field of an action may have, such as positions of dead letters.
+	maxValues = 1000
+	// shownValues is how many values of a field the page of an action shows.
+	shownValues = 20
+	// actionTime bounds how long an action takes. It is less than the time of a request. A redrive that is cut off is repeated: it sends what
+	// is left.
+	actionTime = 4 * time.Minute
+)
+
+// The hidden fields of the snapshot of dead letters that a person has seen: the last offset of each partition, and the id of the topic.
+const (
+	fieldThrough = "through"
+	fieldTopicID = "topic_id"
+)
+
+// action is a change that a person asks for.
+type action struct {
+	Kind    string
+	State   actionState
+	Fields  url.Values // of the form that confirms it
+	Summary any        // what it would change, or has changed
+	Planned int        // dead letters or payments that it is about; 0: it counts none
+	Handled int        // of them
+	Error   string
+
+	// seen reports whether the fields have the snapshot that a person has seen.
+	seen bool
+	run  func(context.Context) (summary any, handled int, err error)
 }
 
-// planResolution plans to redrive or to discard dead letters. The fields cause, stage, topic, order and
-// since select them. The field at names one by its position, and may be repeated.
-func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (planner, error) {
-	if c.o.Kafka == nil {
-		return nil, ops.ErrNoKafka
+// badForm is an error of the fields of a form.
+type badForm struct{ error }
+
+// serveAction shows what an action would change. If the request confirms it, serveAction carries it out, and shows the result.
+func (c *Console) serveAction(w http.ResponseWriter, r *http.Request) {
+	by, fields := access.From(r.Context()), inUTC(r.PostForm, zoneOf(r))
+	confirmed := fields.Get("confirm") != ""
+	fields.Del("confirm")
+	a, err := c.actionOf(r.Context(), by.Name, fields)
+	if err != nil {
+		status := http.StatusServiceUnavailable
+		if _, wrong := errors.AsType[badForm](err); wrong {
+			status = http.StatusBadRequest
+		}
+		if a.Kind == kindPause {
+			c.renderDelays(w, r, status, delaysData{Form: fields, Problem: err})
+			return
+		}
+		c.renderProblem(w, r, status, "error.no_action", err.Error())
+		return
 	}
-	f := deadletters.Filter{Cause: fields.Get("cause"), Stage: fields.Get("stage"), Source: fields.Get("topic"), Order: fields.Get("order")}
-	since, err := moment("since", fields.Get("since"))
+	if confirmed && a.seen && a.State == asked { //mutant:unseen-action-done
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(actionTime + time.Minute)) // that of the server is for pages
+		c.carryOut(r.Context(), &a, by)
+	}
+	p := c.newPage(r, "action", a)
+	p.Path = a.From()
+	c.render(w, r, http.StatusOK, p)
+}
+
+// carryOut carries an action out. The action ends early if the browser goes away, or if the console is closed, which waits for it.
+func (c *Console) carryOut(ctx context.Context, a *action, by access.Identity) {
+	c.acting.RLock()
+	defer c.acting.RUnlock()
+	ctx, cancel := context.WithTimeout(ctx, actionTime)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	a.State = running
+	c.audit(ctx, *a, by)
+	summary, handled, err := a.run(ctx)
+	if summary != nil {
+		a.Summary = summary
+	}
+	if a.State, a.Handled = done, handled; err != nil {
+		a.State, a.Error = failed, err.Error()
+	}
+	c.audit(ctx, *a, by)
+}
+
+// audit writes the line of an action that begins, or that has ended. The audit log has the second.
+func (c *Console) audit(ctx context.Context, a action, by access.Identity) {
+	selected := url.Values{}
+	for _, field := range a.Shown() {
+		selected[field.Name] = field.all
+	}
+	fields, result := fmt.Sprintf("%.500s", selected.Encode()), strings.TrimSuffix(string(a.State)+": "+a.Error, ": ")
+	c.o.Logger.Info("console action", "who", by.Name, "role", by.Role, "address", by.Address, "action", a.Kind,
+		"selected", fields, "planned", a.Planned, "handled", a.Handled, "result", result)
+	if a.State == running {
+		return
+	}
+	ops.AskStatus.Forget(c.asks)
+	err := c.pipeline().KeepAction(context.WithoutCancel(ctx), by.Name, a.Kind+" "+fields, fmt.Sprintf("%s, %d of %d", result, a.Handled, a.Planned))
+	if err != nil {
+		c.o.Logger.Error("writing an action of the console to the audit log failed", "action", a.Kind, "err", err)
+	}
+}
+
+// actionOf returns the action that a form asks for, with what it would change. An error of the fields is a badForm.
+func (c *Console) actionOf(ctx context.Context, who string, fields url.Values) (action, error) {
+	a := action{Kind: fields.Get("kind"), State: asked, Fields: fields, seen: true}
+	for name, values := range fields {
+		if len(values) > maxValues {
+			return a, badForm{fmt.Errorf("%.40q has %d values, want at most %d: select by another field, or act in parts", name, len(values), maxValues)}
+		}
+	}
+	switch a.Kind {
+	case kindRedrive:
+		return c.resolution(ctx, a, wire.Redriven)
+	case kindDiscard:
+		return c.resolution(ctx, a, wire.Discarded)
+	case kindRefunded, kindReopened:
+		return c.latePayment(ctx, a, who)
+	case kindPause, kindResume:
+		return c.pauses(ctx, a)
+	}
+	return a, badForm{fmt.Errorf("kind is %.40q, want redrive, discard, pause, resume, refunded or reopened", a.Kind)}
+}
+
+// resolution redrives or discards dead letters. The fields cause, stage, topic, order and since select them. The field at names one by its
+// position, and may be repeated. With the fields of a snapshot no later dead letter is selected.
+func (c *Console) resolution(ctx context.Context, a action, how wire.ResolutionKind) (action, error) {
+	if c.o.Kafka == nil {
+		return a, ops.ErrNoKafka
+	}
+	get := a.Fields.Get
+	f := deadletters.Filter{Cause: get("cause"), Stage: get("stage"), Source: get("topic"), Order: get("order")}
+	since, err := moment("since", get("since"))
 	f.Since = since
 	errs := []error{err}
-	for _, at := range fields["at"] {
-		position, err := deadletters.ParsePartitionOffset(at)
-		f.Positions, errs = append(f.Positions, position), append(errs, err)
+	positions := func(name string) (all []deadletters.Position) {
+		for _, at := range a.Fields[name] {
+			position, err := deadletters.ParsePartitionOffset(at)
+			all, errs = append(all, position), append(errs, err)
+		}
+		return all
 	}
+	f.Positions, f.Through = positions("at"), positions(fieldThrough)
 	if how == wire.Discarded && !f.Selects() {
 		errs = append(errs, errors.New("select dead letters: give at, cause, stage, topic, order or since"))
 	}
@@ -84,141 +195,118 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return a, badForm{err}
 	}
-	return func(ctx context.Context, report progress) (prepared, error) {
-		cfg := c.o.Config()
-		log, err := c.o.Kafka.TopicID(ctx, cfg.Topics.DeadLetter)
-		if err != nil {
-			return prepared{}, err
-		}
-		topic := deadletters.Topic{Log: c.o.Kafka, Name: cfg.Topics.DeadLetter, Progress: report}
-		o := deadletters.Options{Filter: f, How: how, Rules: c.pipeline().RedriveRules()}
-		plan, err := topic.MakePlan(ctx, o)
-		if err != nil {
-			return prepared{}, err
-		}
-		o.Filter.Through = plan.Through
-		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()),
-			run: func(ctx context.Context, report progress) (any, int64, error) {
-				if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
-					return nil, 0, err
-				} else if now != log {
-					return nil, 0, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
-				}
-				topic := deadletters.Topic{Log: c.o.Kafka, Name: plan.Topic}
-				result, err := topic.Run(ctx, o, report)
-				return result, int64(result.Done), err
-			}}, nil
-	}, nil
+	topic := deadletters.Topic{Log: c.o.Kafka, Name: c.o.Config().Topics.DeadLetter}
+	id, err := c.o.Kafka.TopicID(ctx, topic.Name)
+	if err != nil {
+		return a, err
+	}
+	now := fmt.Sprintf("%x", id)
+	a.seen = get(fieldTopicID) != ""
+	if a.seen && get(fieldTopicID) != now { //mutant:recreated-letters-taken
+		return a, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", topic.Name)
+	}
+	o := deadletters.Options{Filter: f, How: how, Rules: c.pipeline().RedriveRules()}
+	plan, err := topic.MakePlan(ctx, o)
+	if err != nil {
+		return a, err
+	}
+	o.Filter.Through = plan.Through
+	a.Fields.Set(fieldTopicID, now)
+	a.Fields.Del(fieldThrough)
+	for _, at := range plan.Through {
+		a.Fields.Add(fieldThrough, at.String())
+	}
+	a.Summary, a.Planned = plan, plan.Doable()
+	if a.Planned == 0 {
+		a.State = nothing
+	}
+	a.run = func(ctx context.Context) (any, int, error) {
+		result, err := topic.Run(ctx, o, nil)
+		return result.Plan, result.Done, err
+	}
+	return a, nil
 }
 
-// planSweep plans a pass by hand: the plan is a dry run.
-func (c *Console) planSweep(url.Values) (planner, error) {
-	if c.o.Sweep == nil {
-		return nil, errors.New("a pass by hand needs the database: set the variables that orderclose compensate needs")
-	}
-	return func(ctx context.Context, _ progress) (prepared, error) {
-		found, err := c.o.Sweep(ctx, true, nil)
-		if err != nil {
-			return prepared{}, err
-		}
-		return prepared{summary: found, nothing: found.Found == 0, planned: int64(found.Found), run: func(ctx context.Context, report progress) (any, int64, error) {
-			result, err := c.o.Sweep(ctx, false, func(r compensator.Report) { report(int64(r.Found), max(int64(found.Found), int64(r.Found))) })
-			return result, int64(result.Closed), err
-		}}, nil
-	}, nil
-}
-
-// planLate plans to record what became of the money of a late payment: late is its id.
-func (c *Console) planLate(fields url.Values, how store.LateResolution, who string) (planner, error) {
+// latePayment records what became of the money of a late payment: late is its id.
+func (c *Console) latePayment(ctx context.Context, a action, who string) (action, error) {
 	if c.o.Store == nil {
-		return nil, ops.ErrNoDatabase
+		return a, ops.ErrNoDatabase
 	}
-	id, err := strconv.ParseInt(fields.Get("late"), 10, 64)
+	id, err := strconv.ParseInt(a.Fields.Get("late"), 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("late is %.40q, want the id of a late payment", fields.Get("late"))
+		return a, badForm{fmt.Errorf("late is %.40q, want the id of a late payment", a.Fields.Get("late"))}
 	}
-	return func(ctx context.Context, _ progress) (prepared, error) {
-		p, err := c.o.Store.LatePayment(ctx, id)
-		return prepared{summary: p, nothing: p.Resolution != "", planned: 1, run: func(ctx context.Context, _ progress) (any, int64, error) {
-			defer c.late.Forget()
-			defer ops.AskLate.Forget(c.asks)
-			resolved, err := c.o.Store.ResolveLate(ctx, id, how, cmp.Or(who, "console"))
-			if err != nil {
-				return nil, 0, err
-			}
-			return resolved, 1, nil
-		}}, err
-	}, nil
-}
-
-// pausePlan is a plan to pause or to resume, and its result.
-type pausePlan struct {
-	Category string       `json:"category,omitempty"`
-	For      string       `json:"for,omitempty"`
-	Reason   string       `json:"reason,omitempty"`
-	On       []wire.Pause `json:"on"`              // that are on now
-	Ended    []wire.Pause `json:"ended,omitempty"` // by a resume, or earlier than they would end
-
-	lasting time.Duration
-	replace bool
-}
-
-// planPause plans to close no orders for a while: for, reason, and perhaps category. With replace it may end another
-// pause earlier.
-func (c *Console) planPause(fields url.Values) (planner, error) {
-	lasting, err := ops.ParsePause(fields.Get("for"))
-	p := pausePlan{For: config.FormatDuration(lasting), Reason: fields.Get("reason"), lasting: lasting, replace: fields.Get("replace") != ""}
-	return c.planPauses(fields, p, func(ctx context.Context, kept *store.Store, p pausePlan) ([]wire.Pause, error) {
-		return kept.Pause(ctx, p.Category, lasting, p.Reason, p.replace)
-	}, err, ops.CheckReason(p.Reason), checkText("reason", p.Reason, maxReason))
-}
-
-// planResume plans to end pauses: perhaps category.
-func (c *Console) planResume(fields url.Values) (planner, error) {
-	return c.planPauses(fields, pausePlan{}, func(ctx context.Context, kept *store.Store, p pausePlan) ([]wire.Pause, error) {
-		return kept.Resume(ctx, p.Category)
-	})
-}
-
-// planPauses plans a change of pauses, which returns those that it has ended. wrong are errors of the fields, or nil.
-func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context.Context, *store.Store, pausePlan) ([]wire.Pause, error),
-	wrong ...error) (planner, error) {
-	p.Category = fields.Get("category")
-	if err := errors.Join(errors.Join(wrong...), checkText("category", p.Category, maxCategory)); err != nil {
-		return nil, err
+	p, err := c.o.Store.LatePayment(ctx, id)
+	if a.Summary, a.Planned = p, 1; p.Resolution != "" {
+		a.State = nothing
 	}
-	kept, err := c.pipeline().PausesDatabase()
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, _ progress) (prepared, error) {
-		if p.On, err = kept.Pauses(ctx); err != nil {
-			return prepared{}, err
+	a.run = func(ctx context.Context) (any, int, error) {
+		defer c.late.Forget()
+		defer ops.AskLate.Forget(c.asks)
+		resolved, err := c.o.Store.ResolveLate(ctx, id, store.LateResolution(a.Kind), who)
+		if err != nil {
+			return nil, 0, err
 		}
-		if p.For != "" { // a pause of a typo would pause nothing
-			if err := c.pipeline().CheckCategories(ctx, p.Category); err != nil {
-				return prepared{}, err
-			}
-			if p.Ended, err = wire.Shortened(p.On, p.Category, time.Now().Add(p.lasting), p.replace); err != nil {
-				return prepared{}, err
-			}
-		}
-		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, int64, error) {
-			after := p
-			if after.Ended, err = change(ctx, kept, p); err != nil {
-				return nil, 0, err
-			}
-			ops.AskPauses.Forget(c.asks)
-			after.On, err = kept.Pauses(ctx)
-			return after, 0, err
-		}}, nil
-	}, nil
+		return resolved, 1, nil
+	}
+	return a, err
+}
+
+// pauseSummary is what a pause, or the end of pauses, is about.
+type pauseSummary struct {
+	Category string
+	On       []wire.Pause // that are on now
+	Ended    []wire.Pause // by a resume, or earlier than they would end
 }
 
 // The longest category and the longest reason of a pause, in characters: those of the columns.
 const maxCategory, maxReason = 255, 500
+
+// pauses closes no orders for a while, or ends pauses: category; and for a pause for, reason and replace, with which it may end another
+// pause earlier.
+func (c *Console) pauses(ctx context.Context, a action) (action, error) {
+	p := pauseSummary{Category: a.Fields.Get("category")}
+	errs := []error{checkText("category", p.Category, maxCategory)}
+	pausing, reason, replace, lasting := a.Kind == kindPause, a.Fields.Get("reason"), a.Fields.Get("replace") != "", time.Duration(0)
+	if pausing {
+		var err error
+		lasting, err = ops.ParsePause(a.Fields.Get("for"))
+		errs = append(errs, err, ops.CheckReason(reason), checkText("reason", reason, maxReason))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return a, badForm{err}
+	}
+	kept, err := c.pipeline().PausesDatabase()
+	if err == nil {
+		p.On, err = kept.Pauses(ctx)
+	}
+	if err != nil {
+		return a, err
+	}
+	if pausing {
+		if p.Ended, err = wire.Shortened(p.On, p.Category, time.Now().Add(lasting), replace); err != nil {
+			return a, badForm{err}
+		}
+	}
+	if a.Summary = p; !pausing && len(p.On) == 0 {
+		a.State = nothing
+	}
+	a.run = func(ctx context.Context) (_ any, _ int, err error) {
+		if pausing {
+			p.Ended, err = kept.Pause(ctx, p.Category, lasting, reason, replace)
+		} else {
+			p.Ended, err = kept.Resume(ctx, p.Category)
+		}
+		if ops.AskPauses.Forget(c.asks); err != nil {
+			return nil, 0, err
+		}
+		p.On, err = kept.Pauses(ctx)
+		return p, 0, err
+	}
+	return a, nil
+}
 
 // checkText returns an error if a text that is stored has control characters, or more than most
 // characters.
@@ -239,4 +327,44 @@ func given(values []string) (some []string) {
 		}
 	}
 	return some
+}
+
+// selected is a field of an action that a person reads.
+type selected struct {
+	Name   string
+	Values []string
+	More   int // values that are not in Values
+	all    []string
+}
+
+// Shown returns the fields that have a value, by name, without those that say nothing to a person.
+func (a action) Shown() (fields []selected) {
+	for _, name := range slices.Sorted(maps.Keys(a.Fields)) {
+		all := given(a.Fields[name])
+		if len(all) == 0 || name == "kind" || name == fieldThrough || name == fieldTopicID {
+			continue
+		}
+		n := min(len(all), shownValues)
+		fields = append(fields, selected{Name: name, Values: all[:n], More: len(all) - n, all: all})
+	}
+	return fields
+}
+
+// From returns the path of the page that has the form of the action.
+func (a action) From() string {
+	switch a.Kind {
+	case kindPause, kindResume:
+		return "/delays"
+	case kindRefunded, kindReopened:
+		return "/payments"
+	}
+	return "/dead-letters"
+}
+
+// Effect returns what an action of a kind leads to, beyond its numbers; empty: nothing else.
+func (p page) Effect(kind string) string {
+	if key := "action." + kind + "_effect"; texts()[key] != nil {
+		return p.T(key)
+	}
+	return ""
 }

@@ -4,8 +4,7 @@
 //	http.Serve(listener, c.Handler())
 //
 // Pages are HTML that the server renders, and work without scripts. With scripts, the open page is
-// kept up to date by server-sent events. The JSON API below /api/v1/ has the same data. Both show
-// what internal/ops returns, as the commands do; this package only renders it.
+// kept up to date by server-sent events. The pages show what internal/ops returns, as the commands do; this package only renders it.
 //
 // A page never waits long for a server. If a server does not answer, the page shows the last answer and
 // its age, the error, and when the error began.
@@ -15,21 +14,16 @@
 //	texts.go      the catalogue of all texts, texts.yaml
 //	chart.go      charts, as SVG
 //	history.go    rates, and what waited in the last hours
-//	prometheus.go the same from a Prometheus
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
-//	plans.go      plans that a person confirms
-//	actions.go    makes plans
-//	planpages.go  shows plans
+//	actions.go    actions that a person confirms
 //	live.go       server-sent events; static/live.js shares them among the tabs of a browser
-//	api.go        the JSON API
 //	templates, static    HTML, style and script
 package console
 
 import (
 	"context"
-	"crypto/tls"
 	"embed"
 	"errors"
 	"fmt"
@@ -38,12 +32,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -53,18 +47,12 @@ type Options struct {
 	ops.Pipeline
 	Config func() *config.Config // the configuration in effect
 
-	// Sweep makes a pass by hand, as orderclose compensate does. A dry run only counts. progress may
-	// be nil. Nil: none can be started.
-	Sweep func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
-
 	Settings config.Console // who may open the console; Settings.Listen must be set
 	Version  string         // of the program, shown in the footer
 	Logger   *slog.Logger
 
 	// TopicsFile is the path of topics.yaml, for commands that a page shows; "": they name no file.
 	TopicsFile string
-	// Reads finds the commands that read it.
-	Reads ops.Commands
 }
 
 // Console serves the console. Make it with New.
@@ -77,12 +65,11 @@ type Console struct {
 	asks  *ops.Questions
 	late  *ops.Question[[]store.LatePayment] // that nobody has resolved
 	trend history
-	past  *ops.Question[[]sample] // of a Prometheus; nil: none is named
 
-	control   *ops.Control         // nil: no Kafka
-	letters   *deadletters.Catalog // nil: no Kafka
-	following sync.WaitGroup       // of letters and of the history
-	plans     *plans
+	acting    sync.RWMutex          // read-locked by each action
+	control   *ops.Control          // nil: no Kafka
+	letters   *deadletters.Follower // nil: no Kafka
+	following sync.WaitGroup        // of letters and of the history
 	live      liveCount
 	first     firstSeen
 }
@@ -111,23 +98,23 @@ func New(o Options) (*Console, error) {
 	c.makeQuestions()
 	if o.Kafka != nil {
 		c.control = ops.NewControl(o.Kafka, o.Config().Topics.Control)
-		c.letters = deadletters.NewCatalog(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
-		c.following.Go(func() { c.letters.Run(c.ctx) })
+		c.letters = deadletters.NewFollower(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
+		c.following.Go(func() { c.letters.Run(c.ctx, lettersInterval, nil) })
 		c.following.Go(func() {
 			for retry.Sleep(c.ctx, sampleEvery) {
 				c.remember(ops.AskStatus.Get(c.ctx, c.asks))
 			}
 		})
 	}
-	c.plans = &plans{ctx: c.ctx, now: time.Now, audit: c.audit, byID: map[string]*plan{}}
 	return c, nil
 }
 
-// Close ends live updates, requests to the servers, and plans that are being carried out; what these
-// have done stays done. It returns when the plans have ended.
+// Close ends live updates, requests to the servers, and actions that are being carried out; what these
+// have done stays done. It returns when the actions have ended.
 func (c *Console) Close() {
 	c.cancel()
-	c.plans.running.Wait()
+	c.acting.Lock()
+	defer c.acting.Unlock()
 	c.following.Wait()
 }
 
@@ -137,11 +124,6 @@ const waitFirst = 5 * time.Second
 // makeQuestions makes the questions, whose answers all open pages share.
 func (c *Console) makeQuestions() {
 	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, c.o.Checks...)
-	if address := c.o.Settings.Prometheus; address != "" {
-		c.past = ops.NewQuestion(c.ctx, sampleEvery, waitFirst, waitFirst, func(ctx context.Context) ([]sample, error) {
-			return fromPrometheus(ctx, address, c.o.Config().Topics, time.Now())
-		})
-	}
 	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
 		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 }
@@ -151,7 +133,6 @@ func (c *Console) pipeline() ops.Pipeline {
 	p := c.o.Pipeline
 	p.Config, p.Control = c.o.Config(), c.control
 	if c.letters != nil {
-		p.Letters = c.letters.OfOrder
 		p.Pending = func() (deadletters.Counts, error) {
 			s := c.letters.State()
 			if s.Problem != "" {
@@ -163,7 +144,7 @@ func (c *Console) pipeline() ops.Pipeline {
 	return p
 }
 
-// Handler serves pages, live updates and the API below the base path.
+// Handler serves pages and live updates below the base path.
 func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]http.HandlerFunc{
@@ -177,9 +158,7 @@ func (c *Console) Handler() http.Handler {
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
 		"GET /sweeps":                            c.show("sweeps", c.sweepsData),
 		"GET /payments":                          c.show("payments", func(r *http.Request) any { return c.late.Get(r.Context()) }),
-		"GET /runbook":                           c.show("runbook", func(*http.Request) any { return runbookHTML() }),
-		"GET /plans":                             c.show("plans", func(*http.Request) any { return c.plans.all() }),
-		"GET /plans/{id}":                        c.servePlan,
+		"GET /runbook":                           c.show("runbook", func(*http.Request) any { return runbook.Sections() }),
 		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
 		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),
 		"GET /live":                              c.serveLive,
@@ -188,15 +167,7 @@ func (c *Console) Handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, c.formed(serve))
 	}
-	mux.Handle("POST /plans", c.gate.Action(c.formed(c.serveAddPlan)))
-	mux.Handle("POST /plans/{id}/confirm", c.gate.Action(c.formed(c.serveConfirmPlan)))
-	for _, e := range c.endpoints() {
-		mux.Handle(e.pattern, c.handler(e))
-	}
-	mux.HandleFunc("GET "+apiPrefix+"openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(openAPI)
-	})
+	mux.Handle("POST /actions", c.gate.Action(c.formed(c.serveAction)))
 	if c.o.Settings.BasePath == "" {
 		return c.gate.Wrap(mux)
 	}
@@ -205,14 +176,7 @@ func (c *Console) Handler() http.Handler {
 	return c.gate.Wrap(outer)
 }
 
-// TLS returns the configuration of the listener; nil: plain HTTP.
-func (c *Console) TLS() *tls.Config { return c.gate.TLS() }
-
 // serveRefusal answers a request that may not be served.
 func (c *Console) serveRefusal(w http.ResponseWriter, r *http.Request, refusal access.Refusal) {
-	if refusal.API {
-		writeError(w, refusal.Status, refusal.Text)
-		return
-	}
 	c.renderProblem(w, r, refusal.Status, "refusal."+string(refusal.Reason), "")
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -111,21 +110,6 @@ func (r *rig) open(path string) string {
 	return body
 }
 
-// json decodes the answer of an endpoint of the API.
-func (r *rig) json(method, path, body string, into any) int {
-	r.t.Helper()
-	req := must.Get(http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body)))(r.t)
-	req.Header.Set("X-User", r.user)
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	res := must.Get(http.DefaultClient.Do(req))(r.t)
-	defer res.Body.Close()
-	err := json.NewDecoder(res.Body).Decode(into)
-	must.That(r.t, err == nil, "%s %s: %v", method, path, err)
-	return res.StatusCode
-}
-
 // addOrder creates an order in the database and puts its record into a topic.
 func (r *rig) addOrder(id, topic string, due time.Time) {
 	r.t.Helper()
@@ -153,7 +137,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	r.addOrder("a", "delay_1h", time.Now().Add(5*time.Minute))
 	page := r.open("/")
 	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`,
-		`data-live="/live?page=now&amp;in=en,UTC"`)
+		`data-live="/live?in=en,UTC"`)
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
 	ops.AskStatus.Forget(r.c.asks)
@@ -161,17 +145,12 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay",
 		`<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
 
-	asked := must.Get(http.NewRequest(http.MethodGet, "/live?page=now&in=zh,Asia/Shanghai", nil))(t)
+	asked := must.Get(http.NewRequest(http.MethodGet, "/live?in=zh,Asia/Shanghai", nil))(t)
 	live := r.c.newPage(asked, "now", nil)
 	expect.That(t, live.Lang == "zh" && live.ZoneName() == "Asia/Shanghai", "the updates are in %s, %s", live.Lang, live.ZoneName())
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
 	contains(t, page, `<html lang="zh">`, "订单关闭已经或即将延迟")
 	expect.Equal(t, res.Header.Get("Content-Language"), "zh", "Content-Language")
-	var status statusAnswer
-	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.ActNow ||
-		status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 3 {
-		t.Errorf("%d: %+v", code, status)
-	}
 }
 
 // Kafka cannot show a closer that acknowledges records and closes nothing: only the database can.
@@ -193,9 +172,6 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	ops.AskOverdue.Forget(r.c.asks)
 	ops.AskPauses.Forget(r.c.asks)
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
-	var status statusAnswer
-	r.json(http.MethodGet, "/api/v1/status", "", &status)
-	expect.That(t, status.Overdue.Value != nil && status.Overdue.Value.Orders == 2 && status.Overdue.Value.Paused == 12, "%+v", status.Overdue)
 }
 
 func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
@@ -227,10 +203,6 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	res, page = r.do(http.MethodPost, "/order", "en", url.Values{"id": {"nobody"}})
 	contains(t, page, "This order was found nowhere", "order-close/")
 	expect.Equal(t, res.StatusCode, http.StatusNotFound, "status")
-	var h ops.History
-	code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"closed"}`, &h)
-	expect.That(t, code == http.StatusOK && h.Database.Receipt != nil && len(h.Timeline) >= 4, "%d: %+v", code, h)
-	expect.Equal(t, r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h), http.StatusNotFound, "status of an unknown order")
 }
 
 // The page of an order says which rule matches now, and whether the row was written by it.
@@ -284,17 +256,13 @@ func TestDelays_CalculatesTheWayOfAnOrder(t *testing.T) {
 	contains(t, page, "An order of category ticket that is made now", "after 7m", "<li>delay_1m × 7</li><li>order-close</li>", "All 6 topics match topics.yaml.")
 	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
 	contains(t, page, "so the default holds", "after 30m")
-	var way delayRoute
-	code := r.json(http.MethodPost, "/api/v1/delays", `{"category":"ticket"}`, &way)
-	expect.That(t, code == http.StatusOK && way.Due.Sub(way.Made) == 7*time.Minute && way.Path.Appends == 8, "%d: %+v", code, way)
-	expect.Equal(t, r.json(http.MethodPost, "/api/v1/delays", `{"categories":1}`, &struct{}{}), http.StatusBadRequest, "an unknown field")
 }
 
 func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live?page=now", nil))(t)
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live", nil))(t)
 	req.Header.Set("X-User", "ann")
 	res := must.Get(http.DefaultClient.Do(req))(t)
 	defer res.Body.Close()
@@ -320,7 +288,7 @@ func TestLive_OneUserDoesNotTakeTheUpdatesOfOthers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	open := func(user string) int {
-		req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live?page=now", nil))(t)
+		req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live", nil))(t)
 		req.Header.Set("X-User", user)
 		res := must.Get(http.DefaultClient.Do(req))(t)
 		t.Cleanup(func() { _ = res.Body.Close() })
@@ -391,16 +359,13 @@ func TestNotFound(t *testing.T) {
 	r := newRig(t)
 	res, page := r.do(http.MethodGet, "/nothing", "en", nil)
 	expect.That(t, res.StatusCode == http.StatusNotFound && strings.Contains(page, "no such page"), "%s\n%s", res.Status, page)
-	var e struct{ Error string }
-	code := r.json(http.MethodGet, "/api/v1/nothing", "", &e)
-	expect.That(t, code == http.StatusNotFound && e.Error != "", "%d %+v", code, e)
 }
 
 // A form that cannot be read is refused whole, in place of being read as far as it goes.
 func TestConsole_RefusesABrokenForm(t *testing.T) {
 	r := newRig(t)
-	for _, path := range []string{"/order", "/delays", "/dead-letters", "/plans", "/language"} {
-		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path, strings.NewReader("kind=sweep&id=%zz")))(t)
+	for _, path := range []string{"/order", "/delays", "/dead-letters", "/actions", "/language"} {
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path, strings.NewReader("kind=resume&id=%zz")))(t)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("X-User", r.user)
 		res := must.Get(http.DefaultClient.Do(req))(t)
@@ -409,40 +374,14 @@ func TestConsole_RefusesABrokenForm(t *testing.T) {
 	}
 }
 
-// A request without a user is refused as the reader expects: a page in the language of the browser, or JSON.
-func TestConsole_RefusesInTheFormatOfTheReader(t *testing.T) {
+// A request without a user is refused by a page in the language of the browser, which has no menu.
+func TestConsole_RefusesByAPage(t *testing.T) {
 	r := newRig(t)
 	r.user = ""
 	res, body := r.do(http.MethodGet, "/", "en", nil)
 	if res.StatusCode != http.StatusForbidden || !strings.Contains(body, text("en", "refusal.no_user")) || strings.Contains(body, "<nav") {
 		t.Errorf("the page answers %s\n%s", res.Status, body)
 	}
-	res, body = r.do(http.MethodGet, "/api/v1/status", "en", nil)
-	const want = `{"error":"the proxy sets no valid user; let it set the header of ORDERCLOSE_CONSOLE_USER_HEADER to one name, in place of what the client sends"}`
-	if res.StatusCode != http.StatusForbidden || res.Header.Get("Content-Type") != "application/json" || strings.TrimSpace(body) != want {
-		t.Errorf("the API answers %s %s", res.Status, body)
-	}
-}
-
-func TestDelays_ShowWhenTheyChanged(t *testing.T) {
-	r := newRig(t)
-	contains(t, r.open("/delays"), `id="no-delay-change"`)
-	for _, minutes := range []int64{30, 7} {
-		m, err := wire.Process{Name: "compensator@shop:17", Ended: true, Delays: map[string]int64{"": 1_800_000, "ticket": minutes * 60_000},
-			File: "0123456789"}.Encode()
-		if err == nil {
-			_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m})
-		}
-		must.Do(t, err)
-	}
-	ops.AskSweeps.Forget(r.c.asks)
-	page := r.open("/delays")
-	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>",
-		`<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
-	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="urgent"`)
-	var sweeps answer[ops.Sweeps]
-	code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps)
-	expect.That(t, code == http.StatusOK && len(sweeps.Value.Delays) == 1 && sweeps.Value.Delays[0].To == "7m", "%d: %+v", code, sweeps)
 }
 
 func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {

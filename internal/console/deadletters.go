@@ -17,14 +17,22 @@ import (
 // letterTimeout bounds reading the dead letters of a page from Kafka.
 const letterTimeout = 5 * time.Second
 
+const (
+	// lettersInterval is the interval between reads of the topic: a person reloads a page a few seconds after a redrive.
+	lettersInterval = 2 * time.Second
+	lettersPerPage  = 50
+	maxTopics       = 20 // that the filter offers
+)
+
 // lettersData is what the page of dead letters shows.
 type lettersData struct {
-	State   deadletters.CatalogState
-	Chart   chart
-	Filter  url.Values // cause, topic, stage, since, all; and order, which stands in no URL
-	Listing deadletters.Listing
-	Pending int   // that fit the filter, on all pages
-	Problem error // of the filter, or of reading the page
+	State   deadletters.State
+	Filter  url.Values // cause, topic, stage, since; and order, which stands in no URL
+	Letters []deadletters.Letter
+	Topics  []string              // of the records of all pending dead letters
+	Next    *deadletters.Position // if there are more: the last one of the page
+	Pending int                   // that fit the filter, on all pages
+	Problem error                 // of the filter, or ops.ErrNoKafka
 }
 
 // Link returns the query of the same list from another place on, or with another filter.
@@ -39,8 +47,7 @@ func (d lettersData) Link(name, value string) string {
 	return "?" + q.Encode()
 }
 
-// FilterNames returns the fields of the filter that a plan takes over. The list has all resolved dead
-// letters too if all is set; a plan is about the pending ones.
+// FilterNames returns the fields of the filter that an action takes over.
 func (d lettersData) FilterNames() (names []string) {
 	for _, name := range []string{"cause", "topic", "stage", "since", "order"} {
 		if d.Filter.Get(name) != "" {
@@ -50,26 +57,19 @@ func (d lettersData) FilterNames() (names []string) {
 	return names
 }
 
-// Plain reports whether the fields of the filter can be the fields of a plan.
+// Plain reports whether the fields of the filter can be the fields of an action.
 func (d lettersData) Plain() bool {
 	return !slices.ContainsFunc(d.FilterNames(), func(name string) bool { return !(page{}).Plain(d.Filter.Get(name)) })
 }
 
-// letterQuery returns what the fields select.
-func letterQuery(fields url.Values) (q deadletters.Query, err error) {
-	q.All = fields.Get("all") == "1"
-	q.Cause, q.Stage, q.Source, q.Order = fields.Get("cause"), fields.Get("stage"), fields.Get("topic"), strings.TrimSpace(fields.Get("order"))
-	if q.Since, err = moment("since", fields.Get("since")); err != nil {
-		return q, err
+// letterFilter returns what the fields select, and behind which dead letter the page begins; nil: with the newest.
+func letterFilter(fields url.Values) (f deadletters.Filter, after *deadletters.Position, err error) {
+	f = deadletters.Filter{Cause: fields.Get("cause"), Stage: fields.Get("stage"), Source: fields.Get("topic"), Order: strings.TrimSpace(fields.Get("order"))}
+	if f.Since, err = moment("since", fields.Get("since")); err != nil || fields.Get("after") == "" {
+		return f, nil, err
 	}
-	if after := fields.Get("after"); after != "" {
-		at, err := deadletters.ParsePartitionOffset(after)
-		if err != nil {
-			return q, err
-		}
-		q.After = &at
-	}
-	return q, nil
+	at, err := deadletters.ParsePartitionOffset(fields.Get("after"))
+	return f, &at, err
 }
 
 func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
@@ -77,37 +77,42 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		fields = r.PostForm
 	}
-	fields = inUTC(fields, zoneOf(r))
-	d := lettersData{Filter: fields}
-	if c.letters != nil {
-		d.State = c.letters.State()
-		d.Chart = hoursChart(d.State)
-	}
-	if q, err := letterQuery(fields); err == nil && c.letters != nil {
-		d.Pending = c.letters.CountPending(q)
-	}
-	var status int
-	if d.Listing, status, d.Problem = c.listLetters(r, fields); status != http.StatusBadRequest {
-		status = http.StatusOK // the page shows the problem
+	d := c.listLetters(inUTC(fields, zoneOf(r)))
+	status := http.StatusOK // the page shows the problem
+	if d.Problem != nil && !errors.Is(d.Problem, ops.ErrNoKafka) {
+		status = http.StatusBadRequest
 	}
 	c.render(w, r, status, c.newPage(r, "dead-letters", d))
 }
 
-// listLetters returns the dead letters that the fields select, and the status of the answer.
-func (c *Console) listLetters(r *http.Request, fields url.Values) (found deadletters.Listing, status int, err error) {
+// listLetters returns the page of pending dead letters that the fields select.
+func (c *Console) listLetters(fields url.Values) lettersData {
+	d := lettersData{Filter: fields, Problem: ops.ErrNoKafka}
 	if c.letters == nil {
-		return found, http.StatusServiceUnavailable, ops.ErrNoKafka
+		return d
 	}
-	q, err := letterQuery(fields)
-	if err != nil {
-		return found, http.StatusBadRequest, err
+	d.State = c.letters.State()
+	all := c.letters.Letters(deadletters.Filter{})
+	for _, l := range all {
+		if len(d.Topics) < maxTopics && !slices.Contains(d.Topics, l.Source.Topic) {
+			d.Topics = append(d.Topics, l.Source.Topic)
+		}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
-	defer cancel()
-	if found, err = c.letters.List(ctx, q); err != nil {
-		return found, http.StatusServiceUnavailable, err
+	f, after, err := letterFilter(fields)
+	if d.Problem = err; err != nil {
+		return d
 	}
-	return found, http.StatusOK, nil
+	d.Letters = slices.DeleteFunc(all, func(l deadletters.Letter) bool { return !f.Match(&l) })
+	d.Pending = len(d.Letters)
+	slices.Reverse(d.Letters) // the newest first
+	if after != nil {         // one that is resolved since is not found: the page begins with the newest
+		d.Letters = d.Letters[1+slices.IndexFunc(d.Letters, func(l deadletters.Letter) bool { return l.At == *after }):]
+	}
+	if len(d.Letters) > lettersPerPage {
+		d.Letters = d.Letters[:lettersPerPage]
+		d.Next = &d.Letters[lettersPerPage-1].At
+	}
+	return d
 }
 
 // letter returns the dead letter of a request; nil if there is none.
@@ -121,7 +126,8 @@ func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
 	defer cancel()
-	found, err := c.letters.Letter(ctx, at)
+	topic := deadletters.Topic{Log: c.o.Kafka, Name: c.o.Config().Topics.DeadLetter}
+	found, err := topic.Find(ctx, at)
 	if err != nil || found == nil {
 		return nil, err
 	}
@@ -138,48 +144,4 @@ func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {
 	default:
 		c.render(w, r, http.StatusOK, c.newPage(r, "dead-letter", *l))
 	}
-}
-
-// hoursChart returns the pending dead letters of the last week by the time they were written, in steps
-// of six hours.
-func hoursChart(s deadletters.CatalogState) chart {
-	const perBar = 6
-	c := chart{Key: "letters.chart", Series: []string{"dead letters"}, Layout: "01-02"}
-	for hours := range slices.Chunk(s.ByHour, perBar) {
-		b := c.add(hours[0].From, hours[len(hours)-1].From.Add(time.Hour), func(int) (n int64) {
-			for _, h := range hours {
-				n += int64(h.Pending)
-			}
-			return n
-		})
-		if len(c.Bars)%4 == 1 { // a day has four
-			b.Label = b.From
-		}
-	}
-	return c.placed()
-}
-
-// lettersAnswer is the body of the list of dead letters.
-type lettersAnswer struct {
-	State deadletters.CatalogState `json:"state"`
-	deadletters.Listing
-}
-
-func (c *Console) lettersJSON(r *http.Request, fields url.Values) (int, any, error) {
-	found, status, err := c.listLetters(r, fields)
-	if err != nil {
-		return status, nil, err
-	}
-	return status, lettersAnswer{c.letters.State(), found}, nil
-}
-
-func (c *Console) serveLetterJSON(r *http.Request) (int, any, error) {
-	l, err := c.letter(r)
-	switch {
-	case err != nil:
-		return http.StatusServiceUnavailable, nil, err
-	case l == nil:
-		return http.StatusNotFound, nil, errors.New("there is no such dead letter, or retention has deleted it")
-	}
-	return http.StatusOK, *l, nil
 }

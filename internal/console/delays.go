@@ -19,7 +19,6 @@ type delaysData struct {
 	Categories []categoryDelay // the last one is the default, without a name
 	Topics     ops.Answer[ops.TopicsPlan]
 	Pauses     ops.Answer[[]wire.Pause]
-	Changes    ops.Answer[[]ops.DelayChange]
 	Broken     error       // of the present topics.yaml
 	Asked      string      // the category in the calculator
 	Answer     *delayRoute // nil: the calculator was not asked
@@ -27,22 +26,19 @@ type delaysData struct {
 	Problem    error       // of a form of a pause that was refused; nil: none was
 }
 
-// categoryDelay is the delay of a category, and its last change; nil: none is known.
-type categoryDelay struct {
-	Name, Delay string
-	Changed     *ops.DelayChange
-}
+// categoryDelay is the delay of a category.
+type categoryDelay struct{ Name, Delay string }
 
 // delayRoute is the answer of the calculator: when an order that is made now is due, and through
 // which topics its record goes.
 type delayRoute struct {
-	Category string        `json:"category"`
-	Listed   bool          `json:"listed"` // topics.yaml names the category
-	Made     time.Time     `json:"made_at"`
-	Due      time.Time     `json:"due_at"`
-	Path     ops.DelayPlan `json:"path"` // without hops if the order is never closed
+	Category string
+	Listed   bool // topics.yaml names the category
+	Made     time.Time
+	Due      time.Time
+	Path     ops.DelayPlan // without hops if the order is never closed
 	// Why says which rule decides, for an order without attributes.
-	Why ops.DelayAnswer `json:"why"`
+	Why ops.DelayAnswer
 }
 
 // route returns the answer of the calculator for a category.
@@ -70,15 +66,9 @@ func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status in
 	cfg := c.o.Config()
 	d.Config = cfg
 	d.Topics = ops.AskTopics.Get(r.Context(), c.asks)
-	sweeps := ops.AskSweeps.Get(r.Context(), c.asks)
-	d.Changes = ops.Answer[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
 	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
 		_, delay, _ := cfg.Delays.Of(name)
-		row := categoryDelay{name, config.FormatDuration(delay), nil}
-		if i := slices.IndexFunc(sweeps.Value.Delays, func(c ops.DelayChange) bool { return c.Category == name }); i >= 0 && sweeps.Value.Delays[i].To == row.Delay {
-			row.Changed = &sweeps.Value.Delays[i]
-		}
-		d.Categories = append(d.Categories, row)
+		d.Categories = append(d.Categories, categoryDelay{name, config.FormatDuration(delay)})
 	}
 	d.Broken = ops.AskConfig.Get(r.Context(), c.asks).Err
 	d.Pauses = ops.AskPauses.Get(r.Context(), c.asks)

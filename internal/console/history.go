@@ -17,28 +17,24 @@ const (
 	maxSamples  = 240
 )
 
-// sample is the state of the pipeline at one moment. A value is absent if it was not measured.
+// sample is the state of the pipeline at one moment.
 type sample struct {
-	At time.Time `json:"at"`
-	// Created counts new orders and retries, not the hops from bucket to bucket.
-	Created *float64 `json:"created_per_second,omitempty"`
-	Handled *float64 `json:"handled_per_second,omitempty"` // by the closers, also of copies
-	Retried *float64 `json:"retried_per_second,omitempty"` // from Prometheus only: offsets do not tell it
-	Waiting *float64 `json:"waiting,omitempty"`            // in all topics
-	Overdue *float64 `json:"overdue_seconds,omitempty"`
-	// Late is how late orders were closed in the five minutes before, at the 99th percentile; from Prometheus only.
-	Late *float64 `json:"late_seconds,omitempty"`
+	At      time.Time
+	Created float64 // a second: new orders and retries, not the hops from bucket to bucket
+	Handled float64 // a second, by the closers, also of copies
+	Waiting float64 // in all topics
+	Overdue float64 // in seconds
 }
 
-// value returns where a sample has the value of a line.
-func (s *sample) value(line int) **float64 {
-	return []**float64{&s.Created, &s.Handled, &s.Retried, &s.Waiting, &s.Overdue, &s.Late}[line]
+// value returns the value of a line.
+func (s sample) value(line int) float64 {
+	return []float64{s.Created, s.Handled, s.Waiting, s.Overdue}[line]
 }
 
 // lineKeys are the names of the lines in the catalogue; charts are the lines that share a chart.
 var (
-	lineKeys = []string{"history.created", "history.handled", "history.retried", "waiting", "overdue", "history.late"}
-	charts   = [][]int{{0, 1, 2}, {3}, {4, 5}}
+	lineKeys = []string{"history.created", "history.handled", "waiting", "overdue"}
+	charts   = [][]int{{0, 1}, {2}, {3}}
 )
 
 // reading is what one status says. Created and handled are totals since some time, of which only differences count. A hop from
@@ -92,26 +88,26 @@ func (h *history) add(s ops.Status, topics config.Topics) {
 	h.kept = append(h.kept[max(0, len(h.kept)+1-maxSamples):], one)
 }
 
-// samples returns what the readings say. The first has the rates of the second; a single one has none.
+// samples returns what the readings say; nothing before there are two, because one has no rates. The first sample has the rates of the
+// second.
 func (h *history) samples() []sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.kept) < 2 {
+		return nil
+	}
 	samples := make([]sample, len(h.kept))
 	for i, r := range h.kept {
-		waiting := float64(r.waiting)
-		samples[i] = sample{At: r.at, Waiting: &waiting, Overdue: &h.kept[i].overdue}
-		if len(h.kept) > 1 {
-			from, to := h.kept[max(0, i-1)], h.kept[max(1, i)]
-			seconds := to.at.Sub(from.at).Seconds()
-			created, handled := float64(to.created-from.created)/seconds, float64(to.handled-from.handled)/seconds
-			samples[i].Created, samples[i].Handled = &created, &handled
-		}
+		from, to := h.kept[max(0, i-1)], h.kept[max(1, i)]
+		seconds := to.at.Sub(from.at).Seconds()
+		samples[i] = sample{At: r.at, Created: float64(to.created-from.created) / seconds, Handled: float64(to.handled-from.handled) / seconds,
+			Waiting: float64(r.waiting), Overdue: r.overdue}
 	}
 	return samples
 }
 
 // rates are how many of the first lines are per second. They are shown per minute: most shops have less than an order each second.
-const rates = 3
+const rates = 2
 
 // trend is a small chart of lines over the time of the history.
 type trend struct {
@@ -127,9 +123,9 @@ type trendLine struct {
 	Points string
 }
 
-// trends returns the charts of the history; none before there are two samples.
+// trends returns the charts of the history; none without samples.
 func trends(samples []sample) (all []trend) {
-	if len(samples) < 2 {
+	if len(samples) == 0 {
 		return nil
 	}
 	first, last := samples[0].At, samples[len(samples)-1].At
@@ -139,27 +135,19 @@ func trends(samples []sample) (all []trend) {
 			scale, t.Most = 60, 1 // a line of less than one a minute is at the bottom
 		}
 		for _, l := range lines {
-			for i := range samples {
-				if v := *samples[i].value(l); v != nil {
-					t.Most = max(t.Most, scale**v)
-				}
+			for _, s := range samples {
+				t.Most = max(t.Most, scale*s.value(l))
 			}
 		}
 		for _, l := range lines {
 			line := trendLine{Key: lineKeys[l]}
-			for i := range samples {
-				if v := *samples[i].value(l); v != nil {
-					line.Last = max(0, scale**v)
-					line.Points += fmt.Sprintf("%.0f,%.0f ", 1000*float64(samples[i].At.Sub(first))/float64(last.Sub(first)), 100-100*line.Last/max(t.Most, 1e-9))
-				}
+			for _, s := range samples {
+				line.Last = max(0, scale*s.value(l))
+				line.Points += fmt.Sprintf("%.0f,%.0f ", 1000*float64(s.At.Sub(first))/float64(last.Sub(first)), 100-100*line.Last/max(t.Most, 1e-9))
 			}
-			if line.Points != "" {
-				t.Lines = append(t.Lines, line)
-			}
+			t.Lines = append(t.Lines, line)
 		}
-		if len(t.Lines) > 0 {
-			all = append(all, t)
-		}
+		all = append(all, t)
 	}
 	return all
 }

@@ -1,9 +1,6 @@
 package console
 
 import (
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +8,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // look is a status of one delay topic and the close topic.
@@ -32,7 +28,7 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), topics)
 	}
 	samples := h.samples()
-	if last := samples[3]; len(samples) != 4 || *last.Waiting != 1907 || *last.Overdue != 3 || *last.Created != 10 || *last.Handled != 5 || last.Retried != nil {
+	if last := samples[3]; len(samples) != 4 || last.Waiting != 1907 || last.Overdue != 3 || last.Created != 10 || last.Handled != 5 {
 		t.Fatalf("%+v", last)
 	}
 	all := trends(samples)
@@ -41,9 +37,10 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	expect.That(t, all[1].Lines[0].Last == 1907 && all[2].Lines[0].Points == "0,100 333,67 667,33 1000,0 ", "%+v", all)
-	expect.That(t, trends(samples[:1]) == nil, "one sample has no rate")
+	h.kept = h.kept[:1]
+	expect.That(t, trends(h.samples()) == nil, "one reading has no rate")
 	few := 0.002 // an order each eight minutes
-	slow := trends([]sample{{At: samples[0].At, Created: &few}, {At: samples[1].At, Created: &few}})[0]
+	slow := trends([]sample{{At: samples[0].At, Created: few}, {At: samples[1].At, Created: few}})[0]
 	expect.That(t, slow.Most == 1 && slow.Lines[0].Last == 60*few && slow.Lines[0].Points == "0,88 1000,88 ", "%+v", slow)
 }
 
@@ -77,50 +74,6 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 	r.c.trend.mu.Unlock()
 	page := r.open("/")
 	contains(t, page, `id="history"`, "New/min: 1,", "Handled/min: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
-	var all []sample
-	code := r.json(http.MethodGet, "/api/v1/history", "", &all)
-	expect.That(t, code == http.StatusOK && len(all) == 2 && fmt.Sprintf("%.0f", *all[0].Created) == "20", "%d %+v", code, all)
-}
-
-// A Prometheus has the newest three minutes, of one line not the last. The other lines have no value.
-func TestHistory_OfAPrometheus(t *testing.T) {
-	answer, asked := http.StatusOK, []string{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		query := r.URL.Query().Get("query")
-		asked = append(asked, query)
-		end := must.Get(time.Parse(time.RFC3339, r.URL.Query().Get("end")))(t)
-		w.WriteHeader(answer)
-		switch {
-		case answer != http.StatusOK:
-			fmt.Fprint(w, `{"status":"error","error":"too many samples"}`)
-		case strings.Contains(query, "retry_total"):
-			fmt.Fprintf(w, `{"data":{"result":[{"values":[[%d,"4"],[%d,"NaN"]]}]}}`, end.Add(-time.Minute).Unix(), end.Unix())
-		case strings.HasPrefix(query, "sum(max by (topic) (orderclose_waiting_records"):
-			fmt.Fprintf(w, `{"data":{"result":[{"values":[[%d,"10"],[%d,"20"],[%d,"30"]]}]}}`, end.Add(-2*time.Minute).Unix(), end.Add(-time.Minute).Unix(), end.Unix())
-		default:
-			fmt.Fprint(w, `{"data":{"result":[]}}`)
-		}
-	}))
-	defer server.Close()
-	r := newRig(t, func(o *Options) { o.Settings.Prometheus = server.URL + "/prom?job=shop" })
-	page := r.open("/")
-	contains(t, page, `id="history"`, "From Prometheus", "Retried/min: 240", "Waiting: 30")
-	var all []sample
-	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 3 || *all[0].Waiting != 10 || all[2].Retried != nil ||
-		*all[1].Retried != 4 || all[0].Created != nil {
-		t.Errorf("%d %+v", code, all)
-	}
-	if len(asked) != len(lineKeys) || !strings.Contains(asked[1], `orderclose_close_total{job="shop",path=~"pipeline|replay"}`) {
-		t.Errorf("the queries are %q", asked)
-	}
-	answer = http.StatusUnprocessableEntity
-	_, err := fromPrometheus(t.Context(), server.URL, topics, time.Now())
-	expect.That(t, err != nil && strings.Contains(err.Error(), "422 too many samples"), "%v", err)
-	r.c.past.Forget()
-	r.c.trend.mu.Lock()
-	r.c.trend.kept = append([]reading{{at: time.Now().Add(-time.Minute)}}, r.c.trend.kept...)
-	r.c.trend.mu.Unlock()
-	contains(t, r.open("/"), "Prometheus does not answer: status 422 too many samples")
 }
 
 func TestFirstSeen_SaysSinceWhenAProblemIsThere(t *testing.T) {

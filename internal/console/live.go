@@ -11,11 +11,8 @@ import (
 	"github.com/orderclose/orderclose/internal/console/access"
 )
 
-// The values of page.Live. The page Now gets new values every 5 s at most; a plan shows its progress.
-const (
-	nowInterval  = 5 * time.Second
-	planInterval = time.Second
-)
+// nowInterval is page.Live of the page Now, the only one with live updates.
+const nowInterval = 5 * time.Second
 
 // maxLive bounds how many pages get live updates at once, and maxLiveOfUser how many of them have one user.
 // Other pages are told to reload. The tabs of a browser share one update.
@@ -55,25 +52,8 @@ func (l *liveCount) end(user string) {
 	}
 }
 
-// livePage returns the page whose changes are asked for, as it is now.
-func (c *Console) livePage(r *http.Request) (page, bool) {
-	switch r.URL.Query().Get("page") {
-	case "now":
-		return c.nowPage(r), true
-	case "plan":
-		return c.planPage(r, r.URL.Query().Get("id"))
-	}
-	return page{}, false
-}
-
-// serveLive sends the changing part of a page each time it has changed, as server-sent events. The
-// event "end" says that the page changes no more.
+// serveLive sends the changing part of the page Now each time it has changed, as server-sent events.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
-	p, ok := c.livePage(r)
-	if !ok {
-		c.serveNotFound(w, r)
-		return
-	}
 	user := access.From(r.Context()).Name
 	if !c.live.begin(user) {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
@@ -86,7 +66,8 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Time{}) // that of the server is for requests, which this one is no more
 	last := ""
-	for ; ok; p, ok = c.livePage(r) {
+	for {
+		p := c.nowPage(r)
 		var part bytes.Buffer
 		if err := templates()[p.Name].ExecuteTemplate(&part, "live", p); err != nil {
 			c.o.Logger.Error("render a live update", "page", p.Name, "err", err)
@@ -96,14 +77,8 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
 		if now := part.String(); now != last {
 			last, event = now, "data: "+strings.ReplaceAll(now, "\n", "\ndata: ")+"\n\n"
 		}
-		if p.Live == 0 {
-			event += "event: end\ndata:\n\n"
-		}
 		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
 		if _, err := fmt.Fprint(w, event); err != nil || out.Flush() != nil {
-			return
-		}
-		if p.Live == 0 {
 			return
 		}
 		select {

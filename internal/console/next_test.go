@@ -60,10 +60,10 @@ func TestErrors_OnlyAMissingPageIsNotFound(t *testing.T) {
 	r := newRig(t)
 	_, page := r.do(http.MethodGet, "/nothing", "en", nil)
 	contains(t, page, "<h1>Not found</h1>")
-	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"resume"}, "category": {"\x01"}})
+	_, page = r.do(http.MethodPost, "/actions", "en", url.Values{"kind": {"resume"}, "category": {"\x01"}})
 	contains(t, page, "<h1>This request failed</h1>", "nothing has changed", "category has")
 	r.user = "bob"
-	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}})
+	_, page = r.do(http.MethodPost, "/actions", "en", url.Values{"kind": {"pause"}})
 	contains(t, page, "<h1>This request failed</h1>", "Actions need an operator")
 }
 
@@ -79,12 +79,12 @@ func TestLetters_AreDiscardedByAFilterOnly(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	page := r.open("/dead-letters")
-	contains(t, page, `id="plan-redrive"`, "<button>Send 1 dead letters again</button>", "filter them first")
-	expect.That(t, !strings.Contains(page, `id="plan-discard"`), "a button discards all dead letters")
+	contains(t, page, `id="act-redrive"`, "<button>Send 1 dead letters again</button>", "filter them first")
+	expect.That(t, !strings.Contains(page, `id="act-discard"`), "a button discards all dead letters")
 	page = r.open("/dead-letters?cause=failed&all=1")
-	contains(t, page, `id="plan-redrive"`, "<button>Discard 1 dead letters</button>")
-	expect.That(t, strings.Index(page, `id="plan-discard"`) <= strings.Index(page, `<table id="letters"`), "the buttons are below the list")
-	if page := r.open("/dead-letters?cause=other"); strings.Contains(page, `id="plan-discard"`) {
+	contains(t, page, `id="act-redrive"`, "<button>Discard 1 dead letters</button>")
+	expect.That(t, strings.Index(page, `id="act-discard"`) <= strings.Index(page, `<table id="letters"`), "the buttons are below the list")
+	if page := r.open("/dead-letters?cause=other"); strings.Contains(page, `id="act-discard"`) {
 		t.Error("a button discards nothing")
 	}
 }
@@ -162,7 +162,7 @@ func TestZone_IsChosenByACookie(t *testing.T) {
 // A form that is refused is shown again as it was typed, with what is wrong.
 func TestForms_ThatAreRefusedKeepWhatWasTyped(t *testing.T) {
 	r := newRig(t)
-	res, page := r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}, "category": {"ticket"}, "for": {"later"}})
+	res, page := r.do(http.MethodPost, "/actions", "en", url.Values{"kind": {"pause"}, "category": {"ticket"}, "for": {"later"}})
 	expect.Equal(t, res.StatusCode, http.StatusBadRequest, "status")
 	contains(t, page, `id="refused"`, "reason is missing",
 		`name="category" list="categories" maxlength="64" autocomplete="off" value="ticket"`, `value="later"`)

@@ -20,7 +20,6 @@ type nowData struct {
 	Hours   []overdue.Hour // of the compensations, newest first
 	Verdict ops.Verdict
 	History []sample
-	Past    *ops.Answer[[]sample] // of a Prometheus; nil: none is named
 }
 
 // Trends returns the charts of the last hours.
@@ -33,14 +32,11 @@ func (p page) TitleOf(path string) string {
 }
 
 func (c *Console) now(ctx context.Context) (d nowData) {
-	var all sync.WaitGroup
-	all.Go(func() { d.Past = c.askPrometheus(ctx) })
 	facts := c.asks.Facts(ctx)
-	all.Wait()
 	d.Status, d.Overdue = ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts)
 	d.Pauses, d.Hours = ops.AskPauses.Of(facts).Value, ops.AskHours.Of(facts).Value.Hours
 	c.remember(d.Status)
-	d.History, d.Verdict = c.lastHours(d.Past), ops.Judge(facts)
+	d.History, d.Verdict = c.trend.samples(), ops.Judge(facts)
 	c.first.mark(d.Verdict.Problems, facts.Now)
 	return d
 }
@@ -50,23 +46,6 @@ func (c *Console) remember(s ops.Answer[ops.Status]) {
 	if s.Known() && !s.Away() {
 		c.trend.add(s.Value, c.o.Config().Topics)
 	}
-}
-
-// askPrometheus returns the last answer of the Prometheus; nil: none is named.
-func (c *Console) askPrometheus(ctx context.Context) *ops.Answer[[]sample] {
-	if c.past == nil {
-		return nil
-	}
-	a := c.past.Get(ctx)
-	return &a
-}
-
-// lastHours returns the history of the Prometheus, or the console's own if that does not answer or none is named.
-func (c *Console) lastHours(past *ops.Answer[[]sample]) []sample {
-	if past == nil || past.Away() {
-		return c.trend.samples()
-	}
-	return past.Value
 }
 
 // firstSeen remembers since when each kind of problem is there. It is safe for concurrent use.

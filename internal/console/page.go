@@ -39,8 +39,8 @@ type page struct {
 	User access.Identity
 }
 
-// MayAct reports whether the user may make plans and confirm them.
-func (p page) MayAct() bool { return p.User.MayAct }
+// MayAct reports whether the user may act.
+func (p page) MayAct() bool { return p.User.Role == access.Operator }
 
 // T returns a text of the catalogue in the page's language.
 func (p page) T(key string, args ...any) string { return text(p.Lang, key, args...) }
@@ -88,7 +88,7 @@ func (p page) Version() string { return p.c.o.Version }
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
 	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"},
-		{"delays", "/delays"}, {"payments", "/payments"}, {"plans", "/plans"}}
+		{"delays", "/delays"}, {"payments", "/payments"}, {"runbook", "/runbook"}}
 }
 
 type navigation struct{ Name, Path string }
@@ -96,11 +96,7 @@ type navigation struct{ Name, Path string }
 // LivePath returns where the page gets its updates.
 func (p page) LivePath() string {
 	// Tabs share what has the same path, and their cookies say in which language and zone.
-	path := p.Base() + "/live?page=" + p.Name + "&in=" + p.Lang + "," + url.QueryEscape(p.ZoneName())
-	if d, is := p.Data.(plan); is {
-		path += "&id=" + d.ID
-	}
-	return path
+	return p.Base() + "/live?in=" + p.Lang + "," + url.QueryEscape(p.ZoneName())
 }
 
 // Languages returns the languages that the page can be shown in.
@@ -166,12 +162,6 @@ func (p page) Part(kind string, data any) any {
 	}{p, kind, data}
 }
 
-// MakeAgain reports whether the page of a plan offers to make the plan again.
-func (p page) MakeAgain() bool {
-	made, ok := p.Data.(plan)
-	return ok && (made.State == expired || made.State == failed || made.State == nothing)
-}
-
 // Long is Clean for a long text, such as the value of a record.
 func (page) Long(s string) string { return clean(s, 64<<10) }
 
@@ -182,10 +172,10 @@ func (page) Plain(s string) bool { return clean(s, 300) == s }
 // ValidOrder reports whether a text can be the id of an order.
 func (p page) ValidOrder(id string) bool { return orderclose.ValidateID(id) == nil && p.Plain(id) }
 
-// LetterKinds returns the kinds of plans for dead letters.
+// LetterKinds returns the kinds of actions for dead letters.
 func (page) LetterKinds() []string { return []string{kindRedrive, kindDiscard} }
 
-// LateKinds returns the kinds of plans for late payments.
+// LateKinds returns the kinds of actions for late payments.
 func (page) LateKinds() []string { return []string{kindRefunded, kindReopened} }
 
 // Lines returns the lines of a text, such as of several errors.
@@ -216,7 +206,7 @@ func clean(s string, most int) string {
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "sweeps", "payments", "dead-letters", "dead-letter", "plan", "plans", "runbook", "error"} {
+	for _, name := range []string{"now", "order", "delays", "sweeps", "payments", "dead-letters", "dead-letter", "action", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all
@@ -271,10 +261,6 @@ func (c *Console) show(name string, data func(*http.Request) any) http.HandlerFu
 }
 
 func (c *Console) serveNotFound(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, apiPrefix) {
-		writeError(w, http.StatusNotFound, "there is nothing at this path; "+apiPrefix+"openapi.json lists the paths")
-		return
-	}
 	c.renderProblem(w, r, http.StatusNotFound, "error.not_found", "")
 }
 

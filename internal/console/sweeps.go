@@ -16,14 +16,13 @@ const (
 
 // sweepsData is what the page of sweeps shows.
 type sweepsData struct {
-	Sweeps   ops.Answer[ops.Sweeps]
-	Hours    ops.Answer[ops.Hours]
-	Chart    chart
-	CanSweep bool
+	Sweeps ops.Answer[ops.Sweeps]
+	Hours  ops.Answer[ops.Hours]
+	Chart  chart
 }
 
 func (c *Console) sweepsData(r *http.Request) any {
-	d := sweepsData{Sweeps: ops.AskSweeps.Get(r.Context(), c.asks), Hours: ops.AskHours.Get(r.Context(), c.asks), CanSweep: c.o.Sweep != nil}
+	d := sweepsData{Sweeps: ops.AskSweeps.Get(r.Context(), c.asks), Hours: ops.AskHours.Get(r.Context(), c.asks)}
 	d.Chart = foundChart(d.Hours.Value.Hours, time.Now())
 	return d
 }

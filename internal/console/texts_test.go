@@ -60,11 +60,14 @@ func computed() (keys []string) {
 		keys = append(keys, name+".title")
 	}
 	keys = append(keys, lineKeys...)
-	for _, kind := range []string{kindRedrive, kindDiscard, kindSweep, kindPause, kindResume, kindRefunded, kindReopened} {
+	for _, kind := range []string{kindRedrive, kindDiscard, kindPause, kindResume, kindRefunded, kindReopened} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
 	}
-	for _, s := range []planState{planning, planned, nothing, running, done, failed, expired} {
-		keys = append(keys, "plan.state_"+string(s))
+	for _, s := range []actionState{asked, nothing, done, failed} {
+		keys = append(keys, "action.state_"+string(s))
+	}
+	for _, name := range []string{"at", "cause", "stage", "topic", "since", "order", "category", "for", "reason", "replace", "late"} {
+		keys = append(keys, "field."+name)
 	}
 	for _, s := range []store.Status{store.Unpaid, store.Paid, store.Closed, store.Cancelled} {
 		keys = append(keys, "state."+s.String())
@@ -73,20 +76,20 @@ func computed() (keys []string) {
 		keys = append(keys, "refusal."+string(r))
 	}
 	for key := range texts() { // of page.Word
-		for _, group := range []string{"sweeps.why.", "payments.source.", "field.", "where."} {
+		for _, group := range []string{"sweeps.why.", "payments.source.", "where."} {
 			if strings.HasPrefix(key, group) {
 				keys = append(keys, key)
 			}
 		}
 	}
 	for _, kind := range []string{kindPause, kindRedrive, kindDiscard, kindRefunded, kindReopened} {
-		keys = append(keys, "plan."+kind+"_effect")
+		keys = append(keys, "action."+kind+"_effect")
 	}
 	for _, kind := range (page{}).LetterKinds() {
 		keys = append(keys, "letters."+kind)
 	}
-	return append(keys, "ago", "in", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
-		"sweeps.chart", "role.viewer", "role.operator", "error.no_plan", "error.no_plan_made", "server.kafka", "server.database",
+	return append(keys, "ago", "in", "error.failed", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
+		"sweeps.chart", "role.viewer", "role.operator", "error.no_action", "server.kafka", "server.database",
 		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
 }
 

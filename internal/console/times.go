@@ -104,7 +104,7 @@ func (p page) Typed(name, value string) string {
 	return p.Clean(value)
 }
 
-// moment parses a moment of a form or of the API: RFC 3339, with a space in place of the T, or without a
+// moment parses a moment of a form: RFC 3339, with a space in place of the T, or without a
 // zone, in UTC. An empty value is the zero time.
 func moment(field, value string) (time.Time, error) {
 	if value == "" {

@@ -91,12 +91,6 @@ var neededOperations = map[protocol.ApiKey]string{
 	protocol.DescribeConfigs: "DescribeConfigs", protocol.AlterConfigs: "AlterConfigs", protocol.IncrementalAlterConfigs: "AlterConfigs",
 }
 
-var tlsServer = tlsfault.Server{
-	Name: "the broker", Variables: "ORDERCLOSE_KAFKA_TLS",
-	Address: "use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the brokers' advertised.listeners",
-	Plain:   "this listener of the broker", Encrypted: "use the port of its TLS listener",
-}
-
 // explainConnection explains why either side refused a connection, and how to fix it. It
 // returns err itself if err is no refusal or has no explanation. fresh says that no
 // connection has succeeded yet: then a broken connection more likely shows a wrong
@@ -106,10 +100,9 @@ func explainConnection(err error, s Security, fresh bool) error {
 	if access := (*AccessError)(nil); err == nil || errors.As(err, &access) {
 		return err
 	}
-	if what, do := tlsServer.Explain(err, s.TLS); what != "" {
-		return explained(what, do)
-	}
 	switch {
+	case tlsfault.Is(err):
+		return explained("TLS to the broker failed", tlsfault.Do)
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
 		do := "check the password, and that the user has credentials for this mechanism"
 		if mechanismOf(s) == OAuthBearer {
@@ -122,7 +115,8 @@ func explainConnection(err error, s Security, fresh bool) error {
 	case errors.Is(err, kafka.IllegalSASLState):
 		return explained("this listener of the broker does not accept SASL", "use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM")
 	case fresh && tlsfault.ClosedByPeer(err):
-		return explained("the broker closed a connection "+s.describe(), "use the port of a listener that accepts such connections, or "+s.missing())
+		return explained("the broker closed a connection "+s.describe(),
+			"use the port of a listener that accepts such connections, or other settings of docs/security.md")
 	}
 	return err
 }
@@ -147,22 +141,4 @@ func (s Security) describe() string {
 		return "without TLS and with SASL"
 	}
 	return "without TLS and SASL"
-}
-
-// missing returns the settings that would change the security of the connection.
-func (s Security) missing() string {
-	var names []string
-	if s.TLS == nil {
-		names = append(names, "ORDERCLOSE_KAFKA_TLS_CA_FILE")
-	}
-	if s.SASL == nil {
-		names = append(names, "ORDERCLOSE_KAFKA_SASL_MECHANISM")
-	}
-	if s.TLS != nil && s.SASL == nil && tlsfault.Subject(s.TLS) == "" {
-		names = append(names, "ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE")
-	}
-	if len(names) == 0 {
-		return "unset ORDERCLOSE_KAFKA_TLS_CA_FILE"
-	}
-	return "set " + strings.Join(names, " or ")
 }

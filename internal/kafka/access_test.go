@@ -26,6 +26,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/tlsfault"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -34,6 +35,8 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 	readable := Security{SASL: &SASL{Mechanism: Plain, User: "relay", Password: "hunter2"}}
 	certified := Security{TLS: &tls.Config{Certificates: []tls.Certificate{{Leaf: &x509.Certificate{Subject: pkix.Name{CommonName: "relay"}}}}}}
 	alert := &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}
+	const failed, other = "TLS to the broker failed; " + tlsfault.Do,
+		"use the port of a listener that accepts such connections, or other settings of docs/security.md"
 	unverified := func(err error) error { return &tls.CertificateVerificationError{Err: err} }
 	for _, row := range []struct {
 		err      error
@@ -46,32 +49,14 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 			"the broker does not accept SASL PLAIN on this listener; set ORDERCLOSE_KAFKA_SASL_MECHANISM to one that its listener has enabled"},
 		{kafka.IllegalSASLState, user,
 			"this listener of the broker does not accept SASL; use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM"},
-		{unverified(x509.UnknownAuthorityError{}), user,
-			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate (in Go: " +
-				"RootCAs of the tls.Config)"},
-		{unverified(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "kafka-1"}), user,
-			"the broker's certificate is for another host name; use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the " +
-				"brokers' advertised.listeners"},
-		{unverified(x509.CertificateInvalidError{Reason: x509.Expired}), user,
-			"the broker's certificate is not valid; renew it on the broker, or fix the clock of this machine"},
-		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, user,
-			"this listener of the broker does not use TLS; use the port of its TLS listener"},
-		{alert, user,
-			"the broker ended the TLS handshake; it may require a client certificate; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE (in Go: " +
-				"Certificates of the tls.Config)"},
-		{alert, certified,
-			`the broker rejects the client with certificate "CN=relay"; have the certificate signed by an authority that the broker trusts, and check ` +
-				`that it has not expired`},
-		{io.ErrUnexpectedEOF, Security{},
-			"the broker closed a connection without TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE or " +
-				"ORDERCLOSE_KAFKA_SASL_MECHANISM"},
-		{io.EOF, readable,
-			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE"},
+		{unverified(x509.UnknownAuthorityError{}), user, failed},
+		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, user, failed},
+		{alert, certified, failed},
+		{io.ErrUnexpectedEOF, Security{}, "the broker closed a connection without TLS and SASL; " + other},
+		{io.EOF, readable, "the broker closed a connection without TLS and with SASL; " + other},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, certified,
-			`the broker closed a connection with TLS and certificate "CN=relay", and without SASL; use the port of a listener that accepts such connections, or set ` +
-				`ORDERCLOSE_KAFKA_SASL_MECHANISM`},
-		{io.EOF, user,
-			"the broker closed a connection with TLS and SASL; use the port of a listener that accepts such connections, or unset ORDERCLOSE_KAFKA_TLS_CA_FILE"},
+			`the broker closed a connection with TLS and certificate "CN=relay", and without SASL; ` + other},
+		{io.EOF, user, "the broker closed a connection with TLS and SASL; " + other},
 	} {
 		got := explainConnection(row.err, row.security, true)
 		if want := fmt.Sprintf("%s: %v", row.want, row.err); got.Error() != want {

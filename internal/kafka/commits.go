@@ -33,14 +33,9 @@ func FirstWaiting(c Commit, logStart, end int64) int64 {
 // Waiting returns the number of offsets from FirstWaiting to end that are not known to be
 // done. The offsets that were acked above the commit are in the commit's metadata. It
 // makes no request.
-func Waiting(c Commit, logStart, end int64) int64 {
-	return WaitingBelow(c, logStart, end, end)
-}
-
-// WaitingBelow returns how many of the Waiting offsets are less than below. It makes no request.
-func WaitingBelow(c Commit, logStart, end, below int64) (waiting int64) {
+func Waiting(c Commit, logStart, end int64) (waiting int64) {
 	for _, gap := range Gaps(c, logStart, end) {
-		waiting += max(min(gap.End, below)-gap.First, 0)
+		waiting += gap.End - gap.First
 	}
 	return waiting
 }

@@ -241,14 +241,14 @@ func TestFirstWaiting_StaysWithinLog(t *testing.T) {
 	}
 }
 
-// TestWaitingBelow_CountsOnlyBelowOffset: no run is counted twice or above the offset.
-func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
+// No run is counted twice or above the end.
+func TestWaiting_CountsBetweenTheRuns(t *testing.T) {
 	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 11, End: 13}, {First: 15, End: 18}})
 	c := Commit{Offset: 10, Metadata: acked}
-	for below, want := range map[int64]int64{0: 0, 10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5, 99: 5} {
-		expect.Equal(t, WaitingBelow(c, 0, 20, below), want, "below %d", below)
+	for end, want := range map[int64]int64{10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5} {
+		expect.Equal(t, Waiting(c, 0, end), want, "below %d", end)
 	}
-	expect.Equal(t, WaitingBelow(c, 12, 20, 15), 3, "waiting in a log that begins after the commit")
+	expect.Equal(t, Waiting(c, 12, 15), 3, "waiting in a log that begins after the commit")
 }
 
 func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {

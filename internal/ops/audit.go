@@ -74,8 +74,6 @@ type AuditSummary struct {
 	// nobody has resolved.
 	LatePayments   int `json:"late_payments"`
 	LateUnresolved int `json:"late_payments_unresolved"`
-	// LeftOut counts closed orders whose receipt leaves stock out, because its SKU had no row.
-	LeftOut int `json:"closed_without_stock"`
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
 	// was not at each step of closer.payment.recheck.
 	NotRechecked int `json:"not_rechecked"`

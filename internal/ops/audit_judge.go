@@ -197,9 +197,6 @@ func (s *AuditSummary) count(r store.AuditRow, f facts) {
 	if r.Late > 0 {
 		s.LatePayments++
 	}
-	if slices.ContainsFunc(r.Ledger, func(l store.LedgerRow) bool { return l.Kind == "close" && l.Quantity == 0 }) {
-		s.LeftOut++
-	}
 	if r.LateOpen > 0 {
 		s.LateUnresolved++
 	}

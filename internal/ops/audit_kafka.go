@@ -25,9 +25,6 @@ const (
 	// recheckSlack is how late a question about a closed order may be: a look each minute, and the
 	// take-over of a killed process.
 	recheckSlack = 3 * time.Minute
-	// maxLetters bounds how many orders and events with a pending dead letter are kept in memory.
-	// The orders beyond it are checked as if they had no dead letter.
-	maxLetters = 100_000
 )
 
 // kafkaState is what Kafka and the outbox contain.
@@ -117,28 +114,25 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 	return since, n, nil
 }
 
-// readLetters reads the pending dead letters.
+// readLetters reads the pending dead letters. The index has room for the oldest 100,000: the orders of others are checked as if they
+// had none.
 func (a *audit) readLetters(ctx context.Context) error {
 	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.Config.Topics.DeadLetter}
-	spans, index, err := topic.Index(ctx, deadletters.Filter{})
+	_, index, err := topic.Index(ctx, deadletters.Filter{})
 	if err != nil {
 		return err
 	}
-	if a.sum.DeadLettersAll = index.Pending().Total(); a.sum.DeadLettersAll == 0 {
-		return nil
-	}
-	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {
-		for _, l := range letters {
-			switch known := len(a.kafka.letters)+len(a.kafka.eventLetters) < maxLetters; {
-			case l.Resolution != "" || l.Source.Topic == a.o.Config.Topics.Events || !known:
-			case l.Source.Topic == deadletters.OutboxOfEvents:
-				a.kafka.eventLetters[l.Key] = l.At.String()
-			default:
-				a.kafka.letters[l.Key] = l.At.String()
-			}
+	a.sum.DeadLettersAll = index.Pending().Total()
+	for _, l := range index.Letters(deadletters.Filter{}) {
+		switch l.Source.Topic {
+		case a.o.Config.Topics.Events:
+		case deadletters.OutboxOfEvents:
+			a.kafka.eventLetters[l.Key] = l.At.String()
+		default:
+			a.kafka.letters[l.Key] = l.At.String()
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // facts returns the facts that an order is judged by.

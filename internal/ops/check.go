@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ type Kind struct {
 	Severity Severity         // "": nobody sees it, and it only hides others
 	Runbook  string           // the section of the runbook, as the end of its URL
 	Blind    bool             // a part of the state is unknown
-	InDoctor bool             // doctor has a line for it, also without a finding
+	InDoctor bool             // it is a finding of doctor, also if it can wait until today's work
 	Page     string           // the path in the console that shows more; "": none
 	Titles   Titles           // of a kind of a room; nil: the console has them
 	// Hides has the kinds of findings that follow from this one, and the names of checks that get no answer because of it.
@@ -162,6 +163,9 @@ func (p Pipeline) ClosesInDatabase() bool {
 	_, err := p.ClosingDatabase()
 	return err == nil
 }
+
+// ErrClosedElsewhere says that the orders are not closed in the database, so that it does not decide.
+var ErrClosedElsewhere = errors.New("a service (closer.http.url), or a Store of the program, closes the orders: ask it")
 
 // ClosingDatabase returns the database in which orders are closed. The error is ErrClosedElsewhere, or ErrNoDatabase.
 func (p Pipeline) ClosingDatabase() (*store.Store, error) {

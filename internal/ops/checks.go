@@ -18,7 +18,7 @@ import (
 )
 
 // Checks returns the checks of the core, causes before their consequences. A status costs Kafka some requests for each
-// partition: with one each 5 s an open page cost 1.7 % of a core while a million records waited (make bench-console).
+// partition: with one each 5 s an open page cost 1.7 % of a core while a million records waited.
 func Checks() []Check {
 	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second
 	// While the database closes nothing, the records and orders that wait for it belong to that problem.
@@ -73,8 +73,6 @@ func Checks() []Check {
 					Hides: []ProblemKind{TopicUnread, "sweeps", "dead letters"}}}},
 		{Name: string(AskConfig), Every: often, Limit: soon, Ask: AskConfig.By(only(Pipeline.broken)), Finds: []Kind{
 			{Name: ConfigBroken, Errors: all, Severity: Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
-		{Judge: (*Findings).delays, Finds: []Kind{
-			{Name: DelayFell, Severity: Today, Runbook: "the-delay-of-a-category-was-wrong", Page: "/delays#delay-changes-heading"}}},
 		{Name: string(AskSweeps), Every: often, Limit: limit, Ask: AskSweeps.By(allSweeps)},
 		{Name: string(AskHours), Every: often, Limit: limit, Ask: AskHours.By(Pipeline.Hours), Judge: (*Findings).hours, Finds: []Kind{
 			{Name: SweepFound, Severity: Today, Runbook: "the-compensator-finds-orders", Page: "/sweeps"},
@@ -254,21 +252,6 @@ func (f *Findings) topics() {
 		f.Add(NoTopics, 0, fmt.Sprintf("none of the %d topics of topics.yaml exists", plan.Topics))
 	} else if len(differ) > 0 {
 		f.Add(TopicsDiffer, len(differ), differ[0].Topic+": "+differ[0].What)
-	}
-}
-
-func (f *Findings) delays() {
-	fallen := fallenDelays(AskSweeps.Of(f.Facts).Value.Delays, f.Now)
-	if len(fallen) == 0 {
-		return
-	}
-	p := f.Add(DelayFell, len(fallen), fallen[0].describe())
-	p.Since, p.Process = fallen[0].At, fallen[0].Process
-	switch {
-	case !fallen[0].rose.At.IsZero() && f.Now.After(fallen[0].over()):
-		p.Severity = Healed
-	case f.Now.Sub(p.Since) < fallIsFresh:
-		p.Severity = Urgent
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 // Every part may write the control topic, so these bound what its records cost a reader. A sweep with all its failures has 50 KB.
 const (
-	// controlKeeps is how many sweeps, and how many news of delays, a Control remembers: the newest. Sweeps of each hour of a week are 168.
+	// controlKeeps is how many sweeps a Control remembers: the newest. Sweeps of each hour of a week are 168.
 	controlKeeps = 500
 	// controlProcesses is how many processes a Control remembers: those that have announced themselves last.
 	controlProcesses = 1000
@@ -43,7 +42,6 @@ type Control struct {
 	logID     wire.LogID    // the log that next is an offset of
 	known     bool          // next is known
 	sweeps    newest[wire.Sweep]
-	delays    newest[Process] // with delays that were news
 	processes newest[Process] // that have announced themselves
 }
 
@@ -74,7 +72,6 @@ func NewControl(log ControlLog, topic string) *Control {
 // ControlState is what the records of the control topic say.
 type ControlState struct {
 	Sweeps []wire.Sweep // newest first, at most 500
-	Delays []Process    // as they were when their delays were news; newest first, at most 500
 	// Processes have announced themselves within a day, at most 1,000. Their State is not set.
 	Processes []Process
 }
@@ -120,7 +117,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.sweeps, c.delays, c.processes = newest[wire.Sweep]{}, newest[Process]{}, newest[Process]{}
+	c.sweeps, c.processes = newest[wire.Sweep]{}, newest[Process]{}
 }
 
 // readTo reads up to the offset end. It returns true, without reading on, if the log is not the one
@@ -166,26 +163,20 @@ func (c *Control) add(r wire.RawRecord) {
 		}
 	case wire.KeyProcess:
 		var p wire.Process
-		if json.Unmarshal(m.Value, &p) == nil && len(p.Name) <= processName && len(p.Delays) <= wire.MaxEntries && len(p.Failing) <= wire.MaxEntries {
+		if json.Unmarshal(m.Value, &p) == nil && len(p.Name) <= processName && len(p.Failing) <= wire.MaxEntries {
 			c.addProcess(p, m.Appended.UTC(), len(r.Body))
 		}
 	}
 }
 
-// addProcess remembers a process, and its delays if they are news: they differ from the newest of all, and
-// from those that the process had before. If processes have different files, each is news once.
+// addProcess remembers a process in place of what it said before.
 func (c *Control) addProcess(p wire.Process, at time.Time, size int) {
 	now := Process{Process: p, Started: at, Announced: at}
-	var before map[string]int64
 	if i := slices.IndexFunc(c.processes.all, func(o Process) bool { return o.Name == p.Name }); i >= 0 {
-		now.Started, before = c.processes.all[i].Started, c.processes.all[i].Delays
+		now.Started = c.processes.all[i].Started
 		c.processes.remove(i)
 	}
 	c.processes.add(now, size, controlProcesses)
-	n := len(c.delays.all)
-	if p.Delay("") > 0 && !maps.Equal(p.Delays, before) && (n == 0 || !maps.Equal(p.Delays, c.delays.all[n-1].Delays)) { //mutant:hourly-delay-changes
-		c.delays.add(now, size, controlKeeps)
-	}
 }
 
 // state returns what is known, at now.
@@ -195,9 +186,8 @@ func (c *Control) state(now time.Time) (s ControlState) {
 			s.Processes = append(s.Processes, p)
 		}
 	}
-	s.Sweeps, s.Delays = slices.Clone(c.sweeps.all), slices.Clone(c.delays.all)
+	s.Sweeps = slices.Clone(c.sweeps.all)
 	slices.Reverse(s.Sweeps)
-	slices.Reverse(s.Delays)
 	// A sweep whose append failed is recorded behind later ones.
 	slices.SortStableFunc(s.Sweeps, func(a, b wire.Sweep) int { return b.StartedAt.Compare(a.StartedAt) })
 	return s

@@ -209,7 +209,7 @@ func (f *flood) Read(_ context.Context, at wire.Position) (wire.Fetched, error) 
 	}
 	text := strings.Repeat("y", at0(f.next%3 == 1, 55_000))
 	value := fmt.Sprintf(`{"process":"p%d%s","holder":"h%[1]d","started_at":"2026-01-01T00:00:00Z","error":%q,`+
-		`"delays_ms":{%[4]s"":%[1]d},"failing_since_ms":{%[4]s"":1}}`, f.next, strings.Repeat("z", at0(f.next%7 == 0, 400)), text, entries.String())
+		`"failing_since_ms":{%[4]s"":1}}`, f.next, strings.Repeat("z", at0(f.next%7 == 0, 400)), text, entries.String())
 	f.next++
 	m := wire.Message{Key: []byte(f.key), Value: []byte(value)}
 	return wire.Fetched{Records: []wire.RawRecord{{Offset: at.Offset, Body: m.Raw().Body, Appended: time.Now().UnixMilli()}}, Next: at.Offset + 1}, nil
@@ -234,7 +234,7 @@ func TestControl_AFloodTakesLittleMemory(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
-		t.Logf("%s: %d processes, %d delays, %d sweeps, %d bytes", key, len(state.Processes), len(state.Delays), len(state.Sweeps), grown)
+		t.Logf("%s: %d processes, %d sweeps, %d bytes", key, len(state.Processes), len(state.Sweeps), grown)
 		expect.That(t, grown < 100<<20 && len(state.Processes)+len(state.Sweeps) > 0, "%s: %d bytes, %d processes, %d sweeps", key, grown,
 			len(state.Processes), len(state.Sweeps))
 		runtime.KeepAlive(c)

@@ -8,11 +8,10 @@
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
 //	PlanReplay     a window of the close topic, which Replay sends to the closer again
-//	PlanPostpone   the due times of open orders, which ApplyPostpone moves to later
 //
 // Dead letters are in internal/ops/deadletters.
 //
-// Apart from Replay, ApplyPostpone, and a pause, everything here only reads, locks nothing, and
+// Apart from Replay and a pause, everything here only reads, locks nothing, and
 // needs no running part of the pipeline.
 //
 //	pipeline.go          the questions to one pipeline
@@ -26,26 +25,21 @@
 //	topics.go            the required properties of the topics; those that an order passes, or in which records wait
 //	topicsplan.go        how the topics differ from topics.yaml; the way of a delay (pure)
 //	buckets.go           which buckets may not be removed, or are missing in topics.yaml
-//	categories.go        whether anybody has a category
 //	processes.go         the processes that run, and those that should
 //	status.go            topics and partitions: bounded requests, a few at once
 //	status_scan.go       searching behind a head that is not due
 //	status_judge.go      what is overdue, and what to do about it (pure)
 //	control.go           reading the control topic
 //	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
-//	delays.go            how the delays have changed, and which have fallen (pure)
 //	pauser.go            checks of a pause, and the database that has the pauses
 //	flags.go             flags of commands with times
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
 //	record_search.go     searching for the records of one order, each offset once
 //	history_search.go    all records of one order, with what they say
-//	eventcheck.go        whether an event of a dead letter has happened
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)
 //	audit_kafka.go       what Kafka and the outbox contain, in 8 bytes of each id
 //	replay.go            planning and sending a replay
 //	eventsagain.go       writing events again that their topic has lost
-//	postpone.go          planning and carrying out a change of due times
-//	postpone_plan.go     the file of such a plan
 package ops

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -19,42 +18,37 @@ const (
 
 // EventsDatabase is what writing events again needs of the database. Store of internal/store implements it.
 type EventsDatabase interface {
-	Now(ctx context.Context) (time.Time, error)
 	CountEvents(ctx context.Context, from, to time.Time) (closed, paid, late int64, err error)
 	ClosedAgain(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (n int, last store.ReceiptKey, err error)
 	PaidAgain(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (n int, last store.ReceiptKey, err error)
 	PaidLateAgain(ctx context.Context, from, to time.Time) (n int, err error)
-	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
-	RemindAgain(ctx context.Context, reminders []store.Reminder, from, to time.Time, write bool) (n int, err error)
 }
 
 // EventsAgain is how many events of each type were first written in [From, To), and are written again.
 type EventsAgain struct {
-	From      time.Time `json:"from"`
-	To        time.Time `json:"to"`
-	Reminders int64     `json:"reminders"` // whose deadline is ahead
-	Closed    int64     `json:"closed"`
-	Paid      int64     `json:"paid"`
-	PaidLate  int64     `json:"paid_late"` // that nobody has resolved
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Closed   int64     `json:"closed"`
+	Paid     int64     `json:"paid"`
+	PaidLate int64     `json:"paid_late"` // that nobody has resolved
 }
 
 // All returns how many events there are.
-func (e EventsAgain) All() int64 { return e.Reminders + e.Closed + e.Paid + e.PaidLate }
+func (e EventsAgain) All() int64 { return e.Closed + e.Paid + e.PaidLate }
 
 // PlanEventsAgain counts what WriteEventsAgain would write.
-func PlanEventsAgain(ctx context.Context, db EventsDatabase, delays orderclose.Delays, from, to time.Time) (e EventsAgain, err error) {
+func PlanEventsAgain(ctx context.Context, db EventsDatabase, from, to time.Time) (e EventsAgain, err error) {
 	e = EventsAgain{From: from.UTC(), To: to.UTC()}
 	if e.Closed, e.Paid, e.PaidLate, err = db.CountEvents(ctx, from, to); err != nil {
 		return e, err
 	}
-	return e, e.remind(ctx, db, delays, false, func(int) error { return nil })
+	return e, nil
 }
 
 // WriteEventsAgain writes the events that were first written in [from, to) into the outbox again, at most perSecond a second, with the ids
-// that they had. The events of one order are written in the order in which they were: it had its reminders before its close or its
-// payment, and a late payment comes last. progress is called with the number of events so far. After an error e has what was
-// written; writing it again only costs the readers a duplicate.
-func WriteEventsAgain(ctx context.Context, db EventsDatabase, delays orderclose.Delays, from, to time.Time, perSecond int,
+// that they had. The events of one order are written in the order in which they were: a late payment comes last. progress is called with
+// the number of events so far. After an error e has what was written; writing it again only costs the readers a duplicate.
+func WriteEventsAgain(ctx context.Context, db EventsDatabase, from, to time.Time, perSecond int,
 	progress func(done int64)) (e EventsAgain, err error) {
 	e = EventsAgain{From: from.UTC(), To: to.UTC()}
 	page := min(perSecond, eventsPage)
@@ -67,9 +61,6 @@ func WriteEventsAgain(ctx context.Context, db EventsDatabase, delays orderclose.
 			}
 		}
 		return limiter.WaitN(ctx, n)
-	}
-	if err := e.remind(ctx, db, delays, true, written); err != nil {
-		return e, err
 	}
 	for _, kind := range []struct {
 		write func(context.Context, time.Time, time.Time, store.ReceiptKey, int) (int, store.ReceiptKey, error)
@@ -90,36 +81,4 @@ func WriteEventsAgain(ctx context.Context, db EventsDatabase, delays orderclose.
 	e.PaidLate = int64(late)
 	progress(e.All())
 	return e, err
-}
-
-// remind writes or counts the reminders of orders whose deadline is ahead.
-func (e *EventsAgain) remind(ctx context.Context, db EventsDatabase, delays orderclose.Delays, write bool, written func(n int) error) error {
-	var ahead time.Duration
-	for _, rule := range delays.Rules {
-		for _, before := range rule.Remind {
-			ahead = max(ahead, rule.Grace+before)
-		}
-	}
-	now, err := db.Now(ctx)
-	for after, more := (orderclose.Order{}), ahead > 0; more && err == nil; {
-		var page []orderclose.Order
-		if page, err = db.DueBetween(ctx, now, now.Add(ahead), after, eventsPage); err != nil || len(page) == 0 {
-			break
-		}
-		more, after = len(page) == eventsPage, page[len(page)-1]
-		var reminders []store.Reminder
-		for _, o := range page {
-			if i := delays.RuleOf(o.Category, o.Attributes); i != orderclose.NoRule {
-				if deadline := o.Due.Add(-delays.Rules[i].Grace); now.Before(deadline) {
-					reminders = append(reminders, store.Reminder{Order: o, Deadline: deadline})
-				}
-			}
-		}
-		var n int
-		n, err = db.RemindAgain(ctx, reminders, e.From, e.To, write)
-		if e.Reminders += int64(n); err == nil {
-			err = written(n)
-		}
-	}
-	return err
 }

@@ -76,15 +76,7 @@ type Record struct {
 type SearchLimit struct {
 	Records int64     // offsets to read in each topic
 	Since   time.Time // when the order was created; zero if unknown
-	// Letters, if not nil, knows the dead letters of orders. The search reads only these, and what
-	// was appended since.
-	Letters LetterIndex
 }
-
-// LetterIndex returns the offsets of an order's records in a partition of the dead-letter topic, in
-// order, as far as they are below next. ok is false if the index does not have all of them.
-// OfOrder of deadletters.Catalog is one.
-type LetterIndex func(partition int, order string) (offsets []int64, next int64, ok bool)
 
 // SearchTopics searches the partition of the order's key in each topic, as recordSearch describes. It
 // does not find a record that a producer put into another partition.
@@ -111,37 +103,14 @@ func (topic *HistoryTopic) search(ctx context.Context, log Log, id string, limit
 			topic.Records = append(topic.Records, x.record(r))
 		}
 	}
-	if topic.Kind == KindDeadLetters && limit.Letters != nil {
-		x.prepare = func(ctx context.Context) error { return x.readIndexed(ctx, limit.Letters, id) }
-	}
 	err := x.find(ctx, orderclose.Order{ID: id, CreatedAt: limit.Since}, limit.Records)
-	topic.Partition, topic.Looked = x.number, x.looked
-	for _, s := range x.todo {
-		if s.First >= x.likely || len(topic.Records) == 0 {
-			topic.Skipped += s.Len()
-		}
+	topic.Partition, topic.Looked, topic.Skipped = x.number, x.looked, x.skipped
+	if len(topic.Records) == 0 {
+		topic.Skipped += x.doubtful
 	}
 	if err != nil {
 		topic.Problem = err.Error()
 	}
-}
-
-// readIndexed reads the records of the order that the index knows, and sets the offset from which on
-// the log is still to be searched.
-func (x *recordSearch) readIndexed(ctx context.Context, index LetterIndex, id string) error {
-	offsets, next, ok := index(x.number, id)
-	if !ok || next > x.end { // the topic may have been recreated since
-		return nil
-	}
-	for _, offset := range offsets {
-		if offset >= x.floor {
-			if _, err := x.read(ctx, kafka.Span{Partition: x.number, First: offset, End: offset + 1, MaxBytes: kafka.LittleBytes}); err != nil {
-				return err
-			}
-		}
-	}
-	x.floor = max(x.floor, next)
-	return nil
 }
 
 // ScanRecords reads a span and calls each with its records. read is the offset after the last one

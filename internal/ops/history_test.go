@@ -155,44 +155,31 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	}
 }
 
-func TestChooseSpans_TheLikeliestFirst(t *testing.T) {
-	for _, c := range []struct {
-		from, waiting, end, limit int64
-		want, read                string
-	}{
-		{5, 7, 15, 10, "5-15", "5-15"},
-		{0, 50, 100, 10, "0-5 50-100 5-50", "0-5 50-55"},
-		{0, 98, 100, 10, "0-5 98-100 5-98", "0-5 98-100 5-8"},
-		{0, 100, 100, 10, "0-5 95-100 5-95", "0-5 95-100"},
-		{0, 3, 100, 10, "0-100", "0-10"},
-		{0, 5, 100, 10, "0-100", "0-10"},
-		{40, 3, 100, 10, "40-100", "40-50"},
-		{0, 6, 11, 10, "0-5 6-11 5-6", "0-5 6-11"},
-	} {
-		var all, read []string
-		left := c.limit
-		for _, s := range chooseSpans(0, c.from, c.waiting, c.end, c.limit) {
-			all = append(all, fmt.Sprintf("%d-%d", s.First, s.End))
-			if n := min(left, s.Len()); n > 0 {
-				read = append(read, fmt.Sprintf("%d-%d", s.First, s.First+n))
-				left -= n
-			}
-		}
-		if got, of := strings.Join(all, " "), strings.Join(read, " "); got != c.want || of != c.read {
-			t.Errorf("[%d, %d), %d waits, %d: %q, of which %q is read; want %q and %q", c.from, c.end, c.waiting, c.limit, got, of, c.want, c.read)
-		}
-	}
-}
-
-// TestRecordSearch_ReadsWhatItsCommentSays: the example of recordSearch.
-func TestRecordSearch_ReadsWhatItsCommentSays(t *testing.T) {
+// A search reads all offsets if the limit allows that, or else from the creation of the order on, or where records wait.
+func TestRecordSearch_ReadsAPart(t *testing.T) {
 	log := longLog{committed: 6000}
 	for i := range int64(10_000) {
 		m := wire.Message{Key: []byte("other"), Offset: i, Appended: after(time.Duration(i) * time.Second)}
 		log.records = append(log.records, m.Raw())
 	}
-	for limit, want := range map[int64]string{10_000: "0-9999", 5000: "6000-9999", 2000: "8940-9999 6000-6939"} {
-		x := recordSearch{log: log, topic: &HistoryTopic{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}
+	created := after(9000 * time.Second)
+	for _, c := range []struct {
+		group   string
+		created time.Time
+		limit   int64
+		want    string
+		skipped int64
+		doubt   int64
+	}{
+		{"g", created, 10_000, "0-9999", 0, 0},
+		{"g", created, 5000, "6000-9999", 660, 0},                             // an hour and a minute before the creation is 5340
+		{"g", created, 2000, "6000-7999", 660 + 2000, 0},                      // where records wait
+		{"", created, 2000, "5340-7339", 2660, 0},                             // no record waits in it
+		{"g", after(9999 * time.Second), 2000, "6339-8338", 9999 - 8338, 339}, // created later than the first that waits
+		{"g", time.Time{}, 2000, "8000-9999", 8000, 0},                        // the newest
+		{"g", after(100_000 * time.Second), 2000, "", 0, 4000},                // a clock that is a day ahead
+	} {
+		x := recordSearch{log: log, topic: &HistoryTopic{Topic: "delay_1h", Kind: KindBucket, Group: c.group, Length: time.Hour}}
 		var spans []kafka.Span
 		x.keep = func(r wire.RawRecord) {
 			if n := len(spans); n > 0 && spans[n-1].End == r.Offset {
@@ -201,12 +188,13 @@ func TestRecordSearch_ReadsWhatItsCommentSays(t *testing.T) {
 				spans = append(spans, kafka.Span{First: r.Offset, End: r.Offset + 1})
 			}
 		}
-		must.Do(t, x.find(t.Context(), orderclose.Order{ID: "o", CreatedAt: after(9000 * time.Second)}, limit))
+		must.Do(t, x.find(t.Context(), orderclose.Order{ID: "o", CreatedAt: c.created}, c.limit))
 		var got []string
 		for _, s := range spans {
 			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End-1))
 		}
-		expect.Equal(t, strings.Join(got, " "), want, "limit %d: read", limit)
+		expect.That(t, strings.Join(got, " ") == c.want && x.skipped == c.skipped && x.doubtful == c.doubt,
+			"limit %d: read %q, skipped %d, %d doubtful; want %+v", c.limit, got, x.skipped, x.doubtful, c)
 	}
 }
 
@@ -302,48 +290,6 @@ func TestRecord_SaysSinceWhenThePaymentIsPending(t *testing.T) {
 	var r Record
 	r.travels(&HistoryTopic{Kind: KindBucket, Length: time.Minute}, m)
 	expect.That(t, r.PendingSince.Equal(after(time.Second)), "%+v", r)
-}
-
-// countedLog counts the offsets that were read.
-type countedLog struct {
-	longLog
-	read map[int64]bool
-}
-
-func (l countedLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
-	l.read[at.Offset] = true
-	return wire.Fetched{Records: l.records[at.Offset : at.Offset+1], Next: at.Offset + 1}, nil
-}
-
-// TestSearch_ReadsOnlyTheDeadLettersThatTheIndexKnows, and what was appended since.
-func TestSearch_ReadsOnlyTheDeadLettersThatTheIndexKnows(t *testing.T) {
-	for name, c := range map[string]struct {
-		next  int64
-		known bool
-		read  int
-	}{
-		"the index is behind":      {990, true, 12},
-		"the index has all":        {1000, true, 2},
-		"the index is of an older": {1001, true, 1000},
-		"the index is incomplete":  {0, false, 1000},
-	} {
-		log := countedLog{read: map[int64]bool{}}
-		for i := range int64(1000) {
-			m := wire.DeadLetter(wire.Message{Topic: "order-close", Key: fmt.Append(nil, "o", i%500)}, "closer", "failed", "")
-			if i == 600 {
-				m = wire.Resolution{Offset: 100, How: wire.Redriven}.Encode([]byte("o100"))
-			}
-			m.Offset, m.Appended = i, after(0)
-			log.records = append(log.records, m.Raw())
-		}
-		index := func(partition int, order string) ([]int64, int64, bool) {
-			expect.That(t, partition == 0 && order == "o100", "asked about %s in partition %d", order, partition)
-			return []int64{100, 600}, c.next, c.known
-		}
-		p := SearchTopics(t.Context(), log, []HistoryTopic{{Topic: "dead", Kind: KindDeadLetters}}, "o100", SearchLimit{Records: 10_000, Letters: index})[0]
-		expect.That(t, p.Problem == "" && len(p.Records) == 2 && p.Records[0].Dead != nil && p.Records[1].Settles != nil && p.Skipped == 0, "%s: %+v", name, p)
-		expect.That(t, len(log.read) == c.read && p.Looked == int64(c.read), "%s: read %d records, counted %d; want %d", name, len(log.read), p.Looked, c.read)
-	}
 }
 
 // A shop's screens show the id 42 of a column with ZEROFILL as 0000000042.

@@ -93,9 +93,6 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 }
 
 func ledger(l store.LedgerRow) Phrase {
-	if l.Quantity == 0 {
-		return say("stock: %s did not come back (%s): %s", l.SKU, l.Kind, l.Reason)
-	}
 	if l.Kind == "ship" {
 		return say("stock: %d of %s left (%s)", l.Quantity, l.SKU, l.Kind)
 	}
@@ -138,7 +135,7 @@ func (r Record) what(kind TopicKind) Sentence {
 	if r.Attempt > 0 {
 		states = append(states, say("after %d failed attempts (%s)", r.Attempt, r.Cause))
 	} else if r.Cause != "" {
-		states = append(states, say("postponed (%s)", r.Cause))
+		states = append(states, say("waits (%s)", r.Cause))
 	}
 	if r.NotDue > 0 {
 		states = append(states, say("came %d times before it was due", r.NotDue))

@@ -39,8 +39,6 @@ type OverdueOrders struct {
 	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
 	// Example is the id of the one of Orders that became due last.
 	Example string `json:"example,omitempty"`
-	// Where says in words where the record of Example is; "" if that is not known.
-	Where string `json:"where,omitempty"`
 	// Failure is why the oldest order cannot be closed; nil: that is not known.
 	Failure  *wire.Failure `json:"failure,omitempty"`
 	OldestID string        `json:"oldest_id,omitempty"` // of the order that was due at Oldest
@@ -51,24 +49,17 @@ type OverdueOrders struct {
 // reads at most a thousand of them. The error is
 // ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
 func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
-	o, _, err := p.countOverdue(ctx)
-	return o, err
-}
-
-// countOverdue is OverdueOrders, and returns the order whose id is Example.
-func (p Pipeline) countOverdue(ctx context.Context) (OverdueOrders, orderclose.Order, error) {
 	if p.Store == nil {
-		return OverdueOrders{}, orderclose.Order{}, ErrNoDatabase
+		return OverdueOrders{}, ErrNoDatabase
 	}
 	if p.OwnStore {
-		return OverdueOrders{}, orderclose.Order{}, p.Store.Ping(ctx)
+		return OverdueOrders{}, p.Store.Ping(ctx)
 	}
 	list, err := p.ListOverdue(ctx)
 	if err != nil {
-		return OverdueOrders{}, orderclose.Order{}, err
+		return OverdueOrders{}, err
 	}
-	o, example := sumOverdue(list, p.Config.Delays.ByCategory)
-	return o, example, nil
+	return sumOverdue(list, p.Config.Delays.ByCategory), nil
 }
 
 // OverdueList has the orders that OverdueOrders counts.
@@ -133,41 +124,19 @@ func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, tr
 	return f
 }
 
-// Limits of the search for the record of one overdue order. An open console repeats the search each 5 s.
-const (
-	exampleRecords = 2000 // of each topic
-	exampleTime    = 2 * time.Second
-)
-
-// OverdueExplained is OverdueOrders, with Failure, and with Where if many orders are overdue.
+// OverdueExplained is OverdueOrders, with Failure.
 func (p Pipeline) OverdueExplained(ctx context.Context) (OverdueOrders, error) {
-	o, example, err := p.countOverdue(ctx)
+	o, err := p.OverdueOrders(ctx)
 	o.Pays = p.Config.Closer.AsksPayment()
 	if err == nil && o.Orders > 0 {
 		o.Failure = p.failure(ctx, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, false)
 	}
-	if err != nil || p.Kafka == nil || o.Severity(0) != Urgent {
-		return o, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, exampleTime)
-	defer cancel()
-	topics, err := RecordTopics(ctx, p.Kafka, p.Config)
-	if err == nil {
-		topics = SearchTopics(ctx, p.Kafka, topics, example.ID, SearchLimit{Records: exampleRecords, Since: example.CreatedAt, Letters: p.Letters})
-		o.explain(NewHistory(example.ID, o.At, nil, topics, nil, false))
-	}
-	return o, nil
+	return o, err
 }
 
-// explain sets Where, by a search for the records of Example. Nothing is said if the search found none and did not see all.
-func (o *OverdueOrders) explain(s History) {
-	if where, _ := s.record(); s.Known() || s.Skipped() == 0 && len(s.NotRead) == 0 {
-		o.Where = where.String()
-	}
-}
-
-// sumOverdue counts orders, and returns the order whose id is Example. listed has the categories of topics.yaml.
-func sumOverdue(l OverdueList, listed map[string]time.Duration) (o OverdueOrders, example orderclose.Order) {
+// sumOverdue counts orders. listed has the categories of topics.yaml.
+func sumOverdue(l OverdueList, listed map[string]time.Duration) (o OverdueOrders) {
+	var example orderclose.Order
 	o = OverdueOrders{At: l.At, More: l.More, Paused: int64(len(l.Paused)), Categories: map[string]int64{metrics.OtherCategories: 0}}
 	for _, order := range l.Orders {
 		name := order.Category
@@ -184,7 +153,7 @@ func sumOverdue(l OverdueList, listed map[string]time.Duration) (o OverdueOrders
 		}
 	}
 	o.Example = example.ID
-	return o, example
+	return o
 }
 
 // Severity returns Urgent if many orders are overdue beside those that are dead letters, Today if a few have
@@ -200,12 +169,9 @@ func (o OverdueOrders) Severity(deadLetters int) Severity {
 	return ""
 }
 
-// why says where the record of an overdue order is, or else what is possible.
+// why says what is possible.
 func (o OverdueOrders) why() string {
 	command := "orderclose order " + ShellQuote(o.Example)
-	if o.Where != "" {
-		return fmt.Sprintf("; for example, %s; details: %s", o.Where, command)
-	}
 	wait := "a retry"
 	if o.Pays {
 		wait = "a retry or for the payment provider"

@@ -40,7 +40,6 @@ const (
 	LockRefused    ProblemKind = "lock_refused"    // Redis, which has the lock of the compensator, does not answer or takes no writes
 	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine, the database and the brokers differ
 	SchemaDiffers  ProblemKind = "schema_differs"  // this program cannot use the database's schema
-	DelayFell      ProblemKind = "delay_fell"      // a delay has fallen to half or less within a day
 	PaymentsLate   ProblemKind = "payments_late"   // money came after a close, and nobody has decided what becomes of it
 )
 

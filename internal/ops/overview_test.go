@@ -55,13 +55,6 @@ func hours(ago time.Duration, all ...overdue.Hour) Answer[Hours] {
 	return knownAs(Hours{all, time.Hour})
 }
 
-// explained returns overdue orders of which one, o, has the records that a search has found.
-func explained(o OverdueOrders, found ...HistoryTopic) OverdueOrders {
-	o.Example = "o"
-	o.explain(NewHistory("o", noon, nil, found, nil, false))
-	return o
-}
-
 // uses returns a process that uses a database.
 func uses(name, database string) Process {
 	return Process{Process: wire.Process{Name: name, Database: database}, State: Present}
@@ -152,15 +145,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			"1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue},
 			"no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3,
-			Records: []Record{{Offset: 17}}})), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue},
-			"no record is overdue in Kafka; for example, no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 17; " +
-				"details: orderclose order o", "orders-are-overdue-in-the-database"},
 		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue},
 			"programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record",
-			"orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(explained(waiting(11, 6*time.Second), HistoryTopic{Topic: "order-close", Kind: KindClose, Group: "g", Problem: "timeout"})),
-			AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers",
 			"orders-are-overdue-in-the-database"},
 		{told{AskOverdue: knownAs(paying), AskStatus: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue},
 			"these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
@@ -298,7 +284,7 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		{[]wire.Pause{{}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}},
 			"0, and 15 wait because closing is paused"},
 	} {
-		got, _ := sumOverdue(splitPaused(orders, c.pauses), listed)
+		got := sumOverdue(splitPaused(orders, c.pauses), listed)
 		diff := cmp.Diff(c.want, got)
 		expect.That(t, diff == "" && strings.Contains(got.String(), c.text), "%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 	}
@@ -333,9 +319,9 @@ func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 		"columns that orderclose did not create":      "columns that orderclose did not create",
 		"orderclose notify, orderclose version, stop": "orderclose notify, orderclose version, stop",
 	} {
-		expect.Equal(t, Commands{}.WithConfig(in, file), want, "%q", in)
+		expect.Equal(t, WithConfig(in, file), want, "%q", in)
 	}
-	expect.Equal(t, Commands{}.WithConfig("orderclose status", ""), "orderclose status", "with config")
+	expect.Equal(t, WithConfig("orderclose status", ""), "orderclose status", "with config")
 }
 
 func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
@@ -347,8 +333,8 @@ func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
 	for _, file := range []string{"", `it's "our" \ topics.yaml`} {
 		var b bytes.Buffer
 		var got row
-		must.Do(t, errors.Join(Commands{}.WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
-		want := (row{Commands{}.WithConfig(in.Fix, file), in.Reason})
+		must.Do(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
+		want := (row{WithConfig(in.Fix, file), in.Reason})
 		expect.That(t, got == want, "%+v, want %+v", got, want)
 	}
 }

@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,37 +62,24 @@ func (s *Sentence) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Commands finds the commands that read topics.yaml, in texts for people. The zero value finds those of the core.
-type Commands struct{ name *regexp.Regexp }
-
-const coreNames = "audit|close|compensate|console|delays|dlq|doctor|events|migrate|order|pause|payments|postpone|records|replay|resume|run|send|" +
-	"status|sweeps|topics|trigger"
-
-var coreCommands = nameOf(coreNames)
-
-func nameOf(commands string) *regexp.Regexp {
-	return regexp.MustCompile(`\borderclose (?:` + commands + `)\b`)
-}
-
-// CommandsWith finds those of rooms too, by their names.
-func CommandsWith(rooms []string) Commands {
-	return Commands{nameOf(strings.Join(append([]string{coreNames}, rooms...), "|"))}
-}
+// readsFile finds the commands that read topics.yaml, in texts for people.
+var readsFile = regexp.MustCompile(`\borderclose (?:actions|audit|compensate|console|delays|dlq|doctor|events|migrate|order|pause|payments|replay|resume|run|` +
+	`send|status|sweeps|topics)\b`)
 
 // WithConfig adds the flag --config to each command of orderclose that a text names, so that a person who
 // copies a command uses the same topics.yaml. Without a file it adds nothing.
-func (c Commands) WithConfig(text, file string) string {
+func WithConfig(text, file string) string {
 	if file == "" {
 		return text
 	}
-	return c.withFlag(text, ShellQuote(file))
+	return withFlag(text, ShellQuote(file))
 }
 
 // jsonText matches a member of an object whose value is a text for people.
 var jsonText = regexp.MustCompile(`"(?:detail|fix|now|what)":"(?:[^"\\]|\\.)*"`)
 
 // WriteJSON writes v as a line of JSON. In its texts for people it does as WithConfig.
-func (c Commands) WriteJSON(w io.Writer, v any, file string) error {
+func WriteJSON(w io.Writer, v any, file string) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -101,14 +87,14 @@ func (c Commands) WriteJSON(w io.Writer, v any, file string) error {
 	text := string(b)
 	if file != "" {
 		quoted, _ := json.Marshal(ShellQuote(file)) // a text
-		text = jsonText.ReplaceAllStringFunc(text, func(member string) string { return c.withFlag(member, string(quoted[1:len(quoted)-1])) })
+		text = jsonText.ReplaceAllStringFunc(text, func(member string) string { return withFlag(member, string(quoted[1:len(quoted)-1])) })
 	}
 	_, err = fmt.Fprintln(w, text)
 	return err
 }
 
-func (c Commands) withFlag(text, file string) string {
-	return cmp.Or(c.name, coreCommands).ReplaceAllStringFunc(text, func(command string) string {
+func withFlag(text, file string) string {
+	return readsFile.ReplaceAllStringFunc(text, func(command string) string {
 		return strings.Replace(command, " ", " --config "+file+" ", 1)
 	})
 }

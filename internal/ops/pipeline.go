@@ -34,8 +34,6 @@ type Pipeline struct {
 	WithoutKafka bool
 	// Checks are those of rooms.
 	Checks []Check
-	// Letters, if not nil, spares History a search of the dead letters.
-	Letters LetterIndex
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
 	Pending func() (deadletters.Counts, error)
 	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.
@@ -103,7 +101,7 @@ const (
 func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	var notRead []string
 	var database *store.OrderHistory
-	search := SearchLimit{Records: limit, Letters: p.Letters}
+	search := SearchLimit{Records: limit}
 	if p.Store != nil {
 		row, err := p.Store.OrderHistory(ctx, id)
 		if err != nil {
@@ -137,15 +135,19 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	return h
 }
 
-// Sweeps are the records of compensations and of passes by hand of the last week, and the changes of delays.
+// RedriveRules returns the rules of a redrive of this pipeline's dead letters.
+func (p Pipeline) RedriveRules() deadletters.Rules {
+	return deadletters.Rules{Buckets: p.Config.Buckets, Events: p.Config.Topics.Events}
+}
+
+// Sweeps are the records of compensations and of passes by hand of the last week.
 type Sweeps struct {
-	Sweeps []wire.Sweep  `json:"sweeps"`           // newest first
-	Delays []DelayChange `json:"delays,omitempty"` // newest first
+	Sweeps []wire.Sweep `json:"sweeps"` // newest first
 }
 
 // NewSweeps returns the newest sweeps, at most limit. A limit of 0 means all.
 func NewSweeps(state ControlState, limit int) Sweeps {
-	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Delays: delayChanges(state.Delays)}
+	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...)}
 	if limit > 0 {
 		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
 	}

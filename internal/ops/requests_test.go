@@ -29,7 +29,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	targets := []TopicGroup{
-		{Topic: "delay_1h", Group: "relay-delay_1h", Length: time.Hour, Whole: true},
+		{Topic: "delay_1h", Group: "relay-delay_1h", Length: time.Hour},
 		{Topic: "delay_24h", Group: "relay-delay_24h", Length: 24 * time.Hour}, {Topic: "order-close", Group: "closer"},
 	}
 	var mu sync.Mutex

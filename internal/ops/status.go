@@ -20,14 +20,11 @@ type TopicGroup struct {
 	Group string
 	// Length is the length of the bucket; 0 for the close topic, where records do not wait.
 	Length time.Duration
-	// Whole is set for the smallest bucket. Shorter delays go there too, so its owner reads
-	// the whole topic into memory.
-	Whole bool
 }
 
 // Status is the result of ReadStatus.
 type Status struct {
-	At     time.Time     `json:"at"` // by the clock of this machine, which Overdue and Window are computed with
+	At     time.Time     `json:"at"` // by the clock of this machine, which Overdue is computed with
 	Topics []TopicStatus `json:"topics"`
 	// Processes run, or should run. Pipeline.Status sets it.
 	Processes []Process `json:"processes,omitempty"`
@@ -42,7 +39,6 @@ type TopicStatus struct {
 	State      string            `json:"group_state"`
 	Members    int               `json:"members"`
 	Waiting    int64             `json:"waiting"` // records in the partitions that answered
-	Window     int64             `json:"window"`  // the sum of PartitionStatus.Window
 	Partitions []PartitionStatus `json:"partitions"`
 	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
@@ -53,18 +49,13 @@ type TopicStatus struct {
 
 // PartitionStatus is the state of a partition.
 type PartitionStatus struct {
-	Partition int    `json:"partition"`
-	Committed *int64 `json:"committed"` // null without a commit
-	LogStart  int64  `json:"log_start"`
-	End       int64  `json:"end"`
-	Waiting   int64  `json:"waiting"` // from the commit to the end, without what was acked out of order
-	// Window estimates how many of the waiting records the owner holds in memory: those that
-	// were appended long enough ago to leave soon. The owner may hold a few more, because a
-	// fetch brings them, and fewer if it has used up its share of the memory. Window is 0
-	// without an owner and in the close topic.
-	Window  int64   `json:"window"`
-	Head    *Head   `json:"head,omitempty"`
-	Overdue float64 `json:"overdue_seconds"` // seconds by which Late, or else the head, is overdue; 0 if it is not due
+	Partition int     `json:"partition"`
+	Committed *int64  `json:"committed"` // null without a commit
+	LogStart  int64   `json:"log_start"`
+	End       int64   `json:"end"`
+	Waiting   int64   `json:"waiting"` // from the commit to the end, without what was acked out of order
+	Head      *Head   `json:"head,omitempty"`
+	Overdue   float64 `json:"overdue_seconds"` // seconds by which Late, or else the head, is overdue; 0 if it is not due
 	// Late is the most overdue record behind the head, if it is more overdue than the head. It
 	// is not searched for if the head is overdue by more than OverdueLimit. If many records
 	// wait, only some of them are read; see status_scan.go.
@@ -101,17 +92,20 @@ func ReadStatus(ctx context.Context, log Log, targets []TopicGroup, now func() t
 	each(len(targets), func(i int) {
 		r.Topics[i], commits[i], groups[i] = inspectTopic(ctx, log, targets[i])
 	})
-	answers := askOffsets(ctx, log, r.Topics, targets, groups, now())
+	var queries []kafka.OffsetQuery
+	for i, t := range r.Topics {
+		queries = append(queries, kafka.OffsetQueries(targets[i].Topic, len(t.Partitions), kafka.LogStart, kafka.LogEnd)...)
+	}
+	answers := log.Offsets(ctx, queries)
 	for i, target := range targets { //mutant:silent-topic-hides
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
-			in := inspection{target, log, p, commits[i][p], groups[i].Owner(p), answers[2*p], answers[2*p+1]}
+			in := inspection{target, log, p, commits[i][p], groups[i].Owner(p), answers[p]}
 			t.Partitions[p] = in.inspect(ctx, now)
 		})
-		answers = answers[2*len(t.Partitions):]
+		answers = answers[len(t.Partitions):]
 		for _, p := range t.Partitions {
 			t.Waiting += p.Waiting
-			t.Window += p.Window
 		}
 	}
 	return r
@@ -153,27 +147,6 @@ func inspectTopic(ctx context.Context, log Log, target TopicGroup) (TopicStatus,
 	return t, commits, group
 }
 
-// askOffsets returns two answers for each partition of each topic: the start and the end of the log, and
-// the first offset that the owner has not read yet, which is empty unless holdsSome.
-func askOffsets(ctx context.Context, log Log, topics []TopicStatus, targets []TopicGroup, groups []kafka.Group, now time.Time) []kafka.OffsetAnswer {
-	var queries []kafka.OffsetQuery
-	for i, target := range targets {
-		for p := range topics[i].Partitions {
-			unread := kafka.OffsetQuery{Topic: target.Topic, Partition: p}
-			if target.holdsSome(groups[i].Owner(p)) {
-				unread.At = []kafka.Moment{kafka.MomentOf(unreadFrom(target.Length, now))}
-			}
-			queries = append(queries, kafka.OffsetQuery{Topic: target.Topic, Partition: p, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}, unread)
-		}
-	}
-	return log.Offsets(ctx, queries)
-}
-
-// holdsSome reports whether the owner holds only those records in memory that leave soon.
-func (t TopicGroup) holdsSome(owner *kafka.Member) bool {
-	return owner != nil && t.Length != 0 && !t.Whole
-}
-
 // inspection is what the state of a partition is computed from.
 type inspection struct {
 	TopicGroup
@@ -182,7 +155,6 @@ type inspection struct {
 	commit    kafka.Commit
 	owner     *kafka.Member // nil: none
 	bounds    kafka.OffsetAnswer
-	unread    kafka.OffsetAnswer
 }
 
 // inspect returns the state of the partition. It reads the head, and searches behind it.
@@ -212,7 +184,6 @@ func (in *inspection) inspect(ctx context.Context, now func() time.Time) Partiti
 	}
 	p.Head = in.headOf(m)
 	in.searchBehind(ctx, &p, m, now())
-	in.setWindow(&p)
 	return p
 }
 
@@ -243,20 +214,4 @@ func (in *inspection) searchBehind(ctx context.Context, p *PartitionStatus, head
 	if !seen.farthest.IsZero() {
 		p.FarthestDue = printable(seen.farthest)
 	}
-}
-
-// setWindow sets how many of the waiting records the owner holds.
-func (in *inspection) setWindow(p *PartitionStatus) {
-	if in.owner == nil || in.Length == 0 {
-		return
-	}
-	below := p.End
-	if in.holdsSome(in.owner) {
-		if in.unread.Err != nil {
-			p.Problem = in.unread.Err.Error()
-			return
-		}
-		below = in.unread.Offsets[0]
-	}
-	p.Window = kafka.WaitingBelow(in.commit, p.LogStart, p.End, below)
 }

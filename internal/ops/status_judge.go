@@ -32,13 +32,6 @@ func leaves(length time.Duration, m *wire.Message) time.Time {
 	return due
 }
 
-// unreadFrom returns an append time. The owner of a bucket need not have read the records that were
-// appended then or later. Records that were appended before belong to PartitionStatus.Window.
-// The time is a whole millisecond, as the brokers' timestamps are.
-func unreadFrom(length time.Duration, now time.Time) time.Time {
-	return now.Add(-wire.UnreadFor(orderclose.Bucket{Length: length})).Truncate(time.Millisecond).Add(time.Millisecond)
-}
-
 // printable limits a time from a client to the range of RFC 3339.
 func printable(t time.Time) time.Time {
 	first, last := time.Unix(0, 0), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)

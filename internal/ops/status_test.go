@@ -3,7 +3,6 @@ package ops
 import (
 	"context"
 	"errors"
-	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -68,20 +67,15 @@ func (l *partitionsLog) Bounds(_ context.Context, _ string, partition int) (int6
 	return 0, 7, nil
 }
 
-func (l *partitionsLog) OffsetAt(_ context.Context, _ string, partition int, t time.Time) (int64, error) {
-	l.ask()
-	if partition == 4 {
-		return 0, errors.New("no leader any more")
-	}
-	return 6 + int64(math.Ceil(t.Sub(l.now).Seconds())), nil // offset 6 was appended now
-}
-
 func (l *partitionsLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
 	return offsetsOf(ctx, l, queries)
 }
 
-func (l *partitionsLog) Peek(context.Context, string, int, int64, int64) (*wire.Message, error) {
+func (l *partitionsLog) Peek(_ context.Context, _ string, partition int, _, _ int64) (*wire.Message, error) {
 	l.ask()
+	if partition == 4 {
+		return nil, errors.New("no leader any more")
+	}
 	return message("0", l.now.Add(-time.Minute)), nil
 }
 
@@ -93,30 +87,6 @@ func (l *partitionsLog) ReadSome(_ context.Context, _ string, _ int, offset, end
 		records = append(records, *m)
 	}
 	return records, next, nil
-}
-
-// TestInspect_TheWindowCountsRecordsAppendedLongEnoughAgo: the window counts records that the
-// owner has read; younger ones are not read yet.
-func TestInspect_TheWindowCountsRecordsAppendedLongEnoughAgo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// Of a bucket of 10 s the last 3 s stay unread: offsets 4, 5 and 6 are younger.
-		for _, c := range []struct {
-			name                 string
-			target               TopicGroup
-			first, second, third int64
-		}{
-			{"a bucket", TopicGroup{Topic: "bucket", Length: 10 * time.Second}, 3, 4, 0},
-			{"the smallest bucket", TopicGroup{Topic: "bucket", Length: 10 * time.Second, Whole: true}, 4, 7, 0},
-			{"a long bucket", TopicGroup{Topic: "bucket", Length: time.Hour}, 0, 0, 0},
-			{"the close topic", TopicGroup{Topic: "bucket"}, 0, 0, 0},
-		} {
-			log := &partitionsLog{now: time.Now(), n: 4}
-			bucket := ReadStatus(t.Context(), log, []TopicGroup{c.target}, func() time.Time { return log.now }).Topics[0]
-			got := []int64{bucket.Partitions[0].Window, bucket.Partitions[1].Window, bucket.Partitions[3].Window, bucket.Window}
-			// In partition 0, offset 1 was acked out of order, and so were 5 and 6. The last has no owner.
-			expect.Same(t, got, []int64{c.first, c.second, c.third, c.first + c.second + c.third}, "%s", c.name)
-		}
-	})
 }
 
 func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
@@ -140,7 +110,7 @@ func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
 		if !strings.Contains(r.Topics[1].Problem, "no such topic") || r.Problems() != 3 {
 			t.Errorf("%d problems; of the missing topic %q", r.Problems(), r.Topics[1].Problem)
 		}
-		if p := bucket.Partitions[4]; !strings.Contains(p.Problem, "no leader any more") || p.Waiting != 7 || p.Head == nil || p.Window != 0 {
+		if p := bucket.Partitions[4]; !strings.Contains(p.Problem, "no leader any more") || p.Waiting != 7 {
 			t.Errorf("partition 4, which stopped answering: %+v", p)
 		}
 		if n := log.together.Load(); n > partitionsAtOnce {

@@ -67,30 +67,14 @@ func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]H
 	), err
 }
 
-// RecordTopics returns those topics of OrderTopics in which records wait, and that of the dead letters. Those with few
-// records come first. With an error it returns the topics that it knows.
-func RecordTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]HistoryTopic, error) {
-	all, err := OrderTopics(ctx, k, cfg)
-	var first, buckets []HistoryTopic
-	for _, t := range all {
-		switch t.Kind {
-		case KindBucket:
-			buckets = append(buckets, t)
-		case KindClose, KindDeadLetters:
-			first = append(first, t)
-		}
-	}
-	return append(first, buckets...), err
-}
-
 // WaitingTopics returns the topics in which records wait: the delay topics of the configured
 // buckets and of other buckets that still hold records, shortest bucket first, then the close
 // topic. It returns no error of Kafka: other buckets are then left out, and ReadStatus reports the same error for each topic.
 func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []TopicGroup {
 	buckets, _ := Served(ctx, k, cfg) // otherwise each topic reports the same problem
 	var all []TopicGroup
-	for i, b := range buckets {
-		all = append(all, TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
+	for _, b := range buckets {
+		all = append(all, TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length})
 	}
 	return append(all, TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()})
 }

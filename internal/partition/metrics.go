@@ -15,7 +15,7 @@ type Metrics struct {
 	stuck       *prometheus.CounterVec
 	repeated    prometheus.Counter
 	lost        *prometheus.CounterVec
-	failing     *metrics.Elapsed
+	failing     *prometheus.GaugeVec
 }
 
 // NewMetrics returns Metrics of a stage and registers them with f. causes are the stage's own
@@ -29,8 +29,8 @@ func NewMetrics(f *metrics.Factory, stage string, causes ...string) *Metrics {
 		lost: f.CounterVec("retention_lost_records_total",
 			"Records that were lost before they were settled, by retention, truncation, or a recreation of the topic. "+
 				"An unknown number counts as 1.", "topic", "partition"),
-		failing: f.Elapsed("fetch_failing_seconds", "Time since fetches of a partition began to fail; 0 while fetches succeed.",
-			time.Now, "stage", "topic", "partition"),
+		failing: f.GaugeVec("fetch_failing_since_timestamp_seconds", "Since when fetches of a partition have failed; 0 while they succeed.",
+			"stage", "topic", "partition"),
 	}
 	for _, cause := range append(sharedCauses(), causes...) {
 		m.deadLetters.WithLabelValues(stage, cause) // a series must exist at 0, or its first increase is not seen
@@ -66,10 +66,10 @@ func (m *Metrics) Lost(topic string, partition int, records int64) {
 // FetchFailing sets since when the fetches of a partition have failed. The zero time means that
 // fetches succeed.
 func (m *Metrics) FetchFailing(stage, topic string, partition int, since time.Time) {
-	m.failing.Set(since, stage, topic, strconv.Itoa(partition))
+	m.failing.WithLabelValues(stage, topic, strconv.Itoa(partition)).Set(metrics.Timestamp(since))
 }
 
 // FetchEnded means that the partition is no longer fetched.
 func (m *Metrics) FetchEnded(stage, topic string, partition int) {
-	m.failing.Delete(stage, topic, strconv.Itoa(partition))
+	m.failing.DeleteLabelValues(stage, topic, strconv.Itoa(partition))
 }

@@ -50,7 +50,13 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var away atomic.Bool
 		m := testkit.NewMetrics()
-		failing := func() float64 { return m.Value("fetch_failing_seconds", "stage", "test", "topic", "t") }
+		failing := func() float64 {
+			since := m.Value("fetch_failing_since_timestamp_seconds", "stage", "test", "topic", "t")
+			if since == 0 {
+				return 0
+			}
+			return metrics.Timestamp(time.Now()) - since
+		}
 		r := testReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
@@ -61,7 +67,7 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		r.start()
 		r.handleFetched(<-r.fetched)
 		s := failing()
-		expect.That(t, s == 0 && m.Series("fetch_failing_seconds") == 1, "fails for %v s while fetches succeed", s)
+		expect.That(t, s == 0 && m.Series("fetch_failing_since_timestamp_seconds") == 1, "fails for %v s while fetches succeed", s)
 		away.Store(true)
 		r.start()
 		time.Sleep(5 * time.Minute)
@@ -71,7 +77,7 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		expect.Equal(t, failing(), 0, "seconds of failure after a fetch that succeeded")
 		cancel()
 		r.wait()
-		expect.Equal(t, m.Series("fetch_failing_seconds"), 0, "series after the end")
+		expect.Equal(t, m.Series("fetch_failing_since_timestamp_seconds"), 0, "series after the end")
 	})
 }
 

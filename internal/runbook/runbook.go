@@ -83,10 +83,12 @@ func Find(name string) (found []Section) {
 	return found
 }
 
-// Plain returns the section for a terminal: without marks for bold text, and with the target of a link
-// behind it.
-func (s Section) Plain() string {
-	return s.Title + "\n\n" + link.ReplaceAllString(bold.ReplaceAllString(s.Text, "$1"), "$1 ($2)")
+// Plain returns the section with its title, for a terminal.
+func (s Section) Plain() string { return s.Title + "\n\n" + s.PlainText() }
+
+// PlainText returns the text without marks for bold text, and with the target of a link behind it.
+func (s Section) PlainText() string {
+	return link.ReplaceAllString(bold.ReplaceAllString(s.Text, "$1"), "$1 ($2)")
 }
 
 // Part is one of the parts of a section: Meaning, Money at risk, Look, Act, Verify.

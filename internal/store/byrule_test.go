@@ -1,10 +1,6 @@
 package store_test
 
 import (
-	"context"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +8,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // A shop with an order every ten seconds has closed none for an hour. A sweep reads one entry of the index on state and
@@ -59,41 +54,4 @@ func sweepReads(t *testing.T, s *store.Store) (found, read int) {
 		}
 		after = page[len(page)-1]
 	}
-}
-
-// A checkout's trigger reads the delays, and holds on to them until its transaction ends. Checkouts that overlap must not keep
-// migrate from writing a new delay: until then, processes with the new file close nothing.
-func TestRecordDelays_GetsItsTurnBesideCheckouts(t *testing.T) {
-	eachServer(t, recordsDelaysBesideCheckouts)
-}
-
-func recordsDelaysBesideCheckouts(t *testing.T) {
-	shop := shopsByRule(t)[0]
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, Pipeline: "order-close", Delays: orderclose.Delays{Default: 30 * time.Minute}})
-	exec(t, s.DB(), shop.DDL[0])
-	must.Do(t, s.Migrate(t.Context()))
-	must.Do(t, s.RecordDelays(t.Context()))
-	exec(t, s.DB(), must.Get(store.Trigger(store.MySQL, shop.Mapping, store.TriggerOptions{Pipeline: "order-close"}))(t))
-	var checkouts sync.WaitGroup
-	var begun atomic.Int64
-	defer checkouts.Wait()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for range 8 {
-		checkouts.Go(func() {
-			for ctx.Err() == nil {
-				tx := must.Get(s.DB().Begin())(t) // REPEATABLE READ
-				_, err := tx.Exec("INSERT INTO t_order (kind, state, create_time) VALUES ('usual', 'WAIT_PAY', UTC_TIMESTAMP() + INTERVAL 8 HOUR)")
-				expect.NoError(t, err)
-				begun.Add(1)
-				_, err = tx.Exec("DO SLEEP(0.03)") // lines, stock, coupon
-				expect.NoError(t, err)
-				expect.NoError(t, tx.Commit())
-			}
-		})
-	}
-	storetest.Await(t, "checkouts overlap", func() (string, bool) { return fmt.Sprint(begun.Load()), begun.Load() > 20 })
-	s.UseDelays(orderclose.Delays{Default: 20 * time.Minute})
-	must.Do(t, s.RecordDelays(t.Context()))
-	must.Do(t, s.CheckDelays(t.Context()))
 }

@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -24,16 +25,15 @@ var codeCauses = map[orderclose.FailureCause]string{
 	orderclose.RefusedByTrigger: "1644 P0001",
 }
 
-// because returns an error with a cause, as orderclose.Outcome.Why reads it.
+// because returns an error with a cause.
 func because(cause orderclose.FailureCause, format string, args ...any) error {
-	return fmt.Errorf(string(cause)+": "+format, args...)
+	return &bisect.Fault{Cause: cause, Err: fmt.Errorf(format, args...)}
 }
 
 // withCause returns the error of a close of one order with its cause, by a look at the rows or else by the server's code. An error
 // that is no order's fault, or has a cause, stays as it is.
 func (s *Store) withCause(ctx context.Context, r orderclose.CloseRequest, err error) error {
-	known, _ := orderclose.Outcome{Verdict: orderclose.Failed, Err: err}.Why()
-	if known != orderclose.Unexplained && known != orderclose.NoAnswer || ctx.Err() != nil || ctx.Value(withoutKey{}) != nil ||
+	if bisect.CauseOf(err) != "" || ctx.Err() != nil ||
 		errors.Is(err, orderclose.ErrNoOrderAtFault) || errors.Is(err, orderclose.ErrContended) {
 		return err
 	}
@@ -71,14 +71,14 @@ func (s *Store) rowCause(ctx context.Context, r orderclose.CloseRequest, err err
 	moved := s.newMoves()
 	for i := range all {
 		if failed = cmp.Or(failed, unreadable[r.OrderID]); failed == nil {
-			all[i], failed = s.ownLines(c.tx, t, id, all[i])
+			failed = strayLine(id, all[i])
 		}
 		for _, l := range all[i] {
 			failed = cmp.Or(failed, negative(l))
 			s.add(moved, i, l)
 		}
 	}
-	if failed != nil && strings.HasPrefix(failed.Error(), string(orderclose.LinesWrong)) {
+	if bisect.CauseOf(failed) == orderclose.LinesWrong {
 		return failed
 	}
 	for i, stock := range s.q.m.Stock {
@@ -109,13 +109,16 @@ type quantities struct {
 	available, reserved sql.NullInt64
 }
 
+// maxQuantities is the maximum number of SKUs in one query of quantities. SQLite unites at most 500 SELECTs.
+const maxQuantities = 400
+
 // readQuantities returns the rows of SKUs in a table of stock, by the spelling of the lines.
 func (s *Store) readQuantities(tx *gorm.DB, stock *mapping.Stock, skus []string) (map[string]quantities, error) {
 	is, read := stockKey(stock)
 	one := "SELECT ?, " + strings.Join(read, ", ") + ", " + orElse(stock.Available, "0") + ", " + orElse(stock.Reserved, "0") + " FROM " +
 		mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
 	all := map[string]quantities{}
-	for part := range slices.Chunk(skus, maxSpellings) {
+	for part := range slices.Chunk(skus, maxQuantities) {
 		args := make([]any, 0, 3*len(part))
 		for _, sku := range part {
 			args = append(append(args, sku), stockArgs(stock, sku)...)
@@ -136,22 +139,17 @@ func (s *Store) readQuantities(tx *gorm.DB, stock *mapping.Stock, skus []string)
 	return all, nil
 }
 
-// sumBySpelling sums quantities by the stock's spelling of their SKUs. SKUs without a row keep theirs.
-func sumBySpelling(moved map[string]int64, rows map[string]quantities) map[string]int64 {
-	sums := map[string]int64{}
-	for sku, quantity := range moved {
-		sums[cmp.Or(rows[sku].sku, sku)] += quantity
+// oneRow returns the error of an order that holds two SKUs which are one row of the stock; nil: it holds none. An UPDATE changes the row once.
+func oneRow(stock *mapping.Stock, moved map[string]int64, rows map[string]quantities) error {
+	written := map[string]string{}
+	for _, sku := range slices.Sorted(maps.Keys(moved)) {
+		r, exists := rows[sku]
+		if other := written[r.sku]; exists && other != "" {
+			return because(orderclose.LinesWrong, "SKUs %q and %q are one row of table %s: spell them the same way", other, sku, stock.Table)
+		}
+		written[r.sku] = sku
 	}
-	return sums
-}
-
-// bySpelling returns rows of stock by their own spelling.
-func bySpelling(rows map[string]quantities) map[string]quantities {
-	own := map[string]quantities{}
-	for _, r := range rows {
-		own[r.sku] = r
-	}
-	return own
+	return nil
 }
 
 // refuses returns why a quantity cannot return to the row of a SKU; nil: it can. exists says that there is such a row.
@@ -176,19 +174,19 @@ func (s *Store) stockCause(tx *gorm.DB, stock *mapping.Stock, moved map[string]i
 	if err != nil {
 		return nil
 	}
-	own, sums, largest := bySpelling(rows), sumBySpelling(moved, rows), 0.0
-	for _, sku := range slices.Sorted(maps.Keys(sums)) {
-		r, exists := own[sku]
-		if refused := r.refuses(stock, sku, exists, sums[sku]); refused != nil {
+	largest := 0.0
+	for _, sku := range slices.Sorted(maps.Keys(moved)) {
+		r, exists := rows[sku]
+		if refused := r.refuses(stock, sku, exists, moved[sku]); refused != nil {
 			return refused
 		}
-		if sum := float64(r.available.Int64) + float64(sums[sku]); full && stock.Available != "" && sum > largest {
+		if sum := float64(r.available.Int64) + float64(moved[sku]); full && stock.Available != "" && sum > largest {
 			largest = sum
 			why = because(orderclose.NumberOutOfRange, "%s of SKU %q in table %s is %d, and %d more do not fit into the column", stock.Available, sku, stock.Table,
-				r.available.Int64, sums[sku])
+				r.available.Int64, moved[sku])
 		}
 	}
-	return why
+	return cmp.Or(oneRow(stock, moved, rows), why)
 }
 
 // WhyOpen returns Failed or Contended, with the cause in Err, if an unpaid order that is due cannot be closed; otherwise it returns no verdict. It
@@ -196,16 +194,13 @@ func (s *Store) stockCause(tx *gorm.DB, stock *mapping.Stock, moved map[string]i
 // if that cannot be tried, or orderclose.ErrUnavailable if the database failed.
 func (s *Store) WhyOpen(ctx context.Context, r orderclose.CloseRequest, try bool) (o orderclose.Outcome, err error) {
 	if o = (orderclose.Outcome{OrderID: r.OrderID, Err: s.rowCause(ctx, r, nil)}); o.Err != nil {
-		o.Verdict = orderclose.Failed
+		o.Verdict, o.Cause = orderclose.Failed, bisect.CauseOf(o.Err)
 	}
 	if o.Err != nil || !try {
 		return o, nil
 	}
-	if s.dialect.effects == nil {
+	if s.dialect.describe == nil {
 		return o, ErrNoTrial
-	}
-	if err := s.rollsBack(ctx); err != nil {
-		return o, err
 	}
 	t, err := s.tryOrders(ctx, []orderclose.Order{{ID: r.OrderID, CreatedAt: r.CreatedAt, Due: r.Due}})
 	if t != nil && t.closing != nil && t.closing.contended[r.OrderID] {
@@ -217,6 +212,7 @@ func (s *Store) WhyOpen(ctx context.Context, r orderclose.CloseRequest, try bool
 			return orderclose.Outcome{}, o.Err
 		}
 		o.Verdict, o.Err = orderclose.Failed, s.withCause(ctx, r, err)
+		o.Cause = bisect.CauseOf(o.Err)
 	}
 	return o, nil
 }

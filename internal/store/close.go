@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -63,6 +64,9 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 		}
 		if ids, _ := s.distinct(reqs); len(ids) == 1 {
 			err = s.withCause(ctx, reqs[0], err) //mutant:failure-without-cause
+			if bisect.CauseOf(err) != "" {       // its text names the order
+				return nil, err
+			}
 		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
 	}
@@ -160,19 +164,15 @@ func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []stri
 func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates candidates,
 	turn *hotRow) (*closing, error) {
 	var c *closing
-	var spelt []map[string]string
 	defer func() { c.endStockTurn() }()
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c.endStockTurn() // the commit of the last try has failed
 		c = s.newClosing(tx, requests, candidates)
-		c.locks, c.path, c.spelt, c.turn = skipLocked, path, spelt, turn
+		c.locks, c.path, c.turn = skipLocked, path, turn
 		c.stockFirst = turn != nil || s.isCrowded()
 		err := c.run(ids)
 		if err != nil {
 			c.endStockTurn() // before a pause of transact
-		}
-		if e, ok := errors.AsType[*spellingError](err); ok {
-			spelt = e.spelt
 		}
 		return err
 	})

@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -28,10 +29,9 @@ type closing struct {
 	requests   map[string]orderclose.CloseRequest // by order id
 	candidates candidates
 	locks      locking
-	spelt      []map[string]string // as moveStock takes it
-	stockFirst bool                // locks the stock before it writes, and leaves orders out
-	turn       *hotRow             // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
-	stockTurn  bool                // has Store.stockTurn
+	stockFirst bool    // locks the stock before it writes, and leaves orders out
+	turn       *hotRow // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
+	stockTurn  bool    // has Store.stockTurn
 
 	now       time.Time            // the database's clock, read once
 	orders    map[string]lockedRow // the rows that were locked, or in a preview read, by order id
@@ -322,12 +322,11 @@ func (s *Store) mayBeKept(tx lent, t *table) (bool, error) {
 func (c *closing) receipts(returned returns) error {
 	d := c.s.dialect
 	now := d.time(c.now)
-	leftOut := without(c.tx).Reason
-	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, returned, left_out)"}
+	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, returned)"}
 	for _, id := range c.all {
 		lines, _ := json.Marshal(returned[id]) // a map of numbers always has a form in JSON
 		due := orderclose.CeilMilli(c.orders[id].due)
-		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), string(lines), leftOut)
+		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), string(lines))
 	}
 	return in.exec(c.tx, c.s.dialect)
 }
@@ -381,6 +380,7 @@ func (c *closing) outcome(id string) orderclose.Outcome {
 	switch row.verdict {
 	case orderclose.Failed:
 		o.Err = cmp.Or(row.err, errNoDue)
+		o.Cause = bisect.CauseOf(o.Err)
 	case orderclose.Paused:
 		o.Err = wire.ErrPausedCategory
 	}

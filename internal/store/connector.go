@@ -25,12 +25,6 @@ func openPool(cfg *mysql.Config, open func(driver.Connector) *sql.DB) (*sql.DB, 
 	return open(utcConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
 }
 
-var tlsServer = tlsfault.Server{
-	Name: "the database server", Variables: "ORDERCLOSE_DB_TLS",
-	Address: "use a host name of the certificate in ORDERCLOSE_DB_DSN",
-	Plain:   "the database server", Encrypted: "enable TLS on the server",
-}
-
 // errTransport is MySQL's error number for a connection without TLS where the server requires it
 // (require_secure_transport). errRefused is that for a wrong password, for a connection without TLS as
 // a user who requires it (REQUIRE SSL), and for both in MariaDB.
@@ -51,25 +45,15 @@ func (c tlsConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err == nil {
 		return conn, nil
 	}
-	const set = "set ORDERCLOSE_DB_TLS_CA_FILE, or tls=true in the DSN"
-	what, do := tlsServer.Explain(err, c.tls)
 	my, _ := errors.AsType[*mysql.MySQLError](err)
 	switch {
-	case what != "":
-	case errors.Is(err, mysql.ErrNoTLS):
-		what, do = tlsServer.Plain+" does not use TLS", tlsServer.Encrypted
-	case my != nil && my.Number == errTransport:
-		what, do = "the database server requires TLS", set
-	case my != nil && my.Number == errRefused && c.tls == nil:
-		what, do = "the database server refuses the user", "check user and password; if the server or the user requires TLS, "+set
-	case tlsfault.Subject(c.tls) != "" && closedByServer(err): // MariaDB gives no reason
-		what, do = tlsServer.ExplainClosed(c.tls)
 	case my != nil && my.Number == errRefused:
-		what, do = "the database server refuses the user", "check user and password, and the certificate if the user requires one (REQUIRE X509)"
-	default:
-		return nil, err
+		err = fmt.Errorf("the database server refuses the user; check user and password, and TLS or a certificate if the user requires them: %w", err)
+	case tlsfault.Is(err), errors.Is(err, mysql.ErrNoTLS), my != nil && my.Number == errTransport,
+		tlsfault.Subject(c.tls) != "" && closedByServer(err): // MariaDB gives no reason
+		err = tlsfault.Sentence("the database server", err)
 	}
-	return nil, fmt.Errorf("%s; %s: %w", what, do, err)
+	return nil, err
 }
 
 // errNoWrite is the text of the driver's error for a connection that it could not write to. The

@@ -44,15 +44,10 @@ type Dialect struct {
 	// sessionLock has the statements of a lock that belongs to a connection. Nil: there is none.
 	sessionLock *lockStatements
 
-	nowSQL    string // the server's clock in UTC, in milliseconds, when the statement began; empty: Clock is set
-	millisSQL string // the same in unix milliseconds
-	// oddTextSQL is a condition on a text %s, which each id meets that orderclose.ValidateID refuses, and others too. Empty: there is none.
-	// PostgreSQL reads the escapes itself, because a database may have an encoding without these characters.
-	oddTextSQL string
+	nowSQL     string // the server's clock in UTC, in milliseconds, when the statement began; empty: Clock is set
+	millisSQL  string // the same in unix milliseconds
 	microsSQL  string // a column with a date and time as if in UTC, %s, in unix microseconds
 	timeLayout string // of Dialect.timeText
-	// trigger is the SQL of a trigger that schedules orders. Nil: there is none.
-	trigger *triggerSyntax
 	// translate returns a statement with backquotes as the database takes it. Nil: as it is.
 	translate func(string) string
 	// onTx returns a statement with its arguments as a transaction of a program takes them. Nil: as they are.
@@ -89,7 +84,7 @@ type Dialect struct {
 	rowSecurity func(tx *gorm.DB, schema, table string) (active bool, err error)
 
 	// describe returns the definition of a table of a database ("": the connection's), and false if the user sees no
-	// such table. Nil: mappings are not checked.
+	// such table. Nil: mappings are not checked, and no close is tried.
 	describe func(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error)
 	// rows writes rows of a width for an INSERT, with its arguments. Nil: a list of values.
 	rows func(width int, args []any) (list string, of []any)
@@ -97,14 +92,9 @@ type Dialect struct {
 	scannedTable func(ctx context.Context, db *gorm.DB, query string) (table string, err error)
 	// distinct returns a query for the values of a column of a table. Nil: GROUP BY.
 	distinct func(column, table string) string
-	// effects returns the code of the triggers of tables and of the routines that have one of the names, and those
-	// tables and routines whose changes a rollback may not undo. Nil: no close is tried.
-	effects func(tx *gorm.DB, names []string) (code, lasting []string, err error)
 	// shortWaits are statements that bound each wait of a transaction for a lock by a second. The settings may
 	// outlast the transaction, but not its connection.
 	shortWaits []string
-	// lockDelays keeps others from the table order_delays until UNLOCK TABLES. Nil: an INSERT waits for no reader.
-	lockDelays []string
 	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
 	// transaction does.
 	snapshot *sql.TxOptions
@@ -131,7 +121,6 @@ var mysqlDialect = Dialect{
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	DeleteByID:   deleteByID,
 	sessionLock:  &mysqlLock,
-	trigger:      &mysqlTrigger,
 	forceIndex:   " FORCE INDEX (%s)",
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
@@ -141,17 +130,13 @@ var mysqlDialect = Dialect{
 	describe:     describeTable,
 	beforeUpdate: beforeUpdate,
 	scannedTable: scannedTable,
-	effects:      effects,
 	shortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
 	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
 	microsSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
-	oddTextSQL: "(OCTET_LENGTH(%[1]s) > 64 OR CONVERT(%[1]s USING utf8mb4) REGEXP " +
-		"'[[:space:][:cntrl:]\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]')",
-	timeLayout: "2006-01-02 15:04:05.000",
-	readOnly:   "SELECT @@global.read_only",
-	lockDelays: mysqlLockDelays,
-	snapshot:   &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	timeLayout:   "2006-01-02 15:04:05.000",
+	readOnly:     "SELECT @@global.read_only",
+	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
 
 var postgresDialect = Dialect{
@@ -178,23 +163,32 @@ var postgresDialect = Dialect{
 	nowSQL:       "date_trunc('milliseconds', statement_timestamp())",
 	millisSQL:    "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)",
 	microsSQL:    "CAST(extract(epoch FROM %s) * 1000000 AS bigint)",
-	oddTextSQL:   "(OCTET_LENGTH(%[1]s) > 64 OR %[1]s ~ '[[:space:][:cntrl:]" + `\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000` + "]')",
 	timeLayout:   "2006-01-02 15:04:05.000+00",
 	onTx:         postgres.OnTx,
 	onConflict:   true,
 	returning:    true,
 	jsonArray:    "json_build_array",
 	readOnly:     "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'",
-	effects:      postgres.Effects,
 	shortWaits:   []string{"SET LOCAL lock_timeout = '1s'"},
 	sessionLock:  &postgresLock,
-	trigger:      &postgresTrigger,
 	translate:    postgres.Translate,
 	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
 
 // serverDialects are the dialects of servers.
 var serverDialects = map[DialectName]Dialect{MySQL: mysqlDialect, Postgres: postgresDialect}
+
+// literal writes a number or text into a statement.
+func (d Dialect) literal(value any) string {
+	text, is := value.(string)
+	if !is {
+		return fmt.Sprint(value)
+	}
+	if d.Name == MySQL {
+		text = strings.ReplaceAll(text, `\`, `\\`)
+	}
+	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+}
 
 // replace returns an INSERT of one row that takes the place of the row with the same key, which is the first
 // columns of the table.

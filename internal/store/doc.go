@@ -25,9 +25,8 @@
 //
 // The files:
 //
-//	store.go, pool.go, connector.go             opening a Store, on a DSN or on a program's own pool
+//	store.go, connector.go                      opening a Store
 //	server.go                                   which database server it is, and whether it will do
-//	pooldeadline.go                             deadlines of statements on a program's own pool
 //	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
 //	status.go, shards.go                        the statuses; the tables of orders by month
 //	close.go                                    CloseOrders: a close, and a second one without locked orders
@@ -36,14 +35,13 @@
 //	stocktables.go                              several tables and locations of stock; optimistic locks of the shop
 //	cause.go                                    why one order cannot be closed: by its rows and the server's error
 //	refused.go                                  the orders of a batch whose rows show that they cannot be closed
-//	withoutstock.go                             a close without stock that can never come back
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
 //	locked.go                                   rows that others lock
 //	pauses.go                                   pauses of closing
 //	eventsagain.go                              events that their topic has lost
 //	reminders.go                                reminders before the deadline
-//	duerule.go                                  due times by rule: the delays in force, and postponed orders
+//	duerule.go                                  due times by rule: the delays in force
 //	pagestatements.go                           the statement of a page
 //	turn.go                                     what a turn of the loop reads: the clock, the pauses and overdue orders
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, rechecks, payments
@@ -51,15 +49,13 @@
 //	latepayments.go                             money that comes after a close
 //	lent.go                                     statements in a transaction of the shop
 //	lock.go, lease.go                           locks that belong to a connection; leases, which do not
-//	postpone.go                                 moving due times to later
-//	trigger.go                                  the trigger that schedules new orders
 //	outbox.go                                   the outboxes of events and of schedules
 //	counts.go                                   the categories of orders, and how many have which state
 //	history.go                                  all rows of one order
 //	audit.go, stockjudge.go                     the rows of many orders, and whether their stock moved once
 //	migrate.go                                  the schema's versions; the steps are in the package migrations below
 //	describe.go, notes.go, evidence.go          whether the shop's own tables match the mapping
-//	writable.go, trial.go, effects.go           trial writes, and a close that is rolled back
+//	writable.go, trial.go                       trial writes, and a close that is rolled back
 //
 // The database's clock decides, in UTC, whatever the time zone of the server, the session
 // or this machine. Times are whole milliseconds everywhere.

@@ -14,7 +14,6 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -34,8 +33,8 @@ func (q *statements) dueByRule() {
 	}
 }
 
-// delayOf writes the expression of an order's delay in microseconds: the one that Postpone has written, else the one
-// of the order's category that was in force when the order was created, else the one of orders without category.
+// delayOf writes the expression of an order's delay in microseconds: the one of the order's category that was in force when
+// the order was created, else the one of orders without category.
 //
 // The subquery names the id because MariaDB caches its result for the columns of the order that it names. The cache compares them by their
 // collation, so an order of the category Virtual would get the delay of virtual.
@@ -44,10 +43,9 @@ func (q *statements) delayOf(orders string) string {
 	if q.m.Category != "" {
 		of = "IN (" + q.d.asText(mapping.Quote(orders+"."+q.m.Category)) + ", '')"
 	}
-	return fmt.Sprintf("COALESCE((SELECT oc_p.delay_us FROM postponed_orders AS oc_p WHERE oc_p.order_id = %s), (SELECT NULLIF(oc_d.delay_us, %d)"+
-		" FROM order_delays AS oc_d"+
-		" WHERE oc_d.pipeline = %s AND oc_d.category %s AND oc_d.since_us <= %s AND %[1]s <> ''"+
-		" ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1))",
+	return fmt.Sprintf("(SELECT NULLIF(oc_d.delay_us, %[2]d) FROM order_delays AS oc_d"+
+		" WHERE oc_d.pipeline = %[3]s AND oc_d.category %[4]s AND oc_d.since_us <= %[5]s AND %[1]s <> ''"+
+		" ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1)",
 		q.d.asText(q.m.ID.Read(orders+"."+q.m.ID.Column)), neverMicros, q.d.literal(q.pipeline), of, q.createdMicros(orders))
 }
 
@@ -102,19 +100,13 @@ func (s *Store) delays(tx *gorm.DB) ([]delay, error) {
 		return columnDelays, nil
 	}
 	all := map[int64][]string{} // categories by delay
-	var postponed []int64
-	var first []string // categories whose orders never have the delay of the category ''
-	err := eachRow(tx, "SELECT category, since_us, delay_us FROM order_delays WHERE pipeline = ? UNION ALL SELECT DISTINCT NULL, 0, delay_us"+
-		" FROM postponed_orders", []any{s.q.pipeline}, func(rows *sql.Rows) error {
-		var category sql.NullString
+	var first []string          // categories whose orders never have the delay of the category ''
+	err := eachRow(tx, "SELECT category, since_us, delay_us FROM order_delays WHERE pipeline = ?", []any{s.q.pipeline}, func(rows *sql.Rows) error {
+		var category string
 		var since, micros int64
 		err := rows.Scan(&category, &since, &micros)
-		if !category.Valid {
-			all[micros], postponed = append(all[micros], ""), append(postponed, micros)
-			return err
-		}
-		if all[micros] = append(all[micros], category.String); since == 0 {
-			first = append(first, category.String)
+		if all[micros] = append(all[micros], category); since == 0 {
+			first = append(first, category)
 		}
 		return err
 	})
@@ -127,7 +119,7 @@ func (s *Store) delays(tx *gorm.DB) ([]delay, error) {
 		switch of := all[micros]; {
 		case micros == neverMicros:
 			continue
-		case slices.Contains(postponed, micros) || s.q.m.Category == "":
+		case s.q.m.Category == "":
 		case !slices.Contains(of, ""):
 			d.only = of
 		default:
@@ -244,38 +236,8 @@ func (s *Store) RecordDelays(ctx context.Context) error {
 		return err
 	}
 	query := s.dialect.recordDelays(s.q.pipeline, *s.given.Load())
-	if s.dialect.lockDelays == nil {
-		return wrap(s.transact(ctx, func(tx *gorm.DB) error { return tx.Exec(query).Error }), "write the delays")
-	}
-	return s.failed(ctx, s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) (err error) {
-		defer s.discard(conn)
-		for _, q := range slices.Concat(s.dialect.lockDelays, []string{query, "UNLOCK TABLES"}) {
-			if err = s.execRetried(ctx, conn, q); err != nil {
-				break
-			}
-		}
-		if hasCode(err, "1044") {
-			err = fmt.Errorf("grant LOCK TABLES on this database: %w", err)
-		}
-		return err
-	}), "write the delays")
+	return wrap(s.transact(ctx, func(tx *gorm.DB) error { return tx.Exec(query).Error }), "write the delays")
 }
-
-// execRetried executes a statement outside of a transaction, and again while another transaction keeps it waiting too long.
-func (s *Store) execRetried(ctx context.Context, conn *gorm.DB, query string) (err error) {
-	for try := 1; ; try++ {
-		if err = conn.Exec(query).Error; try == maxTries || s.dialect.Fault(err) != FaultRetry || !retry.Sleep(ctx, backoff(try)) {
-			return err
-		}
-	}
-}
-
-// mysqlLockDelays locks the table order_delays under each name that recordDelays uses. The trigger on the table of orders reads
-// order_delays, and InnoDB keeps these rows locked until the checkout commits. While such checkouts overlap, an INSERT into
-// order_delays never gets its lock. A lock of the table waits in a queue: a checkout that begins later waits behind it, for two
-// seconds at most.
-var mysqlLockDelays = []string{"SET SESSION lock_wait_timeout = 2",
-	"LOCK TABLES order_delays WRITE, order_delays AS oc_a READ, order_delays AS oc_b READ, order_delays AS o READ, order_delays AS n READ"}
 
 // WriteDelays writes the statement of RecordDelays as SQL of MySQL or PostgreSQL.
 func WriteDelays(w io.Writer, d DialectName, pipeline string, delays orderclose.Delays) error {
@@ -302,16 +264,4 @@ func (d Dialect) recordDelays(pipeline string, delays map[string]int64) string {
 		"WHERE NOT EXISTS (SELECT 1 FROM order_delays AS o WHERE o.pipeline = %[1]s AND o.category = v.category AND o.delay_us = v.delay_us\n"+
 		"  AND o.since_us = (SELECT MAX(n.since_us) FROM order_delays AS n WHERE n.pipeline = o.pipeline AND n.category = o.category))",
 		p, now, strings.Join(values, "\n  UNION ALL "), delays[""], d.literals(categories))
-}
-
-// postponeByRule writes the new delay of one order, whose row lockOrders has locked, if it is still due at o.Due.
-func (c *closing) postponeByRule(t *table, o orderclose.Order, by time.Duration) (PostponeResult, error) {
-	q := c.s.q
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s IN ? AND %s = ?", q.delayOf(t.name), mapping.Quote(t.name), mapping.Quote(q.m.ID.Column), q.dueOf(t.name))
-	delays, err := readAll(c.tx, query, []any{q.args([]string{o.ID}), q.due.Arg(o.Due)}, func(micros *int64) []any { return []any{micros} })
-	if err != nil || len(delays) == 0 {
-		return PostponeMoved, err
-	}
-	d := c.s.dialect
-	return Postponed, c.tx.Exec(d.replace("postponed_orders", 1, "order_id", "delay_us", "postponed_at"), o.ID, delays[0]+by.Microseconds(), d.now()).Error
 }

@@ -29,12 +29,9 @@ type keptEvent struct {
 	Traceparent string `json:"traceparent,omitempty"`
 }
 
-// encodeKept encodes an event for the outbox. returned has the quantities by SKU, in place of e.Release. A quantity of 0 did not come back, so
-// the event leaves it out.
+// encodeKept encodes an event for the outbox. returned has the quantities by SKU, in place of e.Release.
 func encodeKept(e orderclose.OrderClosed, returned map[string]int64, traceparent string) (string, error) {
-	release := maps.Clone(returned)
-	maps.DeleteFunc(release, func(_ string, quantity int64) bool { return quantity == 0 })
-	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, release, e.Columns, traceparent}
+	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, returned, e.Columns, traceparent}
 	payload, err := json.Marshal(k)
 	if err != nil {
 		return "", fmt.Errorf("event of order %q: %w", e.OrderID, err)

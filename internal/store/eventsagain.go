@@ -140,37 +140,6 @@ func (s *Store) PaidLateAgain(ctx context.Context, from, to time.Time) (n int, e
 	return len(events), s.failed(ctx, err, "write events order.paid_late again")
 }
 
-// RemindAgain writes the last reminder of each order again, if it was written in [from, to), under the conditions of Remind. The
-// reminders are in the order of due times, and their Before does not count. Without write it only returns how many there are.
-func (s *Store) RemindAgain(ctx context.Context, reminders []Reminder, from, to time.Time, write bool) (n int, err error) {
-	choose := func(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
-		sent, err := s.lastSent(tx, reminders)
-		var again []Reminder
-		for _, r := range reminders {
-			if last, was := sent[r.key()]; was && !last.at.Before(from) && last.at.Before(to) {
-				r.Before = last.before
-				again = append(again, r)
-			}
-		}
-		return again, err
-	}
-	for part := range slices.Chunk(reminders, remindBatch) {
-		var wrote int
-		if write {
-			var times []time.Duration
-			times, _, err = s.remind(ctx, part, choose, true)
-			wrote = len(times)
-		} else {
-			part, err = choose(s.gorm.WithContext(ctx), part)
-			wrote = len(part)
-		}
-		if n += wrote; err != nil {
-			return n, s.failed(ctx, err, "write reminders again")
-		}
-	}
-	return n, nil
-}
-
 // writeAgain writes events into the outbox.
 func (s *Store) writeAgain(ctx context.Context, events []receipt) error {
 	if len(events) == 0 {

@@ -21,7 +21,7 @@ func (s *Store) ReadStatement(w overdue.Window) (string, []any) {
 // LineStatement returns the statement by which a close reads lines.
 func (s *Store) LineStatement() string { return s.q.tables.list.Load().known[0].lockLines }
 
-// WithLimit sets how long a statement on a program's own pool may take.
+// WithLimit sets how long a statement on PostgreSQL may take.
 func (o Options) WithLimit(d time.Duration) Options {
 	o.limit = d
 	return o

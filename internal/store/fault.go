@@ -209,9 +209,6 @@ func (s *Store) fault(ctx context.Context, err error) Fault {
 	if ctx.Err() != nil || errors.Is(err, orderclose.ErrUnavailable) {
 		return FaultUnavailable // no order caused an error of a cancelled transaction
 	}
-	if _, ok := errors.AsType[*spellingError](err); ok {
-		return FaultRetry
-	}
 	return s.dialect.Fault(err)
 }
 

@@ -16,8 +16,11 @@ import (
 func TestMigrate_ContinuesAfterItWasInterruptedAtTheVeryBeginning(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		s := open(t, store.Options{DSN: ownDatabase(t)})
-		exec(t, s.DB(), "CREATE TABLE orderclose_schema (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, version_id BIGINT NOT NULL, is_applied BOOLEAN "+
-			"NOT NULL, tstamp DATETIME NULL DEFAULT CURRENT_TIMESTAMP)")
+		var schema strings.Builder
+		must.Do(t, s.WriteMigrations(&schema))
+		_, first, _ := strings.Cut(schema.String(), "\nCREATE TABLE")
+		first, _, _ = strings.Cut(first, ";\n")
+		exec(t, s.DB(), "CREATE TABLE"+first)
 		for range 2 {
 			must.Do(t, s.Migrate(t.Context()))
 			must.Do(t, s.Migrated(t.Context()))

@@ -77,7 +77,6 @@ type LedgerRow struct {
 	Kind     string    `json:"kind"`
 	Quantity int64     `json:"quantity"`
 	At       time.Time `json:"at"`
-	Reason   string    `json:"reason,omitempty"` // why the stock did not come back; then Quantity is 0
 }
 
 // PendingRow is a row of an outbox.
@@ -221,19 +220,19 @@ func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow))
 // eachLedgerRow calls each for the stock of orders that moved, with the order's id. A receipt says what its close returned. The rows of the
 // table stock_ledger say the rest; those of one order are sorted by SKU and kind.
 func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow)) error {
-	const query = "SELECT order_id, returned, '', 0, closed_at, left_out FROM receipts WHERE order_id IN ? AND returned IS NOT NULL" +
-		" UNION ALL SELECT order_id, sku_id, kind, quantity, created_at, reason FROM stock_ledger WHERE order_id IN ? ORDER BY 1, 2, 3"
+	const query = "SELECT order_id, returned, '', 0, closed_at FROM receipts WHERE order_id IN ? AND returned IS NOT NULL" +
+		" UNION ALL SELECT order_id, sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id IN ? ORDER BY 1, 2, 3"
 	return wrap(eachRow(tx, query, []any{ids, ids}, func(rows *sql.Rows) error {
 		var id string
 		var l LedgerRow
-		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At), &l.Reason); err != nil {
+		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At)); err != nil {
 			return err
 		}
 		if l.Kind != "" {
 			each(id, l)
 			return nil
 		}
-		all, err := returnedRows(l.SKU, l.At, l.Reason)
+		all, err := returnedRows(l.SKU, l.At)
 		for _, l := range all {
 			each(id, l)
 		}
@@ -241,19 +240,14 @@ func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow))
 	}), "ledger")
 }
 
-// returnedRows returns one row for each SKU in the column returned of a receipt, sorted by SKU. at is the time of the close, and leftOut its
-// reason for the quantities of 0.
-func returnedRows(returned string, at time.Time, leftOut string) (all []LedgerRow, err error) {
+// returnedRows returns one row for each SKU in the column returned of a receipt, sorted by SKU. at is the time of the close.
+func returnedRows(returned string, at time.Time) (all []LedgerRow, err error) {
 	quantities := map[string]int64{}
 	if err = json.Unmarshal([]byte(returned), &quantities); err != nil {
 		return nil, fmt.Errorf("column returned is %q, and should be JSON of quantities by SKU: %w", returned, err)
 	}
 	for _, sku := range slices.Sorted(maps.Keys(quantities)) {
-		row := LedgerRow{sku, kindClose, quantities[sku], at, ""}
-		if row.Quantity == 0 {
-			row.Reason = leftOut
-		}
-		all = append(all, row)
+		all = append(all, LedgerRow{sku, kindClose, quantities[sku], at})
 	}
 	return all, nil
 }

@@ -58,16 +58,11 @@ func (s *Store) ownTables() []string {
 	return names
 }
 
-// The first steps were joined. A database with the step firstOwn and without the step joined stopped
-// in between.
-const firstOwn, joined = 4, 13
-
 // Schema is the version of the schema that a database has, and that this program needs.
 type Schema struct {
 	Has, Wants int64   // Has is 0 for a database without the schema
 	Oldest     int64   // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
-	Lacks      []int64 // steps below Has that were skipped, as for the shop's own tables
-	Outdated   bool    // the schema has a version below 13, from which this program cannot migrate
+	Lacks      []int64 // steps below Has that were skipped
 	Orders     string  // the table whose orders have their receipts here, and Other this program's, if it is another one
 	Other      string
 	Rooms      []string // rooms whose tables are missing
@@ -81,7 +76,7 @@ func (v Schema) tooNew() bool { return v.Newer() && v.Oldest > v.Wants }
 
 // usable reports whether this program can use the schema.
 func (v Schema) usable() bool {
-	return len(v.Lacks)+len(v.Rooms) == 0 && !v.Outdated && v.Other == "" && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
+	return len(v.Lacks)+len(v.Rooms) == 0 && v.Other == "" && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
 }
 
 // SchemaError says that this program cannot use the schema of the database.
@@ -100,10 +95,6 @@ func (e *SchemaError) Error() string {
 			"and write the tables of %[2]s with the name of theirs, such as shop.%[2]s. "+
 			"If %[1]s was renamed: UPDATE %[3]s SET owner = '%[2]s' WHERE owner IS NOT NULL", e.Orders, e.Other, versionTable)
 	}
-	if e.Outdated {
-		return fmt.Sprintf("the database's schema has version %d, and this program can migrate it from version %d on: "+
-			"run orderclose migrate of commit fc16a75 first", e.Has, joined)
-	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
 	}
@@ -114,15 +105,12 @@ func (e *SchemaError) Error() string {
 }
 
 // Migrate brings the schema to the version that this program needs, step by step. It leaves a newer
-// schema as it is; if this program cannot use the newer schema, or the schema has a version below 13, the
-// error is a *SchemaError. Several
+// schema as it is; if this program cannot use the newer schema, the error is a *SchemaError. Several
 // processes may call it at once: one migrates, the others wait for at most five minutes and then
 // return an error. SQLite has no such lock: there only one process may call it.
 //
 // Migrate uses a connection without a read timeout, since a step on a large table may take
-// minutes. On a pool of the program's own (Options.DB) it cannot: each step, and the wait for
-// another process, must end within the pool's read timeout. If a step does not, Migrate returns
-// an error while the server may still execute the step.
+// minutes.
 func (s *Store) Migrate(ctx context.Context) (err error) {
 	db := s.DB()
 	if s.openUnbounded != nil {
@@ -131,7 +119,7 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
-	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Outdated || e.Other != "") {
+	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Other != "") {
 		return e
 	}
 	ctx = context.WithValue(ctx, postgres.Unlimited{}, true)
@@ -299,7 +287,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	if err == nil && v.Newer() {
 		err = s.gorm.WithContext(ctx).Raw("SELECT MAX(oldest) FROM " + versionTable).Scan(&v.Oldest).Error
 	}
-	if err == nil && slices.Contains(has, 20) { // the step that adds the owner
+	if err == nil && len(has) > 0 {
 		var own string
 		if v.Orders, own, err = s.owner(ctx); v.Orders != "" && !strings.EqualFold(v.Orders, own) {
 			v.Other = own
@@ -315,7 +303,6 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	if err != nil {
 		return v, s.failed(ctx, err, "read the schema's version")
 	}
-	v.Outdated = slices.Contains(has, firstOwn) && !slices.Contains(has, joined)
 	for _, step := range steps {
 		switch {
 		case slices.Contains(all[step.Room], step.Number):
@@ -337,7 +324,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 func (s *Store) applied(ctx context.Context, steps []migrations.Step) (map[string][]int64, error) {
 	versions, err := s.appliedCore(ctx)
 	has := map[string][]int64{"": versions}
-	if err != nil || steps[len(steps)-1].Room == "" || !slices.Contains(versions, migrations.AddsRoomTable) {
+	if err != nil || steps[len(steps)-1].Room == "" || len(versions) == 0 {
 		return has, err
 	}
 	var rows []struct {

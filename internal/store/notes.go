@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -44,7 +43,7 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	schema, err := s.describe(ctx, names...)
 	var unread, locks []string
 	for i, name := range names {
-		own := func(trigger string) bool { return strings.HasPrefix(trigger, OwnTrigger) }
+		own := func(trigger string) bool { return strings.HasPrefix(trigger, "orderclose_") } // docs/intake.md
 		if triggers := slices.DeleteFunc(schema[name].Triggers, own); len(triggers) > 0 {
 			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that no trigger releases stock too",
 				name, strings.Join(triggers, ", ")))
@@ -72,9 +71,6 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 			notes = append(notes, p.What+": check after each change of its policies that they show all rows to this user")
 		}
 	}
-	for _, column := range s.q.m.PaymentColumns() {
-		notes = append(notes, fmt.Sprintf("a close writes to %s, which has the name of a payment's column: check that no payment writes it", column))
-	}
 	slices.Sort(locks)
 	for _, column := range slices.Compact(locks) {
 		notes = append(notes, fmt.Sprintf("not every close changes the column %s: "+
@@ -98,15 +94,6 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		if withoutID {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
 		}
-		refused, example, err := s.refusedIDs(db, t)
-		if err != nil {
-			return nil, err
-		}
-		if refused > 0 {
-			notes = append(notes, fmt.Sprintf("table %s has %d unpaid orders (counted up to %d) whose ids orderclose refuses, "+
-				"so they are never closed: the first is %q; give them other ids, or close them in the shop; %v",
-				t.name, refused, maxRefused, example, orderclose.ValidateID(example)))
-		}
 		if !open {
 			if open, err = anyRow(db, from+s.q.d.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
 				return nil, err
@@ -127,25 +114,6 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): check that it is spelled as the shop writes it", s.q.m.Status.From))
 	}
 	return notes, nil
-}
-
-// maxRefused is how many ids refusedIDs reads that may be refused.
-const maxRefused = 1000
-
-// refusedIDs counts the unpaid orders of a table whose ids orderclose.ValidateID refuses, and returns one of these ids.
-func (s *Store) refusedIDs(tx *gorm.DB, t *table) (n int, example string, err error) {
-	if s.q.m.ID.Type != mapping.Text || s.dialect.oddTextSQL == "" {
-		return 0, "", nil
-	}
-	id := mapping.Quote(s.q.m.ID.Column)
-	ids, err := readAll(tx, "SELECT "+id+" FROM "+mapping.Quote(t.name)+s.q.d.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? AND "+
-		fmt.Sprintf(s.dialect.oddTextSQL, id)+" LIMIT ?", []any{s.q.m.Status.From.Arg(), maxRefused}, func(id *string) []any { return []any{id} })
-	for _, id := range ids {
-		if orderclose.ValidateID(id) != nil {
-			n, example = n+1, cmp.Or(example, id)
-		}
-	}
-	return n, example, err
 }
 
 // anyRow reports whether a query has a row.

@@ -32,7 +32,7 @@ var lockTypes = []struct {
 
 func TestLocks_EachChangeOfAnOrderChangesThem(t *testing.T) { eachDatabase(t, eachChangeChangesLocks) }
 
-// Closes, payments and postponements of orders whose rows the shop wrote in the same second, in the second
+// Closes and payments of orders whose rows the shop wrote in the same second, in the second
 // before, or with a clock that is a minute ahead.
 func eachChangeChangesLocks(t *testing.T) {
 	for _, c := range lockTypes {
@@ -85,7 +85,6 @@ func eachChangeChangesLocks(t *testing.T) {
 				tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 				must.Get(s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
 				must.Do(t, tx.Commit())
-				must.Get(s.Postpone(t.Context(), []orderclose.Order{{ID: fmt.Sprint(id + 4), Due: due}}, time.Hour))(t)
 			}
 			stale := func(what string, rows int) {
 				t.Helper()

@@ -29,10 +29,10 @@ func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
 	server.Env = append(server.Env, "ORDERCLOSE_SERVERS=native")
 	must.Do(t, server.Start(t.Context()))
 	t.Cleanup(func() { must.Do(t, server.Stop(context.WithoutCancel(t.Context()))) })
-	pool := must.Get(sql.Open("pgx", "postgres://postgres@"+server.Addr()+"/postgres?sslmode=disable"))(t)
+	dsn := "postgres://postgres@" + server.Addr() + "/postgres?sslmode=disable"
+	pool := must.Get(sql.Open("pgx", dsn))(t)
 	t.Cleanup(func() { pool.Close() })
-	pool.SetMaxOpenConns(40)
-	s := open(t, store.Options{DB: pool}.WithLimit(time.Second))
+	s := open(t, store.Options{DSN: dsn}.WithLimit(time.Second))
 	must.Do(t, s.Migrate(t.Context()))
 	must.Do(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	overdue(t, s, "a")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -16,7 +15,7 @@ import (
 // the error of a close of each alone. So a batch with many of them takes one further transaction, and no search. err is the error of the
 // batch; closeOthers returns it if no order is at fault, or none shows.
 func (s *Store) closeOthers(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest, err error) (*closing, error) {
-	if ids, _ := s.distinct(reqs); len(ids) < 2 || ctx.Err() != nil || ctx.Value(withoutKey{}) != nil ||
+	if ids, _ := s.distinct(reqs); len(ids) < 2 || ctx.Err() != nil ||
 		errors.Is(err, orderclose.ErrUnavailable) || errors.Is(err, orderclose.ErrContended) {
 		return nil, err
 	}
@@ -33,7 +32,7 @@ func (s *Store) closeOthers(ctx context.Context, path orderclose.Path, reqs []or
 	}
 	for id, why := range refused {
 		row := read.orders[id]
-		row.verdict, row.err = orderclose.Failed, fmt.Errorf("close 1 orders from %q: %w", id, why)
+		row.verdict, row.err = orderclose.Failed, why
 		c.orders[id] = row
 	}
 	return c, nil
@@ -81,7 +80,7 @@ func (c *closing) holds(t *table, ids []string, holds map[string]moves, refused 
 	all, unreadable, err := c.s.readLines(c.tx, t.lines, ids)
 	for i := range all {
 		if err == nil {
-			all[i], err = c.s.ownLines(c.tx, t, ids, all[i])
+			err = strayLine(ids, all[i])
 		}
 	}
 	if err != nil {
@@ -104,7 +103,7 @@ func (c *closing) holds(t *table, ids []string, holds map[string]moves, refused 
 
 // refusedByStock adds the orders that the rows of the stock refuse.
 func (c *closing) refusedByStock(ids []string, holds map[string]moves, refused map[string]error) error {
-	rows, own := make([]map[string]quantities, len(c.s.q.m.Stock)), make([]map[string]quantities, len(c.s.q.m.Stock))
+	rows := make([]map[string]quantities, len(c.s.q.m.Stock))
 	for i, stock := range c.s.q.m.Stock {
 		skus := map[string]bool{}
 		for _, moved := range holds {
@@ -116,11 +115,10 @@ func (c *closing) refusedByStock(ids []string, holds map[string]moves, refused m
 		if rows[i], err = c.s.readQuantities(c.tx, stock, slices.Sorted(maps.Keys(skus))); err != nil {
 			return err
 		}
-		own[i] = bySpelling(rows[i])
 	}
 	for _, id := range ids {
 		if moved := holds[id]; moved != nil && refused[id] == nil {
-			if why := takeBack(c.s.q.m.Stock, moved, rows, own); why != nil {
+			if why := takeBack(c.s.q.m.Stock, moved, rows); why != nil {
 				refused[id] = why
 			}
 		}
@@ -129,22 +127,23 @@ func (c *closing) refusedByStock(ids []string, holds map[string]moves, refused m
 }
 
 // takeBack takes off the reserved quantities what an order holds, or returns why it cannot.
-func takeBack(tables []*mapping.Stock, moved moves, rows, own []map[string]quantities) error {
-	sums := make([]map[string]int64, len(tables))
+func takeBack(tables []*mapping.Stock, moved moves, rows []map[string]quantities) error {
 	for i, stock := range tables {
-		sums[i] = sumBySpelling(moved[i], rows[i])
-		for _, sku := range slices.Sorted(maps.Keys(sums[i])) {
-			r, exists := own[i][sku]
-			if why := r.refuses(stock, sku, exists, sums[i][sku]); why != nil {
+		for _, sku := range slices.Sorted(maps.Keys(moved[i])) {
+			r, exists := rows[i][sku]
+			if why := r.refuses(stock, sku, exists, moved[i][sku]); why != nil {
 				return why
 			}
 		}
+		if why := oneRow(stock, moved[i], rows[i]); why != nil {
+			return why
+		}
 	}
 	for i := range tables {
-		for sku, quantity := range sums[i] {
-			r := own[i][sku]
+		for sku, quantity := range moved[i] {
+			r := rows[i][sku]
 			r.reserved.Int64 -= quantity
-			own[i][sku] = r
+			rows[i][sku] = r
 		}
 	}
 	return nil

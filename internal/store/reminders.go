@@ -42,7 +42,7 @@ type Reminder struct {
 // be written; asking again is safe.
 func (s *Store) Remind(ctx context.Context, reminders []Reminder) (late []time.Duration, locked int, err error) {
 	for part := range slices.Chunk(reminders, remindBatch) {
-		wrote, skipped, err := s.remind(ctx, part, s.unsent, false)
+		wrote, skipped, err := s.remind(ctx, part)
 		if late, locked = append(late, wrote...), locked+skipped; err != nil {
 			return late, locked, wrap(err, "write %d reminders from order %q on", len(part), part[0].ID)
 		}
@@ -50,11 +50,10 @@ func (s *Store) Remind(ctx context.Context, reminders []Reminder) (late []time.D
 	return late, locked, nil
 }
 
-// remind writes reminders in a transaction that has locked their orders. choose returns those to write.
-func (s *Store) remind(ctx context.Context, reminders []Reminder,
-	choose func(tx *gorm.DB, reminders []Reminder) ([]Reminder, error), again bool) (late []time.Duration, locked int, err error) {
+// remind writes reminders in a transaction that has locked their orders.
+func (s *Store) remind(ctx context.Context, reminders []Reminder) (late []time.Duration, locked int, err error) {
 	// Rounds overlap: orders that were reminded before must not be locked again.
-	reminders, err = choose(s.gorm.WithContext(ctx), reminders)
+	reminders, err = s.unsent(s.gorm.WithContext(ctx), reminders)
 	if err != nil || len(reminders) == 0 {
 		return nil, 0, s.failed(ctx, err, "read earlier reminders")
 	}
@@ -77,11 +76,11 @@ func (s *Store) remind(ctx context.Context, reminders []Reminder,
 			return err
 		}
 		locked = len(c.contended)
-		left, err := choose(tx, reminders) // with the rows of other processes
+		left, err := s.unsent(tx, reminders) // with the rows of other processes
 		if err != nil {
 			return err
 		}
-		late, err = c.writeReminders(left, again)
+		late, err = c.writeReminders(left)
 		return err
 	})
 	if errors.Is(err, orderclose.ErrPaused) {
@@ -98,30 +97,25 @@ type dueKey struct {
 
 func (r Reminder) key() dueKey { return dueKey{r.ID, orderclose.CeilMilli(r.Due).UnixMilli()} }
 
-// lastSent returns the last reminders of the orders for their due times, with Before and the time when they were written.
-func (s *Store) lastSent(tx *gorm.DB, reminders []Reminder) (map[dueKey]sentReminder, error) {
+// lastSent returns the last reminders of the orders for their due times: Before.
+func (s *Store) lastSent(tx *gorm.DB, reminders []Reminder) (map[dueKey]time.Duration, error) {
 	ids := make([]string, len(reminders))
 	for i, r := range reminders {
 		ids[i] = r.ID
 	}
 	first, last := orderclose.CeilMilli(reminders[0].Due), orderclose.CeilMilli(reminders[len(reminders)-1].Due)
-	sent := map[dueKey]sentReminder{}
-	err := eachRow(tx, "SELECT order_id, due_at, MIN(before_ms), MAX(created_at) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ?"+
+	sent := map[dueKey]time.Duration{}
+	err := eachRow(tx, "SELECT order_id, due_at, MIN(before_ms) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ?"+
 		" GROUP BY due_at, order_id",
 		[]any{s.dialect.time(first), s.dialect.time(last), ids}, func(rows *sql.Rows) error {
 			var id string
-			var due, at time.Time
+			var due time.Time
 			var before int64
-			err := rows.Scan(&id, timeInto(&due), &before, timeInto(&at))
-			sent[dueKey{id, due.UnixMilli()}] = sentReminder{time.Duration(before) * time.Millisecond, at}
+			err := rows.Scan(&id, timeInto(&due), &before)
+			sent[dueKey{id, due.UnixMilli()}] = time.Duration(before) * time.Millisecond
 			return err
 		})
 	return sent, err
-}
-
-type sentReminder struct {
-	before time.Duration
-	at     time.Time
 }
 
 // unsent returns the reminders whose order had neither the same one nor a shorter one for the same due time.
@@ -129,13 +123,12 @@ func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
 	sent, err := s.lastSent(tx, reminders)
 	return slices.DeleteFunc(slices.Clone(reminders), func(r Reminder) bool {
 		last, was := sent[r.key()]
-		return was && last.before <= r.Before
+		return was && last <= r.Before
 	}), err
 }
 
 // writeReminders writes the reminders of orders that lockOrders has locked, if they are still unpaid.
-// Again means that the rows of order_reminders exist.
-func (c *closing) writeReminders(reminders []Reminder, again bool) (late []time.Duration, err error) {
+func (c *closing) writeReminders(reminders []Reminder) (late []time.Duration, err error) {
 	d := c.s.dialect
 	rows := insert{into: "order_reminders (due_at, order_id, before_ms, created_at)"}
 	events := insert{into: "outbox_events (order_id, payload, created_at)"}
@@ -152,9 +145,7 @@ func (c *closing) writeReminders(reminders []Reminder, again bool) (late []time.
 			return nil, err
 		}
 		now := d.time(c.now)
-		if !again {
-			rows.row(d.time(orderclose.CeilMilli(r.Due)), r.ID, r.Before.Milliseconds(), now)
-		}
+		rows.row(d.time(orderclose.CeilMilli(r.Due)), r.ID, r.Before.Milliseconds(), now)
 		events.row(r.ID, string(payload), now)
 		late = append(late, c.now.Sub(r.Deadline.Add(-r.Before)))
 		delete(c.orders, r.ID) // two tables of months may have it: one reminder an order

@@ -21,7 +21,7 @@ const unlessChanged = "if a program has changed or archived lines since then, ch
 
 // JudgeStock compares what an order held, by SKU, with the ledger rows of its stock. want is the kind
 // of row that each SKU must have; empty if the order holds its stock, so that no row may exist. The
-// findings are sorted by SKU. A row with the quantity 0 is of a close without this stock, and no finding. Pure.
+// findings are sorted by SKU. Pure.
 func JudgeStock(held map[string]int64, ledger []LedgerRow, want string) (found []StockFinding) {
 	moves := map[string][]LedgerRow{}
 	for sku := range held {
@@ -49,7 +49,6 @@ func JudgeStock(held map[string]int64, ledger []LedgerRow, want string) (found [
 		case len(rows) == 0 && want != "" && n != 0: // a gift holds nothing
 			add("ledger_missing", fmt.Sprintf("%d of %s never moved; the ledger should have %s", n, sku, should),
 				fmt.Sprintf(unlessChanged+"subtract %d from reserved, add it to available, and insert the ledger row (%s), in one transaction", n, want))
-		case len(rows) == 1 && rows[0].Kind == want && rows[0].Quantity == 0: // a close without this stock //mutant:without-stock-lost
 		case len(rows) == 1 && (rows[0].Kind != want || rows[0].Quantity != n):
 			add("ledger_wrong", fmt.Sprintf("the ledger has %s, and should have %s", have, should),
 				fmt.Sprintf(unlessChanged+"the row should be %s %d: move the difference and correct the row, in one transaction", want, n))

@@ -18,7 +18,6 @@ func TestJudgeStock_FindsWhatClosingNeverLeaves(t *testing.T) {
 	}{
 		"open":                  {ink, nil, "", ""},
 		"closed":                {ink, []LedgerRow{row("ink", "close", 3)}, "close", ""},
-		"closed without it":     {ink, []LedgerRow{row("ink", "close", 0)}, "close", ""},
 		"closed, a gift":        {map[string]int64{"ink": 0}, nil, "close", ""},
 		"closed, no lines":      {nil, nil, "close", ""},
 		"closed, no row":        {ink, nil, "close", "ledger_missing ink"},

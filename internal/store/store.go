@@ -13,6 +13,7 @@ import (
 	"time"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/driver/mysql"
 	gormpostgres "gorm.io/driver/postgres"
 	"gorm.io/gorm"
@@ -44,15 +45,10 @@ type Options struct {
 	// Nil: the DSN's parameter tls says whether TLS is used. tls=skip-verify and tls=preferred are
 	// errors.
 	TLS *tls.Config
-	// DB is a pool of the program's own on a MySQL or MariaDB database, instead of DSN. The store
-	// takes up to MaxOpenConns connections out of it for itself, and at most half of the pool's
-	// (SetMaxOpenConns, which must be called before). It sets up their sessions, and closes each
-	// that it has not used for ten seconds. Each statement ends after 15 s, whether the pool has a
-	// read timeout or not. The program must have opened the pool with
-	// parseTime=true, loc=UTC and without clientFoundRows, which cannot be set later: a method
-	// that takes a connection without them returns an error that wraps ErrPool. clientFoundRows
-	// is not seen if a wrapper of the driver hides it. Close leaves the pool open.
-	DB *sql.DB
+	// MySQL or Postgres is the configuration of the driver in place of DSN and TLS, such as with another way to dial, or a token as
+	// password. The settings that correctness depends on are overridden, as those of a DSN. Make it by ParseDSN or ParseConfig of the driver.
+	MySQL    *mysqldriver.Config
+	Postgres *pgx.ConnConfig
 	// Orders maps the tables of orders; nil: the tables that Migrate creates.
 	Orders *mapping.Mapping
 	// OrdersAt returns the position of a key of Orders, as file:line:column, for the
@@ -64,13 +60,10 @@ type Options struct {
 	Delays   orderclose.Delays
 	// MaxOpenConns bounds the connection pool; 0 is DefaultMaxOpenConns.
 	MaxOpenConns int
-	// NeedConns is how many connections the caller must be able to use at once. If DB allows fewer,
-	// the error wraps ErrPool. 0 is 2.
-	NeedConns int
 	// OpenDB makes the pool of the store's connections; nil is sql.OpenDB.
 	OpenDB func(driver.Connector) *sql.DB
 
-	limit time.Duration // of each statement with DB, for tests; 0: mysqldsn.ReadTimeout
+	limit time.Duration // of each statement on PostgreSQL, for tests; 0: the default
 }
 
 // Store is the database of orders. Its methods are safe for concurrent use. If the database failed, the error of a
@@ -98,7 +91,7 @@ type Store struct {
 	stockTurn chan time.Time
 	waits     atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
-	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
+	// SQLite, which has no such timeout.
 	openUnbounded func() (*sql.DB, error)
 	retryFor      time.Duration             // for tests, in place of the constant retryFor; 0: the constant
 	readLimit     time.Duration             // the same of the constant readLimit
@@ -130,12 +123,6 @@ func Open(o Options) (*Store, error) {
 
 // openOn opens the Store on a pool of connections.
 func (s *Store) openOn(pool *sql.DB, dialector gorm.Dialector, o Options) (err error) {
-	if o.DB != nil {
-		if s.maxIdle, err = share(o.DB, o.MaxOpenConns, cmp.Or(o.NeedConns, minPoolConns)); err != nil {
-			return err
-		}
-		pool.SetConnMaxIdleTime(poolIdleTime)
-	}
 	pool.SetMaxOpenConns(s.maxIdle)
 	pool.SetMaxIdleConns(s.maxIdle)
 	pool.SetConnMaxLifetime(connMaxLifetime)
@@ -145,48 +132,42 @@ func (s *Store) openOn(pool *sql.DB, dialector gorm.Dialector, o Options) (err e
 	return s.mapOrders(o.Orders, o.Pipeline, o.Delays)
 }
 
-// open opens a pool for the kind of database that the driver of DB or the DSN tells, and sets what the Store keeps
-// of it.
+// open opens a pool for the kind of database that Options name, and sets what the Store keeps of it.
 func (o Options) open(s *Store) (*sql.DB, gorm.Dialector, error) {
+	own := o.MySQL != nil || o.Postgres != nil
 	switch {
-	case o.DB != nil && o.DSN != "":
-		return nil, nil, errors.New("store: Options have a DSN and a DB: set one")
-	case o.DB != nil && o.TLS != nil:
-		return nil, nil, errors.New("store: Options have a DB and TLS: open the DB with TLS instead")
-	case o.DB != nil && postgres.IsPool(o.DB), o.DB == nil && postgres.IsDSN(o.DSN):
+	case own && (o.DSN != "" || o.TLS != nil), o.MySQL != nil && o.Postgres != nil:
+		return nil, nil, errors.New("store: Options have two of DSN with TLS, MySQL and Postgres: set one")
+	case o.Postgres != nil, !own && postgres.IsDSN(o.DSN):
 		return o.openPostgres(s)
 	}
 	return o.openMySQL(s)
 }
 
-// openMySQL opens a MySQL or MariaDB server. The settings of the driver of a program's own pool are
-// unknown: it counts as having the default read timeout.
-func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error) {
-	s.dialect = mysqlDialect
-	cfg := &mysqldriver.Config{ReadTimeout: mysqldsn.ReadTimeout}
-	if o.DB != nil {
-		c, err := newPoolConnector(o.DB, cmp.Or(o.limit, mysqldsn.ReadTimeout))
-		if err != nil {
-			return nil, nil, err
-		}
-		pool = o.OpenDB(utcConnector{c, checkSession})
+// openMySQL opens a MySQL or MariaDB server.
+func (o Options) openMySQL(s *Store) (*sql.DB, gorm.Dialector, error) {
+	var cfg *mysqldriver.Config
+	var err error
+	if o.MySQL != nil {
+		cfg, err = mysqldsn.Own(o.MySQL)
 	} else {
-		if cfg, err = mysqldsn.Parse(o.DSN, o.TLS); err != nil {
-			return nil, nil, err
-		}
-		if err := mysqldsn.Force(cfg); err != nil {
-			return nil, nil, mysqldsn.Error(err)
-		}
-		if cfg.DBName == "" {
-			return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
-		}
-		if pool, err = openPool(cfg, o.OpenDB); err != nil {
-			return nil, nil, err
-		}
-		s.name, s.warning = cfg.Addr+"/"+cfg.DBName, mysqldsn.Warning(cfg)
-		s.openUnbounded = func() (*sql.DB, error) { return openPool(mysqldsn.WithoutReadTimeout(cfg), sql.OpenDB) }
+		cfg, err = mysqldsn.Parse(o.DSN, o.TLS)
 	}
-	s.answerLimit = cfg.ReadTimeout
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := mysqldsn.Force(cfg); err != nil {
+		return nil, nil, mysqldsn.Error(err)
+	}
+	if cfg.DBName == "" {
+		return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
+	}
+	pool, err := openPool(cfg, o.OpenDB)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.dialect, s.answerLimit, s.name, s.warning = mysqlDialect, cfg.ReadTimeout, cfg.Addr+"/"+cfg.DBName, mysqldsn.Warning(cfg)
+	s.openUnbounded = func() (*sql.DB, error) { return openPool(mysqldsn.WithoutReadTimeout(cfg), sql.OpenDB) }
 	return pool, mysql.New(mysql.Config{
 		Conn: pool, DSNConfig: cfg,
 		SkipInitializeWithVersion: true, // initializing would ask the server
@@ -195,21 +176,22 @@ func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error)
 
 // openPostgres opens a PostgreSQL server.
 func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
-	s.dialect, s.answerLimit = postgresDialect, mysqldsn.ReadTimeout
-	var c driver.Connector
-	if o.DB != nil {
-		c = postgres.PoolConnector(o.DB, cmp.Or(o.limit, mysqldsn.ReadTimeout))
+	var cfg *postgres.Config
+	var err error
+	if o.Postgres != nil {
+		cfg, err = postgres.Own(o.Postgres)
 	} else {
-		cfg, err := postgres.ParseDSN(o.DSN, o.TLS)
-		if err != nil {
-			return nil, nil, err
-		}
-		c, s.name, s.answerLimit, s.warning = cfg.Connector(), cfg.Name(), cfg.Limit, cfg.Warning()
-		s.openUnbounded = func() (*sql.DB, error) {
-			return sql.OpenDB(utcConnector{cfg.Unbounded().Connector(), nil}), nil
-		}
+		cfg, err = postgres.ParseDSN(o.DSN, o.TLS)
 	}
-	pool := o.OpenDB(utcConnector{c, nil})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Limit = cmp.Or(o.limit, cfg.Limit)
+	s.dialect, s.answerLimit, s.name, s.warning = postgresDialect, cfg.Limit, cfg.Name(), cfg.Warning()
+	s.openUnbounded = func() (*sql.DB, error) {
+		return sql.OpenDB(utcConnector{cfg.Unbounded().Connector(), nil}), nil
+	}
+	pool := o.OpenDB(utcConnector{cfg.Connector(), nil})
 	return pool, gormpostgres.New(gormpostgres.Config{Conn: pool}), nil
 }
 
@@ -246,7 +228,7 @@ func (s *Store) mapOrders(orders *mapping.Mapping, pipeline string, delays order
 func (s *Store) Close() error { return s.DB().Close() }
 
 // Database returns the server and the database that the DSN names, as host:port/database, without
-// user and password; "" if Options.DB is set, or on SQLite.
+// user and password; "" on SQLite.
 func (s *Store) Database() string { return s.name }
 
 // Warning returns what is unsafe in the DSN, and what to do, without user and password; "": nothing is.

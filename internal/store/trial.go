@@ -38,13 +38,10 @@ type Trial struct {
 // error is a *MappingError if the tables or their data do not let the order be closed, wraps ErrNoTrial if that
 // could not be tried, or orderclose.ErrUnavailable if the database failed.
 func (s *Store) TryClose(ctx context.Context) (Trial, error) {
-	if s.dialect.effects == nil {
+	if s.dialect.describe == nil {
 		return Trial{}, fmt.Errorf("%w: on %s the transaction would lock the whole database", ErrNoTrial, s.dialect.Name)
 	}
 	if err := s.CheckMapping(ctx); err != nil {
-		return Trial{}, err
-	}
-	if err := s.rollsBack(ctx); err != nil {
 		return Trial{}, err
 	}
 	orders, err := s.ordersToTry(ctx)
@@ -102,20 +99,11 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 	if err != nil {
 		return t, err
 	}
-	var spelt []map[string]string
-	for range 2 {
-		err = s.undone(ctx, conn, func(tx *gorm.DB) error {
-			t.closing = s.newClosing(tx, map[string]orderclose.CloseRequest{o.ID: {}}, where)
-			t.closing.locks, t.closing.path, t.closing.spelt = skipLocked, orderclose.PathPipeline, spelt
-			return t.run(o)
-		})
-		e, ok := errors.AsType[*spellingError](err)
-		if !ok {
-			break
-		}
-		spelt = e.spelt
-	}
-	return t, err
+	return t, s.undone(ctx, conn, func(tx *gorm.DB) error {
+		t.closing = s.newClosing(tx, map[string]orderclose.CloseRequest{o.ID: {}}, where)
+		t.closing.locks, t.closing.path = skipLocked, orderclose.PathPipeline
+		return t.run(o)
+	})
 }
 
 // run makes the changes of a close at the moment when the order is due, and notes them.

@@ -6,13 +6,11 @@
 //	})
 //	err = app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Console) // all roles of the process
 //
-// It is a package of its own: package pipeline does not link the console's templates, passwords and
-// TLS.
+// It is a package of its own: package pipeline does not link the console's templates.
 package webconsole
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 
@@ -26,11 +24,9 @@ import (
 
 // Settings say where the console listens, who may open it, and whether it may change anything.
 // The zero value is the loopback, read-only. FromEnvironment reads them. App.Run refuses settings
-// that would open the console to everybody: off the loopback it needs an identity, and TLS or Proxies;
-// operators need an identity everywhere. The fields are called as the variables: Listen, BasePath, WebConfigFile,
-// UserHeader, Runbook and Prometheus are strings; Hosts and Operators are []string; Proxies is a []netip.Prefix. RoleHeader, a
-// string, is the header that the variable of operators may name. docs/security.md explains each setting. Printing or logging
-// Settings shows no name of a file.
+// that would open the console to everybody: off the loopback it needs Proxies and a UserHeader, and operators need both everywhere. The
+// fields are called as the variables: Listen, BasePath, UserHeader and Runbook are strings; Hosts and Operators are []string; Proxies is a
+// []netip.Prefix. RoleHeader, a string, is the header that the variable of operators may name. docs/security.md explains each setting.
 type Settings = config.Console
 
 // FromEnvironment reads the settings of the console from the variables that docs/security.md lists:
@@ -60,24 +56,20 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps,
 				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms),
 			},
-			Config: host.Config, Sweep: host.Sweep, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
-			Reads: ops.CommandsWith(room.CommandNames(host.Rooms)),
+			Config: host.Config, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("webconsole.Settings, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)
 		}
 		return func(ctx context.Context) error {
 			defer c.Close()
-			listener, scheme := o.Listener, "http"
+			listener := o.Listener
 			if listener == nil {
 				if listener, err = net.Listen("tcp", o.Settings.Listen); err != nil {
 					return fmt.Errorf("%w: set %s (webconsole.Settings.Listen) to another host:port", err, config.EnvConsoleListen)
 				}
 			}
-			if t := c.TLS(); t != nil {
-				listener, scheme = tls.NewListener(listener, t), "https"
-			}
-			host.Logger.Info("serving the console", "address", scheme+"://"+listener.Addr().String()+o.Settings.BasePath+"/", "read_only", o.Settings.ReadOnly())
+			host.Logger.Info("serving the console", "address", "http://"+listener.Addr().String()+o.Settings.BasePath+"/", "read_only", o.Settings.ReadOnly())
 			defer context.AfterFunc(ctx, c.Close)() // ends live updates, which never end by themselves
 			return pipeline.ServeOn(ctx, listener, c.Handler(), host.Logger)
 		}, nil

@@ -92,8 +92,8 @@ var (
 		{id: 7, state: "paid", wall: july.wall, due: july.due},
 		{id: 8, state: "unpaid", hidden: true, wall: july.wall, due: july.due},
 	}
-	inserted  = shopRow{id: 9, state: "unpaid", kind: "virtual", wall: "2027-01-31 23:59:59.499", due: instant("2027-02-01 04:59:59.499")}
-	postponed = shopRow{id: 2, state: "unpaid", wall: "2027-11-07 02:30:00", due: instant("2027-11-07 07:30:00")}
+	inserted = shopRow{id: 9, state: "unpaid", kind: "virtual", wall: "2027-01-31 23:59:59.499", due: instant("2027-02-01 04:59:59.499")}
+	moved    = shopRow{id: 2, state: "unpaid", wall: "2027-11-07 02:30:00", due: instant("2027-11-07 07:30:00")}
 )
 
 // expected returns what becomes of the records: of the snapshot, of an insert, and of updates of another column, of a due
@@ -134,7 +134,7 @@ func (c connector) expected(column mapping.TimeColumn, binaryID bool) (all []str
 	} else {
 		due(july)
 	}
-	due(postponed)
+	due(moved)
 	all = append(all, "not_unpaid")
 	due(shopRow{id: 7, due: july.due})
 	return append(all, c.deletes...)

@@ -197,7 +197,7 @@ func (db shopDatabase) times(r shopRow) (all []string) {
 func (db shopDatabase) work() {
 	db.insert(inserted)
 	var set []string
-	for i, value := range db.times(postponed) {
+	for i, value := range db.times(moved) {
 		set = append(set, dueColumns[i].Column+" = "+value)
 	}
 	db.exec("UPDATE shop.orders SET total = 89.90 WHERE id = 1", "UPDATE shop.orders SET "+strings.Join(set, ", ")+" WHERE id = 2",

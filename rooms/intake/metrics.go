@@ -14,7 +14,7 @@ import (
 type intakeMetrics struct {
 	*partition.Metrics
 	rows   *prometheus.CounterVec
-	behind *metrics.Elapsed
+	behind *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*intakeMetrics, error) {
@@ -23,9 +23,9 @@ func newMetrics(r prometheus.Registerer) (*intakeMetrics, error) {
 		Metrics: partition.NewMetrics(f, Stage),
 		rows: f.CounterVec("intake_rows_total",
 			"Rows of change records by what became of them. A record that is read again counts again; one that cannot be read is a dead letter.", "outcome"),
-		behind: f.Elapsed("intake_behind_seconds",
-			"Age of the oldest change record of a partition that was read and is not settled, "+
-				"or of the last one that was read while more wait; 0 if none.", time.Now, "topic", "partition"),
+		behind: f.GaugeVec("intake_behind_since_timestamp_seconds",
+			"When the oldest change record of a partition was written that was read and is not settled, "+
+				"or the last one that was read while more wait; 0 if none.", "topic", "partition"),
 	}
 	for _, o := range outcomes {
 		m.rows.WithLabelValues(string(o)) // a series must exist at 0, or its first increase is not seen
@@ -35,10 +35,10 @@ func newMetrics(r prometheus.Registerer) (*intakeMetrics, error) {
 
 // Behind sets since when a record of the partition waits; zero: none does.
 func (m *intakeMetrics) Behind(topic string, partition int, since time.Time) {
-	m.behind.Set(since, topic, strconv.Itoa(partition))
+	m.behind.WithLabelValues(topic, strconv.Itoa(partition)).Set(metrics.Timestamp(since))
 }
 
 // Revoked means that the partition is no longer assigned to this process.
 func (m *intakeMetrics) Revoked(topic string, partition int) {
-	m.behind.Delete(topic, strconv.Itoa(partition))
+	m.behind.DeleteLabelValues(topic, strconv.Itoa(partition))
 }

@@ -16,29 +16,15 @@ const Role = "intake"
 
 // Settings is the section intake of topics.yaml.
 type Settings struct {
-	Topic  string // of the shop: topics.prefix is not put before it; "": there is none
-	Format Format
-	Zone   string // of a TIMESTAMP that a record has as text without a zone; default: UTC
+	Topic  string `yaml:"topic"` // of the shop: topics.prefix is not put before it; "": there is none
+	Format Format `yaml:"format" enum:"debezium canal maxwell"`
+	Zone   string `yaml:"zone" is:"zone"` // of a TIMESTAMP that a record has as text without a zone; default: UTC
 }
 
 const example = "intake: {topic: shop.orders, format: debezium}"
 
 var settings = config.Section[Settings]{
-	Key: "intake", Example: example,
-	Fields: func(s *Settings) config.Fields {
-		return config.Fields{
-			"topic":  config.Text(&s.Topic),
-			"format": config.Choice(&s.Format, Debezium, Canal, Maxwell),
-			"zone": config.TextOf(func(text string) (string, string) {
-				if _, err := mapping.ParseZone(text); err != nil {
-					return err.Error(), "write UTC, an offset such as +08:00, or a name such as Asia/Shanghai"
-				}
-				s.Zone = text
-				return "", ""
-			}),
-		}
-	},
-	Topic: func(s *Settings) *string { return &s.Topic },
+	Key: "intake", Example: example, Topic: "topic",
 	Check: func(s Settings) (wrong, do string) {
 		if s != (Settings{}) && (s.Topic == "" || s.Format == "") {
 			return "topic or format is missing", "write " + example

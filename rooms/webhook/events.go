@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// keepSent is how long events that were sent are kept, for orderclose webhook again.
+	// keepSent is how long events that were sent are kept.
 	keepSent = 7 * 24 * time.Hour
-	// takeBatch is how many events are taken from outbox_events in a transaction, and againBatch how many rows are looked at in one.
-	takeBatch, againBatch = 200, 5000
+	// takeBatch is how many events are taken from outbox_events in a transaction.
+	takeBatch = 200
 	// An event becomes a dead letter when three things are true: its first attempt is giveUpAfter ago, it had giveUpTries attempts, and the
 	// receiver has accepted another event since the first attempt. If the receiver accepts no event at all, the event is not the cause.
 	// The schedule of retries that Standard Webhooks recommend ends after three days.
@@ -225,15 +225,12 @@ type state struct {
 	Oldest      time.Duration // the age of the oldest of them
 	LastError   string        // of one that failed; "": none has
 	Dead        int           // dead letters, counted up to countMost
-	Letters     []DeadLetter  // the first of them
+	Letters     []deadLetter  // the first of them
 	OtherReader time.Duration // since another program was seen that takes rows of outbox_events; 0: none was
 }
 
-// DeadLetter is an event that was given up: its order, and the error of the last attempt.
-type DeadLetter struct {
-	Order string `json:"order"`
-	Error string `json:"error"`
-}
+// deadLetter is an event that was given up: its order, and the error of the last attempt.
+type deadLetter struct{ Order, Error string }
 
 func (t table) state(ctx context.Context) (s state, err error) {
 	now, err := t.Now(ctx)
@@ -260,38 +257,17 @@ func (t table) state(ctx context.Context) (s state, err error) {
 		s.OtherReader = since(other)
 	}
 	if err == nil && s.Dead > 0 {
-		s.Letters, err = t.letters(ctx, 0, 3)
+		s.Letters, err = t.letters(ctx, 3)
 	}
 	return s, err
 }
 
-// letters returns the first dead letters from a time on.
-func (t table) letters(ctx context.Context, from int64, limit int) (all []DeadLetter, err error) {
-	err = each(ctx, t.DB(), "SELECT order_id, error FROM webhook_events WHERE dead = 1 AND done_ms >= ? ORDER BY done_ms, id LIMIT ?", []any{from, limit},
+// letters returns the first dead letters.
+func (t table) letters(ctx context.Context, limit int) (all []deadLetter, err error) {
+	err = each(ctx, t.DB(), "SELECT order_id, error FROM webhook_events WHERE dead = 1 ORDER BY done_ms, id LIMIT ?", []any{limit},
 		func(rows *sql.Rows) error {
-			all = append(all, DeadLetter{})
+			all = append(all, deadLetter{})
 			return rows.Scan(&all[len(all)-1].Order, &all[len(all)-1].Error)
 		})
 	return all, err
-}
-
-// ended selects events that were sent, or became dead letters, at a time or later. Its arguments are the time, in unix milliseconds, and 1
-// for dead letters alone or 0 for both.
-const ended = " next_ms IS NULL AND done_ms >= ? AND dead >= ?"
-
-// again makes the events that ended selects wait for their first attempt. It reads them in the order of their ids, so that a sender sends those
-// of an order in their order.
-func (t table) again(ctx context.Context, from int64, dead int) (events int64, err error) {
-	var first, last int64
-	err = t.DB().QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 1), COALESCE(MAX(id), 0) FROM webhook_events WHERE"+ended, from, dead).Scan(&first, &last)
-	for ; err == nil && first <= last; first += againBatch {
-		var n int64
-		err = t.locked(ctx, func(c change) (err error) {
-			n, err = c.exec("UPDATE webhook_events SET next_ms = ?, done_ms = NULL, dead = 0, attempts = 0, first_ms = NULL, error = '' WHERE"+ended+
-				" AND id >= ? AND id < ?", c.now, from, dead, first, first+againBatch)
-			return err
-		})
-		events += n
-	}
-	return events, err
 }

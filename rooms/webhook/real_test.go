@@ -93,21 +93,6 @@ func TestReal_EventsAreTakenSentMarkedAndSentAgain(t *testing.T) {
 		expect.Equal(t, len(r.now().Letters), 1, "dead letters")
 		must.Do(t, r.forget(t.Context()))
 
-		p := must.Get(PlanSendAgain(t.Context(), r.host(), time.Now().Add(-time.Hour), false))(t)
-		expect.That(t, p.Events == 301 && p.Dead == 1 && len(p.First) == 1 && p.First[0].Order == "bad", "%+v", p)
-		expect.Equal(t, len(r.take()), 0, "requests by a plan")
-		p = must.Get(SendAgain(t.Context(), r.host(), time.Now().Add(-time.Hour), false))(t)
-		expect.Equal(t, p.Events, int64(301), "events that are sent again")
-		await("all events are sent again", func(s state) bool { return s.Waiting == 0 && s.Dead == 1 })
-		second := r.take()
-		firstIDs := map[string]string{}
-		for _, q := range got {
-			firstIDs[q.event] = q.id
-		}
-		for _, q := range second {
-			expect.Equal(t, q.id, firstIDs[q.event], "webhook-id of an event that is sent again")
-		}
-		expect.Equal(t, len(second), 300, "requests")
 		stop()
 		other()
 		_, err := r.DB().ExecContext(t.Context(), "UPDATE webhook_events SET done_ms = done_ms - ?", keepSent.Milliseconds()+time.Hour.Milliseconds())

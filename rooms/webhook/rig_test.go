@@ -143,9 +143,6 @@ func newRigOn(t *testing.T, s *store.Store) *rig {
 	return &rig{T: t, table: table{s}, receiver: &receiver{}, poll: pollInterval}
 }
 
-// host returns the host of calls.
-func (r *rig) host() room.Host { return room.Host{Store: r.table.Store} }
-
 // inBubble plays a test in virtual time.
 func inBubble(t *testing.T, play func(r *rig)) {
 	t.Helper()

@@ -21,7 +21,7 @@ const EnvSecret = "ORDERCLOSE_WEBHOOK_SECRET"
 
 // Settings is the section webhook of topics.yaml.
 type Settings struct {
-	URL string // http or https
+	URL string `yaml:"url" is:"url"` // http or https
 }
 
 // requestTimeout is the time for a request: the shortest that Standard Webhooks recommend.
@@ -31,9 +31,6 @@ const example = "webhook: {url: https://shop.example/events}"
 
 var settings = config.Section[Settings]{
 	Key: Role, Example: example,
-	Fields: func(s *Settings) config.Fields {
-		return config.Fields{"url": config.Address(&s.URL), "timeout": config.Dropped("leave it out: a request may take 15s")}
-	},
 	Check: func(s Settings) (wrong, do string) {
 		if s.URL == "" {
 			return "url is missing", "write " + example
@@ -47,7 +44,7 @@ var tables embed.FS
 
 // Room returns the room of webhooks, with Role.
 func Room() room.Room {
-	return room.Room{Name: Role, Settings: settings, Commands: commands(), Checks: []room.Check{check}, TakesEvents: named, Tables: tables,
+	return room.Room{Name: Role, Settings: settings, Checks: []room.Check{check}, TakesEvents: named, Tables: tables,
 		Variables: []string{EnvSecret}, Roles: []room.Role{{
 			Name: Role,
 			Help: `webhook posts each event to the url of topics.yaml, signed, for those who have no Kafka:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,7 +121,7 @@ func TestCheck_SaysWhatWaitsAndWhatWasGivenUp(t *testing.T) {
 	expect.Equal(t, len(judged(state{Waiting: 3, Oldest: waitsLong - 1}, nil).Problems), 0, "findings")
 	v := judged(state{
 		Waiting: 3, Oldest: 10 * time.Minute, LastError: "it answered 500",
-		Dead: 2, Letters: []DeadLetter{{"a", "it answered 422"}}, OtherReader: time.Minute,
+		Dead: 2, Letters: []deadLetter{{"a", "it answered 422"}}, OtherReader: time.Minute,
 	}, nil)
 	must.That(t, len(v.Problems) == 3 && v.State == ops.LookToday, "%+v", v)
 	for i, want := range []string{
@@ -147,51 +146,10 @@ func TestCheck_AsksOnlyWithASection(t *testing.T) {
 	expect.That(t, expect.Err(ask(ops.Pipeline{Config: with, Store: db}, t.Context())) != nil, "without tables")
 }
 
-// A plan changes nothing, and names dead letters.
-func TestAgain_ShowsAPlanFirst(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		r.write("a/1", "b/1")
-		r.row("bad", "x")
-		r.start()
-		time.Sleep(5 * time.Second)
-		middle := time.Now()
-		time.Sleep(time.Minute)
-		r.write("a/2")
-		time.Sleep(5 * time.Second)
-		r.take()
-		for _, c := range []struct {
-			from time.Time
-			dead bool
-			want Again
-		}{
-			{middle.Add(-time.Hour), false, Again{Events: 4, Dead: 1}},
-			{middle, false, Again{Events: 1}},
-			{middle.Add(-time.Hour), true, Again{Events: 1, Dead: 1}},
-		} {
-			p := must.Get(PlanSendAgain(r.Context(), r.host(), c.from, c.dead))(r)
-			expect.That(t, p.Events == c.want.Events && p.Dead == c.want.Dead, "%+v, want %+v", p, c.want)
-			var text strings.Builder
-			p.table(&text)
-			expect.That(t, strings.Contains(text.String(), "nothing was changed"), "%s", text.String())
-			expect.Equal(t, strings.Contains(text.String(), "order bad"), c.want.Dead > 0, "%s names the dead letter", text.String())
-		}
-		time.Sleep(time.Minute)
-		expect.Equal(t, len(r.take()), 0, "requests by plans")
-		must.Get(SendAgain(r.Context(), r.host(), middle.Add(-time.Hour), false))(r)
-		time.Sleep(10 * time.Second)
-		got := r.take()
-		expect.Same(t, events(of("a", got)), []string{"a/1", "a/2"}, "of an order, sent again")
-		expect.Equal(t, len(got), 3, "requests")
-	})
-}
-
 func TestCommands_RefuseWrongArguments(t *testing.T) {
 	clitest.Refuses(t, Room(), map[string]string{
-		"webhook again":             "--from is missing",
-		"webhook again --from soon": "--from",
-		"webhook again --from 1h":   config.EnvDSN,
-		"webhook sent":              "unknown command",
-		"run webhook":               EnvSecret,
-		"run all webhook":           EnvSecret,
+		"webhook sent":    "unknown command",
+		"run webhook":     EnvSecret,
+		"run all webhook": EnvSecret,
 	})
 }

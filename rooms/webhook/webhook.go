@@ -16,7 +16,6 @@
 //	webhook.go  the loop that sends, and the waits
 //	post.go     one request: its signature, and what the answer means
 //	events.go   the tables of the room
-//	command.go  PlanSendAgain and SendAgain, and orderclose webhook again
 package webhook
 
 import (

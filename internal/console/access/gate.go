@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -28,44 +27,17 @@ type Options struct {
 
 // Gate checks the requests to a console. Create it with New. It is safe for concurrent use.
 type Gate struct {
-	o     Options
-	hosts map[string]bool
-	file  *webFile
-	// identify returns the user of a request, or why there is none.
-	identify func(r *http.Request, peer netip.Addr) (Identity, *Refusal)
-	origin   http.CrossOriginProtection
+	o      Options
+	hosts  map[string]bool
+	origin http.CrossOriginProtection
 }
 
-// New returns a Gate, or an error if the settings are not safe, or if their file is not valid.
+// New returns a Gate, or an error if the settings are not safe.
 func New(o Options) (*Gate, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{o: o, hosts: acceptedHosts(o.Settings)}
-	var err error
-	if g.file, err = openWebFile(o.Settings, o.Logger); err != nil {
-		return nil, err
-	}
-	switch file := g.file.get(); {
-	case o.Settings.UserHeader != "":
-		g.identify = g.byProxy
-	case len(file.users) > 0:
-		g.identify = newPasswords(o.Settings, g.file, o.Logger).identify
-	case file.certificates:
-		g.identify = g.byCertificate
-	default:
-		g.identify = nobody
-	}
-	return g, nil
-}
-
-// TLS returns the configuration of the listener, or nil if the console has no TLS of its own. A changed
-// file holds for the next connection.
-func (g *Gate) TLS() *tls.Config {
-	if g.file.get().tls == nil {
-		return nil
-	}
-	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.file.get().tls, nil }}
+	return &Gate{o: o, hosts: acceptedHosts(o.Settings)}, o.Settings.Check()
 }
 
 // Wrap returns the handler of the whole console. Paths of requests have the base path, for next
@@ -73,7 +45,7 @@ func (g *Gate) TLS() *tls.Config {
 // paths; bodies are complete and at most MaxBody long. next may replace the header Cache-Control,
 // such as for static files. The context of a request ends after 5 minutes.
 func (g *Gate) Wrap(next http.Handler) http.Handler {
-	return g.logged(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.setHeaders(w, r)
 		if r.Method == http.MethodPost {
 			// A ResponseWriter that cannot set a deadline, as in a test, has no connection to protect.
@@ -82,7 +54,7 @@ func (g *Gate) Wrap(next http.Handler) http.Handler {
 		if r, refusal := g.admit(w, r, next); refusal != nil {
 			g.refuse(w, r, refusal)
 		}
-	}))
+	})
 }
 
 // admit checks a request, and passes it on. It returns a Refusal instead if a check fails.
@@ -114,17 +86,10 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if refusal != nil {
 		return r, refusal
 	}
-	if session := identity.session; session != nil {
-		identity.session = nil
-		http.SetCookie(w, session)
-	}
-	identity.Address, identity.MayAct = peer, identity.Role == Operator
+	identity.Address = peer
 	r = r.WithContext(context.WithValue(r.Context(), identityKey{}, identity))
 	if refusal := readBody(w, r, MaxBody); refusal != nil {
 		return r, refusal
-	}
-	if r.Method == http.MethodPost && g.isAPI(r) && !sendsJSON(r) {
-		return r, notJSON
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), maxRequest)
 	defer cancel()
@@ -133,13 +98,12 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 }
 
 // Action returns the handler of an action: a request that changes data. It refuses users who are
-// not operators, and everybody if actions are off. Other POST requests, such as those of a search
-// form, need no Action.
+// not operators. Other POST requests, such as those of a search form, need no Action.
 func (g *Gate) Action(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refusal := g.checkAction(r); refusal != nil {
+		if refusal := checkAction(r); refusal != nil {
 			i := From(r.Context())
-			g.o.Logger.Warn("console action refused", "who", i.Name, "address", i.Address, "path", loggedPath(r.URL.Path), "reason", refusal.Reason)
+			g.o.Logger.Warn("console action refused", "who", i.Name, "address", i.Address, "reason", refusal.Reason)
 			g.refuse(w, r, refusal)
 			return
 		}
@@ -147,29 +111,21 @@ func (g *Gate) Action(next http.Handler) http.Handler {
 	})
 }
 
-func (g *Gate) checkAction(r *http.Request) *Refusal {
-	i := From(r.Context())
+func checkAction(r *http.Request) *Refusal {
 	switch {
 	case r.Method != http.MethodPost:
 		return wrongMethod
-	case i.Role != Operator: //mutant:viewer-acts
+	case From(r.Context()).Role != Operator: //mutant:viewer-acts
 		return notOperator
 	}
 	return nil
 }
 
 func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) {
-	switch refusal.Status {
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", `Basic realm="orderclose", charset="UTF-8"`)
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", "1")
-	case http.StatusMethodNotAllowed:
+	if refusal.Status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", "GET, HEAD, POST")
 	}
-	told := *refusal
-	told.API = g.isAPI(r)
-	g.o.Refuse(w, r, told)
+	g.o.Refuse(w, r, *refusal)
 }
 
 // contentPolicy lets pages use style, images, scripts, data and forms of this console only, and
@@ -191,7 +147,7 @@ func (g *Gate) setHeaders(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if g.encrypted(r) && !onLoopback(r.Host) {
+	if isProxy(g.o.Settings, peerOf(r)) && !onLoopback(r.Host) { // the proxy terminates TLS
 		h.Set("Strict-Transport-Security", strictTransport)
 	}
 }

@@ -25,32 +25,17 @@ func isProxy(s config.Console, peer netip.Addr) bool {
 	return slices.ContainsFunc(s.Proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
-// clientOf returns the address for which wrong passwords are counted. For a request through a listed proxy, this is the last address
-// in X-Forwarded-For: the proxy has added it. A client can write the addresses before it.
-func clientOf(r *http.Request, s config.Console, peer netip.Addr) netip.Addr {
-	if all := r.Header.Values("X-Forwarded-For"); len(all) > 0 && isProxy(s, peer) {
-		last := all[len(all)-1]
-		if client, err := netip.ParseAddr(strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])); err == nil {
-			return client.Unmap().WithZone("")
-		}
-	}
-	return peer
-}
-
-// checkPeer refuses requests that crossed a network without TLS. Plain HTTP is for the loopback,
+// checkPeer refuses requests that crossed a network and no listed proxy. Plain HTTP is for the loopback,
 // and for proxies that the user listed because they terminate TLS. A proxy that tells that its
 // client has no TLS is believed.
 func (g *Gate) checkPeer(r *http.Request, peer netip.Addr) *Refusal {
-	proxy := isProxy(g.o.Settings, peer)
-	if proxy && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "http") || r.TLS == nil && !proxy && !peer.IsLoopback() {
+	switch proxy := isProxy(g.o.Settings, peer); {
+	case !proxy && !peer.IsLoopback(): //mutant:network-reads
+		return notProxy
+	case proxy && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "http"):
 		return noTLS
 	}
 	return nil
-}
-
-// encrypted reports whether the browser uses TLS: to this process, or to a listed proxy.
-func (g *Gate) encrypted(r *http.Request) bool {
-	return r.TLS != nil || isProxy(g.o.Settings, peerOf(r))
 }
 
 // acceptedHosts returns the hosts that the Host header may name, in the form of hostOf. A page of

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"path"
 	"slices"
@@ -60,19 +59,8 @@ func (g *Gate) below(r *http.Request) string {
 	return at
 }
 
-// isAPI reports whether the request is one of the JSON API. After Wrap its path may have lost the base path.
-func (g *Gate) isAPI(r *http.Request) bool {
-	return strings.HasPrefix(strings.TrimPrefix(r.URL.Path, g.o.Settings.BasePath), "/api/")
-}
-
 func (g *Gate) public(at string) bool {
 	return slices.ContainsFunc(g.o.Public, func(p string) bool {
 		return at == p || strings.HasSuffix(p, "/") && strings.HasPrefix(at, p)
 	})
-}
-
-// sendsJSON reports whether the body is JSON by its content type, which no form can set.
-func sendsJSON(r *http.Request) bool {
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return kind == "application/json"
 }

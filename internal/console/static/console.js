@@ -32,11 +32,10 @@
   let late;
   const onLost = () => { late ??= setTimeout(() => { lost.hidden = false; }, 10000); };
   const calm = () => { clearTimeout(late); late = undefined; };
-  let listening = false, ended = false, events, port;
+  let listening = false, events, port;
   const on = {
     open: () => { calm(); lost.hidden = true; },
     lost: onLost,
-    end: () => { ended = true; on.open(); stop(); },
   };
   const stop = () => {
     calm();
@@ -59,7 +58,7 @@
     };
   } catch { /* this browser has none */ }
   const listen = () => {
-    if (listening || ended || document.hidden) return;
+    if (listening || document.hidden) return;
     listening = true;
     onLost(); // until it is open
     if (port) {
@@ -76,7 +75,6 @@
       listening = false;
       setTimeout(listen, 10000);
     };
-    events.addEventListener("end", on.end);
   };
   // A page that nobody looks at costs nothing.
   document.addEventListener("visibilitychange", () => {

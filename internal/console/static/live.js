@@ -12,11 +12,10 @@ const leave = (port) => {
 const begin = (url) => {
   const s = { ports: new Set(), events: new EventSource(url), state: "lost", part: undefined };
   const tell = (state) => { s.state = state; s.ports.forEach((p) => p.postMessage({ state })); };
-  const end = (state) => { s.events.close(); streams.delete(url); tell(state); };
+  const refuse = () => { s.events.close(); streams.delete(url); tell("refused"); };
   s.events.onopen = () => tell("open");
   s.events.onmessage = (event) => { s.part = event.data; s.ports.forEach((p) => p.postMessage({ part: s.part })); };
-  s.events.onerror = () => (s.events.readyState === EventSource.CLOSED ? end("refused") : tell("lost"));
-  s.events.addEventListener("end", () => end("end"));
+  s.events.onerror = () => (s.events.readyState === EventSource.CLOSED ? refuse() : tell("lost"));
   streams.set(url, s);
   return s;
 };

@@ -2,9 +2,8 @@
 // sending them again (redrive), and discarding them.
 //
 // Topic lists and finds dead letters once, by reading the topic; MakePlan and Run redrive or
-// discard them. Watch follows the topic for a metric. A Catalog follows it for pages and searches
-// in milliseconds: it keeps up to 64 bytes of each dead letter in memory, and reads only the
-// records that it returns. All of them have the same Index.
+// discard them. A Follower follows the topic, for a metric and for pages. All of them have the same Index, which keeps
+// 100,000 dead letters in memory, without their records, and counts the others.
 //
 // A dead letter is pending until a resolution behind it says that it was redriven or discarded
 // (wire.Resolution). So the topic is the only state: a reader that reads from a dead letter
@@ -13,15 +12,10 @@
 // harmless.
 //
 //	letter.go   decoding a dead letter; with its record, for people
-//	decide.go   whether and where to a dead letter can be sent again; internal/ops/eventcheck.go judges events
+//	decide.go   whether and where to a dead letter can be sent again
 //	index.go    an index of dead letters: which are pending (pure)
-//	entries.go  what the index keeps of each
 //	topic.go    reading the topic up to a snapshot
 //	plan.go     what a redrive or a discard would do
 //	run.go      doing it
-//	catalog.go  a catalog: the index of the whole topic, and its numbers
 //	follow.go   following the topic
-//	watch.go    following it for a metric
-//	page.go     pages of the catalog, by filter
-//	list.go     reading the dead letters of a page, and finding those of one order
 package deadletters

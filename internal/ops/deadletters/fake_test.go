@@ -22,7 +22,7 @@ const (
 var (
 	now     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_1h", Length: time.Hour}}
-	rules   = Rules{Buckets: buckets, Events: "events", Happened: func(context.Context, wire.Message) string { return "" }}
+	rules   = Rules{Buckets: buckets, Events: "events"}
 )
 
 // fakeLog has topics of two partitions.

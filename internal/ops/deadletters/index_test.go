@@ -1,192 +1,191 @@
 package deadletters
 
 import (
-	"context"
-	"log/slog"
+	"fmt"
+	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The index behaves like a plain map.
-func TestIndex_BehavesLikeAMap(t *testing.T) {
+// modelLog is a log of dead letters and resolutions, from which an index is filled.
+type modelLog struct {
+	start   [2]int64
+	records [2][]wire.Message
+}
+
+// copied returns copies of messages, because Read changes headers.
+func copied(all []wire.Message) []wire.Message {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Headers = slices.Clone(all[i].Headers)
+	}
+	return all
+}
+
+// pending returns the pending dead letters by position, with their causes.
+func (m *modelLog) pending() map[Position]string {
+	all := map[Position]string{}
+	for p, records := range m.records {
+		for _, r := range copied(records[m.start[p]:]) {
+			if resolution, ok := wire.DecodeResolution(&r); ok {
+				delete(all, Position{resolution.Partition, resolution.Offset})
+			} else {
+				l := Read(p, r)
+				all[l.At] = l.Cause
+			}
+		}
+	}
+	return all
+}
+
+// feed reads what is new, and again what found no room.
+func (m *modelLog) feed(x *Index, next *[2]int64) {
+	for p := range m.records {
+		if next[p] = max(next[p], m.start[p]); next[p] < int64(len(m.records[p])) {
+			x.read(p, copied(m.records[p][next[p]:]), Filter{})
+		}
+		next[p] = int64(len(m.records[p]))
+	}
+	for from := x.again(); len(from) > 0; from = x.again() {
+		for p, offset := range from {
+			x.read(p, copied(m.records[p][max(offset, m.start[p]):]), Filter{})
+		}
+	}
+}
+
+// After any history the index has what is pending, as far as it has room, and counts the rest.
+func TestIndex_HasWhatIsPendingAndCountsTheRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, model, settled, next := newIndex(), map[Position]string{}, map[Position]wire.ResolutionKind{}, [2]int64{}
-		position := rapid.Custom(func(t *rapid.T) Position {
-			p := rapid.IntRange(0, 1).Draw(t, "partition")
-			return Position{p, rapid.Int64Range(0, next[p]+1).Draw(t, "offset")}
-		})
+		m, x, next := &modelLog{}, newIndex(false, rapid.IntRange(1, 8).Draw(t, "most")), [2]int64{}
+		add := func(p int, r wire.Message) {
+			r.Offset, r.Appended = int64(len(m.records[p])), now
+			m.records[p] = append(m.records[p], r)
+		}
+		partition := rapid.IntRange(0, 1)
 		t.Repeat(map[string]func(*rapid.T){
-			"addDeadLetter": func(t *rapid.T) {
-				p := rapid.IntRange(0, 1).Draw(t, "partition")
-				at := Position{p, next[p]}
-				next[p] += rapid.SampledFrom([]int64{1, 1, 1, 63, blockLen - 1, 3 * blockLen}).Draw(t, "gap")
-				model[at] = rapid.SampledFrom([]string{"failed", "not_found", ""}).Draw(t, "cause")
-				x.add(Letter{At: at, Cause: model[at]})
+			"add": func(t *rapid.T) {
+				cause := rapid.SampledFrom([]string{"failed", "not_found", ""}).Draw(t, "cause")
+				p := partition.Draw(t, "partition")
+				for range rapid.SampledFrom([]int{1, 1, 5}).Draw(t, "letters") {
+					add(p, wire.DeadLetter(wire.Message{Key: []byte("a")}, "closer", cause, ""))
+				}
 			},
-			"settle": func(t *rapid.T) {
-				at := position.Draw(t, "position")
-				how := rapid.SampledFrom([]wire.ResolutionKind{wire.Redriven, wire.Discarded}).Draw(t, "how")
-				if _, pending := model[at]; pending {
-					delete(model, at)
-					settled[at] = how
+			"resolve": func(t *rapid.T) {
+				all := slices.SortedFunc(maps.Keys(m.pending()), comparePositions)
+				if len(all) == 0 {
+					t.Skip("none is pending")
 				}
-				x.resolve(wire.Resolution{Partition: at.Partition, Offset: at.Offset, How: how}, next[at.Partition])
+				at := rapid.SampledFrom(all).Draw(t, "position")
+				add(at.Partition, wire.Resolution{Partition: at.Partition, Offset: at.Offset, How: wire.Redriven}.Encode(nil))
 			},
-			"forget": func(t *rapid.T) {
-				below, gone := position.Draw(t, "below"), 0
-				for at := range model {
-					if at.Partition == below.Partition && at.Offset < below.Offset {
-						delete(model, at)
-						gone++
-					}
-				}
-				for at := range settled {
-					if at.Partition == below.Partition && at.Offset < below.Offset {
-						delete(settled, at)
-					}
-				}
-				if _, n := x.forget(below.Partition, below.Offset); n != gone {
-					t.Fatalf("forgot %d pending ones, want %d", n, gone)
+			"retain": func(t *rapid.T) {
+				p := partition.Draw(t, "partition")
+				m.feed(x, &next)
+				before, room := m.pending(), len(x.unlisted) == 0
+				m.start[p] = rapid.Int64Range(m.start[p], int64(len(m.records[p]))).Draw(t, "below")
+				lost := x.forget(p, m.start[p])
+				if left := len(m.pending()); room && lost != len(before)-left {
+					t.Fatalf("lost %d of %d pending ones, %d are left", lost, len(before), left)
 				}
 			},
 			"": func(t *rapid.T) {
-				counts := map[string]int{}
-				for at, cause := range model {
+				m.feed(x, &next)
+				want := m.pending()
+				for _, l := range x.Letters(Filter{}) {
+					cause, ok := want[l.At]
+					must.That(t, ok && cause == l.Cause && l.Resolution == "", "%+v is in the index, pending are %v", l, want)
+				}
+				if x.Unlisted() > 0 { // retention may have deleted some of these
+					n := x.Pending().Total()
+					must.That(t, len(x.letters) > x.most/2 && n >= len(want), "%d of %d letters, %d pending, want %d", len(x.letters), x.most, n, len(want))
+					return
+				}
+				counts := Counts{}
+				for _, cause := range want {
 					counts[cause]++
-					if e := x.find(at); e == nil || e.how != pending {
-						t.Fatalf("%v is pending, and found as %+v", at, e)
-					}
 				}
-				for at, want := range settled {
-					if e := x.find(at); e == nil || resolutions[e.how] != want {
-						t.Fatalf("%v is %s, and found as %+v", at, want, e)
-					}
-				}
-				for cause, n := range x.Pending() {
-					must.That(t, counts[cause] == n, "%d of %q are pending, want %d", n, cause, counts[cause])
-				}
+				got := x.Pending()
+				maps.DeleteFunc(got, func(_ string, n int) bool { return n == 0 })
+				must.That(t, maps.Equal(got, counts) && len(x.letters) == len(want), "%v, want %v", got, counts)
 			},
 		})
 	})
 }
 
+func TestIndex_AResolutionOfALetterWithoutRoomLowersTheCount(t *testing.T) {
+	x := newIndex(false, 2)
+	letter := wire.DeadLetter(wire.Message{}, "closer", "failed", "")
+	batch := make([]wire.Message, 5)
+	for i := range batch {
+		batch[i] = letter
+		batch[i].Offset = int64(i)
+	}
+	x.read(0, copied(batch), Filter{})
+	expect.Equal(t, fmt.Sprint(x.Pending(), x.Unlisted()), "map[failed:2 other:3] 3", "pending")
+	x.resolve(wire.Resolution{Offset: 4})
+	expect.Equal(t, fmt.Sprint(x.Pending(), len(x.again())), "map[failed:2 other:2] 0", "one without room is resolved")
+	x.resolve(wire.Resolution{Offset: 0})
+	from := x.again()
+	expect.Equal(t, fmt.Sprint(from), "map[0:2]", "half of the room is free: read from")
+	x.read(0, copied(batch[2:]), Filter{})
+	expect.Equal(t, fmt.Sprint(x.Pending(), x.Unlisted()), "map[failed:2 other:2] 2", "pending")
+}
+
 // The label of a metric must be valid UTF-8, or /metrics answers with an error and no metric.
 func TestIndex_CountsInvalidCausesAsOther(t *testing.T) {
-	x := newIndex()
+	x := newIndex(false, maxLetters)
 	for i, cause := range []string{"failed", "\xff\xfe", strings.Repeat("x", maxName), strings.Repeat("x", maxName+1)} {
 		x.add(Letter{At: Position{0, int64(i)}, Cause: cause})
 	}
 	p := x.Pending()
 	expect.That(t, p["failed"] == 1 && p[Other] == 2 && len(p) == 3, "%d causes, %d dead letters as other; want 3, and 2", len(p), p[Other])
+	for i := range int64(4) {
+		x.resolve(wire.Resolution{Offset: i})
+	}
+	expect.Equal(t, x.Pending().Total(), 0, "pending after all were resolved")
 }
 
-// They counted as pending, so the log names their number, as that of the others.
-func TestIndex_RetentionDeletesWhatLeftBecauseOfTheBound(t *testing.T) {
-	x := newIndex()
-	for offset := range int64(5) {
-		x.add(Letter{At: Position{0, offset}})
+// What a program writes into the topic can make the index neither large nor wrong.
+func TestIndex_HostileContentTakesLittleMemory(t *testing.T) {
+	x := newIndex(false, maxLetters)
+	long := strings.Repeat("x", 1<<20)
+	for i := range int64(1000) {
+		x.add(Letter{At: Position{0, i}, Cause: fmt.Sprint("cause ", i), Stage: long, Detail: long, Key: long, Source: Source{Topic: long}})
 	}
-	x.partitions[0].leave()
-	x.partitions[0].leave()
-	changed, lost := x.forget(0, 3)
-	expect.That(t, changed && lost == 3, "changed %v, %d lost; want the 2 that left and one more", changed, lost)
-}
-
-func TestCatalog_KnowsWhereTheRecordsOfAnOrderAre(t *testing.T) {
-	log := &fakeLog{}
-	first := log.addDeadLetter(t, 0, "a", "failed", now)
-	log.addDeadLetter(t, 0, "b", "failed", now)
-	log.addDeadLetter(t, 1, "a", "failed", now)
-	log.resolve(first, wire.Redriven)
-	log.addDeadLetter(t, 0, "a", "failed", now)
-	c := log.catalog(0)
-	if _, _, ok := c.OfOrder(0, "a"); ok {
-		t.Error("it knows all before it has read the topic")
-	}
-	c.fed(t)
-	log.addDeadLetter(t, 0, "a", "failed", now) // not read yet
-	if offsets, next, ok := c.OfOrder(0, "a"); !ok || next != 4 || !slices.Equal(offsets, []int64{0, 2, 3}) {
-		t.Errorf("%v, %d, %v; want the dead letters 0 and 3, the resolution 2, and 4 as the next", offsets, next, ok)
-	}
-	if offsets, next, ok := c.OfOrder(0, "other"); !ok || next != 4 || len(offsets) > 0 {
-		t.Errorf("%v, %d, %v; want none", offsets, next, ok)
-	}
-	small := log.catalog(2).fed(t)
-	if _, _, ok := small.OfOrder(0, "a"); ok {
-		t.Error("it knows all although some have left")
+	p := x.Pending()
+	expect.That(t, len(p) <= maxCauses+1 && p.Total() == 1000, "%d causes, %d pending", len(p), p.Total())
+	for _, l := range x.Letters(Filter{}) {
+		must.That(t, len(l.Stage+l.Detail+l.Key+l.Source.Topic) <= 2*maxText+2*maxName, "%d bytes are kept", len(l.Stage+l.Detail+l.Key+l.Source.Topic))
 	}
 }
 
-func TestCatalog_ReadsALetterThatItHasNotIndexedYet(t *testing.T) {
-	log := &fakeLog{}
-	known := log.addDeadLetter(t, 0, "a", "failed", now)
-	c := log.catalog(0).fed(t)
-	at := log.addDeadLetter(t, 0, "b", "failed", now)
-	log.resolve(known, wire.Discarded)
-	log.addDeadLetter(t, 1, "c", "failed", now)
-	for at, key := range map[Position]string{known: "a", at: "b", {1, 0}: "c", {0, 2}: "", {0, 3}: "", {0, 1000}: "", {7, 0}: ""} {
-		l, err := c.Letter(t.Context(), at)
-		if err != nil || (l != nil) != (key != "") || l != nil && (l.Key != key || l.At != at || l.Resolution != "") {
-			t.Errorf("%v: %+v, %v; want %q", at, l, err, key)
-		}
+func TestIndex_ALetterTakesAtMost700Bytes(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
 	}
-}
-
-func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
-	broker := must.Get(kfake.NewCluster(kfake.NumBrokers(1)))(t)
-	defer broker.Close()
-	client := must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
-	defer client.Close()
-	create := func(keys ...string) {
-		t.Helper()
-		if _, _, err := client.Apply(t.Context(), []kafka.TopicSpec{{Name: deadTopic, Partitions: 1, Replication: 1}}); err != nil {
-			t.Fatal(err)
-		}
-		for _, key := range keys {
-			must.Get(client.Append(t.Context(), deadTopic, 0, []wire.Message{dead(t, key, "failed", now)}))(t)
-		}
+	const n = 50_000
+	before := heap()
+	x := newIndex(false, maxLetters)
+	batch := make([]wire.Message, 1)
+	for i := range n {
+		batch[0] = wire.DeadLetter(wire.Message{Topic: "delay_5m", Key: fmt.Append(nil, "order-", i)}, "relay", "failed", "no stock row of SKU-1234567")
+		batch[0].Offset, batch[0].Appended = int64(i), now.Add(time.Duration(i)*time.Millisecond)
+		x.read(0, batch, Filter{})
 	}
-	create("a", "b", "c", "d")
-	c := NewCatalog(client, deadTopic, slog.New(slog.DiscardHandler)).fed(t)
-	expect.Equal(t, c.keys(t, Query{}), "d c b a", "keys")
-	deleteRecords(t, broker.ListenAddrs(), 1)
-	l := must.Get(c.List(t.Context(), Query{}))(t)
-	expect.That(t, len(l.Letters) == 3 && l.Gone == 1, "deleted: %d letters, %d gone", len(l.Letters), l.Gone)
-	if got := c.fed(t).keys(t, Query{}); got != "d c b" || c.State().Letters != 3 {
-		t.Errorf("deleted: %q, %s", got, brief(c.State()))
-	}
-	must.Do(t, client.DeleteTopics(t.Context(), deadTopic))
-	if err := c.poll(t.Context()); err == nil || c.State().Problem == "" {
-		t.Errorf("the topic is missing: %v, %s", err, brief(c.State()))
-	}
-	create("e", "f", "g", "h")
-	if got := c.fed(t).keys(t, Query{}); got != "h g f e" || c.State().Letters != 4 {
-		t.Errorf("recreated: %q, %s", got, brief(c.State()))
-	}
-}
-
-// deleteRecords deletes the records below an offset.
-func deleteRecords(t *testing.T, brokers []string, below int64) {
-	t.Helper()
-	client := must.Get(kgo.NewClient(kgo.SeedBrokers(brokers...)))(t)
-	defer client.Close()
-	p := kmsg.NewDeleteRecordsRequestTopicPartition()
-	p.Offset = below
-	topic := kmsg.NewDeleteRecordsRequestTopic()
-	topic.Topic, topic.Partitions = deadTopic, append(topic.Partitions, p)
-	req := kmsg.NewDeleteRecordsRequest()
-	req.Topics = append(req.Topics, topic)
-	res, err := req.RequestWith(context.Background(), client)
-	must.That(t, err == nil && res.Topics[0].Partitions[0].ErrorCode == 0, "%v %v", res, err)
+	each := float64(heap()-before) / n
+	runtime.KeepAlive(x)
+	t.Logf("%.0f bytes for each of %d dead letters", each, n)
+	expect.That(t, each <= 700, "%.0f bytes for each dead letter, want at most 700", each)
 }

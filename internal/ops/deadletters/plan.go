@@ -29,12 +29,13 @@ type Plan struct {
 	How   wire.ResolutionKind `json:"how"`
 	// Through is the snapshot: the last offset of each partition. It is never nil. A Filter with it selects no later dead letter.
 	Through []Position `json:"through"`
-	Pending int        `json:"pending"` // dead letters of the filter
+	Pending int        `json:"pending"` // dead letters that the plan is about
 	ByCause Counts     `json:"by_cause"`
+	// Later is the number of further dead letters of the filter, because a plan is about at most 100,000. They count under Other in
+	// ByCause. A repetition of the plan is about them.
+	Later int `json:"later,omitempty"`
 	// To is the number of records to send, by topic; nil for a discard.
 	To map[string]int `json:"to,omitempty"`
-	// Events are the ids of the first events of To, which have their types and orders.
-	Events []string `json:"events,omitempty"`
 	// Refused is the number of dead letters that cannot be sent; Refusals lists the first.
 	Refused  int       `json:"refused"`
 	Refusals []Refusal `json:"refusals,omitempty"`
@@ -81,14 +82,14 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 			plan.Through = append(plan.Through, Position{s.Partition, min(s.End-1, last)})
 		}
 	}
-	plan.ByCause = x.Pending()
-	plan.Pending = plan.ByCause.Total()
+	plan.ByCause, plan.Later = x.Pending(), x.Unlisted()
+	plan.Pending = plan.ByCause.Total() - plan.Later
 	maps.DeleteFunc(plan.ByCause, func(_ string, n int) bool { return n == 0 })
 	for _, at := range o.Filter.Positions {
-		switch e := x.find(at); {
-		case e == nil:
+		switch l, known := x.letters[at]; {
+		case !known:
 			plan.Missing = append(plan.Missing, at)
-		case e.how != pending:
+		case l.Resolution != "":
 			plan.Settled = append(plan.Settled, at)
 		}
 	}

@@ -3,7 +3,6 @@ package deadletters
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -109,13 +108,10 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 		case r.o.How == wire.Discarded:
 			settled = append(settled, l)
 		default:
-			topic, m, refusal := r.o.Rules.decide(ctx, l, now)
+			topic, m, refusal := r.o.Rules.decide(l, now)
 			if refusal != "" {
 				r.result.refuse(l, refusal)
 				continue
-			}
-			if topic == r.o.Rules.Events && len(r.result.Events) < MaxNamed {
-				r.result.Events = append(r.result.Events, eventID(m))
 			}
 			if r.sender == nil {
 				r.result.To[topic]++
@@ -144,13 +140,6 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 		failed = cmp.Or(failed, sent.Err)
 	})
 	return errors.Join(r.resolution(ctx, settled), failed)
-}
-
-// eventID returns the id of an event, which has its type and its order.
-func eventID(m wire.Message) string {
-	var e struct{ ID string }
-	_ = json.Unmarshal(m.Value, &e) // Rules.Happened has read it
-	return e.ID
 }
 
 // resolution appends the resolutions of dead letters, each to the partition of its dead letter. It

@@ -1,8 +1,8 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"time"
@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Log is what a Topic and a Catalog need of Kafka. Cluster of internal/kafka implements it.
+// Log is what a Topic and a Follower need of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	kafka.OffsetReader
 	send.KeyedProducers
@@ -26,6 +26,8 @@ type Topic struct {
 	Name string
 	// Progress, if not nil, is called with the number of offsets read and the total.
 	Progress func(done, total int64)
+
+	most int // of the letters of an Index; 0: maxLetters
 }
 
 // Filter selects dead letters. A zero field does not restrict the selection.
@@ -60,7 +62,8 @@ func (f Filter) last(partition int) (offset int64, ok bool) {
 	return offset, ok
 }
 
-func (f Filter) match(l Letter) bool {
+// Match reports whether the filter selects a dead letter, which may be resolved.
+func (f Filter) Match(l *Letter) bool {
 	last, ok := f.last(l.At.Partition)
 	return ok && l.At.Offset <= last && (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) &&
 		(f.Stage == "" || f.Stage == l.Stage) &&
@@ -94,50 +97,59 @@ func (t *Topic) snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	return spans, err
 }
 
-// Index takes a snapshot of the topic, and returns its offsets with an Index of the dead letters of the filter.
+// Index takes a snapshot of the topic, and returns its offsets with an Index of the pending dead letters of the filter. It has also those of
+// Filter.Positions that are resolved.
 func (t *Topic) Index(ctx context.Context, f Filter) (spans []kafka.Span, x *Index, err error) {
-	if spans, err = t.snapshot(ctx, f); err != nil {
+	return t.index(ctx, f, newIndex(len(f.Positions) > 0, cmp.Or(t.most, maxLetters)))
+}
+
+func (t *Topic) index(ctx context.Context, f Filter, x *Index) ([]kafka.Span, *Index, error) {
+	spans, err := t.snapshot(ctx, f)
+	if err != nil {
 		return nil, nil, err
 	}
-	x = newIndex()
-	total, done := kafka.TotalLen(spans), int64(0)
-	for _, s := range spans {
-		before := done
-		err := t.read(ctx, s, func(batch []wire.Message) error {
-			for _, m := range batch {
-				if resolution, ok := wire.DecodeResolution(&m); ok {
-					x.resolve(resolution, m.Offset)
-				} else if l := Read(s.Partition, m); f.match(l) {
-					x.add(l)
+	for todo := spans; len(todo) > 0; todo = rest(spans, x.again()) {
+		total, done := kafka.TotalLen(todo), int64(0)
+		for _, s := range todo {
+			before := done
+			err := t.read(ctx, s, func(batch []wire.Message) error {
+				x.read(s.Partition, batch, f)
+				if t.Progress != nil {
+					done = before + batch[len(batch)-1].Offset + 1 - s.First
+					t.Progress(done, total)
 				}
+				return nil
+			})
+			if err != nil {
+				return nil, nil, err
 			}
-			if t.Progress != nil {
-				done = before + batch[len(batch)-1].Offset + 1 - s.First
-				t.Progress(done, total)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, nil, err
+			done = before + s.Len()
 		}
-		done = before + s.Len()
 	}
 	return spans, x, nil
 }
 
-// errStop stops reading early.
-var errStop = errors.New("enough")
+// rest returns the parts of the spans from these offsets on. A partition without an offset is left out.
+func rest(spans []kafka.Span, from map[int]int64) (all []kafka.Span) {
+	for _, s := range spans {
+		if first, ok := from[s.Partition]; ok {
+			s.First = first
+			all = append(all, s)
+		}
+	}
+	return all
+}
 
 // Letters reads the spans again. For each fetch, it calls each with the dead letters that
-// are in the index, in order and with their resolution, until each returns an error.
+// are in the index, in order, with their record and their resolution, until each returns an error.
 func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each func([]Letter) error) error {
 	for _, s := range spans {
 		err := t.read(ctx, s, func(batch []wire.Message) error {
 			var letters []Letter
 			for _, m := range batch {
-				if e := x.find(Position{s.Partition, m.Offset}); e != nil {
+				if known, ok := x.letters[Position{s.Partition, m.Offset}]; ok {
 					l := Read(s.Partition, m)
-					l.Resolution = resolutions[e.how]
+					l.Resolution = known.Resolution
 					letters = append(letters, l)
 				}
 			}
@@ -153,37 +165,29 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 	return nil
 }
 
-// Find returns the dead letter at a position, with its resolution, or nil if there is none.
-func (t *Topic) Find(ctx context.Context, at Position) (*Letter, error) {
-	letters, _, err := t.List(ctx, Filter{Positions: []Position{at}}, true, 1)
-	if len(letters) == 0 {
-		return nil, err
+// Find returns the dead letter at a position, with its record and its resolution, or nil if there is none.
+func (t *Topic) Find(ctx context.Context, at Position) (found *Letter, err error) {
+	spans, x, err := t.Index(ctx, Filter{Positions: []Position{at}})
+	if err == nil {
+		err = t.Letters(ctx, spans, x, func(letters []Letter) error {
+			found = &letters[0]
+			return nil
+		})
 	}
-	return &letters[0], err
+	return found, err
 }
 
-// List returns the oldest dead letters of the filter, and an index of all of them. limit
-// bounds the list; 0: no bound. With settled the list includes resolved dead letters.
-func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (letters []Letter, x *Index, err error) {
-	spans, x, err := t.Index(ctx, f)
-	if err != nil {
+// List returns the oldest dead letters of the filter, without their records, and an index of all that it has room for. limit
+// bounds the list; 0: no bound. With resolved the list includes resolved dead letters.
+func (t *Topic) List(ctx context.Context, f Filter, resolved bool, limit int) (letters []Letter, x *Index, err error) {
+	if _, x, err = t.index(ctx, f, newIndex(resolved, cmp.Or(t.most, maxLetters))); err != nil {
 		return nil, nil, err
 	}
-	err = t.Letters(ctx, spans, x, func(batch []Letter) error {
-		for _, l := range batch {
-			if l.Resolution != "" && !settled {
-				continue
-			}
-			if letters = append(letters, l); len(letters) == limit {
-				return errStop
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, errStop) {
-		err = nil
+	letters = x.Letters(Filter{})
+	if limit > 0 {
+		letters = letters[:min(limit, len(letters))]
 	}
-	return letters, x, err
+	return letters, x, nil
 }
 
 // read reads a span. It skips records that retention deletes meanwhile, and damaged ones:

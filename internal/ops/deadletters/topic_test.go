@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -197,51 +196,21 @@ func (s *slowLog) GroupByKey(ctx context.Context, topic string, records []wire.R
 	return s.fakeLog.GroupByKey(ctx, topic, records)
 }
 
-func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{id: [16]byte{9}}
-		log.addDeadLetter(t, 0, "a", "failed", now)
-		log.addDeadLetter(t, 0, "b", "not_found", now)
-		var seen State
-		var calls int
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			Watch(ctx, log, deadTopic, slog.New(slog.DiscardHandler), func(s State) { seen = s; calls++ })
-		}()
-		counts := func(what, pending string, oldest time.Time) {
-			t.Helper()
-			time.Sleep(watchInterval)
-			synctest.Wait()
-			got := fmt.Sprint(seen.Pending)
-			expect.That(t, got == pending && seen.Oldest.Equal(oldest), "%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
-		}
-		counts("two", "map[failed:1 not_found:1]", now.Add(-time.Hour))
-		later := dead(t, "c", "failed", now)
-		log.put(deadTopic, 1, later.Raw(), now)
-		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))(t)
-		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))(t)
-		counts("one settled, one new", "map[failed:1 not_found:0]", now)
-		log.mu.Lock()
-		log.start[1] = 1
-		log.mu.Unlock()
-		counts("retention", "map[failed:0 not_found:0]", time.Time{})
-		log.mu.Lock()
-		log.records[deadTopic] = [2][]wire.RawRecord{}
-		log.start[1] = 0
-		log.mu.Unlock()
-		log.addDeadLetter(t, 0, "again", "failed", now)
-		counts("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
-		log.mu.Lock()
-		log.records[deadTopic], log.id = [2][]wire.RawRecord{}, [16]byte{1}
-		log.mu.Unlock()
-		for _, id := range []string{"d", "e", "f"} {
-			log.addDeadLetter(t, 0, id, "not_found", now)
-		}
-		counts("recreated, longer", "map[failed:0 not_found:3]", now.Add(-time.Hour))
-		cancel()
-		<-done
-		expect.That(t, calls == 6 && log.waits == 1, "reported %d times, want once each %v; %d fetches waited", calls, watchInterval, log.waits)
-	})
+// A plan has a bound, and repeating it handles the rest: each redrive gets further, also behind dead letters that were handled before.
+func TestRedrive_TheRestIsForARepetition(t *testing.T) {
+	log := &fakeLog{most: 3}
+	for i := range 20 {
+		log.addDeadLetter(t, i%2, fmt.Sprint(i), "failed", now)
+	}
+	topic := log.topic()
+	topic.most = 4
+	for left := 20; left > 0; left -= 4 {
+		plan := must.Get(topic.MakePlan(t.Context(), redrive(Filter{})))(t)
+		result := must.Get(topic.Run(t.Context(), redrive(Filter{Through: plan.Through}), nil))(t)
+		diff := cmp.Diff(plan, result.Plan)
+		expect.That(t, diff == "" && result.Done == 4 && plan.Pending == 4 && plan.Later == left-4, "of %d: %+v (-plan +done):\n%s", left, result, diff)
+	}
+	expect.Equal(t, len(log.keys(shortest)), 20, "records that were sent")
+	plan := must.Get(topic.MakePlan(t.Context(), redrive(Filter{})))(t)
+	expect.That(t, plan.Pending == 0 && plan.Later == 0, "at the end: %+v", plan)
 }

@@ -13,17 +13,15 @@ const (
 	OverwrittenClose = "overwritten_close" // the shop writes another closed status to orders that were closed
 	RowSecurity      = "row_security"      // row-level security applies to the user, and its policies show all rows
 
-	DueLikeCreation    = "due_like_creation"       // due has the name of a creation or of a change
-	ClosedLikeCreation = "closed_at_like_creation" // closed_at has the name of a creation
-	OnCloseOtherID     = "on_close_other_id"       // a statement of on_close compares a column that is probably no order's id
-	UnnamedStatus      = "unnamed_status"          // orders have a status that the mapping does not name
-	PaidOrders         = "paid_orders"             // orders of the status before or after a close have a time of payment
+	OnCloseOtherID = "on_close_other_id" // a statement of on_close compares a column that is probably no order's id
+	UnnamedStatus  = "unnamed_status"    // orders have a status that the mapping does not name
+	PaidOrders     = "paid_orders"       // orders of the status before or after a close have a time of payment
 )
 
 // Acceptable returns all names of problems that topics.yaml can accept.
 func Acceptable() []string {
 	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NothingDueLater, OverwrittenClose, RowSecurity,
-		DueLikeCreation, ClosedLikeCreation, OnCloseOtherID, UnnamedStatus, PaidOrders}
+		OnCloseOtherID, UnnamedStatus, PaidOrders}
 }
 
 // OrAccept returns a fix, and that the problem can be accepted by name. An empty name: it cannot.

@@ -57,7 +57,6 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 		d.timeColumn(t.Path, t.TimeColumn)
 	}
 	d.writableTimes(m)
-	d.apartByName(m)
 	d.writable("status.column", m.Status.Column, m.ID.Column, "")
 	d.optional("category", m.Category)
 	if c, ok := d.optional("lock", m.Version); ok && d.writable("lock", m.Version, m.ID.Column, "lock") {

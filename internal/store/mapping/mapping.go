@@ -17,58 +17,59 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// Mapping describes where orders are and what closing an order changes.
+// Mapping describes where orders are and what closing an order changes. The tags are keys of topics.yaml: package config reads them.
 type Mapping struct {
 	// Orders is the table of orders, as "table" or "database.table". With Shards it is a
 	// pattern, such as orders_{yyyyMM} or orders_{yyyy_MM}.
-	Orders string
-	ID     Key
-	Status Status
+	Orders string `yaml:"table"`
+	ID     Key    `yaml:"id"`
+	Status Status `yaml:"status"`
 	// Due is when an order is closed if its status is still Status.From. NULL, 0 and the
 	// zero date are not due times: such an order is never closed.
-	Due TimeColumn
+	Due TimeColumn `yaml:"due"`
 	// ByRule says that Due is when an order is created, as Created is too. The order is due when the delay that was in
 	// force then is over.
-	ByRule bool
+	ByRule bool `yaml:"due.from"`
 	// DueIndex names the index on status, due and id, which the queries for pages of orders force.
 	// Empty: the database chooses an index.
-	DueIndex string
-	Created  *TimeColumn   // nil: there is no such column
-	ClosedAt []*TimeColumn // a close sets them to its time; only the first is read
+	DueIndex string        `yaml:"due.index"`
+	Created  *TimeColumn   `yaml:"created"`          // nil: there is no such column
+	ClosedAt []*TimeColumn `yaml:"closed_at" one:""` // a close sets them to its time; only the first is read
 	PaidAt   *TimeColumn   // PayOrders sets it to the time of the payment; only Reference has it
 	// PaymentID is a text column for the provider's id of the payment that paid the order, which RecordPayment
 	// writes; NULL or empty: none. Without it a second payment of an order is not known from a repeated one.
-	PaymentID string
-	Category  string // a column; empty: orders have no category
-	Version   string // a column that grows by one with each change; empty: there is no such column
+	PaymentID string `yaml:"payment_id"`
+	Category  string `yaml:"category"`     // a column; empty: orders have no category
+	Version   string `yaml:"lock.version"` // a column that grows by one with each change; empty: there is no such column
 	// Lock is a time that each change of an order sets to the present, or to one step after the time that it
 	// has: it never stays the same. The shop's code sees by Version or Lock that a row was changed (an
 	// optimistic lock). nil: there is no such column
-	Lock *TimeColumn
+	Lock *TimeColumn `yaml:"lock"`
 	// Set lists further columns of the order that a close sets. SetPaid lists those that are set with
 	// the paid status of an order that was paid according to the payment provider.
-	Set, SetPaid []ColumnValue
+	Set     []ColumnValue `yaml:"set" keyed:""`
+	SetPaid []ColumnValue `yaml:"set_paid" keyed:""`
 	// Where lists columns and the values that an order must have to be closed. The zero Value stands
 	// for NULL. NotBefore is the earliest due time of an order that is closed, in whole seconds; the
 	// zero time: any. All other unpaid orders are excluded: a close leaves them as they are.
-	Where     []ColumnValue
-	NotBefore time.Time
+	Where     []ColumnValue `yaml:"where" keyed:"conditions"`
+	NotBefore time.Time     `yaml:"not_before"`
 	// OnClose lists further statements of a close, in the order in which they run. Each is UPDATE t SET …
 	// WHERE …, DELETE FROM t WHERE … or INSERT INTO t …, where t is one table that is not mapped, without
 	// an alias. Each contains IN (IDs) once, in place of the closed orders' ids.
-	OnClose []string
-	Items   *Items // nil: orders have no lines
+	OnClose []string `yaml:"on_close" example:"[\"UPDATE coupons SET used = 0 WHERE order_id IN ({ids})\"]"`
+	Items   *Items   `yaml:"items" none:""` // nil: orders have no lines
 	// Stock lists the tables to which a close returns quantities: first that of the SKUs, whose keys the receipts have,
 	// then others, such as the totals of products.
-	Stock  []*Stock
-	Shards *Shards // nil: one table has all orders
+	Stock  []*Stock `yaml:"stock"`
+	Shards *Shards  `yaml:"shards"` // nil: one table has all orders
 	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
-	Event string
+	Event string `yaml:"event.type" short:""`
 	// EventColumns lists columns of the order that its event contains, as they were before the close.
-	EventColumns []string
+	EventColumns []string `yaml:"event.columns" example:"[member_id, total_amount]"`
 	// Attributes lists the columns that hold attributes of an order, for the rules of deadlines. No close
 	// reads them.
-	Attributes []Attribute
+	Attributes []Attribute `yaml:"attributes" keyed:""`
 	// Accept holds the names of problems that are no problems here; see Acceptable.
 	Accept []string
 }
@@ -84,11 +85,11 @@ type ColumnValue struct {
 
 // Key is a column that identifies a row.
 type Key struct {
-	Column string
-	Type   KeyType // empty: Text
+	Column string  `yaml:"column" short:""`
+	Type   KeyType `yaml:"type"` // empty: Text
 	// Index is the unique index on the column; rows are found and locked through it.
 	// Empty: PRIMARY.
-	Index string
+	Index string `yaml:"index"`
 }
 
 // KeyType is the type of a key's values.
@@ -106,13 +107,15 @@ const (
 
 // Status is the column that a close changes, and its values.
 type Status struct {
-	Column   string
-	From, To Value
+	Column string `yaml:"column"`
+	From   Value  `yaml:"from"`
+	To     Value  `yaml:"to"`
 	// Paid and Closed list other values: those of an order that was paid, and those of an
 	// order that was closed before. To counts as closed. A value in neither list counts as
 	// paid, unless only Paid is given: then it counts as closed. The first value of Paid is
 	// written to an order that was paid according to the payment provider.
-	Paid, Closed []Value
+	Paid   []Value `yaml:"paid" example:"[1, 3] or [PAID, SHIPPED]"`
+	Closed []Value `yaml:"closed" example:"[1, 3] or [PAID, SHIPPED]"`
 }
 
 // Pay returns the status to write to an order that was paid according to the payment
@@ -126,15 +129,15 @@ func (s Status) Pay() (Value, bool) {
 
 // Items are the lines of orders. With Shards, Table may be a pattern like Orders.
 type Items struct {
-	Table    string
-	Order    string // the column with the order's id, of the type of Mapping.ID
-	SKU      string
-	Quantity string
+	Table    string `yaml:"table"`
+	Order    string `yaml:"order"` // the column with the order's id, of the type of Mapping.ID
+	SKU      string `yaml:"sku"`
+	Quantity string `yaml:"quantity"`
 	// Location is the column with the warehouse, if the stock of a SKU is in several; empty: it is in one. Receipt
 	// and event then have SKUs in the form of LocatedSKU.
-	Location string
+	Location string `yaml:"location"`
 	// Where lists columns and the values that a line must have to count, as Mapping.Where does for orders.
-	Where []ColumnValue
+	Where []ColumnValue `yaml:"where" keyed:"conditions"`
 	// Index is the index on Order through which a close locks lines; empty: the database chooses. In a
 	// small table it may then read, and wait for, lines of other orders too.
 	Index string
@@ -143,26 +146,26 @@ type Items struct {
 // Stock has one row for each SKU. A close subtracts a quantity from Reserved and adds it to
 // Available. At least one of the two is named.
 type Stock struct {
-	Table     string
-	SKU       Key
-	Available string // empty: a close changes only Reserved, and the shop's figures include what is reserved
-	Reserved  string // empty: a close changes only Available
+	Table     string `yaml:"table"`
+	SKU       Key    `yaml:"sku"`
+	Available string `yaml:"available"` // empty: a close changes only Reserved, and the shop's figures include what is reserved
+	Reserved  string `yaml:"reserved"`  // empty: a close changes only Available
 	// Location is a second part of the key of a row: the warehouse. Without a column, SKU alone is the key.
-	Location Key
+	Location Key `yaml:"location"`
 	// Line is the column of lines that holds the key of this table; empty: Items.SKU.
-	Line string
+	Line string `yaml:"line"`
 	// Version and Lock are those of Mapping, of the rows of this table.
-	Version string
-	Lock    *TimeColumn
+	Version string      `yaml:"lock.version"`
+	Lock    *TimeColumn `yaml:"lock"`
 }
 
 // Shards are tables of orders, one for each month.
 type Shards struct {
-	On   string // the time that decides the month of an order: "created" or "due"
-	Zone string // the time zone of the month: UTC, +08:00, Asia/Shanghai
+	On   string `yaml:"on"`   // the time that decides the month of an order: "created" or "due"
+	Zone string `yaml:"zone"` // the time zone of the month: UTC, +08:00, Asia/Shanghai
 	// Months is how many months back are read, the current one included; 0: DefaultMonths.
-	// MinMonths returns the minimum.
-	Months int
+	// MinMonths returns the minimum, and MaxMonths is the maximum.
+	Months int `yaml:"months" min:"1" max:"60"`
 }
 
 // DefaultMonths is the current month and the year before it: older tables are archives.

@@ -2,56 +2,14 @@ package mapping
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-var (
-	// creationNames matches names of columns that hold when an order was created.
-	creationNames = regexp.MustCompile(`^((gmt|date|time)_?)?` +
-		`(add|added|create|created|creation|insert|inserted|order|ordered|place|placed)(_?(at|time|date|on))?$`)
-	// paymentNames matches names of columns that a payment writes.
-	paymentNames = regexp.MustCompile(`^(pay|paid|payment|refund)(_|(at|time|date|id|no|sn)$)`)
-	// paidTimes matches those of them that hold when an order was paid.
-	paidTimes = regexp.MustCompile(`^(pay|paid|payment)_?(at|time|date|on)$`)
-)
-
-// apartByName checks that the due time is in no column with the name of a creation or of a change, and the
-// time of the close in none with the name of a creation. A column that has another problem is left out.
-func (d *databaseChecker) apartByName(m *Mapping) {
-	report := func(accept, path, column, is, why, fix string) {
-		_, ok := d.table.column(column)
-		if ok && !slices.ContainsFunc(d.problems, func(p Problem) bool { return strings.HasPrefix(p.Path, path) }) {
-			d.reportAcceptable(accept, path+".column", d.where(column)+" has the name of "+is, why, fix)
-		}
-	}
-	const due = "map the column of the due time; a generated column can add the delay to a creation time"
-	switch name := strings.ToLower(m.Due.Column); {
-	case m.ByRule: // it is the time of creation
-	case creationNames.MatchString(name):
-		report(DueLikeCreation, "due", name, "a creation time", "every order would be due when it is created", due)
-	case lockNames.MatchString(name):
-		report(DueLikeCreation, "due", name, "the time of a change", "every order would be due when it was last changed", due)
-	}
-	if len(m.ClosedAt) > 0 && creationNames.MatchString(strings.ToLower(m.ClosedAt[0].Column)) {
-		report(ClosedLikeCreation, "closed_at", strings.ToLower(m.ClosedAt[0].Column), "a creation time", "a close would overwrite it",
-			"map the column of the moment of the close, or remove closed_at")
-	}
-}
-
-// PaymentColumns returns the keys of the mapping by which a close writes to a column with the name of a
-// payment's column, each with the column.
-func (m *Mapping) PaymentColumns() (all []string) {
-	for _, p := range m.purposes("", "", "") {
-		if strings.HasPrefix(p.effect, "a close") && p.path != "status.column" && paymentNames.MatchString(strings.ToLower(p.column)) {
-			all = append(all, fmt.Sprintf("%s (orders.%s)", p.column, strings.TrimSuffix(p.path, ".column")))
-		}
-	}
-	return all
-}
+// paidTimes matches names of columns that hold when an order was paid.
+var paidTimes = regexp.MustCompile(`^(pay|paid|payment)_?(at|time|date|on)$`)
 
 // PaidTime returns a column that by its name holds when an order was paid, and the condition that it holds a
 // time; empty: there is none. A shop may write zero in place of NULL.

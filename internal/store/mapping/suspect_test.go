@@ -39,23 +39,3 @@ func TestCheckOnClose_RefusesOtherIDs(t *testing.T) {
 		t.Errorf("a table without transactions: %v", got)
 	}
 }
-
-func TestNames_OfCreationsAndPayments(t *testing.T) {
-	for name, want := range map[string]string{
-		"add_time": "creation", "created_at": "creation", "createdat": "creation", "gmt_create": "creation", "date_added": "creation", "order_time": "creation",
-		"order_date": "creation",
-		"pay_time":   "payment", "paid_at": "payment", "pay_id": "payment", "payment_date": "payment", "payid": "payment",
-		"pay_deadline": "payment", "expire_time": "", "end_time": "", "finish_time": "", "closed_at": "", "order_expire": "", "payload": "", "address": "",
-	} {
-		got := ""
-		switch {
-		case creationNames.MatchString(name):
-			got = "creation"
-		case paymentNames.MatchString(name):
-			got = "payment"
-		}
-		if got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-}

@@ -14,14 +14,14 @@ import (
 
 // TimeColumn is a column that holds a point in time, and how to read it.
 type TimeColumn struct {
-	Column string
-	Type   TimeType
+	Column string   `yaml:"column" short:""`
+	Type   TimeType `yaml:"type"`
 	// Zone is the time zone of a DATETIME, which PostgreSQL calls timestamp: UTC, an offset such as +08:00, or a name such as
 	// Asia/Shanghai. It has no default. The other types have no zone.
-	Zone string
+	Zone string `yaml:"zone"`
 	// Precision is the precision of a DATETIME or TIMESTAMP. The type of a column of unix
 	// time includes its precision.
-	Precision Precision
+	Precision Precision `yaml:"precision"`
 }
 
 // Name returns the name of the column; "" for a nil column, which is not mapped.
@@ -99,22 +99,6 @@ func ParseZone(zone string) (*time.Location, error) {
 		return nil, fmt.Errorf("%q is not a known time zone", zone)
 	}
 	return loc, nil
-}
-
-// Offsets returns the smallest and the largest offset of the column's zone from UTC, in seconds, in the
-// year after now. They are equal if clocks are not changed.
-func (m TimeColumn) Offsets(now time.Time) (low, high int, err error) {
-	loc, err := ParseZone(m.Zone)
-	if m.Type != DateTime || err != nil {
-		return 0, 0, err
-	}
-	_, low = now.In(loc).Zone()
-	high = low
-	for month := range 12 {
-		_, seconds := now.AddDate(0, month+1, 0).In(loc).Zone()
-		low, high = min(low, seconds), max(high, seconds)
-	}
-	return low, high, nil
 }
 
 // Codec converts times to values of a column and back.

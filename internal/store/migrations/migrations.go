@@ -24,17 +24,15 @@ var files embed.FS
 // Core has the tables of the core.
 var Core = Tables{Files: files}
 
-// VersionTable has a row for each step of the core that was applied, and RoomTable for each step of a room. The step AddsRoomTable
-// of the core creates RoomTable.
+// VersionTable has a row for each step of the core that was applied, and RoomTable for each step of a room.
 const (
-	VersionTable  = "orderclose_schema"
-	RoomTable     = "orderclose_rooms"
-	AddsRoomTable = 24
+	VersionTable = "orderclose_schema"
+	RoomTable    = "orderclose_rooms"
 )
 
-// reference is the step of the core that creates the reference schema's tables of orders, lines and stock. It is skipped where orders
-// are in the shop's own tables: the other tables belong to orderclose alone.
-const reference = 7
+// reference is where the first step of the core begins to create the reference schema's tables of orders, lines and stock, up to its end. They
+// are left out where orders are in the shop's own tables: the other tables belong to orderclose alone.
+const reference = "\n-- The orders of a shop without tables of its own.\n"
 
 // Step is a step of the schema.
 type Step struct {
@@ -43,7 +41,7 @@ type Step struct {
 	File, SQL string // the SQL ends with the row that records the step
 }
 
-// Steps returns the steps for a dialect, in their order; if mapped, without that of the reference schema. A room has a step 0 before
+// Steps returns the steps for a dialect, in their order; if mapped, without the tables of the reference schema. A room has a step 0 before
 // them, without statements: from then on a table of the room is one of orderclose. An error names the file.
 func (t Tables) Steps(dialect string, mapped bool) (steps []Step, err error) {
 	names, err := fs.Glob(t.Files, dialect+"/*.sql") // sorted
@@ -62,14 +60,15 @@ func (t Tables) Steps(dialect string, mapped bool) (steps []Step, err error) {
 		if wrong != nil {
 			return nil, fmt.Errorf("%s of room %q: %w", name, t.Room, wrong)
 		}
-		if mapped && t.Room == "" && n == reference {
-			continue
-		}
-		text, failed := fs.ReadFile(t.Files, name)
+		sql, failed := fs.ReadFile(t.Files, name)
 		if failed != nil {
 			return nil, failed
 		}
-		steps = append(steps, Step{t.Room, n, path.Join(t.Room, file), string(text) + fmt.Sprintf(record, n)})
+		text := string(sql)
+		if mapped && t.Room == "" {
+			text, _, _ = strings.Cut(text, reference)
+		}
+		steps = append(steps, Step{t.Room, n, path.Join(t.Room, file), text + fmt.Sprintf(record, n)})
 	}
 	return steps, err
 }

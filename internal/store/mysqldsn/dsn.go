@@ -43,6 +43,12 @@ func Parse(dsn string, t *tls.Config) (*mysql.Config, error) {
 	return cfg, secure(cfg, t)
 }
 
+// Own is Parse of a configuration that a program has made, whose TLS stays.
+func Own(cfg *mysql.Config) (*mysql.Config, error) {
+	cfg = cfg.Clone()
+	return cfg, secure(cfg, nil)
+}
+
 // secretName matches parameters that other drivers have, and no variable of a server that a session
 // needs.
 var secretName = regexp.MustCompile(`(?i)^user|pass|pwd|secret`)

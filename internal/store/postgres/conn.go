@@ -52,12 +52,12 @@ func newConn(of driver.Conn, limit time.Duration, lockWait string, left *leftCom
 // Unlimited is the key of a context whose statements have no deadline.
 type Unlimited struct{}
 
-// Limited returns a context that ends with the deadline of a statement; limit 0: without one. A driver may have no
+// limited returns a context that ends with the deadline of a statement; limit 0: without one. A driver may have no
 // read timeout: without a deadline, a statement on a connection that was silently dropped would wait for many
 // minutes. After the deadline the driver of PostgreSQL asks the server to cancel the statement, and closes the
 // connection. The server gets no statement_timeout: it would end the wait of a COMMIT for a synchronous standby, and
 // the COMMIT would succeed.
-func Limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit == 0 || ctx.Value(Unlimited{}) != nil {
 		return ctx, func() {}
 	}
@@ -89,14 +89,14 @@ func plain(arg any) any { return arg }
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := Limited(ctx, c.limit)
+	ctx, cancel := limited(ctx, c.limit)
 	defer cancel()
 	return c.Conn.ExecContext(ctx, translated(query, args, named), withMode(args))
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	ctx, cancel := Limited(ctx, c.limit)
+	ctx, cancel := limited(ctx, c.limit)
 	rows, err := c.Conn.QueryContext(ctx, translated(query, args, named), withMode(args))
 	of, ok := rows.(*stdlib.Rows)
 	if err != nil || !ok {
@@ -120,14 +120,14 @@ func (r limitedRows) Close() error {
 
 // Ping implements driver.Pinger.
 func (c *conn) Ping(ctx context.Context) error {
-	ctx, cancel := Limited(ctx, c.limit)
+	ctx, cancel := limited(ctx, c.limit)
 	defer cancel()
 	return c.Conn.Ping(ctx)
 }
 
 // ResetSession implements driver.SessionResetter. It asks the server if the connection was idle.
 func (c *conn) ResetSession(ctx context.Context) error {
-	ctx, cancel := Limited(ctx, c.limit)
+	ctx, cancel := limited(ctx, c.limit)
 	defer cancel()
 	return c.Conn.ResetSession(ctx)
 }
@@ -167,9 +167,9 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	if timeout, ok := ctx.Value(StatementTimeout{}).(time.Duration); ok && o.ReadOnly {
 		begin += fmt.Sprintf("; SET LOCAL statement_timeout = %d", timeout.Milliseconds())
 	}
-	limited, cancel := Limited(ctx, c.limit)
+	bounded, cancel := limited(ctx, c.limit)
 	defer cancel()
-	t, err := of.BeginTx(limited, pgx.TxOptions{BeginQuery: begin + "; SELECT " + RaiseCommit})
+	t, err := of.BeginTx(bounded, pgx.TxOptions{BeginQuery: begin + "; SELECT " + RaiseCommit})
 	if err != nil {
 		if pgconn.SafeToRetry(err) {
 			return nil, driver.ErrBadConn
@@ -182,15 +182,12 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 // IsValid implements driver.Validator.
 func (c *conn) IsValid() bool { return c.answered == nil }
 
-// Close implements driver.Conn.
-func (c *conn) Close() error { return c.close(c.Conn.Close) }
-
-// close closes the connection, if need be when its COMMIT has an answer.
-func (c *conn) close(how func() error) error {
+// Close implements driver.Conn. It waits in the background for the answer to a COMMIT.
+func (c *conn) Close() error {
 	if c.answered == nil {
-		return how()
+		return c.Conn.Close()
 	}
-	go func() { <-c.answered; _ = how() }()
+	go func() { <-c.answered; _ = c.Conn.Close() }()
 	return nil
 }
 
@@ -228,7 +225,7 @@ func (t transaction) Commit() error {
 }
 
 func (t transaction) Rollback() error {
-	ctx, cancel := Limited(t.ctx, t.c.limit)
+	ctx, cancel := limited(t.ctx, t.c.limit)
 	defer cancel()
 	if err := t.of.Rollback(ctx); !errors.Is(err, pgx.ErrTxClosed) {
 		return err

@@ -191,10 +191,8 @@ func TestExplain_SaysWhatToDo(t *testing.T) {
 		tls  *tls.Config
 		want string
 	}{
-		{errors.New("server refused TLS connection"), &tls.Config{}, "the database server does not use TLS; enable TLS on the server (ssl = on): "},
-		{pg("28000", "no pg_hba.conf entry for host"), nil, "refuses the user from this address without TLS; set ORDERCLOSE_DB_TLS_CA_FILE, or sslmode=verify-full " +
-			"in the DSN, or let pg_hba.conf"},
-		{pg("28000", "no pg_hba.conf entry for host"), &tls.Config{}, "refuses the user; check user and password, and the certificate"},
+		{errors.New("server refused TLS connection"), &tls.Config{}, "TLS to the database server failed; docs/security.md, TLS, "},
+		{pg("28000", "no pg_hba.conf entry for host"), nil, "refuses the user; check user and password, pg_hba.conf, and TLS"},
 		{pg("28P01", "password authentication failed"), nil, "refuses the user; check user and password"},
 		{pg("08P01", "unsupported startup parameter: search_path"), nil, "the pooler (PgBouncer) refuses a parameter of the DSN; remove it"},
 		{io.EOF, &tls.Config{}, "EOF"},

@@ -40,29 +40,17 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return newConn(of, c.config.Limit, c.config.lockWait, c.left)
 }
 
-var tlsServer = tlsfault.Server{
-	Name: "the database server", Variables: "ORDERCLOSE_DB_TLS",
-	Address: "use a host name of the certificate in ORDERCLOSE_DB_DSN",
-	Plain:   "the database server", Encrypted: "enable TLS on the server (ssl = on)",
-}
-
 // explain adds to an error of connecting what to do.
 func explain(err error, t *tls.Config) error {
-	const set = "set ORDERCLOSE_DB_TLS_CA_FILE, or sslmode=verify-full in the DSN"
-	what, do := tlsServer.Explain(err, t)
 	pg, _ := errors.AsType[*pgconn.PgError](err)
+	what, do := "the database server refuses the user", "check user and password, pg_hba.conf, and TLS or a certificate if it requires them"
 	switch {
-	case what != "":
-	case strings.Contains(err.Error(), "server refused TLS connection"): // the driver exports no error
-		what, do = tlsServer.Plain+" does not use TLS", tlsServer.Encrypted
-	case pg == nil && tlsfault.Subject(t) != "" && tlsfault.ClosedByPeer(err):
-		what, do = tlsServer.ExplainClosed(t)
+	case tlsfault.Is(err), strings.Contains(err.Error(), "server refused TLS connection"), // the driver exports no error
+		pg == nil && tlsfault.Subject(t) != "" && tlsfault.ClosedByPeer(err):
+		return tlsfault.Sentence("the database server", err)
 	case pg == nil:
 		return err
-	case pg.Code == "28000" && t == nil: // also if the server accepts this user from other addresses only
-		what, do = "the database server refuses the user from this address without TLS", set+", or let pg_hba.conf accept the user"
 	case strings.HasPrefix(pg.Code, "28"):
-		what, do = "the database server refuses the user", "check user and password, and the certificate if pg_hba.conf requires one"
 	case pg.Code == "08P01" && strings.Contains(pg.Message, "startup parameter"):
 		what, do = "the pooler (PgBouncer) refuses a parameter of the DSN", "remove it, or add it to ignore_startup_parameters of the pooler "+
 			"and set it for the user: ALTER ROLE … SET …"
@@ -84,8 +72,6 @@ var (
 	// ErrZone says that a connection's session is not in UTC although the store sets UTC, for example because of a
 	// proxy.
 	ErrZone = errors.New("the session's time zone is not UTC")
-	// ErrPool says that connections of the program's own pool cannot be used as they are.
-	ErrPool = errors.New("the database pool (*sql.DB) is not set up for orderclose")
 )
 
 // check reports why a new connection cannot be used: its session has other settings than it was given, or

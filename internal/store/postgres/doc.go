@@ -10,7 +10,6 @@
 //
 //	dsn.go        the DSN and the settings that are forced
 //	connector.go  making a connection, the checks of it, and the meaning of errors
-//	pool.go       connections out of a program's own pool
 //	conn.go       a connection, or a transaction of the program's, that takes the store's statements
 //	sql.go        the translation of statements, and those that only PostgreSQL has
 //	describe.go   the definitions of tables, the plans of statements, and the code of triggers

@@ -54,11 +54,19 @@ func ParseDSN(dsn string, t *tls.Config) (*Config, error) {
 	if err != nil {
 		return nil, dsnError(err)
 	}
+	_, withTLS := parse(dsn, parameters)
+	return force(c, t, withTLS != nil)
+}
+
+// Own is ParseDSN of a configuration that a program has made by ParseConfig of the driver, and whose TLS stays.
+func Own(c *pgx.ConnConfig) (*Config, error) { return force(c.Copy(), nil, false) }
+
+// force overrides the settings that correctness and safety depend on. inDSN says that the DSN has parameters about TLS.
+func force(c *pgx.ConnConfig, t *tls.Config, inDSN bool) (*Config, error) {
 	if c.Database == "" {
 		return nil, errors.New("the database's DSN names no database: append /database to the server, or dbname=database")
 	}
-	_, withTLS := parse(dsn, parameters)
-	if err := secure(&c.Config, t, withTLS != nil); err != nil {
+	if err := secure(&c.Config, t, inDSN); err != nil {
 		return nil, err
 	}
 	// PgBouncer takes these parameters, and gives their values to each server connection that it uses for this

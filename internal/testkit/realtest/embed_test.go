@@ -74,7 +74,7 @@ func readFile(t *testing.T, path string) string {
 }
 
 // A program outside of this repository gets the module by go get, and uses exported packages
-// only: schedules, its own Store, the SQL store on its own pool, its own payment provider,
+// only: schedules, its own Store, the SQL store beside its own pool, its own payment provider,
 // registerer and logger, and the events.
 func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	placementOf(t)

@@ -178,7 +178,7 @@ func (g *game) begin(parts ...string) {
 func (g *game) watch() {
 	g.t.Helper()
 	g.console = freeAddress(g.t)
-	g.env = append(g.env, config.EnvConsoleListen+"="+g.console, config.EnvConsolePrometheus+"="+g.prometheus.url+"?job=orderclose")
+	g.env = append(g.env, config.EnvConsoleListen+"="+g.console)
 	g.launch("console", "orderclose run console")
 	g.ready("console")
 }
@@ -393,20 +393,17 @@ func (g *game) told(kind ops.ProblemKind) {
 // named waits until the problems of console and status are right, and doctor has those of a kind.
 func (g *game) named(kind ops.ProblemKind, right func([]ops.Problem) bool) {
 	g.t.Helper()
-	first := func(answer string) bool {
-		var status struct {
-			Problems []ops.Problem `json:"problems"`
-			Verdict  ops.Verdict   `json:"verdict"`
-		}
-		return json.Unmarshal([]byte(answer), &status) == nil && right(append(status.Problems, status.Verdict.Problems...))
-	}
 	began := time.Now()
 	said := map[string]func() bool{
 		"the console": func() bool {
-			_, body := request(g.t, "GET", "http://"+g.console+"/api/v1/status")
-			return first(body)
+			_, body := request(g.t, "GET", "http://"+g.console+"/")
+			return right(shownProblems(body))
 		},
-		"status": func() bool { out, _ := g.do("orderclose status -o json"); return first(out) },
+		"status": func() bool {
+			var status struct{ Verdict ops.Verdict }
+			out, _ := g.do("orderclose status -o json")
+			return json.Unmarshal([]byte(out), &status) == nil && right(status.Verdict.Problems)
+		},
 		"doctor": func() bool {
 			out, _ := g.do("orderclose doctor")
 			return strings.Contains(out, doctorSays[kind])
@@ -428,10 +425,27 @@ func (g *game) named(kind ops.ProblemKind, right func([]ops.Problem) bool) {
 	all.Wait()
 }
 
+// shownProblems returns the problems that the page Now shows, with kind and process, in its order.
+func shownProblems(page string) (all []ops.Problem) {
+	for part := range strings.SplitSeq(page, "<li data-kind=\"") {
+		kind, rest, is := strings.Cut(part, "\" data-severity=")
+		if !is {
+			continue
+		}
+		p := ops.Problem{Kind: ops.ProblemKind(kind)}
+		rest, _, _ = strings.Cut(rest, "</li>")
+		if _, name, named := strings.Cut(rest, "<bdi>"); named {
+			p.Process, _, _ = strings.Cut(name, "</bdi>")
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
 // doctorSays has, for each kind of problem that is told, words of a finding or note of doctor.
 var doctorSays = map[ops.ProblemKind]string{
 	ops.WritesRefused: "the-database-takes-no-writes", ops.LockRefused: "redis-or-the-lock-is-down", ops.OrdersOverdue: "orders overdue",
-	ops.ProcessGone: "process gone", ops.DelayFell: "delay fell", ops.LettersPending: "FOUND  dead letters",
+	ops.ProcessGone: "process gone", ops.LettersPending: "letters pending",
 }
 
 func (g *game) exec(query string, args ...any) {

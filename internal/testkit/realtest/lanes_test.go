@@ -11,6 +11,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -97,7 +99,7 @@ func replayBesideFreshOrders(t *testing.T, servers config.Servers) {
 }
 
 // Due times move later; earlier with another record; earlier without one; and to
-// never.
+// never. Those of many orders move by the statement of the runbook.
 func TestReal_DeadlinesMoveByAnUpdate(t *testing.T) { eachDatabase(t, deadlinesMoveByAnUpdate) }
 
 func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
@@ -128,12 +130,76 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID)
 	must.That(t, err == nil && answer == shopdb.AnswerCancelled, "%v %v", answer, err)
 	r.eventually(func() error { return atLeast("orders closed by the pipeline", r.closed(), 2) })
+	const many = 1200
+	r.moveByTheRunbook(many)
 	r.start("compensator")
 	r.settle()
 	v := r.check()
-	expect.That(t, v.Closed() == 3 && v.Cancelled == 1, "closed %v, %d cancelled", v.ByPath, v.Cancelled)
+	expect.That(t, v.Closed() == 3+many && v.Cancelled == 1, "closed %v, %d cancelled", v.ByPath, v.Cancelled)
+	expect.Equal(t, r.count("SELECT COUNT(*) FROM receipts AS r JOIN orders AS o ON o.id = r.order_id WHERE r.due <> o.expire_at"), 0,
+		"orders that were closed as due at another time than the one of their row")
 	for id, want := range map[string]string{"later": "pipeline", "earlier": "pipeline", "far": "sweep"} {
 		got := strings.Join(r.texts("SELECT path FROM receipts WHERE order_id = ?", id), " ")
 		expect.That(t, got == want, "order %s was closed by %q; want the %s", id, got, want)
 	}
+}
+
+// moveByTheRunbook creates orders whose delay is an hour, and whose due times are spread over ten seconds. While closers close them, it makes the
+// delay 20 seconds longer by the statement of the runbook, as it stands there but for its values.
+func (r *rig) moveByTheRunbook(orders int) {
+	r.t.Helper()
+	const category, longer = "virtual", 20 * time.Second
+	first := time.Now().Add(3 * time.Second).UTC().Truncate(time.Millisecond)
+	due := func(i int) time.Time {
+		return first.Add(time.Duration(i) * 10 * time.Second / time.Duration(orders)).Truncate(time.Millisecond)
+	}
+	r.insert("many", category, orders, due, func(i int) string { return scenario.SKU(i % skus) })
+	r.exec("UPDATE stock SET available = available - ?, reserved = reserved + ?", orders/skus, orders/skus)
+	messages := make([][]wire.Message, r.cfg.Partitions)
+	for i := range orders {
+		o := orderclose.Order{ID: fmt.Sprint("many-", i), Category: category, CreatedAt: due(i).Add(-time.Hour), Due: due(i)}
+		p := i % len(messages)
+		messages[p] = append(messages[p], must.Get(wire.Record{Order: o, Release: due(i)}.Encode())(r.t))
+	}
+	for p := range messages {
+		must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, p, messages[p]))(r.t)
+	}
+
+	const layout = "2006-01-02 15:04:05"
+	created, end := first.Add(-time.Hour), first.Add(10*time.Second)
+	section, _ := runbook.At("the-delay-of-a-category-was-wrong")
+	language, delay := "sql", [2]string{"30 MINUTE", "3620 SECOND"}
+	if r.store.Dialect() == store.Postgres {
+		language, delay = "postgres", [2]string{"30 minutes", "3620 seconds"}
+	}
+	text := strings.Join(section.Commands("Act", language), " ")
+	for _, value := range [][2]string{
+		{"'virtual'", "'" + category + "'"}, {"2026-11-20 13:00:00", created.Format(layout)}, {"2026-11-20 13:40:00", created.Add(11 * time.Second).Format(layout)},
+		{"2026-11-20 13:45:00", end.Add(time.Second).Format(layout)}, delay,
+	} {
+		expect.That(r.t, strings.Contains(text, value[0]), "the runbook's statement has no %s", value[0])
+		text = strings.ReplaceAll(text, value[0], value[1])
+	}
+	conn := must.Get(r.store.DB().Conn(r.t.Context()))(r.t)
+	defer conn.Close()
+	moved, batches := int64(0), 0
+	for n := int64(1); n > 0; {
+		n = 0
+		r.eventually(func() error { // a deadlock with a close rolls back the statement alone
+			for statement := range strings.SplitSeq(strings.TrimSuffix(text, ";"), ";") {
+				res, err := conn.ExecContext(r.t.Context(), statement)
+				if err != nil {
+					return err
+				}
+				n, _ = res.RowsAffected()
+			}
+			return nil
+		})
+		moved, batches = moved+n, batches+1
+	}
+	r.t.Logf("the statement has moved %d orders in %d batches", moved, batches)
+	expect.That(r.t, moved > 500 && batches > 2, "%d orders were moved in %d batches, want more than a batch", moved, batches)
+	counted := r.count("SELECT COUNT(*) FROM orders WHERE id LIKE 'many-%' AND expire_at >= ?", first.Add(longer))
+	expect.Equal(r.t, int64(counted), moved, "orders that are due 20 s later")
+	expect.Equal(r.t, r.count("SELECT COUNT(*) FROM orders WHERE id LIKE 'many-%' AND expire_at >= ?", end.Add(longer)), 0, "orders that were moved twice")
 }

@@ -2,7 +2,6 @@ package realtest
 
 import (
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -12,9 +11,12 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // ownTables is a shop with tables of its own, the first example of docs/mapping.md,
@@ -83,29 +85,25 @@ func (o *ownTables) count(query string, args ...any) (n int) {
 }
 
 // checkout creates orders for two pieces of one SKU each, which are due in the given
-// number of seconds by the server's clock. It returns their records as lines for
-// orderclose send.
-func (o *ownTables) checkout(from, to, seconds int) string {
+// number of seconds by the server's clock, and returns them.
+func (o *ownTables) checkout(from, to, seconds int) (orders []orderclose.Order) {
 	o.t.Helper()
-	var lines strings.Builder
 	for id := from; id < to; id++ {
 		o.exec("INSERT INTO t_order (id, kind, state, create_time, pay_deadline) VALUES (?, 'virtual', 'WAIT_PAY', NOW(), NOW() + INTERVAL ? SECOND)", id, seconds)
 		o.exec("INSERT INTO t_order_line (order_id, goods_id, num) VALUES (?, 7, 2)", id)
 		o.exec("UPDATE t_goods_stock SET free = free - 2, held = held + 2 WHERE goods_id = 7 AND free >= 2")
 		due := time.Unix(int64(o.count("SELECT UNIX_TIMESTAMP(pay_deadline) FROM t_order WHERE id = ?", id)), 0)
-		b := must.Get(json.Marshal(map[string]any{"order_id": fmt.Sprint(id), "category": "virtual", "due_at": due.UTC()}))(o.t)
-		lines.Write(append(b, '\n'))
+		orders = append(orders, orderclose.Order{ID: fmt.Sprint(id), Category: "virtual", CreatedAt: time.Now(), Due: due})
 	}
-	return lines.String()
+	return orders
 }
 
-// send publishes records by orderclose send, as a program in another language may do.
-func (o *ownTables) send(lines string) {
+// send publishes the records of orders, as a program in another language may do.
+func (o *ownTables) send(orders []orderclose.Order) {
 	o.t.Helper()
-	cmd := o.command("send", "-")
-	cmd.Stdin = strings.NewReader(lines)
-	if err := cmd.Run(); err != nil {
-		o.t.Fatalf("orderclose send: %v\n%s", err, o.logs.Tail(2000))
+	for _, order := range orders {
+		m := must.Get(wire.Record{Order: order, Release: order.Due}.Encode())(o.t)
+		o.append(o.cfg.Buckets.TopicAt(time.Now(), order.Due, o.cfg.Topics.Close), kafka.PartitionOf(m.Key, o.cfg.Partitions), m)
 	}
 }
 

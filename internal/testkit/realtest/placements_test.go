@@ -62,8 +62,6 @@ var placements = map[string]placement{
 		alone: "TestReal_EveryPromiseIsKept on PostgreSQL, TestReal_AShopsOwnTables on MySQL"},
 	"TestReal_AReplayClosesWhatWasPassedOverBesideFreshOrders": {in: mysqldb, on: databases, alone: "the runbook's replay, beside fresh orders"},
 	"TestReal_DeadlinesMoveByAnUpdate":                         {in: nowhere, on: databases, alone: "TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay"},
-	"TestReal_PostponedOrdersCloseAtTheirNewDueTimes": {in: nowhere, on: onMariaDB,
-		alone: "TestPostpone_ChangesWhatItsPlanHasAndNothingTwice, TestSimulation_APostponedOrderClosesWhenItIsDueThen"},
 	"TestReal_APauseClosesNothingUntilItEnds": {in: nowhere, on: onMariaDB,
 		alone: "TestSimulation_APauseStopsClosersAndSweeps, the random worlds with pauses"},
 	"TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack": {in: nowhere, on: onMariaDB, alone: "TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack"},

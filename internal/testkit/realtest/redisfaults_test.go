@@ -93,7 +93,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 		s.direct.Close()
 	})
 	proxied := config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}
-	client := must.Get(clients.Connect(proxied, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
+	client := must.Get(clients.Connect(proxied, clients.Database{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(client.Close)
 	s.sweep(patient{lock.NewRedis(lock.Options{Client: client.Redis, Key: s.key, Expiry: expiry})})
 	s.page()

@@ -116,6 +116,7 @@ func refusals(t *testing.T, b *broker) {
 	renamed.security.TLS.ServerName = "kafka-1"
 	foreign := b.with(config.EnvBrokers+"="+b.mtls, ca)
 	foreign.security.TLS = stranger(t, b)
+	const failed = "TLS to the broker failed; docs/security.md, TLS, "
 	for name, way := range map[string]struct {
 		access
 		want string
@@ -134,17 +135,17 @@ func refusals(t *testing.T, b *broker) {
 			"this listener of the broker does not accept SASL", kafkago.IllegalSASLState},
 		"no SASL on a listener with": {b.with(config.EnvBrokers+"="+b.sasl, ca), "the broker closed a connection with TLS and without SASL", nil},
 		"plain text": {b.with(sasl(kafka.Plain, "plain-relay", password("plain-relay"))...),
-			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS_CA_FILE",
+			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or other settings",
 			nil},
 		"no client certificate": {b.with(config.EnvBrokers+"="+b.mtls, ca),
-			"ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE", nil},
-		"a certificate of another authority": {foreign, `certificate "CN=admin"`, nil},
+			"docs/security.md", nil}, // the broker may close the connection without a reason
+		"a certificate of another authority": {foreign, "docs/security.md", nil},
 		"a broker that nobody vouches for": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLSCA+"=system")...),
-			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate", nil},
+			failed, nil},
 		"a broker of another authority": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")),
 			config.EnvTLSCA+"="+newAuthority(t, "another").file)...),
-			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE", nil},
-		"a broker of another name": {renamed, "the broker's certificate is for another host name; use the broker host names of the certificates", nil},
+			failed, nil},
+		"a broker of another name": {renamed, failed, nil},
 	} {
 		err := ping(t, way.access)
 		switch {

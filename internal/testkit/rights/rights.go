@@ -34,7 +34,6 @@ type Play struct {
 	Before      []string          // statements before the role begins
 	Lock        string            // a statement whose locks another program holds meanwhile; "": none does
 	Until       string            // a query that counts rows when the role has done everything; "": none
-	Finds       map[string]string // what a command of the room finds then, as the same user
 }
 
 // Record is a record of Kafka.

@@ -37,7 +37,6 @@ func RunByRule(t *testing.T, own Shop, server Server) {
 var rulePromises = []promise[mapped]{
 	{name: "AnOrderKeepsTheDelayOfItsCreation", test: delayChanges},
 	{name: "AProcessWithOtherDelaysClosesNothing", test: otherDelays},
-	{name: "APostponedOrderIsInItsPlace", test: postponedByRule, tags: Dialect},
 	{name: "TheDatabaseComputesWhatTheDelaysSay", test: sameDueTimes, tags: Dialect},
 	{name: "NoDelaysAreAnError", test: noDelays},
 	{name: "ACategoryThatIsNotListedAnyMoreIsDefault", test: categoryLeaves},
@@ -132,22 +131,6 @@ func otherDelays(t *testing.T, s *mapped) {
 	want(t, "verdict", verdicts(s.closing(o)), []string{o.ID + " closed"})
 }
 
-func postponedByRule(t *testing.T, s *mapped) {
-	s.begin()
-	first, second, third := s.createdAgo(1, "book", 60*time.Minute), s.createdAgo(2, "book", 50*time.Minute), s.createdAgo(3, "book", 40*time.Minute)
-	want(t, "results", s.postponed(15*time.Minute, first), []store.PostponeResult{store.Postponed})
-	for _, limit := range []int{1, 2, 10} {
-		want(t, fmt.Sprintf("pages of %d", limit), s.pages(s.now(), limit, func([]orderclose.Order) {}), []string{second.ID, first.ID, third.ID})
-		s.wantTurns(s.now(), []string{second.ID, first.ID, third.ID}, limit)
-	}
-	first.Due = first.Due.Add(15 * time.Minute)
-	want(t, "results", s.postponed(time.Hour, first), []store.PostponeResult{store.Postponed})
-	want(t, "a page", s.pages(s.now(), 10, func([]orderclose.Order) {}), []string{second.ID, third.ID})
-	out := s.closing(first, second)
-	want(t, "verdicts", verdicts(out), []string{first.ID + " not_due", second.ID + " closed"})
-	want(t, "due time", out[0].Due, first.Due.Add(time.Hour))
-}
-
 func noDelays(t *testing.T, s *mapped) {
 	s.begin()
 	s.exec("DELETE FROM order_delays")
@@ -210,10 +193,6 @@ func sameDueTimes(t *testing.T, s *mapped) {
 		}
 		o.Due = due[o.ID]
 		orders = append(orders, o)
-	}
-	for i, result := range s.postponed(7*time.Minute, orders[:20]...) {
-		want(t, "result", result, store.Postponed)
-		due[orders[i].ID] = due[orders[i].ID].Add(7 * time.Minute)
 	}
 	var expected []string
 	for _, id := range slices.SortedFunc(maps.Keys(due), func(a, b string) int {

@@ -21,7 +21,7 @@ var eventsAgainPromises = []promise[shop]{
 	{name: "OnlyEventsOfTheWindowAreWrittenAgain", test: eventsAgainWindow},
 }
 
-// publish empties the outbox of events, and returns them in its order, without what is new in an event that is written again.
+// publish empties the outbox of events, and returns them in its order.
 func (s *shop) publish() (events []string) {
 	s.Helper()
 	n, err := s.Dispatch(s.Context(), wire.EventOutbox, 0, 999, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
@@ -29,10 +29,6 @@ func (s *shop) publish() (events []string) {
 			var e map[string]any
 			decode := json.NewDecoder(bytes.NewReader(r.Payload))
 			s.must(decode.Decode(&e))
-			if strings.HasPrefix(fmt.Sprint(e["id"]), orderclose.EventOrderReminder) {
-				delete(e, "time")
-				delete(e["data"].(map[string]any), "reminded_at")
-			}
 			event, err := json.Marshal(e)
 			s.must(err)
 			events, done = append(events, string(event)), append(done, r.ID)
@@ -47,14 +43,10 @@ func (s *shop) publish() (events []string) {
 func eventsAgain(t *testing.T, s *shop) {
 	s.migrated("ink", "pen")
 	begin := s.now()
-	delays := orderclose.Delays{Default: time.Hour, Rules: []orderclose.Rule{{Grace: time.Minute, Remind: []time.Duration{20 * time.Minute, 10 * time.Minute}}}}
-	waits, reached, pays := s.order("waits", 11*time.Minute), s.order("reached", 12*time.Minute), s.order("pays", 13*time.Minute)
-	written, _ := s.remind(reminderOf(waits, 20*time.Minute), reminderOf(reached, 10*time.Minute), reminderOf(pays, 10*time.Minute))
-	want(t, "reminders", written, 3)
-	s.publish() // that of an order with a later one is not written again
-	written, _ = s.remind(reminderOf(waits, 10*time.Minute))
-	want(t, "shorter reminders", written, 1)
-	s.exec("UPDATE orders SET expire_at = ? WHERE id = 'reached'", s.time(s.now().Add(30*time.Second))) // its deadline is behind
+	pays := s.order("pays", 13*time.Minute)
+	written, _ := s.remind(reminderOf(pays, 10*time.Minute))
+	want(t, "reminders", written, 1)
+	s.publish() // a reminder is not written again
 
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "pen", Quantity: 1})
 	s.order("b", -time.Minute)
@@ -77,19 +69,19 @@ func eventsAgain(t *testing.T, s *shop) {
 			expected = append(expected, e)
 		}
 	}
-	want(t, "events of everything", []int{len(first), len(expected)}, []int{6, 5})
+	want(t, "events of everything", []int{len(first), len(expected)}, []int{5, 4})
 
 	before, end := s.state(), s.now().Add(time.Second)
-	plan, err := ops.PlanEventsAgain(t.Context(), s.Store, delays, begin, end)
+	plan, err := ops.PlanEventsAgain(t.Context(), s.Store, begin, end)
 	s.must(err)
 	want(t, "events after a plan", len(s.publish()), 0)
-	done, err := ops.WriteEventsAgain(t.Context(), s.Store, delays, begin, end, 1000, func(int64) {})
+	done, err := ops.WriteEventsAgain(t.Context(), s.Store, begin, end, 1000, func(int64) {})
 	s.must(err)
 	want(t, "written", done, plan)
-	want(t, "planned", plan, ops.EventsAgain{From: begin.UTC(), To: end.UTC(), Reminders: 1, Closed: 2, Paid: 1, PaidLate: 1})
+	want(t, "planned", plan, ops.EventsAgain{From: begin.UTC(), To: end.UTC(), Closed: 2, Paid: 1, PaidLate: 1})
 	want(t, "events", s.publish(), expected)
 	want(t, "state", s.state(), before)
-	want(t, "reminders", s.count("SELECT COUNT(*) FROM order_reminders"), 4)
+	want(t, "reminders", s.count("SELECT COUNT(*) FROM order_reminders"), 1)
 
 	// Without the order's row the event has what the receipt and the ledger have.
 	s.exec("DELETE FROM orders WHERE id = 'a'")

@@ -68,9 +68,7 @@ var mappedPromises = []promise[mapped]{
 	{name: "APreviewReadsTheShopsTablesOnly", test: previewMapped, tags: Empty},
 	{name: "ExcludedOrdersStayAsTheyAre", test: mappedExcluded},
 	{name: "CategoriesAreThoseOfTheOrdersThatExist", test: categoriesMapped},
-	{name: "PostponeMovesOnlyOpenOrdersWithTheirDueTime", test: postponeMapped},
 	{name: "RemindsUnpaidOrdersOnce", test: mappedReminders},
-	{name: "ATriggerSchedulesUnpaidOrders", test: mappedTrigger, tags: Dialect},
 }
 
 // create creates the tables of the shop, with shards for the last six months and the next one, and migrates.

@@ -19,7 +19,7 @@ var reminderPromises = []promise[shop]{
 	{name: "NoReminderIsWrittenTwiceByTwoProcesses", test: remindsOnce, tags: Dialect},
 	{name: "NoReminderIsWrittenAfterAPayment", test: neverRemindsAfterPayment, tags: Dialect},
 	{name: "AnOrderThatAPaymentLocksIsNotReminded", test: remindSkipsLocked, tags: Dialect},
-	{name: "APostponedOrderIsRemindedAgain", test: remindsAgainAfterPostpone},
+	{name: "AnOrderWhoseDueTimeMovesIsRemindedAgain", test: remindsAgainAfterAMove},
 	{name: "PausedOrdersAreNotReminded", test: remindSkipsPaused},
 	{name: "OldRemindersAreForgotten", test: forgetsReminders},
 }
@@ -186,7 +186,7 @@ func remindSkipsLocked(t *testing.T, s *shop) {
 	s.wantReminders("b")
 }
 
-func remindsAgainAfterPostpone(t *testing.T, s *shop) {
+func remindsAgainAfterAMove(t *testing.T, s *shop) {
 	s.migrated()
 	o := s.order("a", 10*time.Minute)
 	s.remind(reminderOf(o, 10*time.Minute))

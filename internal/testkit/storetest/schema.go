@@ -1,17 +1,14 @@
 package storetest
 
 import (
-	"embed"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
@@ -21,7 +18,6 @@ var schemaPromises = []promise[shop]{
 	{name: "ANewerSchemaIsUsedIfItSaysSo", test: newerSchema, tags: Dialect | Empty},
 	{name: "MigratingTwiceChangesNothing", test: migratingTwice, tags: Dialect | File | Empty},
 	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty},
-	{name: "ASchemaAtVersion13IsThatOfANewDatabase", test: joinedSteps, tags: Dialect | Empty},
 	{name: "TablesOfRoomsAreMigratedAndChecked", test: tablesOfRooms, tags: Dialect | Empty},
 	{name: "ATableThatARoomDidNotCreateIsRefused", test: foreignTableOfRoom, tags: Dialect | Empty},
 	{name: "PingAnswers", test: pingAnswers},
@@ -40,16 +36,7 @@ func wrongSchemaVersion(t *testing.T, s *shop) {
 	s.wrongVersion(0, "run orderclose migrate")
 	s.migrated()
 	s.must(s.Migrated(t.Context()))
-	s.exec("DELETE FROM orderclose_schema WHERE version_id > 13")
-	s.wrongVersion(13, "run orderclose migrate")
-	s.exec("DELETE FROM orderclose_schema WHERE version_id > 12")
-	s.wrongVersion(12, "run orderclose migrate of commit fc16a75 first")
-	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "commit fc16a75") {
-		t.Errorf("%v; want the commit that can migrate", err)
-	}
-	s.exec("DELETE FROM orderclose_schema WHERE version_id = 7")
-	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (13, 1)")
-	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (999, 1)")
+	s.exec("UPDATE orderclose_schema SET version_id = 999 WHERE version_id = 1")
 	s.wrongVersion(999, "lacks the steps")
 }
 
@@ -63,7 +50,7 @@ func newerSchema(t *testing.T, s *shop) {
 	s.must(s.Migrate(t.Context()))
 	v, err := s.Schema(t.Context())
 	s.must(err)
-	want(t, "schema", v, store.Schema{Has: 998, Wants: before.Wants, Oldest: 27, Orders: "orders"})
+	want(t, "schema", v, store.Schema{Has: 998, Wants: before.Wants, Oldest: 1, Orders: "orders"})
 	s.order("a", -1, shopdb.Item{SKU: "ink", Quantity: 1})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 
@@ -82,6 +69,11 @@ func keepsActions(t *testing.T, s *shop) {
 	s.must(s.KeepAction(t.Context(), "ann@laptop", "orderclose dlq discard 0/17 --yes", "done"))
 	s.must(s.KeepAction(t.Context(), "李", "redrive 🧾 "+strings.Repeat("长", 3000), "failed"))
 	want(t, "actions", s.texts("SELECT who FROM operator_actions WHERE at IS NOT NULL AND action LIKE '%d%' ORDER BY id"), []string{"ann@laptop", "李"})
+	kept, err := s.Actions(t.Context(), 1)
+	s.must(err)
+	if len(kept) != 1 || kept[0].Who != "李" || kept[0].Result != "failed" || kept[0].At.IsZero() {
+		t.Errorf("the newest action is %+v", kept)
+	}
 }
 
 func migratingTwice(t *testing.T, s *shop) {
@@ -103,47 +95,6 @@ func printedSchema(t *testing.T, s *shop) {
 	s.migrated("ink") // no step is left to apply, and the schema works
 	s.order("a", -1, shopdb.Item{SKU: "ink", Quantity: 1})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
-}
-
-//go:embed testdata
-var testdata embed.FS
-
-// joinedSteps migrates a database that the steps of earlier programs brought to version 13, with an
-// order, and then a new one. Both have the same tables and the same versions.
-func joinedSteps(t *testing.T, s *shop) {
-	s.needs(earlierSchemas)
-	text, err := testdata.ReadFile("testdata/version13_" + string(s.Dialect()) + ".sql")
-	s.must(err)
-	for statement := range strings.SplitSeq(withoutComments(string(text)), ";") {
-		if strings.TrimSpace(statement) != "" {
-			s.exec(statement)
-		}
-	}
-	s.must(s.PutStock(t.Context(), "ink", 1000))
-	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
-	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
-	// The program of version 13 closes an order.
-	at := s.time(s.now())
-	s.exec("UPDATE orders SET status = 2, closed_at = ?, version = version + 1 WHERE id = 'a'", at)
-	s.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES ('a', 'ink', 'close', 1, ?)", at)
-	s.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try) VALUES ('a', 'closed', ?, ?, 'sweep', 0, 0, 1)", at, at)
-	s.exec("UPDATE stock SET available = available + 1, reserved = reserved - 1")
-
-	s.wrongVersion(13, "run orderclose migrate")
-	s.must(s.Migrate(t.Context()))
-	s.must(s.Migrated(t.Context()))
-	want(t, "a payment after the close", s.answer(s.Pay(t.Context(), "a", "late")), shopdb.PaidLate)
-	want(t, "verdicts", verdicts(s.close("a", "b")), []string{"a already_closed", "b closed"})
-	want(t, "stock", s.stock(), []string{"ink 1000 0"})
-	want(t, "ledger", s.ledger(), []string{"a ink close 1", "b ink close 2"})
-	tables, versions := s.definitions(), s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id")
-
-	for _, table := range append(mapping.OwnTables(), "orders", "order_items", "stock", "refund_intents") {
-		s.exec("DROP TABLE " + table)
-	}
-	s.migrated()
-	want(t, "tables of a new database", s.definitions(), tables)
-	want(t, "versions of a new database", s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id"), versions)
 }
 
 // notes are the tables of a room after a number of steps.
@@ -200,23 +151,6 @@ func foreignTableOfRoom(t *testing.T, s *shop) {
 	s.exec("DROP TABLE notes")
 	s.must(s.Migrate(t.Context()))
 	s.must(s.Migrated(t.Context()))
-}
-
-// definitions returns the columns and indexes of all tables but refund_intents, which an earlier version of the example
-// shop had.
-func (s *shop) definitions() []string {
-	s.Helper()
-	if s.Dialect() == store.SQLite {
-		return append(s.texts(`SELECT m.name || ' ' || c.cid || ' ' || c.name || ' ' || c.type || ' ' || c."notnull" || ' '
-			|| COALESCE(c.dflt_value, '-') || ' ' || c.pk
-			FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT IN ('refund_intents', 'sqlite_sequence') ORDER BY 1`),
-			s.texts("SELECT name || ' ' || tbl_name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY 1")...)
-	}
-	return append(s.texts(`SELECT CONCAT_WS(' ', table_name, ordinal_position, column_name, column_type, is_nullable, COALESCE(column_default, '-'),
-		COALESCE(collation_name, '-'), column_key, extra, column_comment) AS def FROM information_schema.columns
-		WHERE table_schema = DATABASE() AND table_name <> 'refund_intents' ORDER BY def`),
-		s.texts(`SELECT CONCAT_WS(' ', table_name, index_name, seq_in_index, column_name, non_unique) AS def FROM information_schema.statistics
-			WHERE table_schema = DATABASE() AND table_name <> 'refund_intents' ORDER BY def`)...)
 }
 
 func withoutComments(text string) string {

@@ -25,7 +25,7 @@ func Run(t *testing.T, server Server) {
 		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, turnPromises, betweenPromises, countPromises, sweepPromises,
 		pausePromises, checkoutPromises, schemaPromises, stockPromises,
 		historyPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises,
-		postponePromises, reminderPromises, moneyPromises, eventsAgainPromises,
+		reminderPromises, moneyPromises, eventsAgainPromises,
 		transactionPromises,
 	} {
 		play(t, server, promises, func(t *testing.T, p promise[shop]) {
@@ -136,14 +136,12 @@ const (
 	describedTables capability = "the definitions of tables are checked"
 	waitsForNewRows capability = "a locking read waits for rows that another transaction has inserted"
 	trials          capability = "a close is tried and rolled back"
-	earlierSchemas  capability = "databases with the schemas of earlier programs exist"
-	triggers        capability = "a trigger schedules orders"
 )
 
 // lacking lists what each kind of database cannot do.
 var lacking = map[store.DialectName][]capability{
-	store.SQLite:   {rowLocks, describedTables, trials, triggers},
-	store.Postgres: {waitsForNewRows, earlierSchemas},
+	store.SQLite:   {rowLocks, describedTables, trials},
+	store.Postgres: {waitsForNewRows},
 }
 
 // lacks reports whether the database lacks a capability.

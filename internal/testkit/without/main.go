@@ -44,7 +44,7 @@ func main() {
 // show prints the lines of Go of each room without tests, and what it adds to the program.
 func show() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "room\tlines\troles\tkeys of topics.yaml\tcommands")
+	fmt.Fprintln(w, "room\tlines\troles\tkeys of topics.yaml")
 	for _, r := range rooms.All() {
 		files, err := filepath.Glob(filepath.Join("rooms", r.Name, "*.go"))
 		lines := 0
@@ -58,14 +58,11 @@ func show() error {
 		if err != nil {
 			return err
 		}
-		var keys, commands []string
+		var keys []string
 		if r.Settings != nil {
 			keys = r.Settings.Keys()
 		}
-		for _, c := range r.Commands {
-			commands = append(commands, c.Use)
-		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", r.Name, lines, strings.Join(room.Names(r.Roles), ", "), strings.Join(keys, ", "), strings.Join(commands, ", "))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", r.Name, lines, strings.Join(room.Names(r.Roles), ", "), strings.Join(keys, ", "))
 	}
 	return w.Flush()
 }

@@ -23,7 +23,7 @@ outbox: [kafka, database]
 sweeper: [database, services]
 notify: [notify]
 payments: [database, services, payments]
-console: [kafka, database, redis, services, console]
+console: [kafka, database, redis, services]
 migrate: [database]
 topics: [kafka]
 {{- range $role, $of := include "orderclose.rooms" . | fromYaml }}
@@ -83,20 +83,33 @@ ORDERCLOSE_LISTEN: 0.0.0.0:9464
 {{- .Values.serviceAccount.name | default (ternary (include "orderclose.name" .) "default" .Values.serviceAccount.create) -}}
 {{- end }}
 
+{{/* Not empty if more than kubectl port-forward reaches the console: its own proxy, or one of the user. */}}
+{{- define "orderclose.consoleReached" -}}
+{{- with .Values.console }}{{ if or .proxy.enabled (not (hasPrefix "127." (.env.ORDERCLOSE_CONSOLE_LISTEN | default "127.0.0.1:9465"))) }}yes{{ end }}{{ end -}}
+{{- end }}
+
 {{/* The data of the ConfigMap with the environment of the console. */}}
 {{- define "orderclose.console" -}}
+{{- $proxy := .Values.console.proxy -}}
+{{- $ingress := .Values.console.ingress -}}
 {{- $env := omit .Values.console.env "ORDERCLOSE_CONSOLE_HOSTS" -}}
-{{- $hosts := .Values.console.env.ORDERCLOSE_CONSOLE_HOSTS | default (ternary .Values.console.ingress.host "" .Values.console.ingress.enabled) -}}
-{{- if not (hasPrefix "127." ($env.ORDERCLOSE_CONSOLE_LISTEN | default "127.0.0.1:9465")) }}
-{{- if not (or $env.ORDERCLOSE_CONSOLE_PROXIES .Values.console.tls) }}
-{{- fail "roles.console is enabled, and the network could read the console: set console.env.ORDERCLOSE_CONSOLE_PROXIES to the addresses of the Ingress controller's pods, which terminate TLS, or console.tls if the file of console.env.ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE has a certificate, or console.env.ORDERCLOSE_CONSOLE_LISTEN to 127.0.0.1:9465 for kubectl port-forward" }}
+{{- $hosts := .Values.console.env.ORDERCLOSE_CONSOLE_HOSTS | default (ternary $ingress.host "" $ingress.enabled) -}}
+{{- $loopback := hasPrefix "127." ($env.ORDERCLOSE_CONSOLE_LISTEN | default "127.0.0.1:9465") -}}
+{{- if $proxy.enabled }}
+{{- if not $loopback }}
+{{- fail "console.proxy is enabled, and reaches the console on the loopback only: leave console.env.ORDERCLOSE_CONSOLE_LISTEN at 127.0.0.1:9465" }}
 {{- end }}
-{{- if not $hosts }}
+{{- if not $proxy.args }}
+{{- fail "console.proxy is enabled, and console.proxy.args is empty: name your identity provider and who may sign in, such as [--provider=oidc, --oidc-issuer-url=https://id.example, --email-domain=shop.example]" }}
+{{- end }}
+{{- $env = merge (dict) $env (dict "ORDERCLOSE_CONSOLE_PROXIES" "127.0.0.1" "ORDERCLOSE_CONSOLE_USER_HEADER" "X-Forwarded-Email") }}
+{{- else if and $loopback $ingress.enabled }}
+{{- fail "console.ingress is enabled, and nothing signs users in: enable console.proxy, or set ORDERCLOSE_CONSOLE_LISTEN, ORDERCLOSE_CONSOLE_PROXIES and ORDERCLOSE_CONSOLE_USER_HEADER in console.env for a proxy of your own" }}
+{{- else if not (or $loopback (and $env.ORDERCLOSE_CONSOLE_PROXIES $env.ORDERCLOSE_CONSOLE_USER_HEADER)) }}
+{{- fail "roles.console is enabled, and everybody who reaches its pod could open it: set console.env.ORDERCLOSE_CONSOLE_PROXIES to the addresses of your proxy, and console.env.ORDERCLOSE_CONSOLE_USER_HEADER to the header in which it names the user, or leave console.env.ORDERCLOSE_CONSOLE_LISTEN at 127.0.0.1:9465 for kubectl port-forward" }}
+{{- end }}
+{{- if and (include "orderclose.consoleReached" .) (not $hosts) }}
 {{- fail "roles.console is enabled, and console.env.ORDERCLOSE_CONSOLE_HOSTS is not set: set it, or console.ingress.host, to the name in the browser's address, such as console.example" }}
-{{- end }}
-{{- end }}
-{{- if regexMatch "^[a-z]+://[^/]*@" ($env.ORDERCLOSE_CONSOLE_PROMETHEUS | default "") }}
-{{- fail "console.env.ORDERCLOSE_CONSOLE_PROMETHEUS has a user or a password, and everybody who may read ConfigMaps would see it: name a Prometheus, or a proxy of it, that asks for none inside of the cluster" }}
 {{- end }}
 {{- with $hosts }}{{ $_ := set $env "ORDERCLOSE_CONSOLE_HOSTS" . }}{{ end }}
 {{- toYaml $env }}
@@ -212,6 +225,9 @@ spec:
         {{- with $root.Values.container.volumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- if and (eq .part "console") $root.Values.console.proxy.enabled }}
+    {{- include "orderclose.proxy" $root | nindent 4 }}
+    {{- end }}
   volumes:
     - name: config
       configMap: {name: {{ include "orderclose.name" $root }}-{{ $config.name }}}
@@ -236,6 +252,42 @@ spec:
       matchLabelKeys: [{{ ternary "controller-revision-hash" "pod-template-hash" $stateful }}]
     {{- end }}
   {{- end }}
+{{- end }}
+
+{{/* The container that signs users in. It passes on the name of the host, and replaces the header that names the user. */}}
+{{- define "orderclose.proxy" -}}
+{{- $env := .Values.console.env -}}
+- name: proxy
+  image: {{ .Values.console.proxy.image | quote }}
+  args:
+    - --http-address=0.0.0.0:4180
+    - --upstream=http://{{ $env.ORDERCLOSE_CONSOLE_LISTEN | default "127.0.0.1:9465" }}
+    - --upstream-timeout=5m # an action takes 4 minutes at most
+    - --proxy-prefix={{ $env.ORDERCLOSE_CONSOLE_BASE_PATH | default "" | trimSuffix "/" }}/oauth2
+    - --reverse-proxy=true
+    - --skip-provider-button=true
+    {{- range .Values.console.proxy.args }}
+    - {{ . | quote }}
+    {{- end }}
+  envFrom:
+    - secretRef: {name: {{ .Values.console.proxy.secret }}}
+  {{- with include "orderclose.memory" .Values.console.proxy.resources }}
+  env:
+    - {name: GOMEMLIMIT, value: {{ . | quote }}}
+  {{- end }}
+  {{- toYaml (omit .Values.container "volumeMounts") | nindent 2 }}
+  resources: {{- toYaml .Values.console.proxy.resources | nindent 4 }}
+  ports:
+    - {name: proxy, containerPort: 4180}
+  livenessProbe:
+    httpGet: {path: /ping, port: proxy}
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 3
+  readinessProbe:
+    httpGet: {path: /ready, port: proxy}
+    periodSeconds: 5
+    timeoutSeconds: 5
 {{- end }}
 
 {{/* The labels by which Prometheus finds the release's series. */}}

@@ -90,13 +90,8 @@ func run(ctx context.Context, args []string) (err error) {
 	if redis != nil {
 		defer redis.Close()
 	}
-	servers, registry := env.Servers, prometheus.NewRegistry()
-	closing := sqlclose.Options{DSN: env.Servers.DSN, TLS: env.Servers.DatabaseTLS, TopicsFile: *file, Registerer: registry}
-	if dialect == producer.MySQL {
-		servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
-		closing.DSN, closing.TLS, closing.DB = "", nil, db
-	}
-	app, err := pipeline.New(pipeline.Options{Config: cfg, Servers: servers, Logger: logger})
+	registry := prometheus.NewRegistry()
+	app, err := pipeline.New(pipeline.Options{Config: cfg, Servers: env.Servers, Logger: logger})
 	if err != nil {
 		return usageError{err}
 	}
@@ -108,7 +103,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := app.CheckDatabase(ctx); err != nil {
 		return err
 	}
-	orders, err := sqlclose.New(closing)
+	orders, err := sqlclose.New(sqlclose.Options{DSN: env.Servers.DSN, TLS: env.Servers.DatabaseTLS, TopicsFile: *file, Registerer: registry})
 	if err != nil {
 		return err
 	}

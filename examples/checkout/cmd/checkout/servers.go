@@ -15,11 +15,10 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// maxConns bounds the connections to the database. Half of them are for the pipeline's closes.
-const maxConns = 64
+// maxConns bounds the shop's own connections to the database.
+const maxConns = 32
 
-// openDatabase opens the shop's own pool. On MySQL and MariaDB it has the settings that packages sqlclose and
-// pipeline need, and is theirs too. On PostgreSQL it takes the shop's statements only: they open their own.
+// openDatabase opens the shop's own pool. Packages sqlclose and pipeline open theirs.
 func openDatabase(s pipeline.Servers) (*sql.DB, producer.Dialect, error) {
 	if strings.HasPrefix(s.DSN, "postgres") {
 		db, err := openPostgres(s)
@@ -43,8 +42,8 @@ func openPostgres(s pipeline.Servers) (*sql.DB, error) {
 	cfg.ConnectTimeout = 3 * time.Second
 	cfg.RuntimeParams["timezone"], cfg.RuntimeParams["lock_timeout"], cfg.RuntimeParams["statement_timeout"] = "UTC", "2s", "15s"
 	db := shopdb.OpenPostgres(*cfg)
-	db.SetMaxOpenConns(maxConns / 2)
-	db.SetMaxIdleConns(maxConns / 2)
+	db.SetMaxOpenConns(maxConns)
+	db.SetMaxIdleConns(maxConns)
 	return db, nil
 }
 
@@ -68,7 +67,7 @@ func openMySQL(s pipeline.Servers) (*sql.DB, error) {
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(maxConns)
-	db.SetMaxIdleConns(maxConns / 2)
+	db.SetMaxIdleConns(maxConns)
 	return db, nil
 }
 

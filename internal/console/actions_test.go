@@ -1,0 +1,257 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// addDeadLetter appends a dead letter of the closer.
+func (r *rig) addDeadLetter(id, cause string, due time.Time) {
+	r.t.Helper()
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due}.Encode())(r.t)
+	m.Topic = r.cfg.Topics.Close
+	must.Get(r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, "closer", cause, "closing it failed")}))(r.t)
+}
+
+// ask sends the form of an action, and returns the page that answers.
+func (r *rig) ask(form url.Values) (page string) {
+	r.t.Helper()
+	res, page := r.do(http.MethodPost, "/actions", "en", form)
+	must.That(r.t, res.StatusCode == http.StatusOK, "%v: %s\n%s", form, res.Status, page)
+	return page
+}
+
+var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+
+// confirmation returns the form on a page that confirms its action.
+func (r *rig) confirmation(page string) url.Values {
+	r.t.Helper()
+	_, form, found := strings.Cut(page, `<form id="confirm"`)
+	must.That(r.t, found, "the page has no form to confirm:\n%s", page)
+	form, _, _ = strings.Cut(form, "</form>")
+	fields := url.Values{}
+	for _, m := range hidden.FindAllStringSubmatch(form, -1) {
+		fields.Add(html.UnescapeString(m[1]), html.UnescapeString(m[2]))
+	}
+	return fields
+}
+
+// confirm confirms the action of a page, and returns the page of the result.
+func (r *rig) confirm(page string) string {
+	r.t.Helper()
+	return r.ask(r.confirmation(page))
+}
+
+func TestActions_RedriveAndDiscardDeadLetters(t *testing.T) {
+	r := newRig(t)
+	for range 3 {
+		r.addDeadLetter("a", "failed", time.Now().Add(-time.Minute))
+	}
+	r.addDeadLetter("b", "not_found", time.Now().Add(-time.Minute))
+	page := r.ask(url.Values{"kind": {"redrive"}, "cause": {"failed"}})
+	contains(t, page, `data-state="asked"`, "failed 3", "To topic delay_1m", `<form id="confirm"`, `id="effect"`)
+	r.addDeadLetter("later", "failed", time.Now())
+	contains(t, r.confirm(page), `data-state="done"`, `<dd id="done">3</dd>`)
+	contains(t, r.confirm(page), `data-state="nothing"`) // sent again by the browser: the later one is not part of the snapshot
+
+	page = r.ask(url.Values{"kind": {"redrive"}, "cause": {"nothing"}})
+	contains(t, page, `data-state="nothing"`)
+	expect.That(t, !strings.Contains(page, `<form id="confirm"`), "an action that changes nothing can be confirmed")
+	page = r.ask(url.Values{"kind": {"discard"}, "at": {"0/3"}})
+	contains(t, page, "not_found 1")
+	contains(t, r.confirm(page), `<dd id="done">1</dd>`)
+
+	for _, form := range []url.Values{{"kind": {"discard"}}, {"kind": {"redrive"}, "at": {"x"}}, {"kind": {"rm"}}, {}, {"kind": {"sweep"}},
+		{"kind": {"redrive"}, "since": {"soon"}}, {"kind": {"redrive"}, "through": {"x"}}, {"kind": {"redrive"}, "cause": {"other"}}} {
+		form.Set("confirm", "1")
+		if res, _ := r.do(http.MethodPost, "/actions", "en", form); res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%v: %s", form, res.Status)
+		}
+	}
+	for _, gone := range []string{"/plans", "/actions"} {
+		if res, _ := r.do(http.MethodGet, gone, "en", nil); res.StatusCode != http.StatusNotFound {
+			t.Errorf("GET %s: %s", gone, res.Status)
+		}
+	}
+}
+
+// Dead letters are acted on only as a person has seen them: with the snapshot, of the same topic.
+func TestActions_OnDeadLettersNeedTheSnapshotThatAPersonSaw(t *testing.T) {
+	r := newRig(t)
+	r.addDeadLetter("a", "failed", time.Now().Add(-time.Minute))
+	form := url.Values{"kind": {"discard"}, "cause": {"failed"}, "confirm": {"1"}}
+	page := r.ask(form)
+	contains(t, page, `data-state="asked"`)
+	form = r.confirmation(page)
+	form.Set("topic_id", strings.Repeat("0", 32))
+	res, page := r.do(http.MethodPost, "/actions", "en", form)
+	contains(t, page, "was deleted and recreated since")
+	expect.Equal(t, res.StatusCode, http.StatusServiceUnavailable, "status")
+	contains(t, r.ask(url.Values{"kind": {"discard"}, "cause": {"failed"}}), `data-state="asked"`, "failed 1")
+}
+
+// Two operators ask for the same. The second one reads that nothing was left.
+func TestActions_TheSecondOfTwoFindsNothingToDo(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Settings.Operators = []string{"ann", "eve"} })
+	r.addDeadLetter("a", "failed", time.Now())
+	form := url.Values{"kind": {"discard"}, "cause": {"failed"}}
+	first := r.ask(form)
+	r.user = "eve"
+	second := r.ask(form)
+	contains(t, second, "Discard them (1)")
+	r.user = "ann"
+	contains(t, r.confirm(first), `data-state="done"`)
+	r.user = "eve"
+	contains(t, r.confirm(second), `data-state="nothing"`, "or others have done it")
+}
+
+func TestActions_PauseAndResume(t *testing.T) {
+	r := newRig(t)
+	page := r.ask(url.Values{"kind": {"pause"}, "for": {"30m"}, "reason": {"<b>maintenance</b>"}, "category": {""}})
+	contains(t, page, `data-state="asked"`, "<dd>all orders</dd>", `id="effect"`)
+	contains(t, r.open("/delays"), `id="no-pause"`)
+	contains(t, r.confirm(page), `data-state="done"`, `<dd id="paused">1</dd>`, `<a href="/delays">`)
+	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `<form id="act-resume"`)
+	shorter := url.Values{"kind": {"pause"}, "for": {"1m"}, "reason": {"restart"}}
+	res, page := r.do(http.MethodPost, "/actions", "en", shorter)
+	contains(t, page, `id="refused"`, "all orders until 2", "&lt;b&gt;maintenance&lt;/b&gt;", "Replace in the console", `value="restart"`)
+	expect.Equal(t, res.StatusCode, http.StatusBadRequest, "status")
+	shorter.Set("replace", "1")
+	page = r.ask(shorter)
+	contains(t, page, `data-state="asked"`, `<dd id="ended"><p>all orders, 2`)
+	contains(t, r.confirm(page), `data-state="done"`, `<dd id="ended"><p>all orders, 2`)
+	contains(t, r.open("/delays"), "restart", `<form id="act-resume"`)
+	contains(t, r.open("/"), `data-kind="closing_paused"`)
+	page = r.ask(url.Values{"kind": {"resume"}})
+	contains(t, r.confirm(page), `<dd id="paused">0</dd>`, `<dd id="ended"><p>all orders, 2`, "restart")
+	contains(t, r.open("/delays"), `id="no-pause"`)
+	contains(t, r.ask(url.Values{"kind": {"resume"}}), `data-state="nothing"`)
+	for _, form := range []url.Values{{"for": {"25h"}, "reason": {"x"}}, {"for": {"1m"}}} {
+		form.Set("kind", "pause")
+		res, _ := r.do(http.MethodPost, "/actions", "en", form)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%v: %s", form, res.Status)
+	}
+}
+
+func TestActions_AreForOperatorsOnly(t *testing.T) {
+	r := newRig(t)
+	r.addDeadLetter("a", "failed", time.Now())
+	form := url.Values{"kind": {"discard"}, "cause": {"failed"}}
+	confirmed := r.confirmation(r.ask(form))
+	r.user = "bob"
+	for _, page := range []string{"/", "/order", "/sweeps", "/delays", "/payments", "/dead-letters"} {
+		if body := r.open(page); strings.Contains(body, `action="/actions"`) {
+			t.Errorf("%s offers an action to a viewer:\n%s", page, body)
+		}
+	}
+	for _, form := range []url.Values{form, confirmed} {
+		res, _ := r.do(http.MethodPost, "/actions", "en", form)
+		expect.That(t, res.StatusCode == http.StatusForbidden, "%v: %s", form, res.Status)
+	}
+	r.user = "ann"
+	contains(t, r.ask(form), "failed 1")
+}
+
+func TestSweeps_ShowsEachCompensation(t *testing.T) {
+	r := newRig(t)
+	begin := time.Now().Truncate(time.Hour)
+	must.Do(t, r.store.AddSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Counts{Missed: 3, AfterPause: 2, NotClosed: 1}))
+	must.Do(t, r.store.EndSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Unfinished, time.Minute))
+	for _, s := range []wire.Sweep{
+		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 6, Closed: 5,
+			Missed: 3, AfterPause: 2, Failed: 1, PeriodMillis: 3_600_000},
+		{StartedAt: time.Now().Add(-time.Hour), Lock: "held", Holder: "<b>host/18", Why: wire.SweepPeriod, Error: "the database is away"},
+		{StartedAt: time.Now().Add(-time.Hour), Lock: "none", Holder: "host/19", Why: "later"},
+	} {
+		m := must.Get(s.Encode())(t)
+		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
+	}
+	page := r.open("/sweeps")
+	contains(t, page, "host/17", "the database is away", "&lt;b&gt;host", "later", "in the last 7 days, by kind: 6", "after_pause")
+	contains(t, r.open("/"), `data-kind="sweep_failed"`, "has closed 3 orders that the pipeline had missed")
+}
+
+// many returns different values of a field.
+func many(n int) (values []string) {
+	for i := range n {
+		values = append(values, fmt.Sprintf("0/%d", i))
+	}
+	return values
+}
+
+// A body of 1 MiB costs little, whatever it has.
+func TestActions_HaveAFewValuesOfEachField(t *testing.T) {
+	r := newRig(t)
+	for name, fields := range map[string]url.Values{
+		"positions":           {"kind": {"redrive"}, "at": many(maxValues + 1)},
+		"a long category":     {"kind": {"pause"}, "for": {"1m"}, "reason": {"x"}, "category": {strings.Repeat("x", maxCategory+1)}},
+		"a control character": {"kind": {"pause"}, "for": {"1m"}, "reason": {"x\x1b[31m"}},
+		"bytes":               {"kind": {"resume"}, "category": {"\xff"}},
+	} {
+		res, body := r.do(http.MethodPost, "/actions", "en", fields)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%s: %s\n%s", name, res.Status, body)
+	}
+	contains(t, r.ask(url.Values{"kind": {"redrive"}, "at": many(maxValues)}), "<bdi>0/19</bdi> and 980 more")
+	expect.Equal(t, len(given(many(100_000))), 100_000, "number of given")
+}
+
+// The log says who began what, also if the process is killed before the action ends. An action of a console that is closed ends early.
+func TestActions_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
+	var log testkit.LogBuffer
+	r := newRig(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
+	r.addDeadLetter("a", "failed", time.Now().Add(-time.Minute))
+	page := r.ask(url.Values{"kind": {"discard"}, "cause": {"failed"}, "stage": {""}, "at": {"0/0"}, "since": {"2020-01-01T00:00:00Z"}})
+	expect.That(t, !strings.Contains(log.String(), "console action"), "the log has an action that nobody has confirmed")
+	r.confirm(page)
+	r.addDeadLetter("b", "failed", time.Now().Add(-time.Minute))
+	page = r.ask(url.Values{"kind": {"discard"}, "cause": {"failed"}})
+	r.c.Close()
+	contains(t, r.confirm(page), `data-state="failed"`, "context canceled", `<dd id="done">0</dd>`)
+	var results []string
+	for line := range strings.Lines(log.String()) {
+		var l struct {
+			Msg, Who, Role, Address, Action, Selected, Result string
+			Planned, Handled                                  int
+		}
+		err := json.Unmarshal([]byte(line), &l)
+		must.That(t, err == nil, "%v: %s", err, line)
+		if l.Msg != "console action" {
+			continue
+		}
+		if results = append(results, fmt.Sprintf("%.6s %d/%d", l.Result, l.Handled, l.Planned)); len(results) > 2 {
+			continue
+		}
+		if l.Who != "ann" || l.Role != "operator" || l.Address != "127.0.0.1" || l.Action != "discard" ||
+			l.Selected != "at=0%2F0&cause=failed&since=2020-01-01T00%3A00%3A00Z" {
+			t.Errorf("%+v", l)
+		}
+	}
+	expect.Equal(t, strings.Join(results, ", "), "runnin 0/1, done 1/1, runnin 0/1, failed 0/1", "results")
+	kept := ""
+	must.Do(t, r.store.DB().QueryRow("SELECT COALESCE(group_concat(who || ': ' || result, '; '), '') FROM operator_actions").Scan(&kept))
+	expect.That(t, strings.HasPrefix(kept, "ann: done, 1 of 1; ann: failed: "), "the audit log has %s", kept)
+}
+
+func TestLocalPath_LeadsToThisConsole(t *testing.T) {
+	for p, want := range map[string]string{
+		"/": "/", "/delays": "/delays", "/dead-letters/0/1": "/dead-letters/0/1", "": "/", "x": "/", "//other.example": "/", "/\\other.example": "/",
+		"/\t/other.example": "/", "/\n/other.example": "/", "https://other.example": "/", "/a?b": "/", "/../x": "/x", "/a/..//other.example": "/other.example",
+	} {
+		expect.Equal(t, localPath(p), want, "%q leads to", p)
+	}
+}

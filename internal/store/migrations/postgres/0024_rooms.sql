@@ -1,6 +1,0 @@
--- The steps of the tables of rooms that were applied. The row 0 of a room is added before its first step.
-CREATE TABLE IF NOT EXISTS orderclose_rooms (
-  room   VARCHAR(64) COLLATE "C" NOT NULL,
-  number BIGINT NOT NULL,
-  PRIMARY KEY (room, number)
-);
