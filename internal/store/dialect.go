@@ -34,6 +34,7 @@ type Dialect struct {
 	ReleaseStock func(s *mapping.Stock, n int) string
 	HasTable     string // a query that counts the tables of one name
 	hereSQL      string // the name of the database, in PostgreSQL of the schema; empty: it has none
+	homeSQL      string // where a connection finds the table receipts; empty: in the only database
 	Tables       string // a query for the names of tables in a database, LIKE a pattern
 	// DeleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
 	// their ids, in JSON.
@@ -117,6 +118,7 @@ var mysqlDialect = Dialect{
 	Fault:        ServerFault,
 	ReleaseStock: releaseStock,
 	hereSQL:      "COALESCE(DATABASE(), '')",
+	homeSQL:      "SELECT COALESCE(DATABASE(), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	DeleteByID:   deleteByID,
@@ -147,6 +149,8 @@ var postgresDialect = Dialect{
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
 	hereSQL:      "COALESCE(current_schema(), '')",
+	homeSQL: "SELECT current_database() || '.' || COALESCE((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
+		" WHERE c.oid = to_regclass('receipts')), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?",
 	DeleteByID:   postgres.DeleteByID,

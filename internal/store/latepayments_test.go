@@ -65,6 +65,32 @@ func paymentOnAShopsConnection(t *testing.T) {
 	}
 }
 
+// Two tables of orders of a shop have a database each for their receipts. A callback begins its transaction on the shop's.
+func TestRecordPayment_RefusesATransactionOnAnotherDatabase(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		first, second := open(t, store.Options{DSN: ownDatabase(t)}), open(t, store.Options{DSN: ownDatabase(t)})
+		for _, s := range []*store.Store{first, second} {
+			must.Do(t, s.Migrate(t.Context()))
+			exec(t, s.DB(), "INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('17', 'closed', "+
+				"'2026-11-20 12:00:00', '2026-11-20 12:00:00', 'sweep', 0, 0)")
+		}
+		record := func(of, on *store.Store) (store.Recorded, error) {
+			tx := must.Get(on.DB().BeginTx(t.Context(), nil))(t)
+			defer func() { must.Do(t, tx.Commit()) }()
+			return of.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "17", PaymentID: "p"})
+		}
+		for range 2 { // where its receipts are is asked once
+			_, err := record(second, first)
+			must.That(t, err != nil && strings.Contains(err.Error(), "begin it on a connection to the database of the Store's DSN"), "on another database: %v", err)
+		}
+		got, err := record(second, second)
+		must.That(t, err == nil && got == store.RecordedLate, "on its own: %s, %v", got, err)
+		var rows int
+		must.Do(t, first.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM late_payments").Scan(&rows))
+		must.That(t, rows == 0, "the other has %d late payments", rows)
+	})
+}
+
 func TestRecordPayment_RefusesWhatIsNoTransaction(t *testing.T) {
 	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
 	for _, tx := range []orderclose.Tx{nil, orderclose.SQL(nil), orderclose.SQL(s.DB()), orderclose.SQL(&gorm.PreparedStmtDB{ConnPool: s.DB()})} {

@@ -156,7 +156,7 @@ func withoutTheMapping(t *testing.T) {
 	own := open(t, store.Options{DSN: dsn, Orders: examples(t)[0].Mapping})
 	must.Do(t, own.Migrate(t.Context()))
 	s := open(t, store.Options{DSN: dsn})
-	exec(t, s.DB(), "UPDATE orderclose_schema SET owner = 'orders' WHERE owner IS NOT NULL")
+	exec(t, s.DB(), "UPDATE orderclose_schema SET owner = 'table orders, status 0, event order.closed' WHERE owner IS NOT NULL")
 	if err := s.Migrated(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks the steps [7]") {
 		t.Errorf("without orders: %v", err)
 	}
@@ -232,22 +232,31 @@ func pageOfOwnTables(t *testing.T) {
 	}
 }
 
-// Orders of two tables may have the same numbers, and each number has one receipt.
-func TestMigrate_RefusesASecondTableOfOrders(t *testing.T) { eachDatabase(t, refusesSecondTable) }
+// Orders of two tables may have the same numbers, and a receipt says neither of which order it is nor of which close.
+func TestMigrate_RefusesASecondTableOrCloseOfOrders(t *testing.T) { eachDatabase(t, refusesSecondTable) }
 
 func refusesSecondTable(t *testing.T) {
 	dsn := ownDatabase(t)
 	goods := *examples(t)[0].Mapping
-	course := goods
-	course.Orders = "course_order"
-	first, second := open(t, store.Options{DSN: dsn, Orders: &goods}), open(t, store.Options{DSN: dsn, Orders: &course})
+	first := open(t, store.Options{DSN: dsn, Orders: &goods})
 	must.Do(t, first.Migrate(t.Context()))
-	for _, err := range []error{second.Migrated(t.Context()), second.Migrate(t.Context())} {
-		wrong, _ := errors.AsType[*store.SchemaError](err)
-		must.That(t, wrong != nil && strings.Contains(err.Error(), "have the orders of table t_order: an order of course_order"), "%v", err)
+	for what, change := range map[string]func(m *mapping.Mapping){
+		"table course_order, status WAIT_PAY, event order.closed": func(m *mapping.Mapping) { m.Orders = "course_order" },
+		"table t_order, status SHIPPED, event order.closed":       func(m *mapping.Mapping) { m.Status.From = mapping.TextValue("SHIPPED") },
+		"table t_order, status WAIT_PAY, event order.confirmed":   func(m *mapping.Mapping) { m.Event = "order.confirmed" },
+	} {
+		other := goods
+		change(&other)
+		second := open(t, store.Options{DSN: dsn, Orders: &other})
+		for _, err := range []error{second.Migrated(t.Context()), second.Migrate(t.Context())} {
+			wrong, _ := errors.AsType[*store.SchemaError](err)
+			must.That(t, wrong != nil && strings.Contains(err.Error(), "belong to (table t_order, status WAIT_PAY, event order.closed), and this topics.yaml says ("+
+				what+")"), "%v", err)
+			_, rename, _ := strings.Cut(err.Error(), "a name has changed: ")
+			must.Do(t, first.Migrated(t.Context()))
+			exec(t, first.DB(), rename)
+			must.Do(t, second.Migrated(t.Context()))
+			exec(t, first.DB(), "UPDATE orderclose_schema SET owner = 'table t_order, status WAIT_PAY, event order.closed' WHERE owner IS NOT NULL")
+		}
 	}
-	must.Do(t, first.Migrate(t.Context()))
-	must.Do(t, first.Migrated(t.Context()))
-	exec(t, first.DB(), "UPDATE orderclose_schema SET owner = 'course_order' WHERE owner IS NOT NULL") // as after a rename
-	must.Do(t, second.Migrated(t.Context()))
 }

@@ -63,7 +63,7 @@ type Schema struct {
 	Has, Wants int64   // Has is 0 for a database without the schema
 	Oldest     int64   // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
 	Lacks      []int64 // steps below Has that were skipped
-	Orders     string  // the table whose orders have their receipts here, and Other this program's, if it is another one
+	Orders     string  // to which close of which orders the receipts here belong, and Other that of this program, if it is another one
 	Other      string
 	Rooms      []string // rooms whose tables are missing
 }
@@ -89,11 +89,12 @@ func (e *SchemaError) Error() string {
 			e.Has, e.Oldest, e.Wants)
 	}
 	if e.Other != "" {
-		return fmt.Sprintf("the tables of orderclose in this database, such as receipts, have the orders of table %[1]s: "+
-			"an order of %[2]s with the number of one of those would never be closed. "+
+		return fmt.Sprintf("the tables of orderclose in this database, such as receipts, belong to (%[1]s), and this topics.yaml says (%[2]s): "+
+			"a receipt does not say of which close it is, so an order of one would count as closed by the other. "+
 			"Let the DSN name an empty database of the same server (in PostgreSQL a schema: search_path), "+
-			"and write the tables of %[2]s with the name of theirs, such as shop.%[2]s. "+
-			"If %[1]s was renamed: UPDATE %[3]s SET owner = '%[2]s' WHERE owner IS NOT NULL", e.Orders, e.Other, versionTable)
+			"and write the shop's tables with the name of theirs, such as shop.orders. "+
+			"If they are the same, and a name has changed: UPDATE %[4]s SET owner = '%[3]s' WHERE owner IS NOT NULL",
+			e.Orders, e.Other, strings.ReplaceAll(e.Other, "'", "''"), versionTable)
 	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
@@ -132,22 +133,31 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	return s.failed(ctx, err, "migrate the schema")
 }
 
-// owner returns the table of orders to which the receipts in this database belong, and the table of orders of this program. A name
-// has no database in front if the table is in this database, because a copy of the database may have another name. The first table is
+// closeOf says of which orders a mapping closes which, and with which event: each has receipts of its own.
+func closeOf(m *mapping.Mapping) string {
+	return fmt.Sprintf("table %s, status %s, event %s", m.Orders, m.Status.From.Text, m.Event)
+}
+
+// owner returns to which close the receipts in this database belong, and the close of this program. A table
+// has no database in front if it is in this database, because a copy of the database may have another name. The first is
 // empty until somebody has migrated.
-func (s *Store) owner(ctx context.Context) (table, own string, err error) {
-	own = s.q.m.Orders
+func (s *Store) owner(ctx context.Context) (owner, own string, err error) {
+	own = closeOf(s.q.m)
 	var here string
 	err = s.gorm.WithContext(ctx).Raw("SELECT COALESCE((SELECT owner FROM "+versionTable+" WHERE owner IS NOT NULL ORDER BY id"+
 		" LIMIT 1), ''), "+cmp.Or(s.dialect.hereSQL, "''")).
-		Row().Scan(&table, &here)
-	return strings.TrimPrefix(table, here+"."), strings.TrimPrefix(own, here+"."), err
+		Row().Scan(&owner, &here)
+	if here != "" {
+		here = "table " + here + "."
+		owner, own = strings.Replace(owner, here, "table ", 1), strings.Replace(own, here, "table ", 1)
+	}
+	return owner, own, err
 }
 
-// claim keeps the database for this program's table of orders, unless it has another one.
+// claim keeps the database for this program's close, unless it has another one.
 func (s *Store) claim(ctx context.Context) error {
-	table, own, err := s.owner(ctx)
-	if err != nil || table != "" {
+	owner, own, err := s.owner(ctx)
+	if err != nil || owner != "" {
 		return err
 	}
 	return s.gorm.WithContext(ctx).Exec("INSERT INTO "+versionTable+" (version_id, is_applied, owner) VALUES (0, 0, ?)", own).Error
@@ -356,24 +366,24 @@ func (s *Store) appliedCore(ctx context.Context) (versions []int64, err error) {
 // reference schema's tables of orders, lines and stock.
 func WriteMigrations(w io.Writer, d DialectName, m *mapping.Mapping, rooms ...migrations.Tables) error {
 	steps, err := steps(d, m != nil, rooms)
-	return serverDialects[d].writeMigrations(w, cmp.Or(m, mapping.Reference()).Orders, steps, err)
+	return serverDialects[d].writeMigrations(w, closeOf(cmp.Or(m, mapping.Reference())), steps, err)
 }
 
 // WriteMigrations is the function WriteMigrations for the kind of database that the Store is on.
 func (s *Store) WriteMigrations(w io.Writer) error {
 	steps, err := s.steps()
-	return s.dialect.writeMigrations(w, s.q.m.Orders, steps, err)
+	return s.dialect.writeMigrations(w, closeOf(s.q.m), steps, err)
 }
 
-func (d Dialect) writeMigrations(w io.Writer, orders string, steps []migrations.Step, err error) error {
+func (d Dialect) writeMigrations(w io.Writer, owner string, steps []migrations.Step, err error) error {
 	for _, step := range steps {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "-- %s\n%s\n", step.File, step.SQL)
 		}
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "-- Whose orders have their receipts here.\nINSERT INTO %s (version_id, is_applied, owner) VALUES (0, 0, %s);\n",
-			versionTable, d.literal(orders))
+		_, err = fmt.Fprintf(w, "-- To which close the receipts here belong.\nINSERT INTO %s (version_id, is_applied, owner) VALUES (0, 0, %s);\n",
+			versionTable, d.literal(owner))
 	}
 	return err
 }

@@ -50,11 +50,34 @@ func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p LatePayme
 	var result Recorded
 	if err == nil {
 		t := s.lentBy(ctx, tx)
-		if err = t.seesCommitted(); err == nil {
+		if err = cmp.Or(t.isHome(), t.seesCommitted()); err == nil {
 			result, err = s.recordPayment(t, p, where)
 		}
 	}
 	return result, wrap(err, "record payment %.80q of order %.80q", p.PaymentID, p.OrderID)
+}
+
+// isHome returns an error if the connection of a transaction finds the tables of another Store, whose orders may have the same ids:
+// statements name these tables without a database.
+func (t lent) isHome() error {
+	query := t.s.dialect.homeSQL
+	if query == "" {
+		return nil
+	}
+	home := t.s.home.Load()
+	if home == nil {
+		home = new(string)
+		if err := t.s.gorm.WithContext(t.ctx).Raw(query).Row().Scan(home); err != nil {
+			return err
+		}
+		t.s.home.Store(home)
+	}
+	there, err := valueOf[string](t, query)
+	if err == nil && there != *home {
+		err = fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
+			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, *home)
+	}
+	return err
 }
 
 // seesCommitted returns an error if a transaction at this isolation does not see what others have committed since it

@@ -93,7 +93,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 		expect.That(t, err == nil, "%v\n%s", err, out)
 		for _, want := range []string{
 			`booking "table 4, friday" is closed`, "operator: order-read is unpaid, and overdue by", "operator: resumed 1 pause",
-			"order-read was read: closed", "order-unpaid was closed by the pipeline",
+			"order-read was read: closed", "order-unpaid was closed by the",
 			"1 lines came back", "stock: 98 available, 2 reserved",
 		} {
 			expect.That(t, strings.Contains(string(out), want), "no %q in\n%s", want, out)

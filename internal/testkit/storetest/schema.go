@@ -50,7 +50,7 @@ func newerSchema(t *testing.T, s *shop) {
 	s.must(s.Migrate(t.Context()))
 	v, err := s.Schema(t.Context())
 	s.must(err)
-	want(t, "schema", v, store.Schema{Has: 998, Wants: before.Wants, Oldest: 1, Orders: "orders"})
+	want(t, "schema", v, store.Schema{Has: 998, Wants: before.Wants, Oldest: 1, Orders: before.Orders})
 	s.order("a", -1, shopdb.Item{SKU: "ink", Quantity: 1})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 

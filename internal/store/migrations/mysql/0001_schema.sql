@@ -3,14 +3,14 @@
 
 -- The steps that were applied. Each step adds a row when it ends. The largest value of oldest is the oldest program that can use the schema, as
 -- the version that it needs: a step that older programs cannot work with begins with UPDATE orderclose_schema SET oldest = (its own version).
--- Each order has one receipt by its id, so the ids of all orders of a database must be those of one table, the owner.
+-- Each order has one receipt by its id, so a database belongs to one close of one table of orders, the owner.
 CREATE TABLE IF NOT EXISTS orderclose_schema (
   id         BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   version_id BIGINT          NOT NULL,
   is_applied BOOLEAN         NOT NULL,
   tstamp     DATETIME        NULL DEFAULT CURRENT_TIMESTAMP,
   oldest     BIGINT          NOT NULL DEFAULT 1,
-  owner      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL COMMENT 'in one row: the table to which the receipts belong',
+  owner      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL COMMENT 'in one row: the table, status and event to which the receipts belong',
   PRIMARY KEY (id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 

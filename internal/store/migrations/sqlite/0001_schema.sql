@@ -3,14 +3,14 @@
 
 -- The steps that were applied. Each step adds a row when it ends. The largest value of oldest is the oldest program that can use the schema, as
 -- the version that it needs: a step that older programs cannot work with begins with UPDATE orderclose_schema SET oldest = (its own version).
--- Each order has one receipt by its id, so the ids of all orders of a database must be those of one table, the owner.
+-- Each order has one receipt by its id, so a database belongs to one close of one table of orders, the owner.
 CREATE TABLE IF NOT EXISTS orderclose_schema (
   id         INTEGER PRIMARY KEY AUTOINCREMENT,
   version_id INTEGER NOT NULL,
   is_applied INTEGER NOT NULL,
   tstamp     TIMESTAMP DEFAULT (datetime('now')),
   oldest     INTEGER NOT NULL DEFAULT 1,
-  owner      TEXT NULL -- in one row: the table to which the receipts belong
+  owner      TEXT NULL -- in one row: the table, status and event to which the receipts belong
 );
 
 -- The steps of the tables of rooms that were applied. The row 0 of a room is added before its first step.
