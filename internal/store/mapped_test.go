@@ -146,7 +146,7 @@ func referenceSchemaFits(t *testing.T) {
 	must.Do(t, s.CheckMapping(t.Context()))
 }
 
-// A shop that begins with its own tables and removes the mapping gets the reference schema.
+// Nobody takes the receipts of a table for those of another one because a mapping is missing.
 func TestMySQL_RemovingTheMappingIsRefused(t *testing.T) {
 	eachServer(t, withoutTheMapping)
 }
@@ -230,7 +230,9 @@ func pageOfOwnTables(t *testing.T) {
 }
 
 // Orders of two tables may have the same numbers, and a receipt says neither of which order it is nor of which close.
-func TestMigrate_RefusesASecondTableOrCloseOfOrders(t *testing.T) { eachDatabase(t, refusesSecondTable) }
+func TestMigrate_RefusesASecondTableOrCloseOfOrders(t *testing.T) {
+	eachDatabase(t, refusesSecondTable)
+}
 
 func refusesSecondTable(t *testing.T) {
 	dsn := ownDatabase(t)
