@@ -148,7 +148,7 @@ var postgresDialect = Dialect{
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
-	hereSQL:      "COALESCE(current_schema(), '')",
+	hereSQL: "COALESCE(current_schema(), '')",
 	homeSQL: "SELECT current_database() || '.' || COALESCE((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 		" WHERE c.oid = to_regclass('receipts')), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
