@@ -243,6 +243,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 		stop := testkit.Start(t, c.Run)
 		time.Sleep(time.Minute)
 		stop()
+		synctest.Wait() // for the timer that logs how many lines were left out
 		expect.Equal(t, len(log.Keys("dead")), garbage, "dead letters")
 		n := bytes.Count(lines.Bytes(), []byte("dead letter"))
 		expect.That(t, n == retry.LogBurst+1 && bytes.Contains(lines.Bytes(), []byte("left_out=4980")), "%d lines for %d records:\n%s", n, garbage, lines.String())
