@@ -64,20 +64,34 @@ func (t lent) isHome() error {
 	if query == "" {
 		return nil
 	}
-	home := t.s.home.Load()
-	if home == nil {
-		home = new(string)
-		if err := t.s.gorm.WithContext(t.ctx).Raw(query).Row().Scan(home); err != nil {
-			return err
-		}
-		t.s.home.Store(home)
+	home, err := t.s.findHome(t.ctx)
+	if err != nil {
+		return err
 	}
 	there, err := valueOf[string](t, query)
-	if err == nil && there != *home {
+	if err == nil && there != home {
 		err = fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
-			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, *home)
+			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, home)
 	}
 	return err
+}
+
+// findHome returns where the Store's connections find the table receipts. It asks once, on a connection of its own: those of the pool may all be
+// in transactions that wait for the answer.
+func (s *Store) findHome(ctx context.Context) (home string, err error) {
+	s.home.Lock()
+	defer s.home.Unlock()
+	if s.home.of != "" {
+		return s.home.of, nil
+	}
+	db, err := s.openUnbounded()
+	if err != nil {
+		return "", err
+	}
+	if err = db.QueryRowContext(ctx, s.dialect.homeSQL).Scan(&home); err == nil {
+		s.home.of = home
+	}
+	return home, errors.Join(err, db.Close())
 }
 
 // seesCommitted returns an error if a transaction at this isolation does not see what others have committed since it

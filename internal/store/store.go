@@ -96,8 +96,11 @@ type Store struct {
 	retryFor      time.Duration             // for tests, in place of the constant retryFor; 0: the constant
 	readLimit     time.Duration             // the same of the constant readLimit
 	seesAll       atomic.Pointer[time.Time] // when no row-level security hid orders; nil: not asked yet
-	home          atomic.Pointer[string]    // where its receipts are, by dialect.homeSQL; nil: not asked yet
-	quietSlow     atomic.Pointer[time.Time] // when BeginTurn last took too long to look whether an order is due; nil: never
+	home          struct {
+		sync.Mutex
+		of string // where its receipts are, by dialect.homeSQL; "": not asked yet
+	}
+	quietSlow atomic.Pointer[time.Time] // when BeginTurn last took too long to look whether an order is due; nil: never
 }
 
 // Open prepares a Store on MySQL, MariaDB or PostgreSQL. It does not connect: the first method that
