@@ -65,7 +65,7 @@ func wrongClocks(t *testing.T, seed uint64) {
 		r.disturbed = true // an order in too long a bucket may be closed by the sweep
 		r.startAll()
 		time.Sleep(time.Minute) // until the orders are not among those that the first start schedules again
-		most, last := map[string]int{}, time.Time{}
+		most, last, before := map[string]int{}, time.Time{}, time.Duration(0)
 		for i := range 40 {
 			created := time.Now()
 			if seed%2 == 1 {
@@ -73,6 +73,7 @@ func wrongClocks(t *testing.T, seed uint64) {
 			}
 			o := r.orderOf(fmt.Sprint("o", i), created, categories[random.IntN(len(categories))])
 			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // a busy checkout
+			before = max(before, time.Since(o.Due)) // by a producer that is far behind
 			most[o.ID] = mostHops(cfg.Buckets, time.Until(o.Due), r.producerAhead)
 			must.Do(t, r.shop.Publish(ctx, o))
 			if o.Due.After(last) {
@@ -80,7 +81,7 @@ func wrongClocks(t *testing.T, seed uint64) {
 			}
 		}
 		// A producer whose clock is behind by more than the slack chooses a bucket that is read late: the loop closes the order.
-		late := 10*time.Millisecond + min(max(0, -r.producerAhead-wire.ReadSlack-wire.ReadLead), 30*time.Second)
+		late := 10*time.Millisecond + before + min(max(0, -r.producerAhead-wire.ReadSlack-wire.ReadLead), 30*time.Second)
 		time.Sleep(time.Until(last.Add(late + 30*time.Second)))
 		v := r.check(time.Now())
 		for id, most := range most {
