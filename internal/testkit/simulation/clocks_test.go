@@ -73,7 +73,7 @@ func wrongClocks(t *testing.T, seed uint64) {
 			}
 			o := r.orderOf(fmt.Sprint("o", i), created, categories[random.IntN(len(categories))])
 			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // a busy checkout
-			before = max(before, time.Since(o.Due)) // by a producer that is far behind
+			before = max(before, time.Since(o.Due))                          // by a producer that is far behind
 			most[o.ID] = mostHops(cfg.Buckets, time.Until(o.Due), r.producerAhead)
 			must.Do(t, r.shop.Publish(ctx, o))
 			if o.Due.After(last) {
