@@ -63,7 +63,7 @@ func eachChangeChangesLocks(t *testing.T) {
 			codec := must.Get(lock.Codec())(t)
 			now := must.Get(s.Now(t.Context()))(t)
 			due := now.Add(-time.Minute).Truncate(time.Second)
-			for id := 1; id <= 24; id++ {
+			for id := 1; id <= 20; id++ {
 				touched := []any{codec.Arg(now), codec.Arg(now.Add(-time.Second)), codec.Arg(now.Add(time.Minute)), nil}[id%4]
 				exec(t, s.DB(), fmt.Sprintf("INSERT INTO shop_order (id, status, pay_by, touched) VALUES (%d, 101, %d, %s)", id, due.UnixMilli(), literal(touched)))
 			}
