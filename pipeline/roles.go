@@ -64,7 +64,7 @@ func (a *App) host() room.Host {
 	return room.Host{
 		Config: o.Config, Live: a.config, Buckets: a.ActiveBuckets, Servers: o.Environment, Services: o.Services,
 		Kafka: a.conns.Kafka, Log: topicWaiter{a.conns.Kafka, a}, NeedTopic: a.needTopic, Store: a.conns.Store,
-		Now: o.Now, OnHang: o.OnHang, Logger: o.Logger, Registerer: o.Registerer, TracerProvider: o.TracerProvider,
+		Now: o.Now, OnHang: o.OnHang, Logger: o.Logger, Registerer: o.Registerer,
 	}
 }
 

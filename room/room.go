@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
@@ -102,11 +101,10 @@ type Host struct {
 	NeedTopic func(topic string) Need   // of a topic without which a role cannot start
 	Store     *Store                    // nil: the process has no database
 
-	Now            func() time.Time // the clock of this machine; nil: time.Now
-	OnHang         func(why string)
-	Logger         *slog.Logger
-	Registerer     prometheus.Registerer
-	TracerProvider trace.TracerProvider // nil: no spans
+	Now        func() time.Time // the clock of this machine; nil: time.Now
+	OnHang     func(why string)
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
 }
 
 // Names returns the names of roles.

@@ -115,8 +115,7 @@ func (r *reader) section(path string, n *yaml.Node, fields []field) {
 func (r *reader) unknown(path string, key, v *yaml.Node, name string, keys []string) {
 	what, do, meant := "unknown key "+quote(name), suggest(name, keys), closest(name, keys)
 	switch {
-	case meant != "":
-		r.bad[join(path, meant)] = true // its value is unknown
+	case meant != "": // do names it
 	case path == "" && r.skips && resolveAlias(v).Kind == yaml.MappingNode: //mutant:other-rooms-refused
 		return
 	case path == "":

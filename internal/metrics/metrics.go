@@ -98,11 +98,6 @@ func Observe(o prometheus.Observer, d time.Duration, traceparent string) {
 	o.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": tracing.TraceID(traceparent)})
 }
 
-// Desc describes a metric of a collector.
-func Desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
-}
-
 // Timestamp returns t in unix seconds, or 0 for the zero time.
 func Timestamp(t time.Time) float64 {
 	if t.IsZero() {

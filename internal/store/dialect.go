@@ -34,7 +34,7 @@ type Dialect struct {
 	ReleaseStock func(s *mapping.Stock, n int) string
 	HasTable     string // a query that counts the tables of one name
 	hereSQL      string // the name of the database, in PostgreSQL of the schema; empty: it has none
-	homeSQL      string // where a connection finds the table receipts; empty: in the only database
+	homeSQL      string // an expression: where a connection finds the table receipts; empty: in the only database
 	Tables       string // a query for the names of tables in a database, LIKE a pattern
 	// DeleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
 	// their ids, in JSON.
@@ -69,7 +69,7 @@ type Dialect struct {
 	// releaseWaits is a query whether ReleaseStock waits for locked rows on this server: MySQL waits, MariaDB does not. Empty: no server
 	// of this dialect waits.
 	releaseWaits string
-	// isolation is a query for the isolation of the transaction. Its second value has no meaning. It is for a database whose
+	// isolation has two expressions: the isolation of the transaction, and one without a meaning. It is for a database whose
 	// SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ transaction. A row that another
 	// transaction adds while the SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
 	isolation string
@@ -118,7 +118,7 @@ var mysqlDialect = Dialect{
 	Fault:        ServerFault,
 	ReleaseStock: releaseStock,
 	hereSQL:      "COALESCE(DATABASE(), '')",
-	homeSQL:      "SELECT COALESCE(DATABASE(), '')",
+	homeSQL:      "COALESCE(DATABASE(), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	DeleteByID:   deleteByID,
@@ -149,7 +149,7 @@ var postgresDialect = Dialect{
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
 	hereSQL: "COALESCE(current_schema(), '')",
-	homeSQL: "SELECT current_database() || '.' || COALESCE((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
+	homeSQL: "current_database() || '.' || COALESCE((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 		" WHERE c.oid = to_regclass('receipts')), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?",
@@ -157,7 +157,7 @@ var postgresDialect = Dialect{
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED",
 	failFast:     "SET LOCAL lock_timeout = '1ms'; SAVEPOINT stock",
-	isolation:    "SELECT current_setting('transaction_isolation'), " + postgres.RaiseCommit,
+	isolation:    "current_setting('transaction_isolation'), " + postgres.RaiseCommit,
 	shareLock:    " FOR SHARE %[1]s",
 	describe:     postgres.Describe,
 	rowSecurity:  postgres.RowSecurity,

@@ -60,12 +60,13 @@ func (s *Store) ownTables() []string {
 
 // Schema is the version of the schema that a database has, and that this program needs.
 type Schema struct {
-	Has, Wants int64   // Has is 0 for a database without the schema
-	Oldest     int64   // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
-	Lacks      []int64 // steps below Has that were skipped
-	Orders     string  // to which close of which orders the receipts here belong, and Other that of this program, if it is another one
-	Other      string
+	Has, Wants int64    // Has is 0 for a database without the schema
+	Oldest     int64    // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
+	Lacks      []int64  // steps below Has that were skipped
+	Orders     string   // the close (see closeOf) to which the receipts in this database belong
+	Other      string   // the close of this program if that is another one; else ""
 	Rooms      []string // rooms whose tables are missing
+	Rename     string   // the statement that makes Other the owner of the receipts; "" without Other
 }
 
 // Newer reports whether a newer program has migrated the schema.
@@ -93,8 +94,8 @@ func (e *SchemaError) Error() string {
 			"a receipt does not say of which close it is, so an order of one would count as closed by the other. "+
 			"Let the DSN name an empty database of the same server (in PostgreSQL a schema: search_path), "+
 			"and write the shop's tables with the name of theirs, such as shop.orders. "+
-			"If they are the same, and a name has changed: UPDATE %[4]s SET owner = '%[3]s' WHERE owner IS NOT NULL",
-			e.Orders, e.Other, strings.ReplaceAll(e.Other, "'", "''"), versionTable)
+			"If they are the same, and a name has changed: %[3]s",
+			e.Orders, e.Other, e.Rename)
 	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
@@ -133,14 +134,14 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	return s.failed(ctx, err, "migrate the schema")
 }
 
-// closeOf says of which orders a mapping closes which, and with which event: each has receipts of its own.
+// closeOf names the close of a mapping: the table of orders, the status of the orders that it closes, and the event. Each close has receipts
+// of its own.
 func closeOf(m *mapping.Mapping) string {
 	return fmt.Sprintf("table %s, status %s, event %s", m.Orders, m.Status.From.Text, m.Event)
 }
 
-// owner returns to which close the receipts in this database belong, and the close of this program. A table
-// has no database in front if it is in this database, because a copy of the database may have another name. The first is
-// empty until somebody has migrated.
+// owner returns two closes: the one to which the receipts in this database belong, and the one of this program. The first is empty until
+// somebody has migrated. A table of this database has no database in front of its name, because a copy of the database may have another name.
 func (s *Store) owner(ctx context.Context) (owner, own string, err error) {
 	own = closeOf(s.q.m)
 	var here string
@@ -300,7 +301,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	if err == nil && len(has) > 0 {
 		var own string
 		if v.Orders, own, err = s.owner(ctx); v.Orders != "" && !strings.EqualFold(v.Orders, own) {
-			v.Other = own
+			v.Other, v.Rename = own, fmt.Sprintf("UPDATE %s SET owner = %s WHERE owner IS NOT NULL", versionTable, s.dialect.literal(own))
 		}
 	}
 	if Denied(err) {

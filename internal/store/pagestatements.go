@@ -147,7 +147,7 @@ func (q *statements) overdueRows(in []*table, delays []delay, w overdue.Window) 
 		" FROM (%[2]s) AS oc_rows WHERE oc_last = 1 OR oc_row = %[1]d ORDER BY oc_due%[3]s, oc_key%[3]s", p.limit, numbered, p.order()), args
 }
 
-// anyDue writes 1 if a table has an unpaid order that was due at a time or before, whether it is excluded or not, and else 0.
+// anyDue writes an expression. It is 1 if a table has an unpaid order that was due at a time or before, and else 0. Excluded orders count.
 func (q *statements) anyDue(in []*table, at time.Time) (query string, args []any) {
 	var parts []string
 	for i, t := range in {

@@ -50,30 +50,40 @@ func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p LatePayme
 	var result Recorded
 	if err == nil {
 		t := s.lentBy(ctx, tx)
-		if err = cmp.Or(t.isHome(), t.seesCommitted()); err == nil {
+		if err = t.fits(); err == nil {
 			result, err = s.recordPayment(t, p, where)
 		}
 	}
 	return result, wrap(err, "record payment %.80q of order %.80q", p.PaymentID, p.OrderID)
 }
 
-// isHome returns an error if the connection of a transaction finds the tables of another Store, whose orders may have the same ids:
-// statements name these tables without a database.
-func (t lent) isHome() error {
-	query := t.s.dialect.homeSQL
-	if query == "" {
+// fits returns an error if a payment cannot be recorded in a transaction. The connection of the transaction may find the tables of another
+// Store, because statements name these tables without a database. The orders of that Store may have the same ids. Or the transaction does
+// not see what others have committed since it began. Then it would not see a late payment that a recheck has recorded, and would record
+// the same money again.
+func (t lent) fits() error {
+	d := t.s.dialect
+	if d.homeSQL == "" {
 		return nil
 	}
 	home, err := t.s.findHome(t.ctx)
 	if err != nil {
 		return err
 	}
-	there, err := valueOf[string](t, query)
-	if err == nil && there != home {
-		err = fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
+	var level, ignored string
+	all, err := rowsOf(t, "SELECT "+d.homeSQL+", "+cmp.Or(d.isolation, "'', ''"), nil, func(there *string) []any {
+		return []any{there, &level, nullable(&ignored)}
+	})
+	switch there := first(all); {
+	case err != nil:
+		return err
+	case there != home:
+		return fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
 			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, home)
+	case d.isolation != "" && level != "read committed":
+		return fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
 	}
-	return err
+	return nil
 }
 
 // findHome returns where the Store's connections find the table receipts. It asks once, on a connection of its own: those of the pool may all be
@@ -88,24 +98,10 @@ func (s *Store) findHome(ctx context.Context) (home string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err = db.QueryRowContext(ctx, s.dialect.homeSQL).Scan(&home); err == nil {
+	if err = db.QueryRowContext(ctx, "SELECT "+s.dialect.homeSQL).Scan(&home); err == nil {
 		s.home.of = home
 	}
 	return home, errors.Join(err, db.Close())
-}
-
-// seesCommitted returns an error if a transaction at this isolation does not see what others have committed since it
-// began. It would not see a late payment that a recheck has recorded, and would record the same money again.
-func (t lent) seesCommitted() error {
-	if t.s.dialect.isolation == "" {
-		return nil
-	}
-	ignored := ""
-	levels, err := rowsOf(t, t.s.dialect.isolation, nil, func(level *string) []any { return []any{level, nullable(&ignored)} })
-	if level := first(levels); err == nil && level != "read committed" {
-		err = fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
-	}
-	return err
 }
 
 func (s *Store) recordPayment(tx lent, p LatePayment, where candidates) (Recorded, error) {
@@ -178,7 +174,7 @@ func (s *Store) otherPaid(tx lent, p LatePayment) (other bool, err error) {
 // wasClosed reports whether an order has a receipt of a close.
 func (s *Store) wasClosed(tx lent, id string) (closed bool, err error) {
 	query := "SELECT 1 FROM receipts WHERE order_id = ?"
-	if s.dialect.isolation == "" { // a locking read, as in recordLate: seesCommitted cannot tell REPEATABLE READ on MySQL and MariaDB
+	if s.dialect.isolation == "" { // a locking read, as in recordLate: fits cannot tell REPEATABLE READ on MySQL and MariaDB
 		query += s.dialect.share("")
 	}
 	found, err := rowsOf(tx, query, []any{id}, func(one *int) []any { return []any{one} })

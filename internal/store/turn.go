@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -48,7 +49,7 @@ func (s *Store) readOverdue(ctx context.Context, w overdue.Window) (found overdu
 		return found, err
 	}
 	query, args := s.q.overdueRows(in, delays, w)
-	err = s.within(ctx, query, args, func(rows *sql.Rows) error { return s.overdueRow(ctx, rows, &found) })
+	err = s.limited(ctx, query, args, func(rows *sql.Rows) error { return s.overdueRow(ctx, rows, &found) })
 	return found, err
 }
 
@@ -80,14 +81,14 @@ func (s *Store) overdueRow(ctx context.Context, rows *sql.Rows, found *overdue.F
 // BeginTurn returns the database's clock, the pauses, and whether no unpaid order was due at a time or before; with due times by rule it does
 // not know. It is one statement. Once a minute it also looks whether row-level security may hide orders; then the error is a *MappingError.
 func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, err error) {
-	if last := s.seesAll.Load(); last == nil || time.Since(*last) >= seesAllFor {
+	if !within(&s.seesAll, seesAllFor) {
 		if err := s.seesAllRows(ctx); err != nil {
 			return b, err
 		}
 		s.seesAll.Store(new(time.Now()))
 	}
 	due, args := "1", []any{}
-	if slow := s.quietSlow.Load(); !s.q.m.ByRule && (slow == nil || time.Since(*slow) >= quietRest) {
+	if !s.q.m.ByRule && !within(&s.quietSlow, quietRest) {
 		in, err := s.allTables(ctx)
 		if err != nil {
 			return b, s.failed(ctx, err, "read the clock and the pauses")
@@ -96,7 +97,7 @@ func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, e
 	}
 	query := "SELECT oc_now, oc_due, path, category, until_at, reason, created_at FROM (SELECT ? AS oc_now, " + due +
 		" AS oc_due) AS oc_clock LEFT JOIN pauses ON 1 = 1"
-	err = s.within(ctx, query, append([]any{s.dialect.now()}, args...), func(rows *sql.Rows) error {
+	err = s.limited(ctx, query, append([]any{s.dialect.now()}, args...), func(rows *sql.Rows) error {
 		var p wire.Pause
 		var path sql.NullString
 		var due int
@@ -114,8 +115,14 @@ func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, e
 	return b, s.failed(ctx, err, "read the clock and the pauses")
 }
 
-// within executes a SELECT that the server ends after readLimit, and calls each for its rows. Then the error wraps overdue.ErrSlow.
-func (s *Store) within(ctx context.Context, query string, args []any, each func(*sql.Rows) error) (err error) {
+// within reports whether a moment was less than d ago. A moment that is nil never was.
+func within(moment *atomic.Pointer[time.Time], d time.Duration) bool {
+	at := moment.Load()
+	return at != nil && time.Since(*at) < d
+}
+
+// limited executes a SELECT that the server ends after readLimit, and calls each for its rows. Then the error wraps overdue.ErrSlow.
+func (s *Store) limited(ctx context.Context, query string, args []any, each func(*sql.Rows) error) (err error) {
 	limit, limited := cmp.Or(s.readLimit, readLimit), ctx
 	switch s.dialect.Name {
 	case MySQL: // MariaDB executes the first comment, and MySQL takes the second for a hint

@@ -30,8 +30,8 @@ const (
 	RoomTable    = "orderclose_rooms"
 )
 
-// reference is where the first step of the core begins to create the reference schema's tables of orders, lines and stock, up to its end. They
-// are left out where orders are in the shop's own tables: the other tables belong to orderclose alone.
+// reference is a comment in the first step of the core. Behind it are the tables of the reference schema: orders, lines and stock. If the
+// orders are in the shop's own tables, these tables are left out.
 const reference = "\n-- The orders of a shop without tables of its own.\n"
 
 // Step is a step of the schema.
