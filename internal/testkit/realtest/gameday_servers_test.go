@@ -127,6 +127,8 @@ var serverIncidents = []incident{
 			g.begin("relay", "closer", "compensator")
 			limit := func(bytes string) { must.Do(g.t, g.redisClient().ConfigSet(g.t.Context(), "maxmemory", bytes).Err()) }
 			limit("1")
+			g.kill("compensator") // who holds the lock would keep it: to extend it takes no memory
+			g.launch("compensator", "orderclose run compensator")
 			g.told(ops.LockRefused)
 			g.since("lock refused")
 			g.fires(g.alerts...)

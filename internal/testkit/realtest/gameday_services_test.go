@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -75,10 +74,9 @@ var serviceIncidents = []incident{
 			g.begin("relay", "closer", "compensator") // which counts the overdue orders
 			g.place("acknowledged", 40, time.Second)
 			g.told(ops.OrdersOverdue)
-			g.named(ops.OrdersOverdue, func(all []ops.Problem) bool {
-				return slices.ContainsFunc(all, func(p ops.Problem) bool {
-					return strings.Contains(p.Detail, "a member of the closers' group has acknowledged the one in ")
-				})
+			g.until("the history of an order says what has become of its record", func() bool {
+				out, _ := g.do("orderclose order acknowledged-0")
+				return strings.Contains(out, "a member of the closers' group has acknowledged the one in ")
 			})
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
