@@ -32,6 +32,6 @@ func (s *Store) TakeLease(ctx context.Context, name, holder string, expiry time.
 // DropLease gives a lease back, if the holder has it.
 func (s *Store) DropLease(ctx context.Context, name, holder string) error {
 	return wrap(s.transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec("DELETE FROM leases WHERE name = ? AND holder = ?", name, holder).Error
+		return tx.Exec("UPDATE leases SET until_ms = 0 WHERE name = ? AND holder = ?", name, holder).Error
 	}), "give back the lease %s", name)
 }

@@ -462,7 +462,7 @@ func closerNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		return err
 	}
 	return errors.Join(c.has(ctx, "SELECT COUNT(*) FROM late_payments WHERE order_id = 'good' AND source = 'recheck'"),
-		c.has(ctx, "SELECT COUNT(*) FROM paid_receipts WHERE order_id = 'asked'"))
+		c.has(ctx, "SELECT COUNT(*) FROM paid_receipts WHERE order_id = 'asked'"), db.Probe(ctx))
 }
 
 // paidLate is a provider that knows of one payment, that of order late.
@@ -574,6 +574,9 @@ func viewerNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
 	}
 	defer db.Close()
 	if err := db.Migrated(ctx); err != nil {
+		return err
+	}
+	if _, err := db.SweepHours(ctx, "order-close", time.Time{}, 1); err != nil {
 		return err
 	}
 	section, _ := runbook.At("is-everything-well")
