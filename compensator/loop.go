@@ -38,7 +38,7 @@ type loop struct {
 	pauses     []wire.Pause  // at the last turn, also those that have ended
 	paused     pausesOn      // at the last turn
 	broken     bool          // the last turn failed
-	failing    time.Time     // the begin of the first turn after the last one that failed, by the database's clock: orders due before may be late because of that
+	recovered  time.Time     // the begin of the first turn after the last one that failed, by the database's clock: orders due before may be late because of that
 	hour       hour          // the present period
 	lock       func() string // the state of the lock, for records
 	logged     map[string]time.Time
@@ -59,12 +59,15 @@ func (l *loop) do(ctx context.Context) time.Duration {
 	}
 	l.last = t.began
 	err := t.run(ctx)
-	err = errors.Join(err, t.keepHour(ctx))
+	failed := t.keepHour(ctx)
+	if !errors.Is(err, orderclose.ErrPaused) {
+		failed = errors.Join(err, failed)
+	}
 	t.show()
 	if ctx.Err() != nil {
 		return 0
 	}
-	l.judge(err)
+	l.judge(failed)
 	return nextTurn(time.Since(t.began), l.o.Every, t.left && err == nil)
 }
 
@@ -76,9 +79,10 @@ func nextTurn(took, every time.Duration, left bool) time.Duration {
 	return max(every-took, 0)
 }
 
-// judge counts a turn as good or failed. A process whose turns fail gives the lock back.
+// judge counts a turn as good or failed. A process whose turns fail gives the lock back, also one that only cannot write its hours: another one
+// may be able to.
 func (l *loop) judge(err error) {
-	if err == nil || errors.Is(err, orderclose.ErrPaused) {
+	if err == nil {
 		l.good, l.failed = time.Now(), 0
 		return
 	}

@@ -27,10 +27,11 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*sweepMe
 		lastPass: f.Gauge("compensator_last_pass_timestamp_seconds",
 			"When this process last finished a pass over all overdue orders; 0 if it does not hold the lock or has finished none."),
 		unasked: f.Gauge("compensator_unasked_since_timestamp_seconds",
-			"The earliest time at which an order may have fallen due that the compensator has not tried to close, plus 10 s. 0 if this process does not hold the lock."),
+			"The earliest time at which an order may have fallen due that the compensator has not tried to close, plus compensator_every_seconds; 0 if "+
+				"this process does not hold the lock."),
 		resting: f.Gauge("compensator_resting_orders", "Orders that could not be closed, and rest before this process tries them again."),
 		found: f.CounterVec("compensator_found_total",
-			"Overdue orders that the compensator tried first, by kind: missed, after_pause and after_failure were closed, not_closed were not.", "kind"),
+			"Overdue orders at the first try of the compensator, by kind: missed, after_pause and after_failure were closed, not_closed were not.", "kind"),
 		failed:        f.Counter("compensator_failed_total", "Turns of the compensator that failed."),
 		lockAvailable: f.Gauge("compensator_lock_available", "1 if the server of the first lock, Redis or the database, answers, else 0."),
 		lockStuck: f.Gauge("compensator_lock_stuck",

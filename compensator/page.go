@@ -150,6 +150,3 @@ func (s *searched) CloseOrders(ctx context.Context, path orderclose.Path, reques
 func (s *searched) Probe(ctx context.Context) error {
 	return s.calls.call(ctx, "the store's method Probe", func(ctx context.Context) error { return bisect.Probe(ctx, s.store) })
 }
-
-// MaxBatch returns how many orders the store accepts at once.
-func (s *searched) MaxBatch() int { return bisect.MaxBatch(s.store) }

@@ -33,7 +33,8 @@ type pass struct {
 	from, to int64            // the slots whose orders have their turn in this pass, if they have no rest
 }
 
-// begins reports whether a pass begins. The first one of an hour waits for no interval: it is the compensation of the hour.
+// begins reports whether a pass begins, now by the monotonic clock. The first one of an hour does not wait for passInterval: it is the compensation
+// of the hour.
 func (p pass) begins(now, cutoff, hour time.Time) bool {
 	if p.began.IsZero() || p.again || cutoff.Before(p.end) { // the last: the database's clock was set back
 		return true
@@ -54,7 +55,7 @@ func beginPass(before pass, now, cutoff, unasked time.Time) pass {
 	return pass{running: true, end: cutoff, beganAt: now, began: began, unasked: unasked, from: from, to: slot}
 }
 
-// skip ends a pass that would find nothing, because all is paused or nothing is overdue.
+// skip ends a pass that would find nothing, because all is paused or nothing is overdue. It counts as a finished one.
 func (p *pass) skip(now, cutoff time.Time) {
 	*p = pass{end: cutoff, beganAt: now, began: time.Now(), ended: time.Now(), from: p.from, to: p.to, again: p.again}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// shortestRest is how long an order rests after the first try. Each further try doubles the rest, up to maxRest.
+	// shortestRest is how long an order rests after the first try. Each further try doubles the rest, up to maxRest, but of a locked or paused order.
 	shortestRest, maxRest = 5 * time.Second, 5 * time.Minute
 	// maxResting bounds the memory of rests: some 25 MB.
 	maxResting = 100_000

@@ -43,7 +43,8 @@ func (t *turn) othersAnswer(ctx context.Context, r result) bool {
 	return true
 }
 
-// newestOutside returns the newest overdue order that is not in the page, if possible one that does not rest. Its ID is empty if there is none.
+// newestOutside returns the newest overdue order that is not in the page, if possible one that does not rest; of a Reader that reads forward only, the
+// oldest. Its ID is empty if there is none.
 func (t *turn) newestOutside(ctx context.Context, page []orderclose.Order) (newest orderclose.Order, err error) {
 	var found []orderclose.Order
 	for _, after := range []time.Time{t.cutoff.Add(-newHolderBack), {}} {

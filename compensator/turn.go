@@ -67,7 +67,7 @@ func (t *turn) begin(ctx context.Context) error {
 		return fmt.Errorf("read the clock and the pauses: %w", err)
 	}
 	if t.broken {
-		t.broken, t.failing = false, b.Now
+		t.broken, t.recovered = false, b.Now
 	}
 	on := pausesAt(b.Pauses, b.Now)
 	t.pass.again = t.pass.again || pauseEnded(t.paused, on)
@@ -175,7 +175,7 @@ func (t *turn) unpaused(orders []orderclose.Order) (unpaused []orderclose.Order)
 	return unpaused
 }
 
-// untried returns the orders that are not paused and were never tried. While too many rest, each older order has its turn in one pass of five minutes.
+// untried returns the orders that are not paused and do not rest. While too many rest, an older order without a rest has its turn once in five minutes.
 func (t *turn) untried(orders []orderclose.Order, older bool) (untried []orderclose.Order) {
 	now, full := time.Now(), older && t.rests.full()
 	for _, o := range t.unpaused(orders) {
@@ -247,7 +247,7 @@ func (t *turn) observe(o orderclose.Order, outcome orderclose.Outcome) {
 // explains returns why the loop, and not the pipeline, has closed an order.
 func (t *turn) explains(o orderclose.Order, tried bool) (c overdue.Counts) {
 	switch {
-	case tried || !o.Due.After(t.failing):
+	case tried || !o.Due.After(t.recovered):
 		c.AfterFailure = 1
 	case pauseCovered(t.pauses, o, t.now):
 		c.AfterPause = 1
@@ -257,7 +257,7 @@ func (t *turn) explains(o orderclose.Order, tried bool) (c overdue.Counts) {
 	return c
 }
 
-// note logs the failure of an order, one of each cause an hour, and keeps it for the record of the hour.
+// note logs the failure of an order, one of each cause an hour, and keeps it for the record of the compensation.
 func (t *turn) note(o orderclose.Outcome) {
 	f := failureOf(o, t.now)
 	if f.Error == "" || o.Verdict == orderclose.PaymentPending {
