@@ -18,7 +18,7 @@ import (
 var pipelineIncidents = []incident{
 	{
 		name:   "no relay",
-		alerts: []string{"OrdercloseRoleMissing/relay", "OrdercloseRecordsLeftBehind"},
+		alerts: []string{"OrdercloseRoleMissing/relay", "OrdercloseRecordsOverdue/left behind"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
 			g.kill("relay")
@@ -92,7 +92,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:   "dead letters",
-		alerts: []string{"OrdercloseDeadLettersPending", "OrdercloseDeadLettersMany"},
+		alerts: []string{"OrdercloseDeadLettersPending", "OrdercloseDeadLettersPending/many"},
 		play: func(g *game) {
 			g.watch()
 			g.begin("relay", "closer")
@@ -144,7 +144,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:   "a delay is cut",
-		alerts: []string{"OrdercloseDelayFell", "OrdercloseDelayJustFell"},
+		alerts: []string{"OrdercloseDelayFell", "OrdercloseDelayFell/just now"},
 		play: func(g *game) {
 			g.begin("compensator")
 			g.rewrite("virtual: 5s", "virtual: 1s")
