@@ -121,7 +121,7 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
 				s := must.Get(httpclose.New(httpclose.Options{
-					URL: "http://service", Secrets: []string{"0123456789abcdef"},
+					URL: "http://service", Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 					Transport: &service{broken: func() bool { return time.Since(begin) < down }},
 				}))(t)
 				defer func() { _ = s.Close() }()

@@ -226,7 +226,7 @@ func TestRetryLater_UnderstandsSecondsAndDates(t *testing.T) {
 
 func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 	a := &fake{name: "a", errs: &payments.Unavailable{After: 4500 * time.Millisecond, Err: errors.New("too many calls")}}
-	secrets := []string{strings.Repeat("s", 32)}
+	secrets := []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 	handler, err := payment.Handler(secrets, provider(t, &bytes.Buffer{}, a))
 	must.Do(t, err)
 	service := httptest.NewServer(handler)

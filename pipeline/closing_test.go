@@ -27,7 +27,7 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 		cfg.Closer.HTTP.URL = "http://shop.test/close"
 		a := must.Get(New(Options{
 			Config:   cfg,
-			Secrets:  Secrets{HTTP: []string{"a secret of the tests"}},
+			Secrets:  Secrets{HTTP: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}},
 			Services: transport(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }),
 		}))(t)
 		a.ready.waiting.remove(needRun)

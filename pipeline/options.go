@@ -36,8 +36,8 @@ import (
 type Config = config.Config
 
 // Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is
-// required by closer.http.url; Payment, a []string, by closer.payment.url. Each secret has at least 16
-// bytes. A request has a signature by each secret of its list, so that a secret can be replaced. Printing
+// required by closer.http.url; Payment, a []string, by closer.payment.url. Each secret is whsec_ and 24 to
+// 64 bytes in base64. A request has a signature by each secret of its list, so that a secret can be replaced. Printing
 // or logging Secrets hides them.
 type Secrets = config.Secrets
 

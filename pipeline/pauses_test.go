@@ -30,7 +30,7 @@ func newPausedShop(t *testing.T) *pausedShop {
 	s := &pausedShop{db: must.Get(sqlite.Open(sqlite.Memory, nil))(t)}
 	t.Cleanup(func() { s.db.Close() })
 	must.Do(t, s.db.Migrate(t.Context()))
-	secrets := []string{"a secret of the service"}
+	secrets := []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 	handler := must.Get(httpclose.Handler(secrets, func(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		outcomes := make([]orderclose.Outcome, len(requests))
 		for i, r := range requests {

@@ -51,7 +51,7 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 			"closer: {http: {url: \"http://shop.test/close\"}}\n")))(t)
 		payloads := map[string]string{"ORD-20260301-000017": documented(t, "http.md", "json payload"),
 			"ORD-20260301-000018": documented(t, "http.md", "json cloudevent")}
-		secrets := []string{"a secret of the tests"}
+		secrets := []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 		service := must.Get(httpclose.Handler(secrets, func(ctx context.Context, _ orderclose.Path,
 			requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 			outcomes := make([]orderclose.Outcome, len(requests))

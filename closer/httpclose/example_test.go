@@ -12,7 +12,7 @@ import (
 
 // The service of the shop, and the Store with which a closer calls it.
 func Example() {
-	secrets := []string{"c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"} // openssl rand -hex 32
+	secrets := []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} // echo whsec_$(openssl rand -base64 32)
 	due := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	handler, err := httpclose.Handler(secrets, func(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		outcomes := make([]orderclose.Outcome, len(requests)) // one for each request, in the same order

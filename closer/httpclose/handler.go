@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // Closing closes orders in the service. It returns one outcome for each request, in
@@ -32,7 +32,7 @@ func (c Closing) CloseOrders(ctx context.Context, path orderclose.Path, requests
 
 // Handler returns the HTTP handler of the service. It accepts POST requests that are
 // signed with one of the secrets within the last 5 minutes, and answers with the
-// outcomes of c. It returns an error if a secret is too short. The other statuses are:
+// outcomes of c. It returns an error if a secret is invalid. The other statuses are:
 //
 //	400   the request is incomplete, is not JSON, or has an invalid time
 //	401   the signature is missing, wrong or too old
@@ -41,12 +41,13 @@ func (c Closing) CloseOrders(ctx context.Context, path orderclose.Path, requests
 //	503   c returned an error that wraps orderclose.ErrUnavailable
 //	500   any other error that is not the fault of an order
 func Handler(secrets []string, c Closing) (http.Handler, error) {
-	if err := httpcall.CheckSecrets(secrets); err != nil {
+	keys, err := signature.Parse(secrets)
+	if err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q request
-		if !httpcall.Receive(w, r, secrets, time.Now(), &q) {
+		if !httpcall.Receive(w, r, keys, &q) {
 			return
 		}
 		requests := make([]orderclose.CloseRequest, len(q.Orders))

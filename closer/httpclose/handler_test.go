@@ -14,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-var secrets = []string{"what openssl rand -hex 32 prints"}
+var secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 
 // A service that closes orders, and a Store that uses it.
 func ExampleHandler() {
@@ -110,7 +110,7 @@ func TestHandler_TransfersAllFieldsBothWays(t *testing.T) {
 	}
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	s, err := httpclose.New(httpclose.Options{URL: server.URL, Secrets: []string{"the new one, not known there", secrets[0]}})
+	s, err := httpclose.New(httpclose.Options{URL: server.URL, Secrets: []string{"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ=", secrets[0]}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestHandler_ReportsThatNothingCanBeClosed(t *testing.T) {
 	}))(t)
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	for _, secret := range []string{secrets[0], "a stranger who guesses"} {
+	for _, secret := range []string{secrets[0], "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="} {
 		s := must.Get(httpclose.New(httpclose.Options{URL: server.URL, Secrets: []string{secret}}))(t)
 		defer s.Close()
 		_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}})

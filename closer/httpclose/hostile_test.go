@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,14 +21,17 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
-	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var testSecrets = []string{"a secret of the tests"}
+var (
+	testSecrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+	testKeys, _ = signature.Parse(testSecrets)
+)
 
 // inBubble runs a test in a synctest bubble, with a service in memory whose handler
 // can be replaced, and a Store for it.
@@ -93,6 +97,7 @@ type hostile struct {
 	left       map[string]bool
 	given      map[string][]orderclose.Verdict
 	due        map[string]string
+	ids        map[string]bool
 	bad        []string
 }
 
@@ -100,9 +105,14 @@ func (h *hostile) serve(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
-	if err := httpcall.Verify(testSecrets, r.Header, body, time.Now()); err != nil {
+	if err := testKeys.Verify(r.Header, body, time.Now()); err != nil {
 		h.bad = append(h.bad, err.Error())
 	}
+	id := r.Header.Get("webhook-id")
+	if h.ids[id] || !strings.HasPrefix(id, "msg_") || strings.Contains(id, ".") {
+		h.bad = append(h.bad, "webhook-id "+id) // a service may answer a known id from its store, and the answer may have changed
+	}
+	h.ids[id] = true
 	var q request
 	if err := json.Unmarshal(body, &q); err != nil || len(q.Orders) == 0 || q.Path != orderclose.PathPipeline {
 		h.bad = append(h.bad, fmt.Sprintf("%s: %v", body, err))
@@ -209,7 +219,7 @@ func TestStore_WithAHostileService(t *testing.T) {
 		// Hides T.Deadline, which has no meaning in a bubble.
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) {
 			time.Sleep(10 * time.Minute) // closes a breaker that the last round opened
-			h := &hostile{t: t, treatment: map[string]string{}, verdict: map[string]orderclose.Verdict{},
+			h := &hostile{t: t, ids: map[string]bool{}, treatment: map[string]string{}, verdict: map[string]orderclose.Verdict{},
 				left: map[string]bool{}, given: map[string][]orderclose.Verdict{}, due: map[string]string{}, strays: rapid.Bool().Draw(t, "strays")}
 			kinds := []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue,
 				orderclose.NotFound, orderclose.PaymentPending, orderclose.Contended, orderclose.Failed}

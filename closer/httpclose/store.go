@@ -68,7 +68,7 @@ func New(o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	client, err := httpcall.NewClient(httpcall.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport, Now: o.Now})
+	client, err := httpcall.NewClient(o.URL, o.Secrets, o.Transport)
 	if err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)
 	}

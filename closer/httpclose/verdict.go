@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 	// maxPastDue is how far a due time in a not_due verdict may lie in the past by the
 	// local clock. A service's clock is not further behind, since it would reject the
 	// signature.
-	maxPastDue = httpcall.MaxAge
+	maxPastDue = signature.MaxAge
 	// minRetryDelay is the minimum time until an order with a not_due verdict is tried
 	// again.
 	minRetryDelay = time.Second

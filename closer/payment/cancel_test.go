@@ -18,7 +18,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
@@ -253,13 +252,6 @@ func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 		expect.That(t, err == nil && slices.Equal(got, answers) && sent == block(name+"question"), "%q: sent %s; %v, %v; want %v", name, sent, got, err, answers)
 		p.Close()
 		server.Close()
-	}
-	for _, question := range []string{"question", "cancel question"} {
-		for _, secret := range []string{"orderclose-test-secret-one", "orderclose-test-secret-two"} {
-			_, signature := httpcall.Sign([]string{secret}, time.Unix(1772366700, 0), []byte(block(question)))
-			expect.That(t, strings.Contains(string(data), "| `"+secret+"` | `"+signature+"` |"),
-				"the signature of the %s by %s is not documented: %s", question, secret, signature)
-		}
 	}
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {
 		expect.That(t, strings.Contains(string(data), "| `"+string(a)+"`"), "the answer %s is not documented", a)

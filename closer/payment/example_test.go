@@ -10,7 +10,7 @@ import (
 
 // The service of the shop that asks the provider, and the Provider with which a closer asks it.
 func Example() {
-	secrets := []string{"c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"} // openssl rand -hex 32
+	secrets := []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} // echo whsec_$(openssl rand -base64 32)
 	paid := map[string]payment.Answer{"order-17": payment.Paid, "order-18": payment.Unpaid}
 	handler, err := payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // question is the body of a POST request, and answered the body of the response.
@@ -52,7 +52,7 @@ type HTTP struct{ client *httpcall.Client }
 
 // NewHTTP returns an HTTP, or an error if the options are invalid.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
-	client, err := httpcall.NewClient(httpcall.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport})
+	client, err := httpcall.NewClient(o.URL, o.Secrets, o.Transport)
 	if err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
 	}
@@ -108,7 +108,7 @@ func (h *HTTP) post(ctx context.Context, q question) ([]Answer, error) {
 
 // Handler returns the HTTP handler of the service. It accepts POST requests that are
 // signed with one of the secrets within the last 5 minutes, and responds with the
-// answers of p. It returns an error if a secret is too short. The other statuses are:
+// answers of p. It returns an error if a secret is invalid. The other statuses are:
 //
 //	400   the request is incomplete or is not JSON
 //	401   the signature is missing, wrong or too old
@@ -118,12 +118,13 @@ func (h *HTTP) post(ctx context.Context, q question) ([]Answer, error) {
 //	500   p returned another error, or a wrong number of answers
 //	501   the action is unknown, or it is cancel and p is no Canceler
 func Handler(secrets []string, p Provider) (http.Handler, error) {
-	if err := httpcall.CheckSecrets(secrets); err != nil {
+	keys, err := signature.Parse(secrets)
+	if err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q question
-		if !httpcall.Receive(w, r, secrets, time.Now(), &q) {
+		if !httpcall.Receive(w, r, keys, &q) {
 			return
 		}
 		call := p.Ask

@@ -261,7 +261,7 @@ func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
 	}
 }
 
-var secrets = []string{"a secret of the tests"}
+var secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 
 func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
 	h := must.Get(payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
@@ -274,7 +274,7 @@ func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
 	answers, err := ask(t, h, secrets, "paid", "unpaid", "unknown", "nonsense")
 	want := []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown, payment.Unknown}
 	expect.That(t, err == nil && slices.Equal(answers, want), "%v, %v; want %v", answers, err, want)
-	expect.Is(t, expect.Err(ask(t, h, []string{"another secret, not the same"}, "paid")), orderclose.ErrUnavailable, "with another secret")
+	expect.Is(t, expect.Err(ask(t, h, []string{"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="}, "paid")), orderclose.ErrUnavailable, "with another secret")
 }
 
 func TestHTTP_TreatsContradictoryAnswersAsUnknown(t *testing.T) {

@@ -167,7 +167,7 @@ func TestServe_RefusesWrongFlags(t *testing.T) {
 	}
 }
 
-const serveSecret = "orderclose-test-secret-one"
+const serveSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 // writeTopics writes the test's topics.yaml with this closer section.
 func writeTopics(t *testing.T, closer string) string {

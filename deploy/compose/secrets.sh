@@ -16,7 +16,7 @@ fresh() {
 fresh db_root_password
 fresh db_password
 fresh redis_password
-fresh payment_secret
+if [ ! -s "$dir/payment_secret" ]; then printf 'whsec_%s' "$(head -c 32 /dev/urandom | base64)" >"$dir/payment_secret"; fi
 # Replace these: your mail server's password, and what your providers gave you.
 fresh smtp_password
 fresh dingtalk_secret

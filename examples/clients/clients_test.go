@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// clients are the commands of the examples. Each takes: record ID, or verify SECRET TIMESTAMP SIGNATURES with the body on
+const secret, otherSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="
+
+// clients are the commands of the examples. Each takes: record ID, or verify SECRET ID TIMESTAMP SIGNATURES with the body on
 // stdin.
 var clients = map[string][]string{
 	"java":   {"java"},
@@ -79,9 +82,11 @@ func checkRecord(t *testing.T, run func(stdin []byte, args ...string) ([]byte, e
 
 func checkSignatures(t *testing.T, run func(stdin []byte, args ...string) ([]byte, error)) {
 	body := []byte(`{"orders":[{"order_id":"订单-17"}]}`)
+	keys := must.Get(signature.Parse([]string{otherSecret, secret}))(t)
 	right := func(at time.Time) []string {
-		timestamp, signatures := httpcall.Sign([]string{"another-secret-of-the-shop", "orderclose-test-secret-one"}, at, body)
-		return []string{timestamp, signatures}
+		h := http.Header{}
+		keys.Sign(h, "msg_1", at, body)
+		return []string{"msg_1", h.Get("webhook-timestamp"), h.Get("webhook-signature")}
 	}
 	now, old := right(time.Now()), right(time.Now().Add(-6*time.Minute))
 	for _, c := range []struct {
@@ -93,11 +98,12 @@ func checkSignatures(t *testing.T, run func(stdin []byte, args ...string) ([]byt
 		{"a right signature", now, body, true},
 		{"another body", now, append(body, ' '), false},
 		{"an old request", old, body, false},
-		{"another time", []string{fmt.Sprint(time.Now().Unix() - 1), now[1]}, body, false},
-		{"no signature", []string{now[0], "v1="}, body, false},
-		{"no time", []string{"now", now[1]}, body, false},
+		{"another time", []string{"msg_1", fmt.Sprint(time.Now().Unix() - 1), now[2]}, body, false},
+		{"another id", []string{"msg_2", now[1], now[2]}, body, false},
+		{"no signature", []string{"msg_1", now[1], "v1,"}, body, false},
+		{"no time", []string{"msg_1", "now", now[2]}, body, false},
 	} {
-		_, err := run(c.body, append([]string{"verify", "orderclose-test-secret-one"}, c.args...)...)
+		_, err := run(c.body, append([]string{"verify", secret}, c.args...)...)
 		expect.That(t, (err == nil) == c.ok, "%s: accepted %v: %v", c.what, err == nil, err)
 	}
 }

@@ -37,7 +37,7 @@ type driver struct {
 
 func (d driver) cmd(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.command[0], append(d.command[1:len(d.command):len(d.command)], args...)...)
-	cmd.Env = append(os.Environ(), append(d.env, "TZ=America/New_York", "SECRET=orderclose-test-secret-one")...)
+	cmd.Env = append(os.Environ(), append(d.env, "TZ=America/New_York", "SECRET="+secret)...)
 	return cmd
 }
 
@@ -282,7 +282,7 @@ func closesOrders(t *testing.T, d driver) {
 	for _, c := range []struct {
 		secrets []string
 		ok      bool
-	}{{[]string{"another-secret-of-the-shop", "orderclose-test-secret-one"}, true}, {[]string{"another-secret-of-the-shop"}, false}} {
+	}{{[]string{otherSecret, secret}, true}, {[]string{otherSecret}, false}} {
 		closes, err := httpclose.New(httpclose.Options{URL: "http://127.0.0.1:" + port + "/close", Secrets: c.secrets})
 		must.Do(t, err)
 		var outcomes []orderclose.Outcome

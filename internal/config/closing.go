@@ -2,10 +2,9 @@ package config
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // ClosingKind says how orders are closed.
@@ -79,14 +78,14 @@ func (r *reader) checkClosing(s *settings) {
 
 // The environment variables with the secrets of the user's services. As with EnvDSN,
 // a file may hold the value. While a secret is being changed, the value has several
-// secrets, separated by commas or newlines: each request is signed with all of them.
+// secrets, separated by commas, spaces or newlines: each request is signed with all of them.
 const (
 	EnvHTTPSecret    = "ORDERCLOSE_HTTP_SECRET"
 	EnvPaymentSecret = "ORDERCLOSE_PAYMENT_SECRET"
 )
 
-// Secrets sign the requests to the services of the shop that topics.yaml names. Each secret has at
-// least 16 bytes; "openssl rand -hex 32" makes one. A request has a signature by each secret of its
+// Secrets sign the requests to the services of the shop that topics.yaml names. Each secret is whsec_ and 24 to
+// 64 bytes in base64; "echo whsec_$(openssl rand -base64 32)" makes one. A request has a signature by each secret of its
 // list, and a service accepts any of them, so that a secret can be replaced without a moment in
 // which requests are refused. Printing or logging Secrets hides them.
 type Secrets struct {
@@ -102,11 +101,8 @@ func (e *environment) secrets(name string) []string {
 	if raw == "" {
 		return nil
 	}
-	secrets := strings.FieldsFunc(raw, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' })
-	for i, s := range secrets {
-		secrets[i] = strings.TrimSpace(s)
-	}
-	if err := httpcall.CheckSecrets(secrets); err != nil {
+	secrets := signature.Split(raw)
+	if _, err := signature.Parse(secrets); err != nil {
 		e.fail(fmt.Errorf("%s: %w", name, err))
 	}
 	return secrets

@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -343,7 +343,7 @@ func wordOf(f field, words []string) *scalar {
 // texts check a text with the tag is. They return what is wrong with it, and how to fix it.
 var texts = map[string]func(text string) (wrong, do string){
 	"url": func(text string) (wrong, do string) {
-		return reason(httpcall.CheckURL(text)), "write it such as https://shop.example/orderclose/close"
+		return reason(signature.CheckURL(text)), "write it such as https://shop.example/orderclose/close"
 	},
 	"zone": func(text string) (wrong, do string) {
 		_, err := mapping.ParseZone(text)

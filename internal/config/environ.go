@@ -142,8 +142,8 @@ var examples = map[string]string{
 
 	EnvInstance: "host1-relay",
 
-	EnvHTTPSecret:    "what openssl rand -hex 32 prints",
-	EnvPaymentSecret: "what openssl rand -hex 32 prints",
+	EnvHTTPSecret:    "what echo whsec_$(openssl rand -base64 32) prints",
+	EnvPaymentSecret: "what echo whsec_$(openssl rand -base64 32) prints",
 }
 
 // core are the variables that FromEnviron reads for the core. The variables that belong to each are read with it.

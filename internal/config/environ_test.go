@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +124,9 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
 		{environ{"ORDERCLOSE_INSTANCE": strings.Repeat("hunter2", 15)},
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
+		{environ{"ORDERCLOSE_HTTP_SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,hunter2", "ORDERCLOSE_PAYMENT_SECRET": ","},
+			"ORDERCLOSE_HTTP_SECRET: secret 2 is not whsec_ and 24 to 64 bytes in base64; make one with: echo whsec_$(openssl rand -base64 32)\n" +
+				"ORDERCLOSE_PAYMENT_SECRET: there is no secret; make one with: echo whsec_$(openssl rand -base64 32)"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS_FILE": "hunter2", "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE": "hunter2"},
 			"ORDERCLOSE_KAFKA_BROKERS_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_BROKERS\n" +
 				"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_SASL_TOKEN to file:NAME"},
@@ -240,30 +242,21 @@ func TestParse_APaymentProviderNeedsThePaidStatus(t *testing.T) {
 
 func TestFromEnviron_ReadsSeveralSecrets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secrets")
-	write(t, file, "the-new-one-at-home\nthe-old-one-not-so-new\n")
+	write(t, file, "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ=\nwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
 	got, err := config.FromEnviron(environ{
-		"ORDERCLOSE_HTTP_SECRET":         "0123456789abcdef0123, fedcba98765432100123",
+		"ORDERCLOSE_HTTP_SECRET":         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw, whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ=",
 		"ORDERCLOSE_PAYMENT_SECRET_FILE": file,
 	}.lookup)
 	want := config.Secrets{
-		HTTP:    []string{"0123456789abcdef0123", "fedcba98765432100123"},
-		Payment: []string{"the-new-one-at-home", "the-old-one-not-so-new"},
+		HTTP:    []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="},
+		Payment: []string{"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ=", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 	}
 	diff := cmp.Diff(want, got.Secrets)
 	expect.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
 	shown := fmt.Sprintf("%v %+v %#v %s", got, got, got, got)
-	expect.That(t, !strings.Contains(shown, "0123456789") && !strings.Contains(shown, "the-new-one"), "it shows a secret: %s", shown)
+	expect.That(t, !strings.Contains(shown, "whsec_"), "it shows a secret: %s", shown)
 	expect.NoError(t, got.Require(config.EnvHTTPSecret, config.EnvPaymentSecret))
 	if err := (config.Servers{}).Require(config.EnvHTTPSecret); !errors.Is(err, config.ErrNotSet) {
 		t.Error(err)
-	}
-}
-
-func TestFromEnviron_RefusesShortSecretsWithoutShowingThem(t *testing.T) {
-	for _, secret := range []string{"hunter2", "0123456789abcdef0123,hunter2", ",", " "} {
-		_, err := config.FromEnviron(environ{"ORDERCLOSE_HTTP_SECRET": secret}.lookup)
-		if err == nil || !strings.Contains(err.Error(), "ORDERCLOSE_HTTP_SECRET: ") || slices.Contains(strings.Fields(err.Error()), "hunter2") {
-			t.Errorf("%q: %v", secret, err)
-		}
 	}
 }

@@ -2,7 +2,9 @@ package httpcall
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // ErrReply means that a response with status 2xx cannot be decoded, or is too large.
@@ -64,59 +67,27 @@ func (e *StatusError) Unwrap() error {
 	return nil
 }
 
-// ClientOptions configure a Client. URL and Secrets are required.
-type ClientOptions struct {
-	URL       string            // http or https, without user and password
-	Secrets   []string          // see CheckSecrets
-	Transport http.RoundTripper // default: a new one that uses proxies from the environment
-	Now       func() time.Time  // clock for timestamps; default time.Now
-}
-
 // Client sends signed requests to one URL. Create it with NewClient.
 type Client struct {
-	o    ClientOptions
+	url  string
+	keys signature.Keys
 	http http.Client
 }
 
-// NewClient returns a Client, or an error if the options are invalid.
-func NewClient(o ClientOptions) (*Client, error) {
-	if err := CheckURL(o.URL); err != nil {
+// NewClient returns a Client, or an error if the URL or a secret is invalid. Without a transport it makes one.
+func NewClient(url string, secrets []string, through http.RoundTripper) (*Client, error) {
+	keys, err := signature.Parse(secrets)
+	if err = cmp.Or(signature.CheckURL(url), err); err != nil {
 		return nil, err
 	}
-	if err := CheckSecrets(o.Secrets); err != nil {
-		return nil, err
+	if through == nil {
+		through = Transport()
 	}
-	if o.Transport == nil {
-		o.Transport = Transport()
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Client{o, http.Client{
-		Transport:     o.Transport,
+	return &Client{url, keys, http.Client{
+		Transport:     through,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
-
-// CheckURL reports why requests cannot be sent to a URL; nil if they can.
-func CheckURL(raw string) error {
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil: // the error quotes the URL with its secrets
-		return errors.New("it is not a URL")
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return errors.New("it is not http://host/path or https://host/path")
-	case u.User != nil:
-		return errors.New("it holds a user or password; requests are signed instead")
-	case u.Fragment != "":
-		return errors.New("it has a fragment, which is never sent to a server")
-	}
-	return nil
-}
-
-// maxIdleConnections is the number of idle connections that are kept: about as many
-// as the workers of a few closers use at the same time.
-const maxIdleConnections = 16
 
 // Transport returns a transport that uses proxies from the environment and notices dead HTTP/2
 // connections. It sends a ping on a connection that has been silent for 5 s, and closes the connection
@@ -124,47 +95,34 @@ const maxIdleConnections = 16
 // does not close it, and the kernel closes it only after a quarter of an hour.
 func Transport() *http.Transport {
 	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   3 * time.Second,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   maxIdleConnections,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 2 * time.Second},
-		DisableCompression:    true, // replies are small, and a small compressed reply may decompress to a huge one
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    3 * time.Second,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    16, // about as many as the workers of a few closers use at the same time
+		MaxResponseHeaderBytes: 64 << 10,
+		IdleConnTimeout:        90 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 2 * time.Second},
+		DisableCompression:     true, // replies are small, and a small compressed reply may decompress to a huge one
 	}
 }
 
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Post sends in as signed JSON and decodes the response, of at most maxReply bytes,
-// into out. The error is a *StatusError for another status than 2xx. It wraps ErrReply if
-// the response cannot be decoded or is too large, and orderclose.ErrUnavailable if the
-// response is missing or incomplete. It wraps none of these if the request cannot be
-// created. It quotes neither the URL nor the body of the request, but may quote the
-// beginning of the response.
+// Post sends in as signed JSON and decodes the response, of at most maxReply bytes, into out. The error is a *StatusError
+// for another status than 2xx. It wraps ErrReply if the response cannot be decoded or is too large, and
+// orderclose.ErrUnavailable if the response is missing or incomplete. It quotes neither the URL nor the body of the request,
+// but may quote the beginning of the response. A repeated request has another webhook-id, because its answer may differ.
 func (c *Client) Post(ctx context.Context, in, out any, maxReply int64) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(body))
+	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}
+	resp, err := c.Send(ctx, "msg_"+rand.Text(), header, body)
 	if err != nil {
-		return errors.New("the request cannot be created: is the url right?")
-	}
-	timestamp, signature := Sign(c.o.Secrets, c.o.Now(), body)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "orderclose")
-	req.Header.Set(HeaderTimestamp, timestamp)
-	req.Header.Set(HeaderSignature, signature)
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // without the URL, which may hold secrets and must not be logged
-		}
 		return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
 	}
 	defer resp.Body.Close()
@@ -172,6 +130,23 @@ func (c *Client) Post(ctx context.Context, in, out any, maxReply int64) error {
 		return c.statusError(resp)
 	}
 	return read(resp.Body, out, maxReply)
+}
+
+// Send sends a body with a header, which it completes and signs with this webhook-id, which has no dot. It does not follow
+// redirects. The error does not quote the URL.
+func (c *Client) Send(ctx context.Context, id string, header http.Header, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("the request cannot be created: is the url right?")
+	}
+	req.Header = header
+	header.Set("User-Agent", "orderclose")
+	c.keys.Sign(header, id, time.Now(), body)
+	resp, err := c.http.Do(req)
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // without the URL, which may hold secrets and must not be logged
+	}
+	return resp, err
 }
 
 // read decodes a response of at most limit bytes.

@@ -1,12 +1,11 @@
 // Package httpcall calls two HTTP services of a user: the service that closes orders, and the
 // payment provider. docs/http.md describes the protocol for other languages: POST requests with
-// JSON, signed with a shared secret and the time.
+// JSON, signed by internal/signature. The room webhook sends its events by a Client too.
 //
 // Client sends requests. Receive and Reply handle them in a service. An Endpoint decides how
 // long a call may take, and when the service is not called: create one for each service and
 // call the service through Do.
 //
-//	sign.go      signatures: Sign and Verify
 //	client.go    sending a request
 //	receive.go   handling a request in a service; refusing requests of browsers
 //	endpoint.go  the circuit breaker: several failures in a row open it, and calls then fail

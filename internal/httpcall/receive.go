@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // MaxRequest is the largest request that a receiver accepts, in bytes: ten times the
@@ -22,7 +23,7 @@ const readTimeout = 10 * time.Second
 
 // Receive reads a signed request into in, within 10 s. If the request is invalid,
 // Receive sends the error response and returns false.
-func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.Time, in any) bool {
+func Receive(w http.ResponseWriter, r *http.Request, keys signature.Keys, in any) bool {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		http.Error(w, "send a POST", http.StatusMethodNotAllowed)
@@ -40,7 +41,7 @@ func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.
 		http.Error(w, "the request is incomplete", http.StatusBadRequest)
 		return false
 	}
-	if err := Verify(secrets, r.Header, body, now); err != nil {
+	if err := keys.Verify(r.Header, body, time.Now()); err != nil {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return false
 	}

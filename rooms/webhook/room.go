@@ -9,7 +9,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/signature"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -71,16 +73,15 @@ func newRunner(h room.Host) (room.Runner, error) {
 		return room.Runner{}, fmt.Errorf("webhook.url is http:// of another machine: anybody on the way can read the events, and answer in place of the "+
 			"receiver; write https://, or add %s to accept", config.WithoutTLS)
 	}
-	secrets, err := secretsOf(h.Servers.Others[EnvSecret])
+	client, err := httpcall.NewClient(to.URL, signature.Split(h.Servers.Others[EnvSecret]), h.Services)
 	if err != nil {
-		return room.Runner{}, err
+		return room.Runner{}, fmt.Errorf("%w: see webhook.url and %s", err, EnvSecret)
 	}
 	m, err := newMetrics(h.Registerer)
 	if err != nil {
 		return room.Runner{}, err
 	}
-	receiver := newEndpoint(to, secrets, h.Services)
-	s := &sender{table: table{h.Store}, post: receiver.post, poll: pollInterval, logger: h.Logger.With("stage", Role), metrics: m}
+	s := &sender{table: table{h.Store}, post: endpoint{client}.post, poll: pollInterval, logger: h.Logger.With("stage", Role), metrics: m}
 	return room.Runner{Needs: []room.Need{{Name: "outbox_events", Check: s.alone}}, Run: s.run}, nil
 }
 

@@ -42,10 +42,10 @@ func TestRoom_NamesWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ topics, secret, want string }{
 		{"", secret, "topics.yaml does not say where the events go"},
 		{"webhook: {url: http://shop.example/e}", secret, "add without_tls to accept"},
-		{"webhook: {url: https://shop.example/e}", "", EnvSecret + " is not set"},
+		{"webhook: {url: https://shop.example/e}", "", "there is no secret"},
 		{"webhook: {url: https://shop.example/e}", "short", "secret 1 is not whsec_"},
 		{"webhook: {url: http://shop.example/e}\naccept: [without_tls]", secret, ""},
-		{"webhook: {url: http://127.0.0.1:8080/e}", secret, ""},
+		{"webhook: {url: http://127.0.0.1:8080/e}", newSecret + "," + secret, ""},
 	} {
 		h := room.Host{
 			Config: must.Get(parse(t, c.topics))(t), Servers: config.Servers{Others: map[string]string{EnvSecret: c.secret}},

@@ -10,7 +10,7 @@ import java.time.Instant;
 import java.time.LocalDateTime;
 import java.time.ZoneOffset;
 import java.time.temporal.ChronoUnit;
-import java.util.HexFormat;
+import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import javax.crypto.Mac;
@@ -81,18 +81,22 @@ public class Orders {
         }
     }
 
-    /** Whether a request of orderclose has a right signature. body are the bytes as they came. */
-    static boolean verified(String secret, String timestamp, String signatures, byte[] body) throws GeneralSecurityException {
-        if (timestamp == null || signatures == null || !timestamp.matches("[0-9]{1,12}") || Math.abs(Instant.now().getEpochSecond() - Long.parseLong(timestamp)) > 300) {
+    /**
+     * Whether a request of orderclose has a right signature: its headers webhook-id, webhook-timestamp and webhook-signature. body are
+     * the bytes as they came.
+     */
+    static boolean verified(String secret, String id, String timestamp, String signatures, byte[] body) throws GeneralSecurityException {
+        if (timestamp == null || signatures == null || !timestamp.matches("[0-9]{1,12}")
+                || Math.abs(Instant.now().getEpochSecond() - Long.parseLong(timestamp)) > 300) {
             return false;
         }
         Mac mac = Mac.getInstance("HmacSHA256");
-        mac.init(new SecretKeySpec(secret.getBytes(StandardCharsets.UTF_8), "HmacSHA256"));
-        mac.update((timestamp + ".").getBytes(StandardCharsets.US_ASCII));
-        byte[] want = ("v1=" + HexFormat.of().formatHex(mac.doFinal(body))).getBytes(StandardCharsets.US_ASCII);
+        mac.init(new SecretKeySpec(Base64.getDecoder().decode(secret.substring("whsec_".length())), "HmacSHA256"));
+        mac.update((id + "." + timestamp + ".").getBytes(StandardCharsets.UTF_8));
+        byte[] want = ("v1," + Base64.getEncoder().encodeToString(mac.doFinal(body))).getBytes(StandardCharsets.US_ASCII);
         boolean found = false;
-        for (String signature : signatures.split(",")) {
-            found |= MessageDigest.isEqual(want, signature.strip().getBytes(StandardCharsets.UTF_8));
+        for (String signature : signatures.split(" ")) {
+            found |= MessageDigest.isEqual(want, signature.getBytes(StandardCharsets.UTF_8));
         }
         return found;
     }
@@ -117,7 +121,7 @@ public class Orders {
         }
     }
 
-    /** For the test: record ID, or verify SECRET TIMESTAMP SIGNATURES with the body on stdin. */
+    /** For the test: record ID, or verify SECRET ID TIMESTAMP SIGNATURES with the body on stdin. */
     public static void main(String[] args) throws IOException, GeneralSecurityException {
         if (args[0].equals("record")) {
             Order o = newOrder(args[1], "virtual");
@@ -125,7 +129,7 @@ public class Orders {
                 + quote(payload(o)) + "}";
             System.out.write((line + "\n").getBytes(StandardCharsets.UTF_8));
             System.out.flush();
-        } else if (!verified(args[1], args[2], args[3], System.in.readAllBytes())) {
+        } else if (!verified(args[1], args[2], args[3], args[4], System.in.readAllBytes())) {
             System.exit(1);
         }
     }

@@ -50,12 +50,14 @@ export async function insertOrder(db, o, lines) {
 //   kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner, retry: { retries: 2, maxRetryTime: 3000 } })
 export const send = (producer, o) => producer.send({ topic: topic(o), acks: -1, timeout: 5000, messages: [record(o)] })
 
-// verified says whether a request of orderclose has a right signature. body is a Buffer with the bytes as they came.
-export function verified(secret, timestamp = '', signatures = '', body, now = Date.now()) {
+// verified says whether a request of orderclose has a right signature: its headers webhook-id, webhook-timestamp and
+// webhook-signature. body is a Buffer with the bytes as they came.
+export function verified(secret, id = '', timestamp = '', signatures = '', body, now = Date.now()) {
   if (!/^\d+$/.test(timestamp) || Math.abs(now / 1000 - Number(timestamp)) > 300) return false
-  const want = Buffer.from('v1=' + createHmac('sha256', secret).update(timestamp + '.').update(body).digest('hex'))
-  return signatures.split(',').some((s) => {
-    const got = Buffer.from(s.trim())
+  const key = Buffer.from(secret.slice('whsec_'.length), 'base64')
+  const want = Buffer.from('v1,' + createHmac('sha256', key).update(`${id}.${timestamp}.`).update(body).digest('base64'))
+  return signatures.split(' ').some((s) => {
+    const got = Buffer.from(s)
     return got.length === want.length && timingSafeEqual(got, want)
   })
 }
@@ -75,10 +77,10 @@ export async function handle(db, message, work) {
   }
 }
 
-// For the test: node orders.mjs record ID | verify SECRET TIMESTAMP SIGNATURES < body
+// For the test: node orders.mjs record ID | verify SECRET ID TIMESTAMP SIGNATURES < body
 if (process.argv[2] === 'record') console.log(JSON.stringify(record(newOrder(process.argv[3], 'virtual'))))
 if (process.argv[2] === 'verify') {
   const parts = []
   for await (const part of process.stdin) parts.push(part)
-  process.exitCode = verified(...process.argv.slice(3, 6), Buffer.concat(parts)) ? 0 : 1
+  process.exitCode = verified(...process.argv.slice(3, 7), Buffer.concat(parts)) ? 0 : 1
 }

@@ -70,15 +70,17 @@ function insertOrder(PDO $db, array $o, array $lines): void
     });
 }
 
-// Whether a request of orderclose has a right signature. $body is file_get_contents('php://input').
-function verified(string $secret, string $timestamp, string $signatures, string $body): bool
+// Whether a request of orderclose has a right signature: its headers webhook-id, webhook-timestamp and webhook-signature. $body is
+// file_get_contents('php://input').
+function verified(string $secret, string $id, string $timestamp, string $signatures, string $body): bool
 {
     if (!preg_match('/^[0-9]{1,12}$/D', $timestamp) || abs(time() - (int) $timestamp) > 300) {
         return false;
     }
-    $want = 'v1=' . hash_hmac('sha256', $timestamp . '.' . $body, $secret);
-    foreach (explode(',', $signatures) as $signature) {
-        if (hash_equals($want, trim($signature))) {
+    $key = base64_decode(substr($secret, strlen('whsec_')));
+    $want = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$timestamp.$body", $key, true));
+    foreach (explode(' ', $signatures) as $signature) {
+        if (hash_equals($want, $signature)) {
             return true;
         }
     }
@@ -99,9 +101,9 @@ function handle(PDO $db, string $message, callable $work): void
     });
 }
 
-// For the test: record ID | verify SECRET TIMESTAMP SIGNATURES < body
+// For the test: record ID | verify SECRET ID TIMESTAMP SIGNATURES < body
 if (PHP_SAPI === 'cli' && ($argv[1] ?? '') === 'record') {
     echo json_encode(record(newOrder($argv[2], 'virtual')), JSON_THROW_ON_ERROR), "\n";
 } elseif (PHP_SAPI === 'cli' && ($argv[1] ?? '') === 'verify') {
-    exit(verified($argv[2], $argv[3], $argv[4], stream_get_contents(STDIN)) ? 0 : 1);
+    exit(verified($argv[2], $argv[3], $argv[4], $argv[5], stream_get_contents(STDIN)) ? 0 : 1);
 }

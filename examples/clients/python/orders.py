@@ -2,6 +2,7 @@
 
 producer is a confluent_kafka.Producer, db a connection of PyMySQL. docs/wire.md and docs/http.md have the formats.
 """
+import base64
 import hashlib
 import hmac
 import json
@@ -89,12 +90,14 @@ def send(producer, o):
     return done == [True]
 
 
-def verified(secret, timestamp, signatures, body):
-    """Whether a request of orderclose has a right signature. body are the bytes as they came."""
+def verified(secret, id, timestamp, signatures, body):
+    """Whether a request of orderclose has a right signature: its headers webhook-id, webhook-timestamp and webhook-signature. body are
+    the bytes as they came."""
     if not (timestamp.isascii() and timestamp.isdigit()) or abs(time.time() - int(timestamp)) > 300:
         return False
-    want = "v1=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-    return any(hmac.compare_digest(s.strip().encode(), want.encode()) for s in signatures.split(","))
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    want = b"v1," + base64.b64encode(hmac.new(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256).digest())
+    return any(hmac.compare_digest(s.encode(), want) for s in signatures.split())
 
 
 def handle(db, message, work):
@@ -113,8 +116,8 @@ def handle(db, message, work):
         raise
 
 
-if __name__ == "__main__":  # for the test: record ID | verify SECRET TIMESTAMP SIGNATURES < body
+if __name__ == "__main__":  # for the test: record ID | verify SECRET ID TIMESTAMP SIGNATURES < body
     if sys.argv[1] == "record":
         print(json.dumps(record(new_order(sys.argv[2], "virtual"))))
     else:
-        sys.exit(0 if verified(*sys.argv[2:5], sys.stdin.buffer.read()) else 1)
+        sys.exit(0 if verified(*sys.argv[2:6], sys.stdin.buffer.read()) else 1)

@@ -43,7 +43,8 @@ public class Driver {
             byte[] body = exchange.getRequestBody().readAllBytes(), reply = {};
             var headers = exchange.getRequestHeaders();
             try (exchange) {
-                if (!Orders.verified(System.getenv("SECRET"), headers.getFirst("Orderclose-Timestamp"), headers.getFirst("Orderclose-Signature"), body)) {
+                if (!Orders.verified(System.getenv("SECRET"), headers.getFirst("webhook-id"), headers.getFirst("webhook-timestamp"),
+                        headers.getFirst("webhook-signature"), body)) {
                     exchange.sendResponseHeaders(401, -1);
                     return;
                 }

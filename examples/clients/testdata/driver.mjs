@@ -35,7 +35,8 @@ const commands = {
   },
   serve: (port) => new Promise(() => createServer(async (request, response) => {
     const raw = await body(request)
-    if (!verified(SECRET, request.headers['orderclose-timestamp'], request.headers['orderclose-signature'], raw)) return response.writeHead(401).end()
+    const of = (name) => request.headers['webhook-' + name]
+    if (!verified(SECRET, of('id'), of('timestamp'), of('signature'), raw)) return response.writeHead(401).end()
     const verdicts = JSON.parse(raw).orders.map((o) => ({ order_id: o.order_id, verdict: 'closed' }))
     response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ verdicts }))
   }).listen(Number(port), '127.0.0.1')),

@@ -27,7 +27,8 @@ if (($argv[1] ?? '') === 'insert') {
     handle($db, $event, $work);
 } else {
     $body = file_get_contents('php://input');
-    if (!verified(getenv('SECRET'), $_SERVER['HTTP_ORDERCLOSE_TIMESTAMP'] ?? '', $_SERVER['HTTP_ORDERCLOSE_SIGNATURE'] ?? '', $body)) {
+    $of = fn (string $name) => $_SERVER["HTTP_WEBHOOK_$name"] ?? '';
+    if (!verified(getenv('SECRET'), $of('ID'), $of('TIMESTAMP'), $of('SIGNATURE'), $body)) {
         http_response_code(401);
         exit;
     }

@@ -39,7 +39,7 @@ def handle():
 class Closer(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body, h = self.rfile.read(int(self.headers["Content-Length"])), self.headers
-        if not orders.verified(os.environ["SECRET"], h["Orderclose-Timestamp"], h["Orderclose-Signature"], body):
+        if not orders.verified(os.environ["SECRET"], h["webhook-id"], h["webhook-timestamp"], h["webhook-signature"], body):
             return self.send_error(401)
         reply = json.dumps({"verdicts": [{"order_id": o["order_id"], "verdict": "closed"} for o in json.loads(body)["orders"]]}).encode()
         self.send_response(200)

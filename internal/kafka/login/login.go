@@ -11,10 +11,9 @@ package login
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
-
-	"golang.org/x/oauth2"
 )
 
 const (
@@ -25,28 +24,50 @@ const (
 	fetchPause = 2 * time.Second
 )
 
-// renewed returns a source of tokens that all connections share. While one fetches a token, the others wait.
-func renewed(fetch Token, log *slog.Logger) oauth2.TokenSource {
-	return oauth2.ReuseTokenSourceWithExpiry(nil, &renewal{fetch: fetch, log: log}, time.Nanosecond) // 0 would mean 10 s
-}
-
-// renewal fetches tokens for oauth2.ReuseTokenSourceWithExpiry, which asks it for one at a time. The Expiry of a token that it
-// returns is when to ask again.
-type renewal struct {
+// renewed is a token that all connections share. Who waits for it waits no longer than its context.
+type renewed struct {
 	fetch Token
 	log   *slog.Logger
 
-	token string // the last one
+	turn  chan struct{} // has room for the one goroutine that uses the fields below
+	token string        // the last one
 	ends  time.Time
 	err   error // of the last attempt, if there was no token to use
 	again time.Time
 }
 
-// Token implements oauth2.TokenSource.
-func (r *renewal) Token() (*oauth2.Token, error) {
-	if r.err != nil && time.Now().Before(r.again) {
-		return nil, r.err
+func newRenewed(fetch Token, log *slog.Logger) *renewed {
+	return &renewed{fetch: fetch, log: log, turn: make(chan struct{}, 1)}
+}
+
+// current returns a token that has not ended. If one must be fetched, that goes on beyond ctx, for those who wait.
+func (r *renewed) current(ctx context.Context) (string, error) {
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return "", fmt.Errorf("another login waits for it: %w", ctx.Err())
 	}
+	var token string
+	var err error
+	fetched := make(chan struct{})
+	go func() {
+		if !time.Now().Before(r.again) {
+			r.renew()
+		}
+		token, err = r.token, r.err
+		close(fetched)
+		<-r.turn
+	}()
+	select {
+	case <-fetched:
+		return token, err
+	case <-ctx.Done():
+		return "", fmt.Errorf("it did not come in time: %w", ctx.Err())
+	}
+}
+
+// renew fetches a token.
+func (r *renewed) renew() {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	token, ends, err := r.fetch(ctx)
@@ -62,8 +83,5 @@ func (r *renewal) Token() (*oauth2.Token, error) {
 		}
 		err = nil
 	}
-	if r.err = err; err != nil {
-		return nil, err
-	}
-	return &oauth2.Token{AccessToken: r.token, Expiry: r.again}, nil
+	r.err = err
 }

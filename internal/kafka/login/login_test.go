@@ -28,7 +28,7 @@ func TestRenewed_AsksAfterHalfOfATokensLife(t *testing.T) {
 		const life = time.Hour
 		var log bytes.Buffer
 		down, asked := error(nil), 0
-		source := renewed(func(context.Context) (string, time.Time, error) {
+		source := newRenewed(func(context.Context) (string, time.Time, error) {
 			asked++
 			return strings.Repeat("x", asked), time.Now().Add(life), down
 		}, slog.New(slog.NewTextHandler(&log, nil)))
@@ -50,8 +50,8 @@ func TestRenewed_AsksAfterHalfOfATokensLife(t *testing.T) {
 		} {
 			time.Sleep(step.wait)
 			down = step.down
-			token, err := source.Token()
-			if asked != step.asked || (err != nil) != (step.token == 0) || err == nil && len(token.AccessToken) != step.token {
+			token, err := source.current(t.Context())
+			if asked != step.asked || (err != nil) != (step.token == 0) || err == nil && len(token) != step.token {
 				t.Fatalf("%+v: asked %d times, %v, %v", step, asked, token, err)
 			}
 		}
@@ -60,26 +60,33 @@ func TestRenewed_AsksAfterHalfOfATokensLife(t *testing.T) {
 	})
 }
 
-// A provider that hangs delays the first of several logins, and none of those behind it.
+// A provider that hangs delays the first of several logins, and none of those behind it; and no login beyond its own time.
 func TestRenewed_DoesNotWaitWithoutEnd(t *testing.T) {
 	for _, life := range []time.Duration{time.Hour, 0} {
 		synctest.Test(t, func(t *testing.T) {
 			hangs := life == 0
-			source := renewed(func(ctx context.Context) (string, time.Time, error) {
+			source := newRenewed(func(ctx context.Context) (string, time.Time, error) {
 				if hangs {
 					<-ctx.Done()
 				}
 				return "x", time.Now().Add(life), ctx.Err()
 			}, slog.New(slog.DiscardHandler))
 			if !hangs {
-				must.Get(source.Token())(t)
+				must.Get(source.current(t.Context()))(t)
 				time.Sleep(50 * time.Minute)
 				hangs = true
 			}
 			began := time.Now()
+			for _, login := range []string{"that asks for a token", "that waits for it"} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				_, err := source.current(ctx)
+				cancel()
+				expect.Is(t, err, context.DeadlineExceeded, "a login %s", login)
+			}
+			expect.Equal(t, time.Since(began), 2*time.Second, "two logins of one second")
 			for range 8 {
-				token, err := source.Token()
-				if took := time.Since(began); took != fetchTimeout || (err == nil) != (life > 0) || err == nil && token.AccessToken != "x" {
+				token, err := source.current(t.Context())
+				if took := time.Since(began); took != fetchTimeout || (err == nil) != (life > 0) || err == nil && token != "x" {
 					t.Errorf("a login gets %v, %v after %v", token, err, took)
 				}
 			}
@@ -89,15 +96,6 @@ func TestRenewed_DoesNotWaitWithoutEnd(t *testing.T) {
 
 func fixed(token string) Token {
 	return func(context.Context) (string, time.Time, error) { return token, time.Time{}, nil }
-}
-
-// A command that calls the signer of AWS prints a signed URL in base64.
-func TestOAuthBearer_SendsATokenForAmazonMSK(t *testing.T) {
-	const token = "aHR0cHM6Ly9rYWZrYS5ldS1jZW50cmFsLTEuYW1hem9uYXdzLmNvbS8_QWN0aW9uPWthZmthLWNsdXN0ZXIlM0FDb25uZWN0"
-	_, message, err := OAuthBearer(TokenFromCommand([]string{"echo", token}), nil, slog.New(slog.DiscardHandler)).Start(t.Context())
-	if want := "n,,\x01auth=Bearer " + token + "\x01\x01"; err != nil || string(message) != want {
-		t.Errorf("it sends %q, %v; want %q", message, err, want)
-	}
 }
 
 func TestOAuthBearer_SendsTheMessageOfTheStandard(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
-	"golang.org/x/oauth2"
 )
 
 // Token returns a bearer token and the time of its end. If ends is zero, Token is called for each
@@ -44,11 +43,11 @@ func OAuthBearer(token Token, extensions map[string]string, log *slog.Logger) sa
 	for _, name := range slices.Sorted(maps.Keys(extensions)) {
 		fmt.Fprintf(&tail, "\x01%s=%s", name, extensions[name])
 	}
-	return &oauthBearer{renewed(token, log), tail.String()}
+	return &oauthBearer{newRenewed(token, log), tail.String()}
 }
 
 type oauthBearer struct {
-	token      oauth2.TokenSource
+	token      *renewed
 	extensions string // as they are sent
 }
 
@@ -56,15 +55,15 @@ type oauthBearer struct {
 func (*oauthBearer) Name() string { return "OAUTHBEARER" }
 
 // Start implements sasl.Mechanism.
-func (m *oauthBearer) Start(context.Context) (sasl.StateMachine, []byte, error) {
-	token, err := m.token.Token()
-	if err == nil && !bearerToken.MatchString(token.AccessToken) { // do not quote it
-		err = fmt.Errorf("what came as a token is none: %d bytes, with letters that no token has", len(token.AccessToken))
+func (m *oauthBearer) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	token, err := m.token.current(ctx)
+	if err == nil && !bearerToken.MatchString(token) { // do not quote it
+		err = fmt.Errorf("what came as a token is none: %d bytes, with letters that no token has", len(token))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("no token for Kafka: %w", err)
 	}
-	return &bearerAnswer{}, []byte("n,,\x01auth=Bearer " + token.AccessToken + m.extensions + "\x01\x01"), nil
+	return &bearerAnswer{}, []byte("n,,\x01auth=Bearer " + token + m.extensions + "\x01\x01"), nil
 }
 
 // bearerAnswer reads the broker's answers. An accepted token has an empty answer. A rejected token has

@@ -60,6 +60,11 @@ func (m *marks) mark(variable string) string {
 	return piece
 }
 
+// key returns a secret that signs requests.
+func (m *marks) key(variable string) string {
+	return "whsec_" + base64.StdEncoding.EncodeToString([]byte(m.mark(variable)+m.mark(variable)))
+}
+
 func (m *marks) add(variable, piece string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,8 +114,8 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	root, dsn := r.database(servers.DSN, name)
 	r.env = map[string]string{
 		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: freeAddress(t),
-		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," +
-			r.secret(config.EnvPaymentSecret) + "\n",
+		config.EnvHTTPSecret: r.key(config.EnvHTTPSecret), config.EnvPaymentSecret: r.key(config.EnvPaymentSecret) + "," +
+			r.key(config.EnvPaymentSecret) + "\n",
 		config.EnvConsoleListen: freeAddress(t),
 	}
 	r.kafkaEnviron(b)
@@ -446,7 +451,7 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a key as the CA":             {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},
 		"the content of the key":      {config.EnvTLSKey: key},
 		"half of a key":               {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
-		"a secret that is too short":  {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
+		"secrets that are no keys":    {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
 		"a secret as a file":          {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
 		"a listener that is none":     {config.EnvListen: password(config.EnvListen)},
 		"a password in topics.yaml":   {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},

@@ -20,7 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-const serviceSecret = "a secret of the real tests"
+const serviceSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 // faultsPerOrder is how many calls with one order may fail on purpose. The closer blames an order
 // that fails alone while the service answers for other orders, and gives it up after four times.

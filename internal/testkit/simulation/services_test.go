@@ -25,7 +25,7 @@ import (
 )
 
 // serviceSecrets sign the requests to the shop's services.
-var serviceSecrets = []string{"a secret of the simulation"}
+var serviceSecrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 
 // service is a service of the shop that can be broken.
 type service struct {

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // Config is a checked notify.yaml: where alerts are sent. It has at least one receiver.
@@ -173,7 +173,7 @@ func (p *checker) target(key string, t *Target, standard, highest int) {
 	case (t.URL == "") == (t.URLFile == ""):
 		p.mistake(key+".url", "want either url or url_file; write one of them; a URL that holds a token belongs into a file")
 	case t.URL != "":
-		if err := httpcall.CheckURL(t.URL); err != nil {
+		if err := signature.CheckURL(t.URL); err != nil {
 			p.mistake(key+".url", "%v; write it such as https://sms.example/send", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // errTemporary means that a retry may help.
@@ -47,7 +48,7 @@ func (r request) read() (target *url.URL, secret string, err error) {
 			return nil, "", fmt.Errorf("url_file: %w", err)
 		}
 	}
-	if err = httpcall.CheckURL(raw); err != nil {
+	if err = signature.CheckURL(raw); err != nil {
 		return nil, "", fmt.Errorf("the URL: %w", err)
 	}
 	if r.secretFile != "" {

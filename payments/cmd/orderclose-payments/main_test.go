@@ -33,7 +33,7 @@ import (
 	"github.com/orderclose/orderclose/payments/internal/signed"
 )
 
-var secrets = []string{strings.Repeat("s", 32)}
+var secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 
 // write writes a file and returns its name.
 func write(t *testing.T, name, content string) string {
@@ -192,7 +192,7 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 			t.Errorf("Cancel: %v (-want +got):\n%s", err, diff)
 		}
 	}
-	stranger := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: []string{strings.Repeat("x", 32)}}))(t)
+	stranger := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: []string{"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="}}))(t)
 	defer stranger.Close()
 	if _, err := stranger.Canceler().Cancel(t.Context(), ids); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("with another secret: %v", err)
