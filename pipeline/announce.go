@@ -87,6 +87,11 @@ func (a *App) setFailing(p *wire.Process) bool {
 			now[wire.FailingLimit] = at.UnixMilli()
 		}
 	}
+	if a.provider != nil {
+		if at, _ := a.provider.Failing(); !at.IsZero() && time.Since(at) >= failingFor {
+			now[wire.FailingPayment] = at.UnixMilli()
+		}
+	}
 	if maps.Equal(p.Failing, now) {
 		return false
 	}

@@ -31,6 +31,8 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 		{func() { a.lowestLimitSince = func() time.Time { return time.Now().Add(-time.Second) } }, false, nil},
 		{func() { a.lowestLimitSince = func() time.Time { return minuteAgo } }, true, []string{wire.FailingLimit}},
 		{func() { a.lowestLimitSince = func() time.Time { return time.Time{} } }, true, nil},
+		{func() { a.provider = failingSince(time.Now().Add(-time.Second)) }, false, nil},
+		{func() { a.provider = failingSince(minuteAgo) }, true, []string{wire.FailingPayment}},
 	} {
 		step.does()
 		says := a.setFailing(&p)
@@ -38,3 +40,7 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 		expect.That(t, says == step.says && slices.Equal(got, step.want), "%v %v, want %+v", says, got, step)
 	}
 }
+
+type failingSince time.Time
+
+func (s failingSince) Failing() (since time.Time, cause string) { return time.Time(s), "the answer unknown" }

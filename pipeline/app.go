@@ -110,6 +110,7 @@ type App struct {
 	closers         []io.Closer // the clients that buildCloseMethod made
 
 	lowestLimitSince func() time.Time // of the closer; nil: this process has none
+	provider         failing          // the payment provider; nil: it is not asked
 
 	alone bool // the role Sweeper runs
 }

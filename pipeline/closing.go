@@ -112,7 +112,7 @@ func (a *App) withPayment(method closeMethod, c config.PaymentService) (closeMet
 		return closeMethod{}, err
 	}
 	a.ready.hints.addFunc("payment provider", func() string { return whyFailing(checked) })
-	method.store, method.provider = checked, provider
+	method.store, method.provider, a.provider = checked, provider, checked
 	return method, nil
 }
 
@@ -120,10 +120,13 @@ func (a *App) withPayment(method closeMethod, c config.PaymentService) (closeMet
 // it. If the service answers 500 for a single order only, the order is found in less time.
 const failingFor = 30 * time.Second
 
-// whyFailing returns why all calls of a service fail, for /-/ready, or "" if some succeed.
-func whyFailing(s interface {
+// failing is a service that knows since when all calls of it fail, and why; the zero time: some succeed.
+type failing interface {
 	Failing() (since time.Time, cause string)
-}) string {
+}
+
+// whyFailing returns why all calls of a service fail, for /-/ready, or "" if some succeed.
+func whyFailing(s failing) string {
 	since, cause := s.Failing()
 	if since.IsZero() || time.Since(since) < failingFor {
 		return ""

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -56,6 +57,12 @@ type Options struct {
 	Metrics     Metrics      // default: none
 }
 
+// askedWithin is how old an answer may be that says how the provider is now: an order is asked about again within five minutes.
+const askedWithin = 10 * time.Minute
+
+// span is the time between two questions.
+type span struct{ first, last time.Time }
+
 // CheckedStore closes orders after it has asked the provider about them, or after the provider has
 // cancelled their payments. It is safe for concurrent use. Create it with New.
 type CheckedStore struct {
@@ -63,8 +70,9 @@ type CheckedStore struct {
 	call     func(ctx context.Context, ids []string) ([]Answer, error) // Cancel of a Canceler, otherwise Ask
 	closes   Answer                                                    // the answer after which an order is closed: Cancelled or Unpaid
 	endpoint *httpcall.Endpoint
-	slots    chan struct{}   // one element for each question in flight
-	culprits bisect.Culprits // finds the orders for which the provider gives no answer
+	unknown  atomic.Pointer[span] // of the last questions to which each answer was Unknown; nil: the last one had another answer
+	slots    chan struct{}        // one element for each question in flight
+	culprits bisect.Culprits      // finds the orders for which the provider gives no answer
 }
 
 // New returns a CheckedStore, or an error if the options are invalid.
@@ -146,9 +154,15 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 // Probe checks whether the store works, if the Store can check: see closer.Store.
 func (a *CheckedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, a.o.Store) }
 
-// Failing returns since when no question was answered, and why the last one was not.
+// Failing returns since when no question was answered, or each answer was Unknown, and why the last one was not.
 // The zero time means that the last question was answered, or that there was none.
-func (a *CheckedStore) Failing() (since time.Time, cause string) { return a.endpoint.Failing() }
+func (a *CheckedStore) Failing() (since time.Time, cause string) {
+	since, cause = a.endpoint.Failing()
+	if u := a.unknown.Load(); since.IsZero() && u != nil && time.Since(u.last) < askedWithin {
+		return u.first, "the answer unknown"
+	}
+	return since, cause
+}
 
 // ask asks one question. It returns an answer for each id.
 func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) {
@@ -184,6 +198,13 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 			got[i] = Unknown
 		}
 		counts[got[i]]++
+	}
+	if now := time.Now(); counts[Unknown] < len(got) {
+		a.unknown.Store(nil)
+	} else if u := a.unknown.Load(); u != nil {
+		a.unknown.Store(&span{u.first, now})
+	} else {
+		a.unknown.Store(&span{now, now})
 	}
 	for answer, n := range counts {
 		a.o.Metrics.PaymentAnswers(answer, n)

@@ -184,6 +184,33 @@ func TestAsking_WithoutAnAnswerChangesNothingAndPausesCalls(t *testing.T) {
 	}
 }
 
+// A provider that only says unknown is as good as one that is down, for as long as it is asked.
+func TestFailing_SinceEachAnswerWasUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, byName, payment.Options{})
+		for _, id := range []string{"unknown", "who knows", "unpaid"} {
+			s.order(t, id, -time.Minute)
+		}
+		begin := time.Now()
+		for _, step := range []struct {
+			ids   []string
+			fails bool
+		}{{nil, false}, {[]string{"unknown"}, true}, {[]string{"unknown", "who knows"}, true}, {[]string{"unknown", "unpaid"}, false}, {[]string{"unknown"}, true}} {
+			s.close(t, step.ids...)
+			since, cause := s.asking.Failing()
+			expect.That(t, step.fails == (cause == "the answer unknown") && step.fails == !since.IsZero(), "after %v: %v %q", step.ids, since, cause)
+			expect.That(t, since.IsZero() || len(step.ids) < 2 || since.Equal(begin), "after %v: since %v, want %v", step.ids, since, begin)
+			time.Sleep(time.Second)
+			if len(step.ids) == 0 {
+				begin = time.Now()
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		since, _ := s.asking.Failing()
+		expect.That(t, since.IsZero(), "nobody has asked for ten minutes: since %v", since)
+	})
+}
+
 // The first change of an order wins, and an order that the provider calls paid is
 // never closed.
 // The order stays pending, as after an error of the provider.

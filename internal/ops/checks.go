@@ -192,25 +192,36 @@ func (f *Findings) orders() {
 	if severity == "" {
 		return
 	}
-	detail := overdue.String()
-	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && status.Err == nil && status.Known() {
+	detail, unknown := overdue.String(), len(f.failing(wire.FailingPayment)) > 0
+	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && !unknown && status.Err == nil && status.Known() {
 		detail += status.Value.strangers() + status.Value.databases() + "; no record is overdue in Kafka" + overdue.why()
+	}
+	if unknown {
+		detail += "; the payment provider gives no answer, or answers unknown"
 	}
 	p := f.Add(OrdersOverdue, 0, detail)
 	p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)
+	if unknown {
+		p.Runbook = "the-payment-provider-does-not-answer"
+	}
 	if overdue.Failure != nil && severity == Today {
 		p.Runbook = failureRunbook
 	}
 }
 
-// closesSlow names the closers whose limit is at its minimum, if something is overdue.
-func (f *Findings) closesSlow() {
-	var slow []string
+// failing returns the processes that meet a fault, by its key in wire.Process.Failing.
+func (f *Findings) failing(fault string) (names []string) {
 	for _, process := range AskStatus.Of(f.Facts).Value.Processes {
-		if process.State == Present && process.Failing[wire.FailingLimit] > 0 {
-			slow = append(slow, process.Name)
+		if process.State == Present && process.Failing[fault] > 0 {
+			names = append(names, process.Name)
 		}
 	}
+	return names
+}
+
+// closesSlow names the closers whose limit is at its minimum, if something is overdue.
+func (f *Findings) closesSlow() {
+	slow := f.failing(wire.FailingLimit)
 	if late := cmp.Or(f.Found(RecordsOverdue), f.Found(closesOverdue), f.Found(OrdersOverdue)); late != nil && len(slow) > 0 { //mutant:slow-closes-unseen
 		f.began(f.Add(ClosesSlow, len(slow), slow[0]+" closes a few orders at once, because transactions take longer than closer.target_latency"), wire.FailingLimit)
 	}

@@ -293,6 +293,16 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 	}
 }
 
+// Overdue orders of a provider that says unknown are explained by it.
+func TestJudge_OverdueOrdersWaitForTheProvider(t *testing.T) {
+	for failing, want := range map[string]string{wire.FailingPayment: "the-payment-provider-does-not-answer", "": "orders-are-overdue-in-the-database"} {
+		v := told{AskOverdue: knownAs(OverdueOrders{Orders: 11, Oldest: noon.Add(-time.Minute)}), AskStatus: knownAs(Status{At: noon, Processes: []Process{
+			{Process: wire.Process{Failing: map[string]int64{failing: 1}}, State: Present}}})}.judge(noon)
+		p := v.Problems[0]
+		expect.That(t, p.Kind == OrdersOverdue && p.Runbook == want && strings.Contains(p.Detail, "or answers unknown") == (failing != ""), "%q: %+v", failing, p)
+	}
+}
+
 // Without Kafka all can be well beside a sweeper only.
 func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 	for without, want := range map[bool]State{true: Well, false: Unknown} {

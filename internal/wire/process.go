@@ -32,9 +32,10 @@ const KeyProcess = "process"
 
 // The keys of Process.Failing.
 const (
-	FailingWrites = "writes"
-	FailingLock   = "lock"
-	FailingLimit  = "limit"
+	FailingWrites  = "writes"
+	FailingLock    = "lock"
+	FailingLimit   = "limit"
+	FailingPayment = "payment"
 )
 
 // Encode returns the process as a record of the control topic.
