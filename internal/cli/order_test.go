@@ -202,19 +202,34 @@ func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {
 		{store.OrderCounts{At: at, From: 3, Waiting: 3, Farthest: in(8 * time.Hour)}, mapping.FarDue, ""},
 		{store.OrderCounts{At: at, From: 341, Overdue: 341}, "", "341 unpaid orders are overdue, and none is due in the future"},
 		{store.OrderCounts{At: at, From: 341, Overdue: 341}, mapping.NothingDueLater, ""},
+		{store.OrderCounts{At: at, From: 1, Overdue: 1, Oldest: in(-time.Second)}, "", ""}, // a relay has it
 		{store.OrderCounts{At: at, From: 7, Excluded: 7}, "", "excludes all 7 unpaid orders"},
 	} {
 		cfg := config.Default()
 		cfg.Accept = []string{c.accept}
-		what, fix := doubt(c.counts, nil, cfg)
+		what, fix := doubt(c.counts, 5*time.Second, nil, cfg)
 		expect.That(t, (what == "") == (c.want == "") && strings.Contains(what, c.want) && (fix == "") == (what == ""), "%+v: %q; %q", c.counts, what, fix)
+	}
+}
+
+// A value that means never is in no other number. If most orders have one, the type is wrong, and not the shop idle.
+func TestDoubt_MostOrdersAreNeverDue(t *testing.T) {
+	for _, c := range []struct {
+		never  int64
+		accept string
+		wrong  bool
+	}{{0, "", false}, {5, "", false}, {6, "", true}, {6, mapping.NeverDue, false}} {
+		cfg := config.Default()
+		cfg.Accept = []string{c.accept}
+		what, fix := doubtNever(store.OrderCounts{From: 10, Never: c.never}, cfg)
+		expect.That(t, (what != "") == c.wrong && (fix != "") == c.wrong, "%+v: %q; %q", c, what, fix)
 	}
 }
 
 // The only orders of a quiet hour may be those that cannot be closed. Their cause comes before a doubt about the mapping.
 func TestOrderCounts_AnOrderThatCannotBeClosedIsNamed(t *testing.T) {
 	failure := &wire.Failure{OrderID: "order-1", Error: "stock_row_missing: SKU \"17\" has no row in table stock"}
-	what, fix := doubt(store.OrderCounts{At: at, From: 1, Overdue: 1}, failure, config.Default())
+	what, fix := doubt(store.OrderCounts{At: at, From: 1, Overdue: 1}, 5*time.Second, failure, config.Default())
 	expect.That(t, strings.HasPrefix(what, "1 unpaid orders are overdue, and none is due in the future: order order-1 cannot be closed: stock_row_missing: ") &&
 		strings.HasPrefix(fix, "orderclose runbook an-order-cannot-be-closed; or "), "%s; %s", what, fix)
 }
@@ -223,13 +238,14 @@ func TestOrderCounts_AnOrderThatCannotBeClosedIsNamed(t *testing.T) {
 func TestOrderCounts_ByRuleALongerDelayMayStillHold(t *testing.T) {
 	cfg := config.Default()
 	cfg.Orders = &mapping.Mapping{ByRule: true}
-	_, fix := doubt(store.OrderCounts{At: at, From: 1, Waiting: 1, Farthest: at.Add(8 * time.Hour)}, nil, cfg)
+	_, fix := doubt(store.OrderCounts{At: at, From: 1, Waiting: 1, Farthest: at.Add(8 * time.Hour)}, 5*time.Second, nil, cfg)
 	expect.That(t, strings.Contains(fix, "if the delay was longer when the order was created, wait until it is due"), "%s", fix)
 }
 
 func TestOrderCounts_Table(t *testing.T) {
 	c := &orderCounts{
-		OrderCounts: store.OrderCounts{At: at, From: 420, To: store.CountLimit, Overdue: 12, Waiting: 388, Excluded: 20, Farthest: at.Add(119 * time.Minute)},
+		OrderCounts: store.OrderCounts{At: at, From: 420, To: store.CountLimit, Overdue: 12, Waiting: 385, Excluded: 20, Never: 3,
+			Farthest: at.Add(119 * time.Minute)},
 		status:      mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(103)}, longest: 30 * time.Minute, Doubt: "the longest delay is 30m",
 		Evidence: store.Evidence{Unnamed: []string{"104"}, UnnamedAs: store.AuditPaid, PaidColumn: "pay_time", FromSample: store.PaidSample{Orders: 100},
 			ToSample: store.PaidSample{Orders: 100, Paid: 2}},

@@ -27,7 +27,7 @@ type orderCounts struct {
 	// Doubt says why the mapping is probably wrong, and Fix what to do. Both empty: it may be right.
 	Doubt string `json:"doubt,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// wrong says that the doubt is about the statuses, and stays: it is not about the orders of this hour.
+	// wrong says that the doubt is about the statuses, or that most orders are never due, and stays: it is not about the orders of this hour.
 	wrong bool
 }
 
@@ -36,7 +36,7 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	if s.cfg.Orders == nil {
 		return nil, nil
 	}
-	found, err := s.Store.CountOrders(ctx, s.grace())
+	found, err := s.Store.CountOrders(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -45,14 +45,18 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 		return nil, err
 	}
 	c := &orderCounts{OrderCounts: found, Evidence: evidence, status: s.cfg.Orders.Status, longest: s.cfg.Delays.Longest()}
-	if c.Doubt, c.Fix = doubtStatus(evidence, s.cfg); c.Doubt != "" {
+	c.Doubt, c.Fix = doubtStatus(evidence, s.cfg)
+	if c.Doubt == "" {
+		c.Doubt, c.Fix = doubtNever(found, s.cfg)
+	}
+	if c.Doubt != "" {
 		c.wrong = true
 	} else {
 		var overdue ops.OverdueOrders
 		if found.Overdue > 0 && found.Waiting == 0 {
 			overdue, _ = s.pipeline().OverdueExplained(ctx) // without it the doubt says less
 		}
-		c.Doubt, c.Fix = doubt(found, overdue.Failure, s.cfg)
+		c.Doubt, c.Fix = doubt(found, s.grace(), overdue.Failure, s.cfg)
 	}
 	return c, nil
 }
@@ -77,15 +81,24 @@ func doubtStatus(e store.Evidence, cfg *config.Config) (what, fix string) {
 	return "", ""
 }
 
-// doubt says what is improbable about the due times of orders, and what to do. failure is why the oldest overdue order cannot be
-// closed; nil: that is not known. Pure.
-func doubt(c store.OrderCounts, failure *wire.Failure, cfg *config.Config) (what, fix string) {
+// doubtNever doubts due times if most unpaid orders are never due. Pure.
+func doubtNever(c store.OrderCounts, cfg *config.Config) (what, fix string) {
+	if c.Never <= c.From/2 || cfg.Accepts(mapping.NeverDue) {
+		return "", ""
+	}
+	return fmt.Sprintf("%d of %d unpaid orders are never due: their value in orders.due is NULL, 0, or too large for the type", c.Never, c.From),
+		mapping.OrAccept("name the column and the type of its values: unix_ms, unix_s and datetime differ", mapping.NeverDue)
+}
+
+// doubt says what is improbable about the due times of orders, and what to do. An order that has been due for less than grace is no
+// doubt. failure is why the oldest overdue order cannot be closed; nil: that is not known. Pure.
+func doubt(c store.OrderCounts, grace time.Duration, failure *wire.Failure, cfg *config.Config) (what, fix string) {
 	longest := cfg.Delays.Longest()
 	ahead := c.Farthest.Sub(c.At)
 	switch {
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:
 		return fmt.Sprintf("orders.where or orders.not_before excludes all %d unpaid orders: none is ever closed", c.Excluded), "correct the values"
-	case c.Overdue > 0 && c.Waiting == 0 && !cfg.Accepts(mapping.NothingDueLater):
+	case c.Overdue > 0 && c.Waiting == 0 && c.At.Sub(c.Oldest) >= grace && !cfg.Accepts(mapping.NothingDueLater):
 		what = "orders.due may name a creation time, its zone may be wrong, or orders.status.from may be the status of closed orders"
 		fix = mapping.OrAccept("correct them; if no order is waiting now, check again when one is", mapping.NothingDueLater)
 		if failure != nil {
@@ -112,7 +125,7 @@ func (c *orderCounts) print(w io.Writer) {
 	if c.Waiting > 0 {
 		fmt.Fprintf(w, ", the farthest in %v (the longest delay is %s)", c.Farthest.Sub(c.At).Round(time.Second), config.FormatDuration(c.longest))
 	}
-	fmt.Fprintf(w, ", %s excluded\nclosed, status %v\t%s\n", atLeast(c.Excluded), c.status.To, atLeast(c.To))
+	fmt.Fprintf(w, ", %s excluded, %s never due\nclosed, status %v\t%s\n", atLeast(c.Excluded), atLeast(c.Never), c.status.To, atLeast(c.To))
 	if c.PaidColumn != "" {
 		fmt.Fprintf(w, "with a %s\t%d of %d unpaid, %d of %d closed\n", c.PaidColumn, c.Evidence.FromSample.Paid, c.Evidence.FromSample.Orders,
 			c.Evidence.ToSample.Paid, c.Evidence.ToSample.Orders)

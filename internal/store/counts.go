@@ -16,37 +16,38 @@ import (
 const CountLimit = 1_000_000
 
 // OrderCounts says how many orders have which state. An operator who sees the numbers notices a
-// mapping that is wrong.
+// mapping that is wrong. Overdue, Waiting, Excluded and Never are together From.
 type OrderCounts struct {
 	At       time.Time `json:"at"`       // the database's clock
-	From     int64     `json:"from"`     // orders with the status Status.From, also those that are never due
+	From     int64     `json:"from"`     // unpaid orders: those with the status Status.From
 	To       int64     `json:"to"`       // orders with the status Status.To
-	Excluded int64     `json:"excluded"` // unpaid orders that Mapping.Where or Mapping.NotBefore excludes
-	// Overdue and Waiting are the other unpaid orders: due for longer than the grace, and not due
-	// yet. Those that have been due for less are in neither.
-	Overdue int64 `json:"overdue"`
-	Waiting int64 `json:"waiting"`
-	// Farthest is the latest due time of the waiting orders; the zero time: none waits.
+	Overdue  int64     `json:"overdue"`  // unpaid orders that are due
+	Waiting  int64     `json:"waiting"`  // unpaid orders that are not due yet
+	Excluded int64     `json:"excluded"` // unpaid orders with a due time that Mapping.Where or Mapping.NotBefore excludes
+	Never    int64     `json:"never"`    // unpaid orders whose due time means never: NULL, 0, or beyond what the column's type can be
+	// Oldest is the first due time of the overdue orders, and Farthest the last one of the waiting orders; the zero time: there are none.
+	Oldest   time.Time `json:"oldest"`
 	Farthest time.Time `json:"farthest"`
 }
 
 // CountOrders counts the orders of all tables, for each number up to CountLimit of each table. It reads an entry of
-// the index on status and due time for each order, and without that index the whole table. The error wraps
-// orderclose.ErrUnavailable if the database failed.
-func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCounts, err error) {
+// the index on status and due time for each order, and without that index the whole table. Never is what is left of From, at least. The error
+// wraps orderclose.ErrUnavailable if the database failed.
+func (s *Store) CountOrders(ctx context.Context) (c OrderCounts, err error) {
 	if c.At, err = s.Now(ctx); err != nil {
 		return c, err
 	}
 	in, err := s.allTables(ctx)
 	for _, t := range in {
 		if err == nil {
-			err = s.countTable(ctx, t, grace, &c)
+			err = s.countTable(ctx, t, &c)
 		}
 	}
+	c.Never = max(c.From-c.Overdue-c.Waiting-c.Excluded, 0) //mutant:never-uncounted
 	return c, s.failed(ctx, err, "count the orders")
 }
 
-func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c *OrderCounts) error {
+func (s *Store) countTable(ctx context.Context, t *table, c *OrderCounts) error {
 	m := s.q.m
 	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
 	for to, status := range map[*int64]mapping.Value{&c.From: m.Status.From, &c.To: m.Status.To} {
@@ -56,36 +57,43 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 		}
 		*to += n
 	}
-	n, err := s.countPage(ctx, t, s.q.openPage(c.At.Add(-grace), orderclose.Order{}, CountLimit))
-	if c.Overdue += n; err == nil && s.q.excludes {
+	n, oldest, _, err := s.countDue(ctx, t, s.q.openPage(c.At, orderclose.Order{}, CountLimit))
+	if c.Overdue += n; n > 0 && (c.Oldest.IsZero() || oldest.Before(c.Oldest)) {
+		c.Oldest = oldest
+	}
+	if err == nil && s.q.excludes {
 		n, err = s.countPage(ctx, t, s.q.excludedPage(t, s.q.latest(), orderclose.Order{}, CountLimit))
 		c.Excluded += n
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		next := orderclose.Order{Due: c.At.Add(s.q.due.Step())} // the column's next value, since Arg rounds down
+		var farthest time.Time
+		n, _, farthest, err = s.countDue(ctx, t, s.q.openPage(s.q.latest(), next, CountLimit))
+		if c.Waiting += n; farthest.After(c.Farthest) {
+			c.Farthest = farthest
+		}
 	}
-	return s.countWaiting(ctx, t, c)
+	return err
 }
 
-func (s *Store) countWaiting(ctx context.Context, t *table, c *OrderCounts) error {
-	next := orderclose.Order{Due: c.At.Add(s.q.due.Step())} // the column's next value, since Arg rounds down
+// countDue counts the orders of a page of a table, and returns the first and the last due time.
+func (s *Store) countDue(ctx context.Context, t *table, p page) (n int64, from, to time.Time, err error) {
 	db := s.gorm.WithContext(ctx)
-	query, args, err := s.page(db, []*table{t}, s.q.openPage(s.q.latest(), next, CountLimit))
+	query, args, err := s.page(db, []*table{t}, p)
 	if err != nil {
-		return err
+		return 0, from, to, err
 	}
-	return eachRow(db, "SELECT COUNT(*), MAX(oc_due) FROM ("+query+") AS oc_all", args, func(rows *sql.Rows) error {
-		var n int64
-		var farthest any
-		if err := rows.Scan(&n, &farthest); err != nil {
-			return err
-		}
-		at, ok, err := s.q.due.Decode(farthest)
-		if c.Waiting += n; ok && at.After(c.Farthest) {
-			c.Farthest = at
+	err = eachRow(db, "SELECT COUNT(*), MIN(oc_due), MAX(oc_due) FROM ("+query+") AS oc_all", args, func(rows *sql.Rows) error {
+		var first, last any
+		err := rows.Scan(&n, &first, &last)
+		for value, at := range map[*any]*time.Time{&first: &from, &last: &to} {
+			if err == nil && n > 0 {
+				*at, _, err = s.q.due.Decode(*value)
+			}
 		}
 		return err
 	})
+	return n, from, to, err
 }
 
 // latest returns a time after which no order is due, but for those that are never closed.

@@ -3,6 +3,7 @@ package store_test
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -49,21 +51,98 @@ func TestMySQL_CountOrders(t *testing.T) {
 			first time.Duration // Mapping.NotBefore, from now
 			want  store.OrderCounts
 		}{
-			{nil, 0, store.OrderCounts{From: 6, To: 2, Overdue: 2, Waiting: 2}}, // 10 minutes are within the grace
-			{nil, -time.Hour, store.OrderCounts{From: 6, To: 2, Overdue: 1, Waiting: 2, Excluded: 1}},
-			{[]mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("main")}}, 0, store.OrderCounts{From: 6, To: 2, Excluded: 5}},
+			{nil, 0, store.OrderCounts{From: 6, To: 2, Overdue: 3, Waiting: 2, Never: 1}},
+			{nil, -time.Hour, store.OrderCounts{From: 6, To: 2, Overdue: 2, Waiting: 2, Excluded: 1, Never: 1}},
+			{[]mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("main")}}, 0, store.OrderCounts{From: 6, To: 2, Excluded: 5, Never: 1}},
 		} {
 			m := hiddenShop(c.where...)
 			if c.first != 0 {
 				m.NotBefore = time.Now().Add(c.first).Truncate(time.Second)
 			}
-			got := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).CountOrders(t.Context(), 15*time.Minute))(t)
+			got := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).CountOrders(t.Context()))(t)
 			if c.want.Waiting > 0 && got.Farthest.UTC().Format(time.DateTime) != farthest {
 				t.Errorf("the farthest is due at %v, want %v", got.Farthest, farthest)
 			}
-			if got.At, got.Farthest = (time.Time{}), (time.Time{}); got != c.want {
+			if got.At, got.Oldest, got.Farthest = (time.Time{}), (time.Time{}), (time.Time{}); got != c.want {
 				t.Errorf("%+v: %+v, want %+v", c, got, c.want)
 			}
+		}
+	})
+}
+
+// Each unpaid order is in one number, whatever type of column its due time has, and of whatever type the value is: seconds in a column of
+// milliseconds, a time beyond what the type can be, NULL, 0.
+func TestCountOrders_EachUnpaidOrderIsInOneNumber(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		const never = -1 << 62 // a value in place of the seconds from now
+		numbers := func(unit int64) (values map[any]int64) {
+			values = map[any]int64{nil: never, int64(0): never, int64(-1): never, int64(1<<63 - 1): never}
+			for _, from := range []int64{1, 1_000, 1_000_000} {
+				for _, in := range []int64{-86400, -60, 60, 86400} {
+					value := (time.Now().Unix() + in) * from
+					values[value] = value/unit - time.Now().Unix()
+					if value/unit > 250_000_000_000 { // the year 9892
+						values[value] = never
+					}
+				}
+			}
+			return values
+		}
+		texts := map[any]int64{nil: never, "9999-12-31 23:59:59": never, "1971-01-01 00:00:00": -1, "2037-01-01 00:00:00": 1}
+		zero := map[any]int64{"0000-00-00 00:00:00": never}
+		if isPostgres(t) {
+			zero = map[any]int64{"infinity": never, "-infinity": never}
+		}
+		datetime, stamp := "DATETIME", "TIMESTAMP"
+		if isPostgres(t) {
+			datetime, stamp = "TIMESTAMP(0)", "TIMESTAMPTZ"
+		}
+		for _, c := range []struct {
+			due    mapping.TimeColumn
+			sql    string
+			values []map[any]int64
+		}{
+			{mapping.TimeColumn{Type: mapping.UnixSeconds}, "BIGINT", []map[any]int64{numbers(1)}},
+			{mapping.TimeColumn{Type: mapping.UnixMillis}, "BIGINT", []map[any]int64{numbers(1000)}},
+			{mapping.TimeColumn{Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds}, datetime, []map[any]int64{texts, zero}},
+			{mapping.TimeColumn{Type: mapping.TimeType(strings.ToLower(stamp)), Precision: mapping.Seconds}, stamp + "(0)",
+				[]map[any]int64{{nil: never, "1971-01-01 00:00:00": -1, "2037-01-01 00:00:00": 1}, zero}},
+		} {
+			dsn := ownDatabase(t)
+			m := hiddenShop()
+			c.due.Column = "pay_deadline"
+			m.Due = c.due
+			s := open(t, store.Options{DSN: dsn, Orders: m})
+			exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT PRIMARY KEY, state INT NOT NULL, pay_deadline "+c.sql+" NULL, tenant VARCHAR(9) NOT NULL)")
+			exec(t, s.DB(), "CREATE INDEX k ON t_order (state, pay_deadline)")
+			must.Do(t, s.Migrate(t.Context()))
+			var want store.OrderCounts
+			for _, values := range c.values {
+				for value, in := range values {
+					for _, tenant := range []string{"Main", "other"} {
+						want.From++
+						literal := "NULL"
+						if value != nil {
+							literal = fmt.Sprintf("'%v'", value)
+						}
+						exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, pay_deadline, tenant) VALUES (%d, 0, %s, '%s')", want.From, literal, tenant))
+						switch {
+						case in == never:
+							want.Never++
+						case tenant == "other":
+							want.Excluded++
+						case in <= 0:
+							want.Overdue++
+						default:
+							want.Waiting++
+						}
+					}
+				}
+			}
+			m.Where = []mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("Main")}}
+			got := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).CountOrders(t.Context()))(t)
+			got.At, got.Oldest, got.Farthest = time.Time{}, time.Time{}, time.Time{}
+			expect.Equal(t, got, want, "%s as %s", c.sql, c.due.Type)
 		}
 	})
 }

@@ -213,7 +213,7 @@ func aPartialIndexServesThePages(t *testing.T) {
 	if len(page) != 2 || got != " closed excluded closed not_found not_found not_found" {
 		t.Errorf("the page has %d orders, the verdicts are%s", len(page), got)
 	}
-	counts := must.Get(s.CountOrders(t.Context(), time.Second))(t)
+	counts := must.Get(s.CountOrders(t.Context()))(t)
 	if counts.From != 1 || counts.To != 2 || counts.Excluded != 1 {
 		t.Errorf("%+v", counts)
 	}

@@ -9,6 +9,7 @@ const (
 	VersionLikeID    = "version_like_id"   // the version looks like an id
 	LockLikeCreated  = "lock_like_created" // the time of the lock looks like a time of creation
 	FarDue           = "far_due"           // an unpaid order is due later than the longest delay
+	NeverDue         = "never_due"         // most unpaid orders are never due
 	NothingDueLater  = "nothing_due_later" // unpaid orders exist, and none is due in the future
 	OverwrittenClose = "overwritten_close" // the shop writes another closed status to orders that were closed
 	RowSecurity      = "row_security"      // row-level security applies to the user, and its policies show all rows
@@ -20,8 +21,8 @@ const (
 
 // Acceptable returns all names of problems that topics.yaml can accept.
 func Acceptable() []string {
-	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NothingDueLater, OverwrittenClose, RowSecurity,
-		OnCloseOtherID, UnnamedStatus, PaidOrders}
+	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NeverDue, NothingDueLater, OverwrittenClose,
+		RowSecurity, OnCloseOtherID, UnnamedStatus, PaidOrders}
 }
 
 // OrAccept returns a fix, and that the problem can be accepted by name. An empty name: it cannot.

@@ -3,6 +3,8 @@ package mutants
 // storeMutants are mistakes in the transactions that close orders, in the checks of a
 // mapping, in the rules of deadlines, and in the producer.
 var storeMutants = []mutant{
+	{"never-uncounted", "orders whose due time means never are in no number", changes{{"c.From-c.Overdue-c.Waiting-c.Excluded", "0"}},
+		"internal/store/sqlite", "TestSuite_InMemory/AnOrderThatIsNeverDueIsNeverClosed", "counts"},
 	{"standby-is-store", "a standby of PostgreSQL is a store", changes{{`"t"`, `"yes"`}},
 		"internal/store/postgres", "TestJudge_RefusesWhatDoesNotFit", "PostgreSQL 17|170000|t"},
 	{"no-cas", "closing without compare-and-set", changes{{"== statePaid", "> stateExcluded"}, {"%s%s = ?", "(%s%s = ? OR 1 = 1)"}},
