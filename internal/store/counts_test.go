@@ -178,6 +178,31 @@ func TestMySQL_OverdueNowReadsAThousandRows(t *testing.T) {
 	})
 }
 
+// A shop may have a flag in place of a status: its paid orders have the status of unpaid ones, and orders.where excludes them.
+func TestEvidence_IsOfOrdersThatAreNotExcluded(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		dsn := ownDatabase(t)
+		m := hiddenShop()
+		m.Due = mapping.TimeColumn{Column: "due", Type: mapping.UnixSeconds}
+		s := open(t, store.Options{DSN: dsn, Orders: m})
+		exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT PRIMARY KEY, state INT NOT NULL, due BIGINT NULL, paid INT NOT NULL, pay_time BIGINT NULL)")
+		exec(t, s.DB(), "CREATE INDEX k ON t_order (state, due)")
+		must.Do(t, s.Migrate(t.Context()))
+		for i := range 300 {
+			paid := min(i%100, 1) // one in a hundred is unpaid
+			exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due, paid, pay_time) VALUES (%d, 0, %d, %d, %d)", i+1, i+1, paid, 1000*paid))
+		}
+		for _, c := range []struct {
+			where []mapping.ColumnValue
+			want  store.PaidSample
+		}{{nil, store.PaidSample{Orders: 100, Paid: 99}}, {[]mapping.ColumnValue{{Column: "paid", Value: mapping.IntValue(0)}}, store.PaidSample{Orders: 3}}} {
+			m.Where = c.where
+			e := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).Evidence(t.Context()))(t)
+			expect.That(t, e.PaidColumn == "pay_time" && e.FromSample == c.want, "where %v: %+v", c.where, e)
+		}
+	})
+}
+
 func TestMySQL_HintsSayThatEveryOrderIsExcluded(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		dsn := ownDatabase(t)

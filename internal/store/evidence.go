@@ -8,8 +8,8 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// sampled is how many orders of a status Evidence reads at most.
-const sampled = 100
+// Evidence has up to sampled orders of a status that orders.where does not exclude, of the lookedAt that it looks at.
+const sampled, lookedAt = 100, 10_000
 
 // Evidence is what the shop's orders say about the statuses of the mapping.
 type Evidence struct {
@@ -33,7 +33,7 @@ type PaidSample struct {
 func (p PaidSample) Mostly() bool { return 2*p.Paid > p.Orders }
 
 // Evidence reads what orders say about the statuses of the mapping: one entry of the index for each status of each
-// table, and up to 100 orders with each of the two statuses of a close in the newest table.
+// table, and up to 100 orders with each of the two statuses of a close in the newest table, without those that Mapping.Where excludes.
 func (s *Store) Evidence(ctx context.Context) (e Evidence, err error) {
 	in, err := s.allTables(ctx)
 	for _, t := range in {
@@ -57,10 +57,13 @@ func (s *Store) sample(ctx context.Context, t *table, e *Evidence) error {
 	if e.PaidColumn, holds = schema[t.name].PaidTime(); err != nil || e.PaidColumn == "" {
 		return err
 	}
-	query := "SELECT COUNT(*), COUNT(CASE WHEN " + holds + " THEN 1 END) FROM (SELECT " + mapping.Quote(e.PaidColumn) + " FROM " + mapping.Quote(t.name) +
-		s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT ?) AS oc_all"
+	where := cmp.Or(s.q.where.sql, "TRUE")
+	query := "SELECT COUNT(*), COUNT(CASE WHEN oc_holds = 1 THEN 1 END) FROM (SELECT oc_holds FROM (SELECT CASE WHEN " + holds + " THEN 1 ELSE 0 END AS oc_holds," +
+		" CASE WHEN " + where + " THEN 1 ELSE 0 END AS oc_in FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " +
+		mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT ?) AS oc_read WHERE oc_in = 1 LIMIT ?) AS oc_all"
 	for v, to := range map[mapping.Value]*PaidSample{s.q.m.Status.From: &e.FromSample, s.q.m.Status.To: &e.ToSample} {
-		if err := s.gorm.WithContext(ctx).Raw(query, v.Arg(), sampled).Row().Scan(&to.Orders, &to.Paid); err != nil {
+		args := append(slices.Clone(s.q.where.args), v.Arg(), lookedAt, sampled)
+		if err := s.gorm.WithContext(ctx).Raw(query, args...).Row().Scan(&to.Orders, &to.Paid); err != nil {
 			return err
 		}
 	}

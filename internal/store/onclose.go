@@ -116,13 +116,15 @@ func scannedTable(ctx context.Context, db *gorm.DB, query string) (scanned strin
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var step struct{ SelectType, Table, Type, PossibleKeys string }
+		var step struct{ SelectType, Table, Type, PossibleKeys, Extra string }
 		if err := db.ScanRows(rows, &step); err != nil {
 			return "", err
 		}
-		// A table in <> is the result of another step of the plan. A statement without a possible
-		// index reads all rows or all entries of an index.
-		if (step.Type == "ALL" || step.Type == "index") && step.PossibleKeys == "" && step.SelectType != "INSERT" && !strings.HasPrefix(step.Table, "<") {
+		// A table in <> is the result of another step of the plan; neither a table function such as JSON_TABLE nor a recursive step is stored. A
+		// statement without a possible index reads all rows or all entries of an index.
+		stored := step.Table != "" && !strings.HasPrefix(step.Table, "<") && !strings.Contains(step.Extra, "Table function") &&
+			!strings.Contains(step.Extra, "Recursive")
+		if (step.Type == "ALL" || step.Type == "index") && step.PossibleKeys == "" && step.SelectType != "INSERT" && stored {
 			scanned = step.Table
 		}
 	}

@@ -168,7 +168,15 @@ func TestMySQL_StatementsOfACloseAreChecked(t *testing.T) {
 			"UPDATE passes SET used = 0 WHERE order_id IN ({ids})":                                                      "no index to find its rows of passes",
 			"INSERT INTO ums_member (id) SELECT h.id + 1000000 FROM sms_coupon_history h WHERE h.use_status IN ({ids})": "no index to find its rows of h",
 			"INSERT INTO ums_member (id) SELECT id + 1000000 FROM oms_order WHERE id IN ({ids})":                        "",
-			"DELETE FROM ums_member WHERE id IN ({ids}) ORDER BY id":                                                    "",
+			// What is not stored has no index.
+			"INSERT INTO ums_member (id) SELECT j.n + 2000000 FROM oms_order o JOIN JSON_TABLE(CONCAT('[', o.id, ']'), '$[*]' COLUMNS (n INT PATH '$')) j " +
+				"WHERE o.id IN ({ids})": "",
+			"INSERT INTO ums_member (id) WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 3) SELECT o.id + 3000000 + c.n " +
+				"FROM oms_order o JOIN c WHERE o.id IN ({ids})": "",
+			"INSERT INTO ums_member (id) SELECT o.id + 4000000 + d.n FROM oms_order o JOIN (SELECT 1 AS n UNION ALL SELECT 2) d WHERE o.id IN ({ids})": "",
+			"INSERT INTO ums_member (id) SELECT h.id + 5000000 FROM sms_coupon_history h JOIN JSON_TABLE('[1]', '$[*]' COLUMNS (n INT PATH '$')) j " +
+				"WHERE h.use_status IN ({ids})": "no index to find its rows of h",
+			"DELETE FROM ums_member WHERE id IN ({ids}) ORDER BY id": "",
 		} {
 			m := *mall(t).Mapping
 			m.OnClose, m.Accept = []string{statement}, []string{mapping.OnCloseOtherID}
