@@ -59,8 +59,9 @@ func (s *Store) sample(ctx context.Context, t *table, e *Evidence) error {
 	}
 	where := cmp.Or(s.q.where.sql, "TRUE")
 	query := "SELECT COUNT(*), COUNT(CASE WHEN oc_holds = 1 THEN 1 END) FROM (SELECT oc_holds FROM (SELECT" +
-		" CASE WHEN " + holds + " THEN 1 ELSE 0 END AS oc_holds, CASE WHEN " + where + " THEN 1 ELSE 0 END AS oc_in FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " +
-		mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT ?) AS oc_read WHERE oc_in = 1 LIMIT ?) AS oc_all"
+		" CASE WHEN " + holds + " THEN 1 ELSE 0 END AS oc_holds, CASE WHEN " + where + " THEN 1 ELSE 0 END AS oc_in" +
+		" FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT ?) AS oc_read" +
+		" WHERE oc_in = 1 LIMIT ?) AS oc_all"
 	for v, to := range map[mapping.Value]*PaidSample{s.q.m.Status.From: &e.FromSample, s.q.m.Status.To: &e.ToSample} {
 		args := append(slices.Clone(s.q.where.args), v.Arg(), lookedAt, sampled)
 		if err := s.gorm.WithContext(ctx).Raw(query, args...).Row().Scan(&to.Orders, &to.Paid); err != nil {
