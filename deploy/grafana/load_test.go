@@ -20,7 +20,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -170,8 +169,7 @@ func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) 
 	t.Helper()
 	p := must.Get(servers.Producer(cfg))(t)
 	outbox := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: cfg.MaxDelay}))(t)
-	connections := must.Get(servers.Connect("shop"))(t)
-	c := clients.Of(connections)
+	c := must.Get(servers.Connect("shop"))(t)
 	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(c.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(c.Kafka)}
 	t.Cleanup(func() {
 		s.records.Close()
