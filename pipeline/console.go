@@ -3,7 +3,6 @@ package pipeline
 import (
 	"errors"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/orderclose/orderclose/room"
 )
@@ -16,7 +15,6 @@ const Console Role = "console"
 type Host struct {
 	Config       func() *Config // the configuration in effect
 	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
-	TopicsFile   string         // its absolute path; "": the App has none
 	Connections  Connections
 	OwnStore     bool        // orders are closed by Options.Store, and not in the database of Connections
 	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
@@ -28,7 +26,6 @@ type Host struct {
 func (a *App) Host() Host {
 	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger}
 	if a.o.TopicsFile != "" {
-		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
 		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
 	}
 	return host

@@ -167,7 +167,7 @@ func (o *auditOutput) found(f ops.Finding) error {
 		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
 	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300),
-		o.c.withConfig(oneLine(f.Fix, 300)))
+		oneLine(f.Fix, 300))
 	return err
 }
 

@@ -87,7 +87,7 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	err = interrupted(ctx, err)
 	bar.End()
 	if err != nil && done.All() > 0 {
-		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, plural(done.All(), "event"), c.withConfig(command)))
+		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, plural(done.All(), "event"), command))
 	}
 	return cmp.Or(err, c.print(done, func(w io.Writer) { printEvents(w, done) }))
 }

@@ -39,7 +39,7 @@ exit code is 3.`,
 		Example: "  orderclose migrate\n  orderclose migrate --wait 1m -o json\n  orderclose migrate --print=postgres >schema.sql",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
-				return c.printMigrations(print, cmd.Flags().Changed("config"))
+				return c.printMigrations(print)
 			}
 			return with(c.open(config.EnvDSN))(func(s *session) error {
 				if err := c.repeat(cmd.Context(), wait, "ping the database", store.Passes, s.Store.Ping); err != nil {
@@ -160,15 +160,15 @@ func findings(err error) error {
 }
 
 // printMigrations prints the SQL of the schema. It reads the configuration only to know
-// whether the orders are in tables of the user's own. Unless --config is given, the file
-// may be missing.
-func (c *common) printMigrations(dialect string, configGiven bool) error {
+// whether the orders are in tables of the user's own. The file topics.yaml of the working directory may be
+// missing.
+func (c *common) printMigrations(dialect string) error {
 	if d := store.DialectName(dialect); d != store.MySQL && d != store.Postgres {
 		return Exit(Usage, fmt.Errorf("there are no migrations for a database called %q: write --print, --print=%s or --print=%s", dialect,
 			store.MySQL, store.Postgres))
 	}
 	cfg, err := c.load()
-	if errors.Is(err, fs.ErrNotExist) && !configGiven {
+	if errors.Is(err, fs.ErrNotExist) && c.config == defaultConfig {
 		cfg, err = config.Default(), nil
 	}
 	var text strings.Builder

@@ -133,7 +133,7 @@ func Load(path string, rooms ...AnySection) (*Config, error) {
 func readTopics(path string) ([]byte, error) {
 	data, err := ReadFile(path, MaxFile)
 	if err != nil {
-		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml, as with --config", err)
+		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml, as with --config or in %s", err, EnvConfig)
 	}
 	return data, err
 }

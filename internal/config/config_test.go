@@ -193,7 +193,7 @@ func TestLoad_RefusesAFileThatIsTooLarge(t *testing.T) {
 	write(t, path, text)
 	must.Get(config.Load(path))(t)
 	write(t, path, text+"#")
-	want := "read the configuration: read " + path + ": it is larger than 1024 KiB; pass the path of topics.yaml, as with --config"
+	want := "read the configuration: read " + path + ": it is larger than 1024 KiB; pass the path of topics.yaml, as with --config or in ORDERCLOSE_CONFIG"
 	if _, err := config.Load(path); err == nil || err.Error() != want {
 		t.Errorf("one byte more: %v", err)
 	}

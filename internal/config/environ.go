@@ -26,6 +26,9 @@ const (
 	EnvRedis   = "ORDERCLOSE_REDIS_URL"
 	EnvListen  = "ORDERCLOSE_LISTEN"
 
+	// EnvConfig is the topics.yaml of a command without the flag --config, for the commands that a person copies from an output.
+	EnvConfig = "ORDERCLOSE_CONFIG"
+
 	// EnvInstance names this process among all others, for static memberships in consumer groups.
 	EnvInstance = "ORDERCLOSE_INSTANCE"
 )
@@ -202,7 +205,7 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 		}
 		s.Others[name] = e.value(name)
 	}
-	_ = e.plain(EnvLogFormat) // it is known; LogHandler reads it
+	_, _ = e.plain(EnvLogFormat), e.plain(EnvConfig) // they are known; LogHandler and the command line read them
 	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -60,43 +59,6 @@ func (s *Sentence) UnmarshalJSON(b []byte) error {
 	err := json.Unmarshal(b, &text)
 	*s = Sentence{{"%s", []any{text}}}
 	return err
-}
-
-// readsFile finds the commands that read topics.yaml, in texts for people.
-var readsFile = regexp.MustCompile(`\borderclose (?:actions|audit|compensate|console|delays|dlq|doctor|events|migrate|order|pause|payments|replay|resume|run|` +
-	`send|status|sweeps|topics)\b`)
-
-// WithConfig adds the flag --config to each command of orderclose that a text names, so that a person who
-// copies a command uses the same topics.yaml. Without a file it adds nothing.
-func WithConfig(text, file string) string {
-	if file == "" {
-		return text
-	}
-	return withFlag(text, ShellQuote(file))
-}
-
-// jsonText matches a member of an object whose value is a text for people.
-var jsonText = regexp.MustCompile(`"(?:detail|fix|now|what)":"(?:[^"\\]|\\.)*"`)
-
-// WriteJSON writes v as a line of JSON. In its texts for people it does as WithConfig.
-func WriteJSON(w io.Writer, v any, file string) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	text := string(b)
-	if file != "" {
-		quoted, _ := json.Marshal(ShellQuote(file)) // a text
-		text = jsonText.ReplaceAllStringFunc(text, func(member string) string { return withFlag(member, string(quoted[1:len(quoted)-1])) })
-	}
-	_, err = fmt.Fprintln(w, text)
-	return err
-}
-
-func withFlag(text, file string) string {
-	return readsFile.ReplaceAllStringFunc(text, func(command string) string {
-		return strings.Replace(command, " ", " --config "+file+" ", 1)
-	})
 }
 
 // ShellQuote quotes an order's id for a shell, for commands that people paste.

@@ -55,7 +55,7 @@ func New(o Options) func(pipeline.Host) (run func(context.Context) error, err er
 				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps,
 				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms),
 			},
-			Config: host.Config, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
+			Config: host.Config, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("webconsole.Settings, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)
