@@ -30,6 +30,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -60,7 +61,7 @@ func New(app *pipeline.App, operator string) (*Admin, error) {
 // As returns an Admin for another operator, such as the user of one request, or an error if the name is empty. It costs nothing.
 func (a *Admin) As(operator string) (*Admin, error) {
 	as := *a
-	if as.operator = ops.OneLine(operator, 255); strings.TrimSpace(as.operator) == "" {
+	if as.operator = text.OneLine(operator, 255); strings.TrimSpace(as.operator) == "" {
 		return nil, errors.New("admin: the operator is empty: say who acts, for the audit log")
 	}
 	return &as, nil

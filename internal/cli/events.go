@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 type eventsAgainFlags struct {
@@ -57,10 +57,7 @@ Exits 5 if a service closes the orders: it has their events.`,
 }
 
 func (f *eventsAgainFlags) window(now time.Time) (from, to time.Time, err error) {
-	from, err1 := parseTime("--from", f.from, now)
-	to, err2 := parseTime("--to", f.to, now)
-	from, to = from.Truncate(time.Millisecond), orderclose.CeilMilli(to)
-	err = ops.CheckWindow(from, to, err1, err2)
+	from, to, err = parseWindow(f.from, f.to, now)
 	if f.rate < 1 {
 		err = errors.Join(err, fmt.Errorf("--rate is %d, want 1 or more events a second", f.rate))
 	}
@@ -78,7 +75,7 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	if err != nil {
 		return err
 	}
-	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", stamp(from), stamp(to), f.rate)
+	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", text.Stamp(from), text.Stamp(to), f.rate)
 	if !f.yes {
 		return c.print(plan, func(w io.Writer) { printEventsAgain(w, plan, f.rate, command) })
 	}
@@ -87,16 +84,16 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	err = interrupted(ctx, err)
 	bar.End()
 	if err != nil && done.All() > 0 {
-		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, plural(done.All(), "event"), command))
+		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, text.Plural(done.All(), "event"), command))
 	}
 	return cmp.Or(err, c.print(done, func(w io.Writer) { printEvents(w, done) }))
 }
 
 func printEvents(w io.Writer, e ops.EventsAgain) {
-	fmt.Fprintf(w, "events that were first written from %s to %s\n", stamp(e.From), stamp(e.To))
-	printAny(w, e.Closed, "  %d\torder.closed")
-	printAny(w, e.Paid, "  %d\torder.paid")
-	printAny(w, e.PaidLate, "  %d\torder.paid_late, not resolved")
+	fmt.Fprintf(w, "events that were first written from %s to %s\n", text.Stamp(e.From), text.Stamp(e.To))
+	text.PrintAny(w, e.Closed, "  %d\torder.closed")
+	text.PrintAny(w, e.Paid, "  %d\torder.paid")
+	text.PrintAny(w, e.PaidLate, "  %d\torder.paid_late, not resolved")
 }
 
 func printEventsAgain(w io.Writer, e ops.EventsAgain, rate int, command string) {
@@ -105,7 +102,7 @@ func printEventsAgain(w io.Writer, e ops.EventsAgain, rate int, command string) 
 		fmt.Fprintln(w, "nothing to write again")
 		return
 	}
-	fmt.Fprintf(w, "would write %s into the outbox again, at most %d a second, in %s\n", plural(e.All(), "event"), rate,
+	fmt.Fprintf(w, "would write %s into the outbox again, at most %d a second, in %s\n", text.Plural(e.All(), "event"), rate,
 		(time.Duration(e.All()) * time.Second / time.Duration(rate)).Round(time.Second))
 	fmt.Fprintf(w, "To do it:\n  %s\n", command)
 }

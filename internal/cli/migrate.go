@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -193,7 +194,7 @@ func tried(t store.Trial) string {
 	if t.OrderID == "" {
 		return "there is no unpaid order"
 	}
-	return fmt.Sprintf("order %s could be closed, and was not: %s", oneLine(t.OrderID, 100), strings.Join(t.Changes, "; "))
+	return fmt.Sprintf("order %s could be closed, and was not: %s", text.OneLine(t.OrderID, 100), strings.Join(t.Changes, "; "))
 }
 
 // tryClose tries to close an order in the shop's own tables, and returns what would have changed. That it cannot be tried is
@@ -211,7 +212,7 @@ func (c *common) tryClose(ctx context.Context, s *session) (would string, err er
 	case err != nil:
 		return "", findings(err)
 	default:
-		would = oneLine(tried(t), 2000)
+		would = text.OneLine(tried(t), 2000)
 		fmt.Fprintln(c.env.Stderr, "close of one order:", would)
 	}
 	return would, nil

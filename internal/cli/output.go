@@ -10,8 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // print writes a result in the format of the -o flag: v as one JSON object, or the
@@ -58,14 +56,6 @@ func (c *common) answer(v any, err error, table func(w io.Writer), found ...erro
 	}
 	return cmp.Or(c.print(v, table), cmp.Or(found...))
 }
-
-func printAny[N int | int64](w io.Writer, n N, format string) { ops.PrintAny(w, n, format) }
-
-func plural[N int | int64](n N, thing string) string { return ops.Plural(n, thing) }
-
-func counted[N int | int64](n N, one, several string) string { return ops.Counted(n, one, several) }
-
-func oneLine(s string, n int) string { return ops.OneLine(s, n) }
 
 // Progress shows the progress of a command: a bar on a terminal, otherwise a line every few
 // seconds. A nil Progress shows nothing.
