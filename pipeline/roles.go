@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/orderclose/orderclose"
@@ -104,7 +105,7 @@ func (a *App) buildCloser() (part, error) {
 		CloseTopic:      c.Topics.Close,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Swept:           unsearched == nil,
-		Batch:           method.batch(closer.DefaultBatch),
+		Batch:           min(cmp.Or(method.maxBatch, closer.DefaultBatch), closer.DefaultBatch),
 		TargetLatency:   method.target(c.Closer.TargetLatency),
 		Clock:           a.clock,
 		Category:        a.category,

@@ -128,12 +128,12 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		exitIf(len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
-// bar returns a Progress on stderr if stderr is a terminal, or else nil.
-func (c *common) bar(what string) *Progress {
+// bar returns a Progress of a sweep on stderr if stderr is a terminal, or else nil.
+func (c *common) bar() *Progress {
 	if !isTerminal(c.env.Stderr) {
 		return nil
 	}
-	return c.progress(what)
+	return c.progress("swept")
 }
 
 // auditOutput prints findings at once, except with -o json, which prints one object at the end.

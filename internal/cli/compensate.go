@@ -86,7 +86,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 // sweepProgress returns a bar on a terminal, whose length is the number of orders that are
 // overdue at the start. Otherwise it returns nil: the log has a line every 10 s.
 func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
-	bar := c.bar("swept")
+	bar := c.bar()
 	if bar == nil {
 		return nil, nil
 	}

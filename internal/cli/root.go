@@ -312,22 +312,6 @@ func (c *common) withoutKafka(err error) error {
 	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
 }
 
-// connectTo makes a client of the server that a variable names. It reports whether the
-// variable is set.
-func (s *session) connectTo(lookup func(string) (string, bool), name string) (set bool, err error) {
-	servers, err := config.FromEnviron(lookup, name)
-	if err != nil {
-		return true, err
-	}
-	if servers.Require(name) != nil {
-		return false, nil
-	}
-	if name == config.EnvBrokers {
-		s.servers.Brokers = servers.Brokers
-	}
-	return true, s.connect(servers)
-}
-
 // connect makes clients of the servers, beside those that the session has.
 func (s *session) connect(servers config.Servers) error {
 	clients.LogRedis(s.logger)
@@ -347,7 +331,12 @@ func (c *common) attachKafka(s *session) {
 	if s.Kafka != nil {
 		return
 	}
-	if _, err := s.connectTo(c.env.LookupEnv, config.EnvBrokers); err != nil {
+	servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvBrokers)
+	if err == nil && len(servers.Brokers) > 0 {
+		s.servers.Brokers = servers.Brokers
+		err = s.connect(servers)
+	}
+	if err != nil {
 		s.logger.Warn("continuing without Kafka: lost records and dead letters are not handled", "err", err)
 	}
 }

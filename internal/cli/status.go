@@ -125,7 +125,7 @@ func printVerdict(w io.Writer, v ops.Verdict) {
 	for _, p := range v.Problems {
 		fmt.Fprintf(w, "%s\t%s\n\t-> orderclose runbook %s\n", strings.ToUpper(string(p.Severity)), text.OneLine(p.Title()+": "+p.Text(), 600), p.Runbook)
 		if p.Severity != ops.Healed {
-			printFirst(w, "\t", p.Runbook)
+			printFirst(w, p.Runbook)
 		}
 	}
 	if len(v.Problems) > 0 {

@@ -31,7 +31,7 @@ type PaymentService struct {
 	// Recheck holds how long after the close of an order the service is asked again, ascending, each from
 	// minRecheck to maxRecheck; empty: it is not.
 	Recheck     []time.Duration `yaml:"recheck" example:"[10m, 1h, 24h]"`
-	RecheckRate int             `yaml:"recheck_rate" min:"1" max:"1000000"` // orders per second that it is asked again, 1 to MaxRate
+	RecheckRate int             `yaml:"recheck_rate" min:"1" max:"1000000"` // orders per second that it is asked again
 }
 
 const (

@@ -83,7 +83,7 @@ type Kafka struct {
 // Compensator holds the settings of the loop that closes overdue orders.
 type Compensator struct {
 	Period time.Duration `yaml:"period"`                     // of the compensation that has a row in the database; default: 1 hour
-	Rate   int           `yaml:"rate" min:"1" max:"1000000"` // orders per second, 1 to MaxRate; default: 5000
+	Rate   int           `yaml:"rate" min:"1" max:"1000000"` // orders per second; default: 5000
 	Lock   Lock          `yaml:",inline"`
 }
 
@@ -114,10 +114,6 @@ type Closer struct {
 	HTTP          Service        `yaml:"http"`    // closes orders; default batch: 200
 	Payment       PaymentService `yaml:"payment"` // is asked before an order is closed; default batch: 100
 }
-
-// MaxRate is the largest rate of a sweep. No database closes that many orders a second,
-// so this rate is no limit.
-const MaxRate = 1_000_000
 
 // Load reads and checks the file at path. The error is of type Problems if the file can
 // be read and is wrong. rooms are the sections of the program's rooms; see Section.
