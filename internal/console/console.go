@@ -149,7 +149,6 @@ func (c *Console) Handler() http.Handler {
 		"GET /order":                             c.show("order", func(*http.Request) any { return orderData{} }),
 		"POST /order":                            c.serveOrder,
 		"GET /delays":                            c.serveDelays,
-		"POST /delays":                           c.serveDelays,
 		"GET /dead-letters":                      c.serveLetters,
 		"POST /dead-letters":                     c.serveLetters,
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
