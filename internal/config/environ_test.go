@@ -125,9 +125,6 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
 		{environ{"ORDERCLOSE_INSTANCE": strings.Repeat("hunter2", 15)},
 			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
-		{environ{"ORDERCLOSE_KAFKA_BROKERS_FILE": "hunter2", "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE": "hunter2"},
-			"ORDERCLOSE_KAFKA_BROKERS_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_BROKERS\n" +
-				"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_SASL_TOKEN to file:NAME"},
 		{environ{"ORDERCLOSE_DB_DSN": "hunter2", "ORDERCLOSE_DB_DSN_FILE": "x"}, "ORDERCLOSE_DB_DSN and ORDERCLOSE_DB_DSN_FILE are both set; unset one"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": "no/such"},
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: no such file or directory; mount the secret there or unset the variable"},
