@@ -15,14 +15,8 @@ import (
 	"github.com/orderclose/orderclose/internal/text"
 )
 
-type eventsAgainFlags struct {
-	from, to string
-	rate     int
-	yes      bool
-}
-
 func newEventsAgain(c *common) *cobra.Command {
-	var f eventsAgainFlags
+	var f againFlags
 	cmd := &cobra.Command{
 		Use:   "again --from TIME [--to TIME] [--rate N] [--yes]",
 		Short: "Write the events of a window of time again, after their topic has lost them",
@@ -42,29 +36,18 @@ is interrupted, run it again.
 Exits 5 if a service closes the orders: it has their events.`,
 		Example: "  orderclose events again --from 2h --to 90m\n  orderclose events again --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --rate 500 --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, to, err := f.window(time.Now())
+			from, to, err := f.window(time.Now(), "events")
 			if err != nil {
 				return Exit(Usage, err)
 			}
 			return with(c.open(config.EnvDSN))(func(s *session) error { return c.eventsAgain(cmd.Context(), s, from, to, f) })
 		},
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
-	cmd.Flags().IntVar(&f.rate, "rate", ops.EventsRate, "how many events to write a second at most")
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
+	f.add(cmd, ops.EventsRate, "events to write")
 	return cmd
 }
 
-func (f *eventsAgainFlags) window(now time.Time) (from, to time.Time, err error) {
-	from, to, err = parseWindow(f.from, f.to, now)
-	if f.rate < 1 {
-		err = errors.Join(err, fmt.Errorf("--rate is %d, want 1 or more events a second", f.rate))
-	}
-	return from, to, err
-}
-
-func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time, f eventsAgainFlags) error {
+func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time, f againFlags) error {
 	if s.cfg.Closer.Kind != config.KindSQL {
 		return Exit(Refused, errors.New("closer.http.url is set: the service that closes orders has their events; let it write them again"))
 	}

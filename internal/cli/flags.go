@@ -42,6 +42,30 @@ func parseWindow(from, to string, now time.Time) (begin, end time.Time, err erro
 	return begin.Truncate(time.Millisecond), orderclose.CeilMilli(end), err
 }
 
+// againFlags are those of commands that do what was done in a window of time again.
+type againFlags struct {
+	from, to string
+	rate     int
+	yes      bool
+}
+
+// add adds the flags to a command. do says what rate counts, such as records to send.
+func (f *againFlags) add(cmd *cobra.Command, rate int, do string) {
+	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window")
+	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
+	cmd.Flags().IntVar(&f.rate, "rate", rate, "how many "+do+" a second at most")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
+}
+
+// window checks the flags, and returns the window.
+func (f *againFlags) window(now time.Time, things string) (from, to time.Time, err error) {
+	from, to, err = parseWindow(f.from, f.to, now)
+	if f.rate < 1 {
+		err = errors.Join(err, fmt.Errorf("--rate is %d, want 1 or more %s a second", f.rate, things))
+	}
+	return from, to, err
+}
+
 // parseDuration parses the value of a flag. example is shown to a person who wrote something else.
 func parseDuration(flag, s, example string) (time.Duration, error) {
 	d, err := config.ParseDuration(s)

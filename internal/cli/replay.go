@@ -17,10 +17,8 @@ import (
 )
 
 type replayFlags struct {
-	from, to string
-	orders   []string
-	rate     int
-	yes      bool
+	againFlags
+	orders []string
 }
 
 func newReplay(c *common) *cobra.Command {
@@ -50,17 +48,14 @@ them and sends all others.`,
 			return with(c.openKafka(cmd.Context()))(func(s *session) error { return c.replay(cmd.Context(), s, from, to, f) })
 		},
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
+	f.add(cmd, ops.ReplayRate, "records to send")
 	cmd.Flags().StringArrayVar(&f.orders, "order", nil, "only the records of this order; may be repeated")
-	cmd.Flags().IntVar(&f.rate, "rate", ops.ReplayRate, "how many records to send a second at most")
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
 	return cmd
 }
 
 // window checks the flags, and returns the window.
 func (f *replayFlags) window(now time.Time) (from, to time.Time, err error) {
-	from, to, err = parseWindow(f.from, f.to, now)
+	from, to, err = f.againFlags.window(now, "records")
 	if to.After(now) {
 		to = orderclose.CeilMilli(now) // later records do not exist yet
 	}
@@ -69,9 +64,6 @@ func (f *replayFlags) window(now time.Time) (from, to time.Time, err error) {
 		if err := orderclose.ValidateID(id); err != nil {
 			errs = append(errs, fmt.Errorf("--order: %w", err))
 		}
-	}
-	if f.rate < 1 {
-		errs = append(errs, fmt.Errorf("--rate is %d, want 1 or more records a second", f.rate))
 	}
 	return from, to, errors.Join(errs...)
 }
