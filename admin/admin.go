@@ -1,12 +1,12 @@
 // Package admin lets a program of yours do what an operator does with commands and the console.
 //
-//	conns, err := pipeline.Connect(servers, cfg, logger)
+//	app, err := pipeline.New(pipeline.Options{TopicsFile: "topics.yaml", Servers: servers})
 //	…
-//	a, err := admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop"})
+//	a, err := admin.New(app, "ada@shop")
 //	…
 //	ended, err := a.Pause(ctx, admin.PauseRequest{Category: "virtual", For: time.Hour, Reason: "the provider is down"})
 //
-// Each call asks the servers of the Connections, and needs no running part of the pipeline. It does what the command of the same
+// Each call asks the servers of the App, and needs no running part of the pipeline: the App need not run. It does what the command of the same
 // name does, by the same code. A call whose name begins with Plan changes nothing: show what it returns to a person, and then make the
 // call that carries it out.
 //
@@ -28,23 +28,11 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/pipeline"
 )
-
-// Options of an Admin. Config, Connections and Operator are required.
-type Options struct {
-	Config *pipeline.Config // of the pipeline: pipeline.Load makes it, with the rooms of the pipeline or room.Others()
-	// Connections are those of pipeline.Connect, or of pipelinetest, with Config. The Admin does not close them.
-	Connections pipeline.Connections
-	// Operator is who acts, for the audit log and late payments: such as a user's name, at most 255 characters. See Admin.As.
-	Operator string
-	// OwnStore says that pipeline.Options.Store closes the orders. Then the database does not decide about them.
-	OwnStore bool
-	Logger   *slog.Logger // gets an error if the audit log cannot be written; default slog.Default()
-}
 
 // Admin makes the calls. It is safe for concurrent use.
 type Admin struct {
@@ -53,31 +41,27 @@ type Admin struct {
 	logger   *slog.Logger
 }
 
-// New returns an Admin, or an error that names what is missing in the options. It does not wait for the servers.
-func New(o Options) (*Admin, error) {
-	servers, made := o.Connections.(clients.Clients)
-	switch {
-	case o.Config == nil:
-		return nil, errors.New("admin: Options.Config is missing: pipeline.Load makes it")
-	case !made:
-		return nil, fmt.Errorf("admin: Options.Connections is %T: make it with pipeline.Connect or pipelinetest", o.Connections)
-	case servers.Kafka == nil && servers.Store == nil:
-		return nil, errors.New("admin: Options.Connections name neither a Kafka cluster nor a database")
-	case o.Logger == nil:
-		o.Logger = slog.Default()
+// New returns an Admin of the servers of an App, whether that runs or not, or an error if it has none. operator is who acts, for the audit
+// log and late payments: such as a user's name, at most 255 characters; see Admin.As. An App that is made for New alone, whose file has
+// keys of rooms, gets room.Others() as Options.Rooms. Close the App after the last call.
+func New(app *pipeline.App, operator string) (*Admin, error) {
+	h := app.Host()
+	servers, cfg := h.Connections, h.Config()
+	if servers.Kafka == nil && servers.Store == nil {
+		return nil, errors.New("admin: the App has neither a Kafka cluster nor a database")
 	}
-	a := &Admin{ops.Pipeline{Config: o.Config, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
-		OwnStore: o.OwnStore, WithoutKafka: servers.Kafka == nil}, "", o.Logger}
+	a := &Admin{ops.Pipeline{Config: cfg, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
+		OwnStore: h.OwnStore, WithoutKafka: servers.Kafka == nil}, "", h.Logger}
 	if servers.Kafka != nil {
-		a.p.Control = ops.NewControl(servers.Kafka, o.Config.Topics.Control)
+		a.p.Control = ops.NewControl(servers.Kafka, cfg.Topics.Control)
 	}
-	return a.As(o.Operator)
+	return a.As(operator)
 }
 
 // As returns an Admin for another operator, such as the user of one request, or an error if the name is empty. It costs nothing.
 func (a *Admin) As(operator string) (*Admin, error) {
 	as := *a
-	if as.operator = ops.OneLine(operator, 255); strings.TrimSpace(as.operator) == "" {
+	if as.operator = text.OneLine(operator, 255); strings.TrimSpace(as.operator) == "" {
 		return nil, errors.New("admin: the operator is empty: say who acts, for the audit log")
 	}
 	return &as, nil
@@ -85,7 +69,7 @@ func (a *Admin) As(operator string) (*Admin, error) {
 
 // Errors of many calls. If the database failed, an error wraps orderclose.ErrUnavailable.
 var (
-	// ErrNoKafka and ErrNoDatabase say that a call needs a server that the Connections do not have.
+	// ErrNoKafka and ErrNoDatabase say that a call needs a server that the App does not have.
 	ErrNoKafka    = ops.ErrNoKafka
 	ErrNoDatabase = ops.ErrNoDatabase
 	// ErrClosedElsewhere says that a service or a Store of the program closes the orders, so that the database does not decide.

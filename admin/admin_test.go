@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/admin"
+	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -32,12 +33,19 @@ func newShop(t *testing.T) *shop {
 	servers := must.Get(pipelinetest.Start(pipelinetest.Options{}))(t)
 	t.Cleanup(servers.Close)
 	cfg := must.Get(pipeline.Parse("shop.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {tickets: 5m}}\n")))(t)
-	must.Get(servers.App(t.Context(), pipeline.Options{Config: cfg}))(t)
-	conns := must.Get(servers.Connect("admin"))(t)
-	t.Cleanup(conns.Close)
-	a := must.Get(admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop"}))(t)
-	return &shop{t, a, servers, clients.Of(conns), cfg}
+	app := must.Get(servers.App(t.Context(), pipeline.Options{Config: cfg}))(t)
+	a := must.Get(admin.New(app, "ada@shop"))(t)
+	return &shop{t, a, servers, app.Host().Connections, cfg}
 }
+
+// app returns an App of the shop's file.
+func (s *shop) app(o pipeline.Options) *pipeline.App {
+	o.Config = s.cfg
+	return must.Get(pipeline.New(o))(s.T)
+}
+
+// own is a Store of the program.
+type own struct{ closer.Store }
 
 func (s *shop) exec(query string, args ...any) {
 	s.Helper()
@@ -156,7 +164,7 @@ func TestAdmin_RefusesAPauseThatWouldPauseNothing(t *testing.T) {
 // With a Store of the program's own, the database has the pauses, and decides nothing else.
 func TestAdmin_OfAStoreOfTheProgramPausesInTheDatabase(t *testing.T) {
 	s := newShop(t)
-	a := must.Get(admin.New(admin.Options{Config: s.cfg, Connections: s.clients, Operator: "ada", OwnStore: true}))(t)
+	a := must.Get(admin.New(s.app(pipeline.Options{Connections: s.clients, Store: own{}}), "ada"))(t)
 	must.Get(a.Pause(t.Context(), admin.PauseRequest{For: time.Hour, Reason: "why"}))(t)
 	must.Get(a.Pause(t.Context(), admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"}))(t)
 	expect.Equal(t, len(must.Get(a.Pauses(t.Context()))(t)), 2, "pauses")
@@ -304,7 +312,7 @@ func TestAdmin_ReplaysWhatItsPlanHas(t *testing.T) {
 func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 	s := newShop(t)
 	made := func(c clients.Clients) *admin.Admin {
-		return must.Get(admin.New(admin.Options{Config: s.cfg, Connections: c, Operator: "ada"}))(t)
+		return must.Get(admin.New(s.app(pipeline.Options{Connections: c}), "ada"))(t)
 	}
 	noKafka, noDatabase := made(clients.Clients{Store: s.clients.Store}), made(clients.Clients{Kafka: s.clients.Kafka})
 	must.Get(noKafka.Pause(t.Context(), admin.PauseRequest{For: time.Minute, Reason: "why"}))(t)
@@ -345,15 +353,8 @@ func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 	} {
 		expect.That(t, errors.Is(call(noDatabase), admin.ErrNoDatabase), "%s: %v", name, call(noDatabase))
 	}
-	for want, o := range map[string]admin.Options{
-		"Config is missing":   {Connections: s.clients, Operator: "ada"},
-		"Connections is <nil": {Config: s.cfg, Operator: "ada"},
-		"neither a Kafka":     {Config: s.cfg, Connections: clients.Clients{}, Operator: "ada"},
-		"operator is empty":   {Config: s.cfg, Connections: s.clients, Operator: " "},
-	} {
-		_, err := admin.New(o)
-		expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v, want %s", err, want)
-	}
+	expect.Says(t, expect.Err(admin.New(s.app(pipeline.Options{}), "ada")), "neither a Kafka cluster nor a database", "an App without servers")
+	expect.Says(t, expect.Err(admin.New(s.app(pipeline.Options{Connections: s.clients}), " ")), "operator is empty", "an empty name")
 	for _, name := range []string{"", " "} {
 		expect.Says(t, expect.Err(s.As(name)), "operator is empty", "As(%q)", name)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
-// The provider of virtual goods is down, so their orders are not closed for an hour, or until somebody resumes. A program in
-// production connects with pipeline.Connect.
+// The provider of virtual goods is down, so their orders are not closed for an hour, or until somebody resumes. The App need
+// not run; in production pipeline.New makes it.
 func Example_pause() {
 	servers, err := pipelinetest.Start(pipelinetest.Options{})
 	if err != nil {
@@ -24,18 +24,18 @@ func Example_pause() {
 		fmt.Println(err)
 		return
 	}
-	conns, err := servers.Connect("admin")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer conns.Close()
-	a, err := admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	ctx := context.Background()
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer app.Close()
+	a, err := admin.New(app, "ada@shop")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	request := admin.PauseRequest{Category: "virtual", For: time.Hour, Reason: "the provider is down"}
 	plan, err := a.PlanPause(ctx, request) // show it to a person
 	fmt.Println("would end", len(plan.Ended), "of", len(plan.On), "pauses:", err)

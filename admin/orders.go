@@ -62,7 +62,7 @@ type Sentence = ops.Sentence
 // What, a Sentence.
 type TimelineEvent = ops.Event
 
-// History searches for an order in the database, and in Kafka for at most 20 s and 100,000 records of each topic. The Connections may have
+// History searches for an order in the database, and in Kafka for at most 20 s and 100,000 records of each topic. The App may have
 // one of the two servers alone. If a part could not be searched, History.NotRead says so. The error wraps ErrNotFound if nothing has the
 // order, or else says what could not be searched.
 func (a *Admin) History(ctx context.Context, id string) (History, error) {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -20,7 +21,7 @@ import (
 )
 
 // runSmall runs a closer of the close topic that keeps the given bytes in memory.
-func runSmall(t *testing.T, log Log, store Store, bytes int) (stop func()) {
+func runSmall(t *testing.T, log partition.Log, store Store, bytes int) (stop func()) {
 	t.Helper()
 	c := must.Get(New(Options{
 		Log: log, Store: store, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead",

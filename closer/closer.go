@@ -2,8 +2,8 @@
 // orders that are still unpaid.
 //
 // Most programs run a Closer through package pipeline, with a Store of their own if they close
-// something else than orders in SQL. Otherwise make one with New, from a log (Log of
-// pipeline.Connections), a Store and the names of topics and groups. Call Run; it returns when
+// something else than orders in SQL. Otherwise make one with New, from a log (Kafka of
+// pipeline.Host.Connections), a Store and the names of topics and groups. Call Run; it returns when
 // its context ends.
 //
 // A Closer is a member of the consumer group of the close topic. Each assigned
@@ -23,7 +23,6 @@ package closer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -36,6 +35,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
 
@@ -60,12 +60,6 @@ const DefaultTargetLatency = 250 * time.Millisecond
 // ServiceTargetLatency is the target time if a service closes the orders, or is asked whether they were paid. It is the
 // longest timeout of a request.
 const ServiceTargetLatency = 3 * time.Second
-
-// Log is the part of Kafka that a Closer uses: Log of pipeline.Connections.
-type Log = partition.Log
-
-// Clock knows the clocks of the process, the brokers and the database.
-type Clock = clock.Clock
 
 // Store closes orders. A Store may also have these methods:
 //
@@ -102,9 +96,9 @@ type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Options of a Closer. Log, Store, Buckets, Group, CloseTopic and DeadLetterTopic are required.
+// Options of a Closer. Log, Store, Buckets, Group, CloseTopic and DeadLetterTopic are required. Zero values of the others have a meaning.
 type Options struct {
-	Log             Log
+	Log             partition.Log
 	Store           Store
 	Buckets         orderclose.Buckets // for orders that are retried or not due yet
 	Group           string
@@ -125,7 +119,7 @@ type Options struct {
 	BufferBytes int
 	// Clock measures by its Now how long an order waits in memory. By its Database relays release records, so the release times of
 	// retries and of orders that came too early are computed from it. Default: all times are those of this machine.
-	Clock *Clock
+	Clock *clock.Clock
 	// Category returns the label value for an order's category in the metric of lateness. Each
 	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
@@ -163,23 +157,14 @@ func (c *Closer) SetBuckets(bs orderclose.Buckets) { c.buckets.Store(&bs) }
 // its limit allows at least, a tenth of Options.Batch; zero: it closes more at once.
 func (c *Closer) LowestLimitSince() time.Time { return c.transactions.batcher.lowestSince() }
 
-// New returns a Closer, or an error that names the missing or invalid options.
+// New returns a Closer, or an error if a metric cannot be registered.
 func New(o Options) (*Closer, error) {
-	switch {
-	case o.Log == nil, o.Store == nil, o.Group == "", o.CloseTopic == "", o.DeadLetterTopic == "":
-		return nil, errors.New("closer: Options need Log, Store, Group, CloseTopic, and DeadLetterTopic")
-	case len(o.Buckets) == 0:
-		return nil, errors.New("closer: Options need at least one bucket")
-	case o.Batch < 0, o.Workers < 0, o.TargetLatency < 0, o.BufferBytes < 0:
-		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, TargetLatency %v and BufferBytes %d; none may be negative",
-			o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
-	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	o.TargetLatency = cmp.Or(o.TargetLatency, DefaultTargetLatency)
 	o.BufferBytes = cmp.Or(o.BufferBytes, DefaultBufferBytes)
 	o.Clock = cmp.Or(o.Clock, clock.New(nil))
-	partition.SetDefaults(Stage, &o.OnHang, &o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	m, err := newMetrics(o.Registerer, withoutPanics(o.Category, o.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)
@@ -198,7 +183,7 @@ func New(o Options) (*Closer, error) {
 		culprits: bisect.Culprits{Limited: true, Logger: o.Logger},
 		onHang: func() {
 			if c.runs.Load() > 0 {
-				o.OnHang("a call of the store has not returned 10 s after its context ended")
+				c.stage.Hangs("a call of the store has not returned 10 s after its context ended")
 			}
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -129,12 +130,12 @@ func (s *fakeStore) at(id string) time.Time {
 	return s.closedAt[id]
 }
 
-func runCloser(t *testing.T, log Log, store Store, batch int) (stop func()) {
+func runCloser(t *testing.T, log partition.Log, store Store, batch int) (stop func()) {
 	t.Helper()
 	return runCloserWith(t, log, store, batch, nil)
 }
 
-func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics prometheus.Registerer) (stop func()) {
+func runCloserWith(t *testing.T, log partition.Log, store Store, batch int, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
 	return startCloser(t, Options{
 		Registerer: metrics, Log: log, Store: store, Batch: batch,

@@ -13,13 +13,14 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // runHostile runs a closer whose Store, and whose Options.Category, break their contracts.
-func runHostile(t *testing.T, log Log, store Store, logs *testkit.LogBuffer, onHang func(why string)) (stop func()) {
+func runHostile(t *testing.T, log partition.Log, store Store, logs *testkit.LogBuffer, onHang func(why string)) (stop func()) {
 	t.Helper()
 	return startCloser(t, Options{
 		Log: log, Store: store, Category: func(string) string { panic("no such category") },

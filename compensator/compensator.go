@@ -37,7 +37,6 @@ package compensator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -98,16 +97,6 @@ type SweepLog interface {
 	EndSweep(ctx context.Context, pipeline string, begin time.Time, state string, took time.Duration) error
 }
 
-// The types of what a Reader, a SweepLog and Options.Leases take and return.
-type (
-	LeaseDatabase = lock.Database
-	Window        = overdue.Window
-	Begin         = overdue.Begin
-	Found         = overdue.Found
-	Counts        = overdue.Counts
-	Hour          = overdue.Hour
-)
-
 // Options configure a Compensator. Store is required.
 type Options struct {
 	Store Store
@@ -127,7 +116,7 @@ type Options struct {
 	Works    []Work
 	Period   time.Duration // time between two hourly compensations, by the database's clock; default DefaultPeriod
 	Every    time.Duration // time from the begin of a turn to that of the next; default 5 s
-	PageSize int           // orders per transaction, at most; default DefaultPageSize
+	PageSize int           // orders per transaction, at most; default: a tenth of Rate, so that a slow loop is even, and DefaultPageSize at most
 	// Rate limits the orders per second that the loop tries. Default DefaultRate; negative: no limit.
 	Rate    int
 	Recheck *Recheck // how the payment provider is asked again about closed orders; nil: it is not
@@ -163,12 +152,6 @@ type Compensator struct {
 
 // New returns a Compensator, or an error if the options are invalid.
 func New(o Options) (*Compensator, error) {
-	if o.Store == nil {
-		return nil, errors.New("compensator: Options need a Store")
-	}
-	if o.Period < 0 || o.Every < 0 || o.PageSize < 0 {
-		return nil, fmt.Errorf("compensator: Period is %v, Every %v and PageSize %d, none may be negative", o.Period, o.Every, o.PageSize)
-	}
 	if err := o.Recheck.check(); err != nil {
 		return nil, err
 	}
@@ -182,7 +165,10 @@ func New(o Options) (*Compensator, error) {
 		o.Progress = func(Report) {}
 	}
 	o.Period, o.Every = cmp.Or(o.Period, DefaultPeriod), cmp.Or(o.Every, turnTime)
-	o.PageSize, o.Rate = cmp.Or(o.PageSize, DefaultPageSize), cmp.Or(o.Rate, DefaultRate)
+	if o.Rate = cmp.Or(o.Rate, DefaultRate); o.Rate > 0 && o.PageSize == 0 {
+		o.PageSize = min(max(o.Rate/10, 1), DefaultPageSize)
+	}
+	o.PageSize = cmp.Or(o.PageSize, DefaultPageSize)
 	if o.Reader == nil {
 		o.Reader = pager{o.Store, o.PageSize}
 	}

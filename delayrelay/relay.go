@@ -1,7 +1,7 @@
 // Package delayrelay moves records out of the delay topics at their release time: to the
 // close topic if they are due, else to another delay topic (a hop).
 //
-// Make a Relay with New, from a log (Log of pipeline.Connections), the buckets and the names
+// Make a Relay with New, from a log (Kafka of pipeline.Host.Connections), the buckets and the names
 // of topics and groups. Call Run; it returns when its context ends.
 //
 // A Relay is a member of one consumer group per bucket, buckets that left topics.yaml included;
@@ -20,7 +20,6 @@ package delayrelay
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -30,6 +29,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -39,16 +39,9 @@ const Stage = "relay"
 // which a relay reads ahead.
 const DefaultWindowBytes = 256 << 20
 
-// Log is the part of Kafka that a Relay uses: Log of pipeline.Connections.
-type Log = partition.Log
-
-// Clock knows the clocks of the process, the brokers and the database.
-type Clock = clock.Clock
-
-// Options of a Relay. Log, Buckets, Group, CloseTopic, and DeadLetterTopic
-// are required.
+// Options of a Relay. Log, Buckets, Group, CloseTopic, and DeadLetterTopic are required. Zero values of the others have a meaning.
 type Options struct {
-	Log             Log
+	Log             partition.Log
 	Buckets         orderclose.Buckets             // the buckets at the start, shortest first; SetBuckets replaces them
 	Group           func(orderclose.Bucket) string // the consumer group of a bucket
 	CloseTopic      string
@@ -59,7 +52,7 @@ type Options struct {
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
-	Clock  *Clock       // a record is due by its Database; default: all times are those of this machine
+	Clock  *clock.Clock // a record is due by its Database; default: all times are those of this machine
 	Logger *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
 	// no metrics.
@@ -81,22 +74,11 @@ type Relay struct {
 	newBuckets chan orderclose.Buckets // the latest list that Run has not applied yet
 }
 
-// New returns a Relay, or an error that names the missing or invalid options.
+// New returns a Relay, or an error if a metric cannot be registered.
 func New(o Options) (*Relay, error) {
-	switch {
-	case o.Log == nil, o.Group == nil, o.CloseTopic == "", o.DeadLetterTopic == "":
-		return nil, errors.New("delayrelay: Options need Log, Group, CloseTopic, and DeadLetterTopic")
-	case len(o.Buckets) == 0:
-		return nil, errors.New("delayrelay: Options need at least one bucket")
-	}
-	for i := 1; i < len(o.Buckets); i++ {
-		if o.Buckets[i-1].Length >= o.Buckets[i].Length {
-			return nil, fmt.Errorf("delayrelay: buckets must be sorted, shortest first: %v", o.Buckets)
-		}
-	}
 	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
 	o.Clock = cmp.Or(o.Clock, clock.New(nil))
-	partition.SetDefaults("delayrelay", &o.OnHang, &o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	m, err := newMetrics(o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("delayrelay: %w", err)

@@ -240,13 +240,6 @@ func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
 	}
 }
 
-func TestNew_RejectsIncompleteOptions(t *testing.T) {
-	expect.That(t, expect.Err(New(Options{})) != nil, "accepted empty options")
-	o := Options{Log: &testkit.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d",
-		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
-	expect.That(t, expect.Err(New(o)) != nil, "accepted unsorted buckets")
-}
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // leaderless is a log whose close topic has two partitions and whose delay topics have one, as while

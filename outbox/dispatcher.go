@@ -23,7 +23,6 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -64,10 +63,7 @@ type (
 	Backlog = wire.OutboxBacklog
 )
 
-// Log is the part of Kafka that a Dispatcher uses: Log of pipeline.Connections.
-type Log = send.KeyedProducers
-
-// Store holds the rows: OutboxStore of pipeline.Connections.
+// Store holds the rows: Store of pipeline.Host.Connections is one.
 type Store interface {
 	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
 	// passes them to publish, and deletes the rows whose ids publish returns. It
@@ -83,8 +79,8 @@ type Store interface {
 // Options configure a Dispatcher. Store, Kafka, Kinds and DeadLetterTopic are required.
 type Options struct {
 	Store           Store
-	Kafka           Log
-	Kinds           []Kind // at most one for each outbox
+	Kafka           send.KeyedProducers // Kafka of pipeline.Host.Connections
+	Kinds           []Kind              // at most one for each outbox
 	DeadLetterTopic string
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
 	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
@@ -102,14 +98,8 @@ type Dispatcher struct {
 	metrics *dispatcherMetrics
 }
 
-// New returns a Dispatcher, or an error if an option is missing or invalid.
+// New returns a Dispatcher, or an error if a metric cannot be registered.
 func New(o Options) (*Dispatcher, error) {
-	switch {
-	case o.Store == nil, o.Kafka == nil, len(o.Kinds) == 0, o.DeadLetterTopic == "":
-		return nil, errors.New("outbox: Options need Store, Kafka, Kinds and DeadLetterTopic")
-	case o.Batch < 0, o.InFlight < 0:
-		return nil, fmt.Errorf("outbox: Batch is %d and InFlight %d, neither may be negative", o.Batch, o.InFlight)
-	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)
 	o.Logger = retry.LimitLogs(o.Logger)

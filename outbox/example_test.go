@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// A Dispatcher publishes the row that a checkout wrote with its order.
+// A Dispatcher publishes the row that a checkout wrote with its order. An App that does not run has the clients.
 func ExampleNew() {
 	servers, err := pipelinetest.Start(pipelinetest.Options{})
 	if err != nil {
@@ -20,12 +20,6 @@ func ExampleNew() {
 		return
 	}
 	defer servers.Close()
-	clients, err := servers.Connect("dispatcher")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer clients.Close()
 	cfg, err := pipeline.Parse("outbox.yaml", []byte("delays: {default: 30s}\nbuckets: [10s, 1m]\npartitions: 1\n"))
 	if err != nil {
 		fmt.Println(err)
@@ -33,7 +27,8 @@ func ExampleNew() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := servers.App(ctx, pipeline.Options{Config: cfg}); err != nil { // creates the topics
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg}) // creates the topics
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -52,7 +47,7 @@ func ExampleNew() {
 		return
 	}
 	d, err := outbox.New(outbox.Options{
-		Store: clients.OutboxStore(), Kafka: clients.Log(), DeadLetterTopic: cfg.Topics.DeadLetter,
+		Store: app.Host().Connections.Store, Kafka: app.Host().Connections.Kafka, DeadLetterTopic: cfg.Topics.DeadLetter,
 		Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
 			return outbox.Scheduling{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close}
 		})},

@@ -29,7 +29,7 @@
 //	compensator.go  the role that sweeps, and why a sweep found orders
 //	sweeper.go      the role Sweeper, which closes orders without Kafka
 //	recheck.go      what the compensator asks the payment provider again
-//	console.go      the role Console, which package webconsole serves
+//	console.go      Host, and the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	measure.go      overdue records and orders, dead letters, and writes that fail: what is measured beside the roles
@@ -52,7 +52,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -84,9 +83,9 @@ func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 type App struct {
 	o        Options
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
-	conns    clients.Clients
-	own      clients.Clients // those of conns that New made
-	clock    *clock.Clock    // relays, closers and compensators keep it
+	conns    Connections
+	own      Connections  // conns, if New made them
+	clock    *clock.Clock // relays, closers and compensators keep it
 	metrics  *appMetrics
 	ready    readiness
 
@@ -128,16 +127,11 @@ func New(o Options) (*App, error) {
 	if a.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, fmt.Errorf("pipeline: %w", err)
 	}
-	switch given := o.Connections.(type) {
-	case nil:
+	if a.conns = o.Connections; a.conns == (Connections{}) {
 		if a.own, err = connect(o.Servers, o.Config, o.Logger); err != nil {
 			return nil, fmt.Errorf("pipeline: %w", err)
 		}
 		a.conns = a.own
-	case clients.Clients:
-		a.conns = given
-	default:
-		return nil, fmt.Errorf("pipeline: Options.Connections is %T: make it with Connect or pipelinetest", given)
 	}
 	if a.conns.Kafka != nil && o.Instance != "" {
 		a.conns.Kafka.NameInstance(o.Instance)

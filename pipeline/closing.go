@@ -21,16 +21,8 @@ import (
 type closeMethod struct {
 	store    closer.Store
 	needs    []room.Need
-	maxBatch int              // the largest useful batch; 0: no limit
+	maxBatch int              // the largest useful batch; 0: the closer's default
 	provider payment.Provider // is asked or cancels before a close; nil: none
-}
-
-// batch limits the wanted batch size to the largest useful one.
-func (c closeMethod) batch(want int) int {
-	if c.maxBatch > 0 {
-		return min(c.maxBatch, want)
-	}
-	return want
 }
 
 // target returns the target time of a transaction, of which a request to a service may be a part. 0 is the closer's default.

@@ -70,7 +70,6 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		Store:      sweepStore{source, bisect.Wrapped{Store: method.store}},
 		Name:       a.o.Config.Topics.Close, // distinguishes pipelines that share a database
 		Period:     c.Period,
-		PageSize:   method.batch(c.PageSize),
 		Rate:       c.Rate,
 		Alone:      a.alone || a.o.SweepsAlone,
 		Logger:     a.o.Logger.With("stage", compensator.Stage),

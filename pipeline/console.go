@@ -3,7 +3,6 @@ package pipeline
 import (
 	"errors"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/orderclose/orderclose/room"
 )
@@ -12,11 +11,10 @@ import (
 // and so waits for none. AllRoles does not include it. Options.Console is required.
 const Console Role = "console"
 
-// ConsoleHost is what an App gives to its Options.Console.
-type ConsoleHost struct {
+// Host is what an App gives to its Options.Console, to package admin, and to a part that a program makes by itself.
+type Host struct {
 	Config       func() *Config // the configuration in effect
 	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
-	TopicsFile   string         // its absolute path; "": the App has none
 	Connections  Connections
 	OwnStore     bool        // orders are closed by Options.Store, and not in the database of Connections
 	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
@@ -24,16 +22,20 @@ type ConsoleHost struct {
 	Logger       *slog.Logger
 }
 
+// Host returns what the App has, whether it runs or not. App.Close closes the Connections, unless Options.Connections gave them.
+func (a *App) Host() Host {
+	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger}
+	if a.o.TopicsFile != "" {
+		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
+	}
+	return host
+}
+
 // buildConsole does not require any server.
 func (a *App) buildConsole() (part, error) {
 	if a.o.Console == nil {
 		return part{}, errors.New("Options.Console is not set: package webconsole makes it")
 	}
-	host := ConsoleHost{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger}
-	if a.o.TopicsFile != "" {
-		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
-		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
-	}
-	run, err := a.o.Console(host)
+	run, err := a.o.Console(a.Host())
 	return part{Console, nil, run}, err
 }

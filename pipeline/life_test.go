@@ -12,7 +12,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -90,7 +89,7 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 		inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
 			reader := must.Get(servers.Connect("reader"))(t)
 			defer reader.Close()
-			control := ops.NewControl(clients.Of(reader).Kafka, "order-close-control")
+			control := ops.NewControl(reader.Kafka, "order-close-control")
 			announced := func() ops.Process {
 				state, err := control.Read(t.Context(), time.Now())
 				must.That(t, err == nil && len(state.Processes) == 1, "%+v, %v", state.Processes, err)

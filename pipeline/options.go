@@ -22,7 +22,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/outbox"
 	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/room"
 )
@@ -76,8 +75,8 @@ type Options struct {
 	Watch  bool
 	Hangup <-chan os.Signal
 
-	// New connects to Servers. Connections are clients that exist already, such as those of
-	// pipelinetest. With Connections, New does not connect, and Close does not close them.
+	// New connects to Servers, and Close closes the clients. Connections are clients that exist already, such as those of
+	// pipelinetest: New then does not connect, and Close does not close them.
 	Servers     Servers
 	Connections Connections
 
@@ -115,7 +114,7 @@ type Options struct {
 
 	// Console makes the role Console: pass webconsole.New(…). Run calls it before any role starts, and
 	// then run, which must return soon after ctx ends. An error of either ends Run.
-	Console func(ConsoleHost) (run func(ctx context.Context) error, err error)
+	Console func(Host) (run func(ctx context.Context) error, err error)
 	// Listen is the host:port at which the program serves App.Handler, if it does. Its port is part
 	// of the client id in the consumer groups, so that orderclose status names the process.
 	Listen string
@@ -166,6 +165,9 @@ func (o *Options) complete() (err error) {
 		o.Registerer = r
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) {
 			o.Logger.Error("exiting because a loop hangs", "reason", why)
@@ -178,7 +180,7 @@ func (o *Options) complete() (err error) {
 // sections returns those of topics.yaml that an App reads. Without Kafka, the file need not list the buckets.
 func (o *Options) sections() []config.AnySection {
 	all := room.Sections(o.Rooms)
-	if len(o.Servers.Brokers) == 0 && (o.Connections == nil || o.Connections.Log() == nil) {
+	if len(o.Servers.Brokers) == 0 && o.Connections.Kafka == nil {
 		all = append(all, config.WithoutKafka())
 	}
 	return all
@@ -225,29 +227,11 @@ func FromEnvironment(rooms ...room.Room) (Options, error) {
 	return Options{Servers: servers, Instance: s.Instance, Secrets: s.Secrets, Environment: s}, nil
 }
 
-// Connections are clients of the servers, which several Apps and stages may share. Connect and package
-// pipelinetest make them; New refuses all others.
-type Connections interface {
-	// Log is the Log of a stage and of an outbox.Dispatcher; nil if no brokers are named.
-	Log() Log
-	OutboxStore() outbox.Store // the Store of an outbox.Dispatcher; nil if no database is named
-	Close()                    // closes the clients
-}
+// Connections are clients of the servers. A server that is not named has a nil client. New makes them of Options.Servers, App.Host returns
+// them, and package pipelinetest makes those of its servers.
+type Connections = clients.Clients
 
-// Log is a client of Kafka. Connections.Log returns one.
-type Log = clients.Log
-
-// Connect makes clients of the servers, for several Apps or stages to share. cfg maps the
-// tables of orders. Connect does not wait for the servers. Call Connections.Close in the end.
-func Connect(s Servers, cfg *Config, logger *slog.Logger) (Connections, error) {
-	c, err := connect(s, cfg, logger)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-func connect(s Servers, cfg *Config, logger *slog.Logger) (clients.Clients, error) {
+func connect(s Servers, cfg *Config, logger *slog.Logger) (Connections, error) {
 	return clients.Connect(config.Servers{
 		Brokers: s.Brokers, Kafka: kafka.Security{TLS: s.TLS, SASL: s.SASL},
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/orderclose/orderclose"
@@ -104,7 +105,7 @@ func (a *App) buildCloser() (part, error) {
 		CloseTopic:      c.Topics.Close,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Swept:           unsearched == nil,
-		Batch:           method.batch(c.Closer.Batch),
+		Batch:           min(cmp.Or(method.maxBatch, closer.DefaultBatch), closer.DefaultBatch),
 		TargetLatency:   method.target(c.Closer.TargetLatency),
 		Clock:           a.clock,
 		Category:        a.category,
@@ -132,8 +133,6 @@ func (a *App) buildOutbox() (part, error) {
 		Kafka:           a.conns.Kafka,
 		Kinds:           kinds,
 		DeadLetterTopic: c.Topics.DeadLetter,
-		Batch:           c.Outbox.Batch,
-		InFlight:        c.Outbox.InFlight,
 		Logger:          a.o.Logger.With("stage", outbox.Stage),
 		Registerer:      a.o.Registerer,
 		TracerProvider:  a.o.TracerProvider,

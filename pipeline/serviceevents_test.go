@@ -12,7 +12,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -84,7 +83,7 @@ func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config
 	t.Helper()
 	c := must.Get(servers.Connect("reader"))(t)
 	defer c.Close()
-	log := clients.Of(c).Kafka
+	log := c.Kafka
 	end := log.Offsets(t.Context(), []kafka.OffsetQuery{{Topic: cfg.Topics.Events, At: []kafka.Moment{kafka.LogEnd}}})[0]
 	must.That(t, end.Err == nil, "%v", end.Err)
 	must.Get(kafka.Scan(t.Context(), log, cfg.Topics.Events, kafka.Span{End: end.Offsets[0]}, func(f wire.Fetched) error {

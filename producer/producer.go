@@ -87,8 +87,7 @@ type Options struct {
 	// DefaultTimeout.
 	Timeout time.Duration
 	// OnUnknownCategory is called with each category that Order finds in no list, for
-	// the caller's log or metric. It must not block. UnknownCategories counts these
-	// categories in any case.
+	// the caller's log or metric. It must not block.
 	OnUnknownCategory func(category string)
 	// Now is the clock that selects the bucket, and that decides what is already due or
 	// too far ahead. Default: time.Now. A wrong clock closes no order early. If the clock
@@ -102,7 +101,6 @@ type Options struct {
 type Producer struct {
 	o       Options
 	close   func()
-	unknown atomic.Uint64
 	live    atomic.Pointer[rules]
 	watcher *watcher // nil: the rules never change
 }
@@ -189,14 +187,13 @@ func (p *Producer) Order(id string, createdAt time.Time, categories ...string) o
 // OrderWith returns an order with the due time that Delays and its rules give it: see
 // orderclose.Delays.For. Write its Due with the order, and show its Deadline to the
 // customer. The facts' attributes travel with the record. A category that is not listed gets
-// the default delay and is counted.
+// the default delay; see Options.OnUnknownCategory.
 //
 // If a rule says that the order is never closed, Due is orderclose.NeverDue and Deadline is
 // zero. In a column that may be NULL, NULL means the same. Schedule and Outbox.Add accept
 // the order and do nothing.
 func (p *Producer) OrderWith(id string, facts orderclose.Facts) orderclose.Order {
 	d := p.live.Load().delays.For(facts)
-	p.unknown.Add(uint64(len(d.Unknown)))
 	if p.o.OnUnknownCategory != nil {
 		for _, c := range d.Unknown {
 			p.o.OnUnknownCategory(c)
@@ -209,10 +206,6 @@ func (p *Producer) OrderWith(id string, facts orderclose.Facts) orderclose.Order
 
 // MaxDelay returns the current maximum delay. Use it as OutboxOptions.MaxDelayFunc.
 func (p *Producer) MaxDelay() time.Duration { return p.live.Load().maxDelay }
-
-// UnknownCategories returns how many categories Order has found in no list so far. It
-// should stay 0: orders of such a category get the default delay.
-func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 
 // Schedule appends the order's record and returns when all in-sync replicas have it.
 // It uses the order's Due as given; an order with a due time in the past goes

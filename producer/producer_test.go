@@ -186,14 +186,16 @@ func TestSchedule_DoesNotRetryRecordsThatKafkaRejectsForGood(t *testing.T) {
 	expect.That(t, errors.Is(err, ErrRefused) && len(a.topics) == 1, "%v after %d tries", err, len(a.topics))
 }
 
-func TestOrder_AnUnknownCategoryGetsTheDefaultDelayAndIsCounted(t *testing.T) {
+func TestOrder_AnUnknownCategoryGetsTheDefaultDelayAndIsReported(t *testing.T) {
+	var unknown []string
 	p := newProducer(t, &fakeAppender{})
+	p.o.OnUnknownCategory = func(c string) { unknown = append(unknown, c) }
 	created := time.UnixMilli(1_700_000_000_000)
 	expect.Equal(t, p.Order("o", created, "unheard-of").Due.Sub(created), 30*time.Minute, "the delay of a category that is not configured")
 	if o := p.Order("o", created, "physical", "virtual"); o.Due.Sub(created) != 5*time.Minute || o.Category != "virtual" {
 		t.Errorf("%s, due after %v; want the shortest", o.Category, o.Due.Sub(created))
 	}
-	expect.Equal(t, p.UnknownCategories(), 1, "unknown categories")
+	expect.Same(t, unknown, []string{"unheard-of"}, "unknown categories")
 }
 
 func TestNew_RejectsInvalidOptions(t *testing.T) {

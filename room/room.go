@@ -33,9 +33,6 @@ type Room struct {
 	Name     string  // of its folder
 	Settings Section // its key of topics.yaml, which has its name; nil: it has none
 	Roles    []Role
-	// Source returns the topic from which a role puts records into buckets, and the group of the role: the keeper of a compensator
-	// waits some time for records that wait there. "", or nil: there is none.
-	Source func(*config.Config) (topic, group string)
 	// Tables has the tables of the room, which orderclose migrate creates if topics.yaml has the key of the room: steps in files
 	// DIALECT/NN.sql, with mysql, postgres and sqlite as DIALECT, and NN from 01 on. A step is never changed; the next one changes
 	// tables. Programs of the last release still work with it. Each statement but the last can be repeated, because MySQL commits

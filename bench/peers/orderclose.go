@@ -73,7 +73,7 @@ func (p *pipeline) open(ctx context.Context) error {
 		text += "sync: never\n"
 	}
 	if p.run.Way == bySweeps+unlimited {
-		text += fmt.Sprintf("compensator: {rate: %d}\n", config.MaxRate)
+		text += fmt.Sprintf("compensator: {rate: %d}\n", 1_000_000)
 	}
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		return err

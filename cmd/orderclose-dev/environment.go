@@ -114,7 +114,7 @@ func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.L
 		return err
 	}
 	st.onClose(func() error { connections.Close(); return nil })
-	st.Clients, st.brokers, st.dial = clients.Of(connections), w.Brokers(), w.Dial
+	st.Clients, st.brokers, st.dial = connections, w.Brokers(), w.Dial
 	return nil
 }
 

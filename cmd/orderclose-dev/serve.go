@@ -24,7 +24,6 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -222,12 +221,11 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err := settings.Check(); err != nil {
 		return cli.Exit(cli.Usage, err)
 	}
-	connections, err := servers.Connect("serve")
+	c, err := servers.Connect("serve")
 	if err != nil {
 		return err
 	}
-	defer connections.Close()
-	c := clients.Of(connections)
+	defer c.Close()
 	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
 		return err
 	}

@@ -124,14 +124,6 @@ func showsHostileOrders(t testing.TB, w world) {
 		b.goTo(path)
 		b.isHarmless(path)
 	}
-	b.goTo("/delays")
-	for _, text := range hostileTexts {
-		b.leaves("calculate", func() {
-			eval[chromedp.Void](b, `document.querySelector("main [name=category]").value = `+literal(text))
-			b.click("main form:has([name=category]) button")
-		})
-		b.isHarmless("the delay of " + text)
-	}
 }
 
 // showsHostileLetters opens dead letters with hostile keys, values and headers, on a phone.

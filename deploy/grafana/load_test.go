@@ -20,7 +20,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -83,7 +82,7 @@ func underLoad(t *testing.T) (r run) {
 		plays := must.Get(rights.All("../.."))(t).Play
 		roles, environment := pipeline.AllRoles(), pipeline.Environment{Others: map[string]string{}}
 		for _, r := range rooms.All() {
-			if r.TakesEvents != nil || r.Source != nil { // it runs below, or reads a topic of the shop
+			if r.TakesEvents != nil || r.Name == "intake" { // it runs below, or reads a topic of the shop
 				continue
 			}
 			maps.Copy(environment.Others, plays[r.Name].Environment)
@@ -170,8 +169,7 @@ func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) 
 	t.Helper()
 	p := must.Get(servers.Producer(cfg))(t)
 	outbox := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: cfg.MaxDelay}))(t)
-	connections := must.Get(servers.Connect("shop"))(t)
-	c := clients.Of(connections)
+	c := must.Get(servers.Connect("shop"))(t)
 	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(c.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(c.Kafka)}
 	t.Cleanup(func() {
 		s.records.Close()

@@ -89,7 +89,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r.onStop(r.world.Close)
 	connections, err := r.world.Connect("shop")
 	r.must(err)
-	r.clients = clients.Of(connections)
+	r.clients = connections
 	r.onStop(connections.Close)
 	_, left, err := r.clients.Kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.DB(), producer.SQLite)))

@@ -12,14 +12,15 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// operate does what an operator does: it pauses closing, and finds the one overdue order, which nobody closes meanwhile.
+// operate does what an operator does: it pauses closing, and finds the one overdue order, which nobody closes meanwhile. Its App connects
+// to the servers, and does not run.
 func operate(ctx context.Context, servers pipeline.Servers, cfg *pipeline.Config, logger *slog.Logger, meanwhile func() error) error {
-	conns, err := pipeline.Connect(servers, cfg, logger)
+	app, err := pipeline.New(pipeline.Options{Config: cfg, Servers: servers, Logger: logger})
 	if err != nil {
 		return err
 	}
-	defer conns.Close()
-	a, err := admin.New(admin.Options{Config: cfg, Connections: conns, Operator: "ada@shop", Logger: logger})
+	defer app.Close()
+	a, err := admin.New(app, "ada@shop")
 	if err != nil {
 		return err
 	}

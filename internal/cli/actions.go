@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 func newActions(c *common) *cobra.Command {
@@ -42,7 +43,7 @@ func printActions(w io.Writer, all []store.Action) {
 	}
 	fmt.Fprintln(w, "at\twho\taction\tresult")
 	for _, a := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", stamp(a.At), oneLine(a.Who, 60), oneLine(a.Action, 200), oneLine(a.Result, 200))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Stamp(a.At), text.OneLine(a.Who, 60), text.OneLine(a.Action, 200), text.OneLine(a.Result, 200))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -25,8 +25,8 @@ import (
 const missBound = 3 * time.Minute
 
 type auditFlags struct {
-	ops.Window
-	bound, tolerance string
+	from, to, bound, tolerance string
+	limit                      int // of what is shown
 }
 
 func newAudit(c *common) *cobra.Command {
@@ -73,15 +73,15 @@ without differences if something could not be checked.`,
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var o ops.AuditOptions
-			var err1, err2 error
-			o.From, o.To, err1 = f.Parse(time.Now())
+			var errs [5]error
+			o.From, o.To, errs[0] = parseWindow(f.from, f.to, time.Now())
 			if f.bound != "" {
-				o.Bound, err2 = parseDuration("--bound", f.bound, "90m")
+				o.Bound, errs[1] = parseDuration("--bound", f.bound, "90m")
 			}
-			var err3 error
-			o.Tolerance, err3 = parseDuration("--tolerance", f.tolerance, "1m")
-			endless := exitIf(f.Limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
-			if err := errors.Join(err1, err2, err3, endless); err != nil {
+			o.Tolerance, errs[2] = parseDuration("--tolerance", f.tolerance, "1m")
+			errs[3] = exitIf(f.limit < 0, Usage, "--limit is %d, want 0 or more", f.limit)
+			errs[4] = exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
+			if err := errors.Join(errs[:]...); err != nil {
 				return Exit(Usage, err)
 			}
 			return with(c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers))(func(s *session) error {
@@ -90,9 +90,9 @@ without differences if something could not be checked.`,
 			})
 		},
 	}
-	window := flag.NewFlagSet("", flag.ContinueOnError)
-	f.Add(window, 1000, "findings")
-	cmd.Flags().AddGoFlagSet(window)
+	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
+	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
+	cmd.Flags().IntVar(&f.limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: 3m")
 	cmd.Flags().StringVar(&f.tolerance, "tolerance", "1m", "how far from its due time a close by others is on time")
 	return cmd
@@ -114,7 +114,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 			bar.Show(done, total, more)
 		}
 	}
-	out := &auditOutput{c: c, bar: bar, limit: f.Limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
+	out := &auditOutput{c: c, bar: bar, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)
 	bar.End()
@@ -128,12 +128,12 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		exitIf(len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
-// bar returns a Progress on stderr if stderr is a terminal, or else nil.
-func (c *common) bar(what string) *Progress {
+// bar returns a Progress of a sweep on stderr if stderr is a terminal, or else nil.
+func (c *common) bar() *Progress {
 	if !isTerminal(c.env.Stderr) {
 		return nil
 	}
-	return c.progress(what)
+	return c.progress("swept")
 }
 
 // auditOutput prints findings at once, except with -o json, which prints one object at the end.
@@ -166,8 +166,8 @@ func (o *auditOutput) found(f ops.Finding) error {
 	if o.bar != nil && o.bar.terminal {
 		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
-	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300),
-		o.c.withConfig(oneLine(f.Fix, 300)))
+	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n",
+		f.Kind, text.OneLine(f.Order, orderclose.MaxIDBytes), text.Stamp(f.Due), text.OneLine(f.What, 300), text.OneLine(f.Fix, 300))
 	return err
 }
 
@@ -180,8 +180,8 @@ func (o *auditOutput) end(sum ops.AuditSummary) error {
 }
 
 func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapping) {
-	printAny(w, s.FindingCount-shown, "and %d more: --limit 0 shows all")
-	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
+	text.PrintAny(w, s.FindingCount-shown, "and %d more: --limit 0 shows all")
+	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", text.Stamp(s.From), text.Stamp(s.To), s.Orders)
 	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
 		meaning := ""
 		if orders != nil {
@@ -190,27 +190,27 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 		fmt.Fprintf(w, "  %s\t%d\n", inWords(status, meaning), s.Statuses[status])
 	}
 	for _, status := range slices.Sorted(maps.Keys(s.Unlisted)) {
-		fmt.Fprintf(w, "orders.status does not name %s\tit counts as %s\n", oneLine(status, 40), s.Unlisted[status])
+		fmt.Fprintf(w, "orders.status does not name %s\tit counts as %s\n", text.OneLine(status, 40), s.Unlisted[status])
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.ClosedBy)) {
 		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])
 	}
-	printAny(w, s.ClosedElsewhere, "closed in this time, and due at another time now\t%d")
+	text.PrintAny(w, s.ClosedElsewhere, "closed in this time, and due at another time now\t%d")
 	if o := s.ClosedByOthers; o.Orders > 0 {
 		fmt.Fprintf(w, "closed by others\t%d\n  early\t%d\n  on time\t%d\n  late\t%d\n", o.Orders, o.Early, o.OnTime, o.Late)
-		printAny(w, o.Untimed, "  at an unknown time\t%d")
-		printAny(w, int(o.Latest), "  the latest of them\t%d s late")
+		text.PrintAny(w, o.Untimed, "  at an unknown time\t%d")
+		text.PrintAny(w, int(o.Latest), "  the latest of them\t%d s late")
 	}
-	printAny(w, s.OpenWithinBound, "open, and within the bound of "+s.Bound+"\t%d")
-	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
-	printAny(w, s.LatePayments, "with a late payment\t%d")
-	printAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
-	printAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
-	printAny(w, s.DeadLetters, "with a pending dead letter\t%d")
-	printAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read
+	text.PrintAny(w, s.OpenWithinBound, "open, and within the bound of "+s.Bound+"\t%d")
+	text.PrintAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
+	text.PrintAny(w, s.LatePayments, "with a late payment\t%d")
+	text.PrintAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
+	text.PrintAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
+	text.PrintAny(w, s.DeadLetters, "with a pending dead letter\t%d")
+	text.PrintAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read
 	fmt.Fprintf(w, "read from Kafka\t%d events, %d dead letters pending\n", s.EventsRead, s.DeadLettersAll)
 	for _, what := range s.NotRead {
-		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 300))
+		fmt.Fprintf(w, "not checked\t%s\n", text.OneLine(what, 300))
 	}
 	if s.FindingCount == 0 {
 		fmt.Fprintln(w, "differences\tnone")

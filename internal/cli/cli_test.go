@@ -213,15 +213,12 @@ func golden(t *testing.T, name string, table func(w io.Writer)) {
 	expect.Same(t, out.String(), string(want), "%s", path)
 }
 
-func TestLogger_NamesTopicsYamlInCommands(t *testing.T) {
-	for file, want := range map[string]string{
-		defaultConfig:  `level=ERROR msg="run orderclose topics apply" err="see orderclose status" n=3`,
-		"/etc/oc.yaml": `level=ERROR msg="run orderclose --config /etc/oc.yaml topics apply" err="see orderclose --config /etc/oc.yaml status" n=3`,
-	} {
-		var out strings.Builder
-		c := common{env: Env{Stderr: &out}, config: file}
-		c.logger().Error("run orderclose topics apply", "err", errors.New("see orderclose status"), "n", 3)
-		got := out.String()
-		expect.That(t, strings.Contains(got, want), "%s: %s\nwant %s", file, got, want)
-	}
+// The variable names the topics.yaml of the commands that a person copies from an output. The flag goes before it.
+func TestMain_ReadsTheFileOfTheVariable(t *testing.T) {
+	file := topicsYAML(t, "delays: {default: 47m}\nbuckets: [10s]\n")
+	env := map[string]string{config.EnvConfig: file}
+	out, stderr, code := run(t, env, "delays", "explain")
+	expect.That(t, code == 0 && strings.Contains(out, "47m"), "exit %d:\n%s%s", code, out, stderr)
+	_, stderr, code = run(t, env, "delays", "explain", "--config", "nowhere.yaml")
+	expect.That(t, code == int(Usage) && strings.Contains(stderr, "nowhere.yaml"), "exit %d:\n%s", code, stderr)
 }

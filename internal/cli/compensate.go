@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -85,7 +86,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 // sweepProgress returns a bar on a terminal, whose length is the number of orders that are
 // overdue at the start. Otherwise it returns nil: the log has a line every 10 s.
 func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
-	bar := c.bar("swept")
+	bar := c.bar()
 	if bar == nil {
 		return nil, nil
 	}
@@ -129,9 +130,9 @@ func printReport(w io.Writer, r compensator.Report, cfg *config.Config, grace ti
 	fmt.Fprintf(w, "closed\t%d\n", r.Closed)
 	fmt.Fprintf(w, "paid meanwhile\t%d\n", r.AlreadyPaid)
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
-	printAny(w, r.Excluded, "excluded meanwhile\t%d")
-	printAny(w, r.Paused, "paused\t%d")
-	printAny(w, r.PaymentPending, "payment pending\t%d\tthe payment provider has no answer on them: orderclose runbook the-payment-provider-does-not-answer")
+	text.PrintAny(w, r.Excluded, "excluded meanwhile\t%d")
+	text.PrintAny(w, r.Paused, "paused\t%d")
+	text.PrintAny(w, r.PaymentPending, "payment pending\t%d\tthe payment provider has no answer on them: orderclose runbook the-payment-provider-does-not-answer")
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)

@@ -28,7 +28,7 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 	c, err := console.New(console.Options{
 		Config: func() *config.Config {
 			return r.cfg
-		}, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen}, TopicsFile: r.file,
+		}, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen},
 	})
 	must.Do(t, err)
 	server := httptest.NewServer(c.Handler())

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 func newDelaysExplain(c *common) *cobra.Command {
@@ -44,7 +45,7 @@ close topic, if nothing is late.`,
 			if at != "" {
 				var err error
 				if facts.CreatedAt, err = time.Parse(time.RFC3339, at); err != nil {
-					return Exit(Usage, fmt.Errorf("--at is %q: want a time such as %s", at, stamp(time.Now())))
+					return Exit(Usage, fmt.Errorf("--at is %q: want a time such as %s", at, text.Stamp(time.Now())))
 				}
 			}
 			cfg, err := c.load()
@@ -77,15 +78,15 @@ func printDelay(w io.Writer, a ops.DelayAnswer) {
 	for _, c := range a.Unknown {
 		fmt.Fprintf(w, "\t%s is not in delays.categories\n", c)
 	}
-	if fmt.Fprintf(w, "created\t%s\n", stamp(a.CreatedAt)); a.Never {
-		fmt.Fprintf(w, "closes\tnever: send no record, and write NULL or %s as its due time\n", stamp(a.Due))
+	if fmt.Fprintf(w, "created\t%s\n", text.Stamp(a.CreatedAt)); a.Never {
+		fmt.Fprintf(w, "closes\tnever: send no record, and write NULL or %s as its due time\n", text.Stamp(a.Due))
 		return
 	}
-	fmt.Fprintf(w, "customer sees\t%s\n", stamp(a.Deadline))
+	fmt.Fprintf(w, "customer sees\t%s\n", text.Stamp(a.Deadline))
 	for _, r := range a.Reminders {
-		fmt.Fprintf(w, "reminder\t%s\n", stamp(r))
+		fmt.Fprintf(w, "reminder\t%s\n", text.Stamp(r))
 	}
-	fmt.Fprintf(w, "closes\t%s, after %s (%s)\n", stamp(a.Due), a.Delay, a.DelayOf)
+	fmt.Fprintf(w, "closes\t%s, after %s (%s)\n", text.Stamp(a.Due), a.Delay, a.DelayOf)
 }
 
 // explainPath prints which buckets a record of a delay passes through, if nothing is late.

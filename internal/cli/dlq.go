@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -115,7 +116,8 @@ func printLetters(w io.Writer, l listed) {
 		if d.Resolution != "" {
 			cause += ", " + string(d.Resolution)
 		}
-		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\n", d.At, stamp(d.AppendedAt), cause, d.Stage, oneLine(d.Key, 40), from(d.Source), oneLine(d.Detail, 80))
+		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			d.At, text.Stamp(d.AppendedAt), cause, d.Stage, text.OneLine(d.Key, 40), from(d.Source), text.OneLine(d.Detail, 80))
 	}
 	fmt.Fprintln(w, pendingLine(l.Pending))
 	if l.More {
@@ -153,19 +155,19 @@ func printLetter(w io.Writer, d deadletters.Whole) {
 	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
 	row("at", d.At.String())
 	row("state", cmp.Or(string(d.Resolution), "pending"))
-	row("appended", stamp(d.AppendedAt))
+	row("appended", text.Stamp(d.AppendedAt))
 	row("cause", causeName(d.Cause))
-	row("detail", oneLine(d.Detail, wire.MaxDeadHeader))
+	row("detail", text.OneLine(d.Detail, wire.MaxDeadHeader))
 	row("given up by", d.Stage)
 	row("from", from(d.Source))
-	row("key", oneLine(d.Key, wire.MaxDeadKey))
+	row("key", text.OneLine(d.Key, wire.MaxDeadKey))
 	if d.OrderProblem != "" {
-		row("order problem", oneLine(d.OrderProblem, wire.MaxDeadHeader))
+		row("order problem", text.OneLine(d.OrderProblem, wire.MaxDeadHeader))
 	}
 	for _, h := range d.Headers {
-		row("header "+oneLine(h.Key, 40), oneLine(h.Value, wire.MaxDeadHeader))
+		row("header "+text.OneLine(h.Key, 40), text.OneLine(h.Value, wire.MaxDeadHeader))
 	}
 	if len(d.Record.Value) > 0 {
-		row("value", oneLine(string(d.Record.Value), wire.MaxDeadValue))
+		row("value", text.OneLine(string(d.Record.Value), wire.MaxDeadValue))
 	}
 }

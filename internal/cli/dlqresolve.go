@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -129,13 +129,13 @@ func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
 		fmt.Fprintf(w, "would discard %d. To do it:\n", n)
 	}
 	fmt.Fprintf(w, "  %s\n", command)
-	printAny(w, p.Later, "%d further ones are for the same command when it has ended")
+	text.PrintAny(w, p.Later, "%d further ones are for the same command when it has ended")
 }
 
 func printResolved(w io.Writer, r deadletters.Result) {
 	printRest(w, r.Plan, "went to")
 	fmt.Fprintf(w, "%s\t%d\n", r.How, r.Done)
-	printAny(w, r.Refused, "refused\t%d")
+	text.PrintAny(w, r.Refused, "refused\t%d")
 }
 
 func printRest(w io.Writer, p deadletters.Plan, verb string) {
@@ -143,9 +143,9 @@ func printRest(w io.Writer, p deadletters.Plan, verb string) {
 		fmt.Fprintf(w, "  %d\t%s %s\n", p.To[topic], verb, topic)
 	}
 	for _, r := range p.Refusals {
-		fmt.Fprintf(w, "  %v\tcannot be sent again: %s\t%s\n", r.At, oneLine(r.Key, 40), oneLine(r.Why, 160))
+		fmt.Fprintf(w, "  %v\tcannot be sent again: %s\t%s\n", r.At, text.OneLine(r.Key, 40), text.OneLine(r.Why, 160))
 	}
-	printAny(w, p.Refused-len(p.Refusals), "  and %d more cannot be sent again")
+	text.PrintAny(w, p.Refused-len(p.Refusals), "  and %d more cannot be sent again")
 	for _, at := range p.Settled {
 		fmt.Fprintf(w, "  %v\twas redriven or discarded before\n", at)
 	}
@@ -200,11 +200,11 @@ func (s *selection) arguments(args []string, f deadletters.Filter, through []dea
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"cause", s.Cause}, {"stage", s.Stage}, {"order", s.Order}} {
 		if flag.value != "" {
-			fmt.Fprintf(&b, " --%s %s", flag.name, ops.ShellQuote(flag.value))
+			fmt.Fprintf(&b, " --%s %s", flag.name, text.ShellQuote(flag.value))
 		}
 	}
 	if s.since != "" {
-		fmt.Fprintf(&b, " --since %s", stamp(f.Since))
+		fmt.Fprintf(&b, " --since %s", text.Stamp(f.Since))
 	}
 	for _, at := range through {
 		fmt.Fprintf(&b, " --through %v", at)

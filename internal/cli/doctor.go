@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -129,7 +130,7 @@ func (c *common) doctor(ctx context.Context, s *session, try bool) error {
 
 func printCheckups(w io.Writer, all []checkup) {
 	for _, k := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", k.State, k.Check, oneLine(k.What, 2000))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", k.State, k.Check, text.OneLine(k.What, 2000))
 		if k.Fix != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", k.Fix)
 		}
@@ -286,7 +287,7 @@ func (s *session) checkTimes(ctx context.Context) (well string, err error) {
 			continue
 		}
 		return "", fmt.Errorf("order %q %s: created %s, due %s, now %s: a program writes local time into a column of UTC, "+
-			"or the zone of the mapping is wrong", o.ID, why, stamp(o.CreatedAt), stamp(o.Due), stamp(now))
+			"or the zone of the mapping is wrong", o.ID, why, text.Stamp(o.CreatedAt), text.Stamp(o.Due), text.Stamp(now))
 	}
 	return fmt.Sprintf("%d unpaid orders were read; none is created in the future, or due before it was created", len(orders)), err
 }

@@ -10,19 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
-type eventsAgainFlags struct {
-	from, to string
-	rate     int
-	yes      bool
-}
-
 func newEventsAgain(c *common) *cobra.Command {
-	var f eventsAgainFlags
+	var f againFlags
 	cmd := &cobra.Command{
 		Use:   "again --from TIME [--to TIME] [--rate N] [--yes]",
 		Short: "Write the events of a window of time again, after their topic has lost them",
@@ -42,32 +36,18 @@ is interrupted, run it again.
 Exits 5 if a service closes the orders: it has their events.`,
 		Example: "  orderclose events again --from 2h --to 90m\n  orderclose events again --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --rate 500 --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, to, err := f.window(time.Now())
+			from, to, err := f.window(time.Now(), "events")
 			if err != nil {
 				return Exit(Usage, err)
 			}
 			return with(c.open(config.EnvDSN))(func(s *session) error { return c.eventsAgain(cmd.Context(), s, from, to, f) })
 		},
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
-	cmd.Flags().IntVar(&f.rate, "rate", ops.EventsRate, "how many events to write a second at most")
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
+	f.add(cmd, ops.EventsRate, "events to write")
 	return cmd
 }
 
-func (f *eventsAgainFlags) window(now time.Time) (from, to time.Time, err error) {
-	from, err1 := parseTime("--from", f.from, now)
-	to, err2 := parseTime("--to", f.to, now)
-	from, to = from.Truncate(time.Millisecond), orderclose.CeilMilli(to)
-	err = ops.CheckWindow(from, to, err1, err2)
-	if f.rate < 1 {
-		err = errors.Join(err, fmt.Errorf("--rate is %d, want 1 or more events a second", f.rate))
-	}
-	return from, to, err
-}
-
-func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time, f eventsAgainFlags) error {
+func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time, f againFlags) error {
 	if s.cfg.Closer.Kind != config.KindSQL {
 		return Exit(Refused, errors.New("closer.http.url is set: the service that closes orders has their events; let it write them again"))
 	}
@@ -78,7 +58,7 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	if err != nil {
 		return err
 	}
-	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", stamp(from), stamp(to), f.rate)
+	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", text.Stamp(from), text.Stamp(to), f.rate)
 	if !f.yes {
 		return c.print(plan, func(w io.Writer) { printEventsAgain(w, plan, f.rate, command) })
 	}
@@ -87,16 +67,16 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	err = interrupted(ctx, err)
 	bar.End()
 	if err != nil && done.All() > 0 {
-		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, plural(done.All(), "event"), c.withConfig(command)))
+		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, text.Plural(done.All(), "event"), command))
 	}
 	return cmp.Or(err, c.print(done, func(w io.Writer) { printEvents(w, done) }))
 }
 
 func printEvents(w io.Writer, e ops.EventsAgain) {
-	fmt.Fprintf(w, "events that were first written from %s to %s\n", stamp(e.From), stamp(e.To))
-	printAny(w, e.Closed, "  %d\torder.closed")
-	printAny(w, e.Paid, "  %d\torder.paid")
-	printAny(w, e.PaidLate, "  %d\torder.paid_late, not resolved")
+	fmt.Fprintf(w, "events that were first written from %s to %s\n", text.Stamp(e.From), text.Stamp(e.To))
+	text.PrintAny(w, e.Closed, "  %d\torder.closed")
+	text.PrintAny(w, e.Paid, "  %d\torder.paid")
+	text.PrintAny(w, e.PaidLate, "  %d\torder.paid_late, not resolved")
 }
 
 func printEventsAgain(w io.Writer, e ops.EventsAgain, rate int, command string) {
@@ -105,7 +85,7 @@ func printEventsAgain(w io.Writer, e ops.EventsAgain, rate int, command string) 
 		fmt.Fprintln(w, "nothing to write again")
 		return
 	}
-	fmt.Fprintf(w, "would write %s into the outbox again, at most %d a second, in %s\n", plural(e.All(), "event"), rate,
+	fmt.Fprintf(w, "would write %s into the outbox again, at most %d a second, in %s\n", text.Plural(e.All(), "event"), rate,
 		(time.Duration(e.All()) * time.Second / time.Duration(rate)).Round(time.Second))
 	fmt.Fprintf(w, "To do it:\n  %s\n", command)
 }

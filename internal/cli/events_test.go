@@ -33,7 +33,7 @@ func TestEventsAgain_WritesWhatThePlanCounts(t *testing.T) {
 		t.Helper()
 		var out bytes.Buffer
 		c := &common{output: output, quiet: true, config: defaultConfig, env: Env{Stdout: &out, Stderr: io.Discard}}
-		must.Do(t, c.eventsAgain(t.Context(), s, now.Add(-time.Minute), now.Add(time.Minute), eventsAgainFlags{rate: 50, yes: yes}))
+		must.Do(t, c.eventsAgain(t.Context(), s, now.Add(-time.Minute), now.Add(time.Minute), againFlags{rate: 50, yes: yes}))
 		return out.String()
 	}
 	rows := func() int { return int(must.Get(db.Backlog(t.Context(), wire.EventOutbox))(t).Rows) }
@@ -49,6 +49,6 @@ func TestEventsAgain_WritesWhatThePlanCounts(t *testing.T) {
 
 	s.cfg.Closer.Kind = config.KindHTTP
 	c := &common{output: "text", quiet: true, env: Env{Stdout: io.Discard, Stderr: io.Discard}}
-	err := c.eventsAgain(t.Context(), s, now.Add(-time.Minute), now, eventsAgainFlags{rate: 50})
+	err := c.eventsAgain(t.Context(), s, now.Add(-time.Minute), now, againFlags{rate: 50})
 	expect.That(t, codeOf(err) == int(Refused) && strings.Contains(err.Error(), "let it write them again"), "with a service that closes: %v", err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -39,7 +40,7 @@ exit code is 3.`,
 		Example: "  orderclose migrate\n  orderclose migrate --wait 1m -o json\n  orderclose migrate --print=postgres >schema.sql",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
-				return c.printMigrations(print, cmd.Flags().Changed("config"))
+				return c.printMigrations(print)
 			}
 			return with(c.open(config.EnvDSN))(func(s *session) error {
 				if err := c.repeat(cmd.Context(), wait, "ping the database", store.Passes, s.Store.Ping); err != nil {
@@ -160,15 +161,15 @@ func findings(err error) error {
 }
 
 // printMigrations prints the SQL of the schema. It reads the configuration only to know
-// whether the orders are in tables of the user's own. Unless --config is given, the file
-// may be missing.
-func (c *common) printMigrations(dialect string, configGiven bool) error {
+// whether the orders are in tables of the user's own. The file topics.yaml of the working directory may be
+// missing.
+func (c *common) printMigrations(dialect string) error {
 	if d := store.DialectName(dialect); d != store.MySQL && d != store.Postgres {
 		return Exit(Usage, fmt.Errorf("there are no migrations for a database called %q: write --print, --print=%s or --print=%s", dialect,
 			store.MySQL, store.Postgres))
 	}
 	cfg, err := c.load()
-	if errors.Is(err, fs.ErrNotExist) && !configGiven {
+	if errors.Is(err, fs.ErrNotExist) && c.config == defaultConfig {
 		cfg, err = config.Default(), nil
 	}
 	var text strings.Builder
@@ -193,7 +194,7 @@ func tried(t store.Trial) string {
 	if t.OrderID == "" {
 		return "there is no unpaid order"
 	}
-	return fmt.Sprintf("order %s could be closed, and was not: %s", oneLine(t.OrderID, 100), strings.Join(t.Changes, "; "))
+	return fmt.Sprintf("order %s could be closed, and was not: %s", text.OneLine(t.OrderID, 100), strings.Join(t.Changes, "; "))
 }
 
 // tryClose tries to close an order in the shop's own tables, and returns what would have changed. That it cannot be tried is
@@ -211,7 +212,7 @@ func (c *common) tryClose(ctx context.Context, s *session) (would string, err er
 	case err != nil:
 		return "", findings(err)
 	default:
-		would = oneLine(tried(t), 2000)
+		would = text.OneLine(tried(t), 2000)
 		fmt.Fprintln(c.env.Stderr, "close of one order:", would)
 	}
 	return would, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 func newOrder(c *common) *cobra.Command {
@@ -66,7 +67,8 @@ func (s *session) unset() (names []string) {
 
 func historyError(s ops.History, all bool) error {
 	return cmp.Or(exitIf(len(s.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"),
-		exitIf(!s.Known() && s.Skipped() > 0, NotFound, "order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")),
+		exitIf(!s.Known() && s.Skipped() > 0, NotFound, "order %q was not found; not checked: %s; search more with --budget",
+			s.ID, text.Plural(s.Skipped(), "record")),
 		exitIf(!s.Known() && !all, NotFound, "order %q was not found in what was searched: set %s and %s to search everything", s.ID,
 			config.EnvBrokers, config.EnvDSN),
 		exitIf(!s.Known(), NotFound, "order %q is unknown", s.ID))
@@ -74,43 +76,43 @@ func historyError(s ops.History, all bool) error {
 
 // inWords returns a status of the shop with its meaning, such as 101 (unpaid).
 func inWords(status, meaning string) string {
-	return mapping.InWords(oneLine(status, 40), meaning)
+	return mapping.InWords(text.OneLine(status, 40), meaning)
 }
 
 // printHistory prints the history. unset are the variables whose servers were not asked.
 func printHistory(w io.Writer, s ops.History, unset []string) {
-	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now.String(), 400))
+	fmt.Fprintf(w, "order %s: %s\n", text.OneLine(s.ID, orderclose.MaxIDBytes), text.OneLine(s.Now.String(), 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order
 		fmt.Fprint(w, inWords(o.State, o.Meaning))
 		if o.Version > 0 { // 0: the table has no such column
 			fmt.Fprintf(w, ", version %d", o.Version)
 		}
-		fmt.Fprintf(w, ", %s\n", plural(len(s.Database.Items), "line"))
+		fmt.Fprintf(w, ", %s\n", text.Plural(len(s.Database.Items), "line"))
 		for _, i := range s.Database.Items {
-			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, oneLine(i.SKU, orderclose.MaxIDBytes))
+			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, text.OneLine(i.SKU, orderclose.MaxIDBytes))
 		}
 	}
 	if len(s.Timeline) > 0 {
 		fmt.Fprintln(w)
 	}
 	for _, e := range s.Timeline {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", stamp(e.At), e.Where, oneLine(e.What.String(), 400))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", text.Stamp(e.At), e.Where, text.OneLine(e.What.String(), 400))
 	}
 	var looked int64
 	for _, p := range s.Topics {
 		looked += p.Looked
 		if p.Skipped > 0 {
-			fmt.Fprintf(w, "not checked\t%s/%d\t%s\n", p.Topic, p.Partition, plural(p.Skipped, "record"))
+			fmt.Fprintf(w, "not checked\t%s/%d\t%s\n", p.Topic, p.Partition, text.Plural(p.Skipped, "record"))
 		}
 	}
 	for _, what := range s.NotRead {
-		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 400))
+		fmt.Fprintf(w, "not checked\t%s\n", text.OneLine(what, 400))
 	}
 	for _, name := range unset {
 		fmt.Fprintf(w, "%s was not asked: %s is not set\n", map[string]string{config.EnvDSN: "the database", config.EnvBrokers: "Kafka"}[name], name)
 	}
 	if len(s.Topics) > 0 {
-		fmt.Fprintf(w, "read %s of %s\n", plural(looked, "record"), plural(len(s.Topics), "topic"))
+		fmt.Fprintf(w, "read %s of %s\n", text.Plural(looked, "record"), text.Plural(len(s.Topics), "topic"))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -104,7 +105,7 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	m := must.Get(wire.Sweep{StartedAt: time.Now(), Failed: 1, Failures: []wire.Failure{{OrderID: "other"},
 		{OrderID: "stuck", Error: "locked: a row", Times: 5, Since: due}}}.Encode())(t)
 	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
-	look("compensators have failed to close it 5 times since " + stamp(due.UTC().Truncate(time.Millisecond)))
+	look("compensators have failed to close it 5 times since " + text.Stamp(due.UTC().Truncate(time.Millisecond)))
 }
 
 func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
@@ -168,7 +169,7 @@ func TestOrder_SaysWhyAServerIsMissing(t *testing.T) {
 }
 
 func TestSeveral_OneHasNoPlural(t *testing.T) {
-	expect.Equal(t, plural(0, "line")+plural(1, "line")+plural(int64(2), "line"), "0 lines1 line2 lines", "plural")
+	expect.Equal(t, text.Plural(0, "line")+text.Plural(1, "line")+text.Plural(int64(2), "line"), "0 lines1 line2 lines", "plural")
 }
 
 func TestOrder_Table(t *testing.T) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -9,23 +10,17 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // print writes a result in the format of the -o flag: v as one JSON object, or the
-// tab-separated columns that table writes. The commands in it get the flag --config.
+// tab-separated columns that table writes.
 func (c *common) print(v any, table func(w io.Writer)) error {
 	if c.output == "json" {
 		return c.encode(v)
 	}
-	var text strings.Builder
-	table(&text)
 	var aligned strings.Builder
 	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	if _, err := io.WriteString(w, c.withConfig(text.String())); err != nil { //mutant:other-config-printed
-		return err
-	}
+	table(w)
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -50,14 +45,8 @@ func coloured(text string) string {
 	})
 }
 
-// encode writes v as a line of JSON. The commands in it get the flag --config.
-func (c *common) encode(v any) error {
-	file := c.config
-	if file == defaultConfig {
-		file = ""
-	}
-	return ops.WriteJSON(c.env.Stdout, v, file)
-}
+// encode writes v as a line of JSON.
+func (c *common) encode(v any) error { return json.NewEncoder(c.env.Stdout).Encode(v) }
 
 // answer prints a result, or returns the err with which there is none. found are errors that follow from the result: answer returns
 // the first that is not nil after it has printed.
@@ -67,14 +56,6 @@ func (c *common) answer(v any, err error, table func(w io.Writer), found ...erro
 	}
 	return cmp.Or(c.print(v, table), cmp.Or(found...))
 }
-
-func printAny[N int | int64](w io.Writer, n N, format string) { ops.PrintAny(w, n, format) }
-
-func plural[N int | int64](n N, thing string) string { return ops.Plural(n, thing) }
-
-func counted[N int | int64](n N, one, several string) string { return ops.Counted(n, one, several) }
-
-func oneLine(s string, n int) string { return ops.OneLine(s, n) }
 
 // Progress shows the progress of a command: a bar on a terminal, otherwise a line every few
 // seconds. A nil Progress shows nothing.

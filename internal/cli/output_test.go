@@ -43,9 +43,9 @@ func TestMain_LogsInTheFormat(t *testing.T) {
 	_, stderr, code := run(t, env, "run", "relay", "--config", file)
 	expect.That(t, code == int(Usage) && strings.Contains(stderr, config.EnvLogFormat), "exit %d: %s", code, stderr)
 	var out strings.Builder
-	c := common{env: Env{Stderr: &out}, format: "json", config: "own.yaml"}
+	c := common{env: Env{Stderr: &out}, format: "json"}
 	c.logger().Info("run orderclose status", "hint", "orderclose doctor")
-	expect.That(t, strings.Contains(out.String(), `"hint":"orderclose --config own.yaml doctor"`), "%s", out.String())
+	expect.That(t, strings.Contains(out.String(), `"hint":"orderclose doctor"`), "%s", out.String())
 }
 
 // SQL for scripts is in an object with -o json.

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -135,8 +136,8 @@ func printPauses(w io.Writer, word string, pauses []wire.Pause) {
 	for _, p := range pauses {
 		what := "all orders"
 		if p.Category != "" {
-			what = "orders of " + oneLine(p.Category, 60)
+			what = "orders of " + text.OneLine(p.Category, 60)
 		}
-		fmt.Fprintf(w, "%s: %s until %s: %s\n", word, what, stamp(p.Until), oneLine(p.Reason, 500))
+		fmt.Fprintf(w, "%s: %s until %s: %s\n", word, what, text.Stamp(p.Until), text.OneLine(p.Reason, 500))
 	}
 }

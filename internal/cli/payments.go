@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 func newPayments(c *common) *cobra.Command {
@@ -72,11 +73,11 @@ func (c *common) paymentsLate(ctx context.Context, p ops.Pipeline, all bool) err
 	return c.answer(latePayments{sum, found}, err, func(w io.Writer) {
 		if len(found) > 0 {
 			printLate(w, found)
-			printAny(w, sum.Unresolved, "\n%d not resolved; say what became of the money: orderclose payments resolve ID --refunded")
+			text.PrintAny(w, sum.Unresolved, "\n%d not resolved; say what became of the money: orderclose payments resolve ID --refunded")
 		} else {
 			fmt.Fprintln(w, "no late payment waits for a decision")
 		}
-	}, exitIf(sum.Unresolved > 0, Findings, "%s not resolved", counted(sum.Unresolved, "late payment is", "late payments are")))
+	}, exitIf(sum.Unresolved > 0, Findings, "%s not resolved", text.Counted(sum.Unresolved, "late payment is", "late payments are")))
 }
 
 func printLate(w io.Writer, payments []store.LatePayment) {
@@ -87,10 +88,11 @@ func printLate(w io.Writer, payments []store.LatePayment) {
 			resolved = "-, perhaps the same money as " + ids(p.PerhapsSame)
 		}
 		if p.Resolution != "" {
-			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, stamp(p.ResolvedAt), oneLine(p.ResolvedBy, 60))
+			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, text.Stamp(p.ResolvedAt), text.OneLine(p.ResolvedBy, 60))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), cmp.Or(oneLine(p.PaymentID, 80), "-"), cmp.Or(oneLine(p.Money(), 80), "-"),
-			stamp(p.FoundAt), p.Source, resolved)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			p.ID, text.OneLine(p.OrderID, 64), cmp.Or(text.OneLine(p.PaymentID, 80), "-"), cmp.Or(text.OneLine(p.Money(), 80), "-"),
+			text.Stamp(p.FoundAt), p.Source, resolved)
 	}
 }
 
@@ -174,5 +176,5 @@ func operator() string {
 	if h, err := os.Hostname(); err == nil {
 		host = h
 	}
-	return oneLine(name+"@"+host, 255)
+	return text.OneLine(name+"@"+host, 255)
 }

@@ -13,13 +13,12 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 type replayFlags struct {
-	from, to string
-	orders   []string
-	rate     int
-	yes      bool
+	againFlags
+	orders []string
 }
 
 func newReplay(c *common) *cobra.Command {
@@ -49,30 +48,22 @@ them and sends all others.`,
 			return with(c.openKafka(cmd.Context()))(func(s *session) error { return c.replay(cmd.Context(), s, from, to, f) })
 		},
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
+	f.add(cmd, ops.ReplayRate, "records to send")
 	cmd.Flags().StringArrayVar(&f.orders, "order", nil, "only the records of this order; may be repeated")
-	cmd.Flags().IntVar(&f.rate, "rate", ops.ReplayRate, "how many records to send a second at most")
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
 	return cmd
 }
 
-// window checks the flags, and returns the window in whole milliseconds, as the command that the plan prints has it.
+// window checks the flags, and returns the window.
 func (f *replayFlags) window(now time.Time) (from, to time.Time, err error) {
-	from, err1 := parseTime("--from", f.from, now)
-	to, err2 := parseTime("--to", f.to, now)
+	from, to, err = f.againFlags.window(now, "records")
 	if to.After(now) {
-		to = now // later records do not exist yet
+		to = orderclose.CeilMilli(now) // later records do not exist yet
 	}
-	from, to = from.Truncate(time.Millisecond), orderclose.CeilMilli(to)
-	errs := []error{ops.CheckWindow(from, to, err1, err2)}
+	errs := []error{err}
 	for _, id := range f.orders {
 		if err := orderclose.ValidateID(id); err != nil {
 			errs = append(errs, fmt.Errorf("--order: %w", err))
 		}
-	}
-	if f.rate < 1 {
-		errs = append(errs, fmt.Errorf("--rate is %d, want 1 or more records a second", f.rate))
 	}
 	return from, to, errors.Join(errs...)
 }
@@ -80,9 +71,9 @@ func (f *replayFlags) window(now time.Time) (from, to time.Time, err error) {
 // command returns the command that carries a plan out.
 func (f *replayFlags) command(p ops.ReplayPlan) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "orderclose replay --from %s --to %s", stamp(p.From), stamp(p.To))
+	fmt.Fprintf(&b, "orderclose replay --from %s --to %s", text.Stamp(p.From), text.Stamp(p.To))
 	for _, id := range p.Orders {
-		fmt.Fprintf(&b, " --order %s", ops.ShellQuote(id))
+		fmt.Fprintf(&b, " --order %s", text.ShellQuote(id))
 	}
 	if f.rate != ops.ReplayRate {
 		fmt.Fprintf(&b, " --rate %d", f.rate)
@@ -96,7 +87,7 @@ func (c *common) replay(ctx context.Context, s *session, from, to time.Time, f r
 	if err != nil {
 		return err
 	}
-	command := c.withConfig(f.command(plan))
+	command := f.command(plan)
 	if !f.yes {
 		return c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command) })
 	}
@@ -116,18 +107,20 @@ func (c *common) replay(ctx context.Context, s *session, from, to time.Time, f r
 }
 
 func printReplayPlan(w io.Writer, p ops.ReplayPlan, rate int, command string) {
-	fmt.Fprintf(w, "%s, from %s to %s\n", p.Topic, stamp(p.From), stamp(p.To))
+	fmt.Fprintf(w, "%s, from %s to %s\n", p.Topic, text.Stamp(p.From), text.Stamp(p.To))
 	for _, span := range p.Spans {
-		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%s\n", span.Partition, span.First, span.End-1, plural(span.Len(), "record"))
+		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%s\n", span.Partition, span.First, span.End-1, text.Plural(span.Len(), "record"))
 	}
 	switch {
 	case p.Records == 0:
 		fmt.Fprintln(w, "nothing to send again")
 		return
 	case len(p.Orders) > 0:
-		fmt.Fprintf(w, "would read %s, and send those of %s again, at most %d a second\n", plural(p.Records, "record"), plural(len(p.Orders), "order"), rate)
+		fmt.Fprintf(w, "would read %s, and send those of %s again, at most %d a second\n",
+			text.Plural(p.Records, "record"), text.Plural(len(p.Orders), "order"), rate)
 	default:
-		fmt.Fprintf(w, "would send %s again, at most %d a second\n", plural(p.Records, "record"), rate)
+		fmt.Fprintf(w, "would send %s again, at most %d a second\n",
+			text.Plural(p.Records, "record"), rate)
 	}
 	fmt.Fprintf(w, "To do it:\n  %s\n", command)
 }
@@ -135,8 +128,8 @@ func printReplayPlan(w io.Writer, p ops.ReplayPlan, rate int, command string) {
 func printReplayed(w io.Writer, r ops.ReplayResult) {
 	fmt.Fprintf(w, "sent again\t%d\n", r.Sent)
 	fmt.Fprintf(w, "skipped\t%d were copies, invalid, or of other orders\n", r.Skipped)
-	printAny(w, r.Refused, "refused\t%d")
+	text.PrintAny(w, r.Refused, "refused\t%d")
 	for _, refused := range r.Refusals {
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", refused.At, oneLine(refused.Key, orderclose.MaxIDBytes), oneLine(refused.Why, 200))
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", refused.At, text.OneLine(refused.Key, orderclose.MaxIDBytes), text.OneLine(refused.Why, 200))
 	}
 }

@@ -99,7 +99,7 @@ func TestBroker_AReplayShowsAPlanFirstAndSendsItAsOftenAsItIsRun(t *testing.T) {
 }
 
 func TestReplay_Tables(t *testing.T) {
-	f := replayFlags{rate: 200}
+	f := replayFlags{againFlags: againFlags{rate: 200}}
 	p := ops.ReplayPlan{
 		Topic: "order-close", From: at, To: at.Add(time.Hour), Orders: []string{"order-17", "it's"},
 		Spans: []kafka.Span{{Partition: 0, First: 1031, End: 1032}, {Partition: 3, First: 7, End: 907}}, Records: 901,

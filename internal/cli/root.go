@@ -86,15 +86,10 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Exit(Usage, err) })
 	err := root.ExecuteContext(ctx)
 	if err != nil {
-		given := ""
-		if f := root.PersistentFlags().Lookup("config"); f != nil {
-			given = f.Value.String()
-		}
-		text := withConfig(err.Error(), given)
 		if f := root.PersistentFlags().Lookup("output"); f != nil && strings.HasPrefix(f.Value.String(), "json") {
-			_ = json.NewEncoder(env.Stderr).Encode(failure{text, codeOf(err)})
+			_ = json.NewEncoder(env.Stderr).Encode(failure{err.Error(), codeOf(err)})
 		} else {
-			fmt.Fprintln(env.Stderr, "orderclose:", text)
+			fmt.Fprintln(env.Stderr, "orderclose:", err)
 		}
 	}
 	return codeOf(err)
@@ -152,8 +147,11 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 }
 
 func (c *common) flags(root *cobra.Command) {
-	f := root.PersistentFlags()
-	f.StringVar(&c.config, "config", defaultConfig, "the topics.yaml to use")
+	f, file := root.PersistentFlags(), ""
+	if c.env.LookupEnv != nil {
+		file, _ = c.env.LookupEnv(config.EnvConfig)
+	}
+	f.StringVar(&c.config, "config", cmp.Or(file, defaultConfig), "the topics.yaml to use; also "+config.EnvConfig)
 	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json, and for some commands jsonl")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "log errors only, and show no progress")
 	f.BoolVar(&c.debug, "debug", false, "log more")
@@ -169,7 +167,7 @@ func (c *common) flags(root *cobra.Command) {
 	}
 }
 
-// logger returns a logger that writes to stderr, with the level that the flags give. Commands in its texts name the topics.yaml.
+// logger returns a logger that writes to stderr, with the level that the flags give.
 func (c *common) logger() *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -178,13 +176,7 @@ func (c *common) logger() *slog.Logger {
 	case c.debug:
 		level = slog.LevelDebug
 	}
-	o := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		_, isErr := a.Value.Any().(error)
-		if isErr || a.Value.Kind() == slog.KindString {
-			a.Value = slog.StringValue(c.withConfig(a.Value.String()))
-		}
-		return a
-	}}
+	o := &slog.HandlerOptions{Level: level}
 	handler, err := config.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, o)
 	if err != nil { // PersistentPreRunE refuses the value
 		handler = slog.NewTextHandler(c.env.Stderr, o)
@@ -193,17 +185,6 @@ func (c *common) logger() *slog.Logger {
 }
 
 const defaultConfig = "topics.yaml"
-
-// withConfig is ops.WithConfig. It adds nothing if the file is the default.
-func withConfig(text, file string) string {
-	if file == defaultConfig {
-		return text
-	}
-	return ops.WithConfig(text, file)
-}
-
-// withConfig adds the flag --config to the commands of a text.
-func (c *common) withConfig(text string) string { return withConfig(text, c.config) }
 
 // session holds the configuration and the clients of a command.
 type session struct {
@@ -331,22 +312,6 @@ func (c *common) withoutKafka(err error) error {
 	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
 }
 
-// connectTo makes a client of the server that a variable names. It reports whether the
-// variable is set.
-func (s *session) connectTo(lookup func(string) (string, bool), name string) (set bool, err error) {
-	servers, err := config.FromEnviron(lookup, name)
-	if err != nil {
-		return true, err
-	}
-	if servers.Require(name) != nil {
-		return false, nil
-	}
-	if name == config.EnvBrokers {
-		s.servers.Brokers = servers.Brokers
-	}
-	return true, s.connect(servers)
-}
-
 // connect makes clients of the servers, beside those that the session has.
 func (s *session) connect(servers config.Servers) error {
 	clients.LogRedis(s.logger)
@@ -366,7 +331,12 @@ func (c *common) attachKafka(s *session) {
 	if s.Kafka != nil {
 		return
 	}
-	if _, err := s.connectTo(c.env.LookupEnv, config.EnvBrokers); err != nil {
+	servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvBrokers)
+	if err == nil && len(servers.Brokers) > 0 {
+		s.servers.Brokers = servers.Brokers
+		err = s.connect(servers)
+	}
+	if err != nil {
 		s.logger.Warn("continuing without Kafka: lost records and dead letters are not handled", "err", err)
 	}
 }

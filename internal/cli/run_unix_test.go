@@ -25,7 +25,7 @@ func TestRun_ASignalToReloadMayComeAtOnce(t *testing.T) {
 	code := Main(t.Context(), Env{
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err,
 		LookupEnv: func(name string) (string, bool) {
-			if !asked && name != config.EnvLogFormat { // which is read before the command begins
+			if !asked && name != config.EnvLogFormat && name != config.EnvConfig { // which are read before the command begins
 				asked = true
 				syscall.Kill(syscall.Getpid(), syscall.SIGHUP)
 				time.Sleep(100 * time.Millisecond)

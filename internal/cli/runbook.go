@@ -12,10 +12,10 @@ import (
 )
 
 // printFirst prints the first commands of a section of the runbook, each on a line below an arrow.
-func printFirst(w io.Writer, indent, section string) {
+func printFirst(w io.Writer, section string) {
 	s, _ := runbook.At(section)
 	for _, command := range s.First() {
-		fmt.Fprintf(w, "%s   %s\n", indent, command)
+		fmt.Fprintf(w, "\t   %s\n", command)
 	}
 }
 

@@ -2,13 +2,11 @@ package cli
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -53,7 +51,7 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 		{nil, 0, []string{"redis-or-the-lock-is-down", "OrdercloseLockUnavailable", "changing-topics"}},
 		{[]string{"redis-or-the-lock-is-down"}, 0, []string{"Redis or the lock is down\n\nAlerts: `OrdercloseLockUnavailable`", "\nVerify. ",
 			"\norderclose doctor\n"}},
-		{[]string{"Redis", "or", "the", "lock", "is", "down", "--config", "our topics.yaml"}, 0, []string{"\norderclose --config 'our topics.yaml' doctor\n"}},
+		{[]string{"Redis", "or", "the", "lock", "is", "down"}, 0, []string{"\norderclose doctor\n"}},
 		{[]string{"ordercloseLockUnavailable"}, 0, []string{"Redis or the lock is down"}},
 		{[]string{"orderClosere"}, 4, []string{"records-do-not-leave-a-delay-topic", "reminders-are-late"}},
 		{[]string{"what", "is", "with", "redis?"}, 0, []string{"Redis or the lock is down"}},
@@ -63,16 +61,6 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 		for _, want := range row.want {
 			expect.That(t, code == row.code && strings.Contains(out+stderr, want), "%v: exit %d, lacks %q:\n%s%s", row.args, code, want, out, stderr)
 		}
-	}
-}
-
-// Each command that is not listed here gets the flag --config where it is printed.
-func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
-	without := []string{"runbook", "healthcheck", "version", "completion", "help"}
-	for _, cmd := range newRoot(Env{Rooms: rooms.All()}).Commands() {
-		plain := "orderclose " + cmd.Name()
-		printed := ops.WithConfig(plain, "x")
-		expect.That(t, (printed == plain) == slices.Contains(without, cmd.Name()), "%s is printed as %q", plain, printed)
 	}
 }
 

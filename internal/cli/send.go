@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -41,7 +42,7 @@ rule of topics.yaml says. A time is RFC 3339.`,
 			if due != "" {
 				var err error
 				if at, err = time.Parse(time.RFC3339, due); err != nil {
-					return Exit(Usage, fmt.Errorf("--due is %q: want a time such as %s", due, stamp(time.Now())))
+					return Exit(Usage, fmt.Errorf("--due is %q: want a time such as %s", due, text.Stamp(time.Now())))
 				}
 			}
 			return with(c.open(config.EnvBrokers))(func(s *session) error { return c.send(cmd.Context(), s, id, category, at) })
@@ -89,6 +90,6 @@ func (c *common) send(ctx context.Context, s *session, id, category string, due 
 			fmt.Fprintf(w, "%s\tis never closed\tnot sent\n", o.ID)
 			return
 		}
-		fmt.Fprintf(w, "%s\tdue %s\t%s\n", o.ID, stamp(o.Due), topic)
+		fmt.Fprintf(w, "%s\tdue %s\t%s\n", o.ID, text.Stamp(o.Due), topic)
 	})
 }

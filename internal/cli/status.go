@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -95,7 +96,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 				printPauses(w, "paused", shown.Pauses)
 			}
 			if err := pauses.Err; err != nil {
-				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", oneLine(err.Error(), 300))
+				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", text.OneLine(err.Error(), 300))
 			}
 		}), verdictError(v))
 	})
@@ -105,7 +106,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 func printWithoutKafka(w io.Writer, hours ops.Answer[ops.Hours]) {
 	last := "no compensation of the last week has finished"
 	if hours.Err != nil {
-		last = "when the last compensation finished is unknown: " + oneLine(hours.Err.Error(), 300)
+		last = "when the last compensation finished is unknown: " + text.OneLine(hours.Err.Error(), 300)
 	} else if ended := hours.Value.LastFinished().Ended; !ended.IsZero() {
 		last = fmt.Sprintf("the last compensation finished %v ago", time.Since(ended).Round(time.Second))
 	}
@@ -122,9 +123,9 @@ func (s *session) questions(ends context.Context) *ops.Questions {
 // blank line. A healed problem has no commands. It prints nothing if all is well.
 func printVerdict(w io.Writer, v ops.Verdict) {
 	for _, p := range v.Problems {
-		fmt.Fprintf(w, "%s\t%s\n\t-> orderclose runbook %s\n", strings.ToUpper(string(p.Severity)), oneLine(p.Title()+": "+p.Text(), 600), p.Runbook)
+		fmt.Fprintf(w, "%s\t%s\n\t-> orderclose runbook %s\n", strings.ToUpper(string(p.Severity)), text.OneLine(p.Title()+": "+p.Text(), 600), p.Runbook)
 		if p.Severity != ops.Healed {
-			printFirst(w, "\t", p.Runbook)
+			printFirst(w, p.Runbook)
 		}
 	}
 	if len(v.Problems) > 0 {
@@ -147,7 +148,7 @@ func verdictError(v ops.Verdict) error {
 // or for every partition.
 func printStatus(w io.Writer, r ops.Status, all bool) {
 	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, overdue is by this machine's clock\n\n",
-		stamp(r.At))
+		text.Stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\thead due\toverdue\tcommitted\towner")
 	hidden := 0
 	defer printProcesses(w, r)
@@ -179,7 +180,7 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 		fmt.Fprintln(w, note)
 	}
 	if hidden > 0 {
-		fmt.Fprintf(w, "\n%s not shown, in which nothing is overdue: --partitions shows all\n", plural(hidden, "partition"))
+		fmt.Fprintf(w, "\n%s not shown, in which nothing is overdue: --partitions shows all\n", text.Plural(hidden, "partition"))
 	}
 }
 
@@ -191,7 +192,7 @@ func printProcesses(w io.Writer, r ops.Status) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name, cmp.Or(p.Version, "-"), timeOrDash(p.Seen), p.State)
 	}
 	if r.Expected > 0 {
-		fmt.Fprintf(w, "%s expected, %d present\n", counted(r.Expected, "process", "processes"), r.Present())
+		fmt.Fprintf(w, "%s expected, %d present\n", text.Counted(r.Expected, "process", "processes"), r.Present())
 	}
 }
 
@@ -209,7 +210,7 @@ func printStatusTopic(w io.Writer, t ops.TopicStatus) {
 	}
 	owners := "no members"
 	if t.Members > 0 {
-		owners = fmt.Sprintf("%s, %s", plural(t.Members, "member"), t.State)
+		owners = fmt.Sprintf("%s, %s", text.Plural(t.Members, "member"), t.State)
 	}
 	fmt.Fprintf(w, "%s\tall %d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, leaves(t.Head()), overdue(t.Overdue()), owners)
 }
@@ -237,7 +238,7 @@ func timeOrDash(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return stamp(t)
+	return text.Stamp(t)
 }
 
 func overdue(seconds float64) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 func newSweeps(c *common) *cobra.Command {
@@ -65,12 +66,12 @@ func (o sweepsOutput) table(w io.Writer) {
 		fmt.Fprintln(w, "started\twhy\tfound\tclosed\tmissed\tafter pause\tafter failure\tmeanwhile\tleft\tfailed\ttook\tlock\tby")
 	}
 	for _, s := range o.Sweeps.Sweeps {
-		fmt.Fprintf(w, "%s\t%s", stamp(s.StartedAt), oneLine(string(s.Why), 20))
+		fmt.Fprintf(w, "%s\t%s", text.Stamp(s.StartedAt), text.OneLine(string(s.Why), 20))
 		for _, n := range []int{s.Found, s.Closed, s.Missed, s.AfterPause, s.AfterFailure, s.AlreadyPaid + s.AlreadyClosed,
 			s.Paused + s.Excluded + s.NotDue + s.PaymentPending, s.Failed} {
 			fmt.Fprint(w, "\t", tally(n))
 		}
-		fmt.Fprintf(w, "\t%v\t%s\t%s\n", time.Duration(s.TookMillis)*time.Millisecond, oneLine(s.Lock, 20), oneLine(s.Holder, 60))
+		fmt.Fprintf(w, "\t%v\t%s\t%s\n", time.Duration(s.TookMillis)*time.Millisecond, text.OneLine(s.Lock, 20), text.OneLine(s.Holder, 60))
 	}
 	o.printErrors(w)
 }
@@ -87,7 +88,7 @@ func (o sweepsOutput) printErrors(w io.Writer) {
 	heading := "\n"
 	for _, s := range o.Sweeps.Sweeps {
 		if s.Error != "" {
-			fmt.Fprintf(w, "%sthat of %s did not finish: %s\n", heading, stamp(s.StartedAt), oneLine(s.Error, 500))
+			fmt.Fprintf(w, "%sthat of %s did not finish: %s\n", heading, text.Stamp(s.StartedAt), text.OneLine(s.Error, 500))
 			heading = ""
 		}
 	}

@@ -63,7 +63,7 @@ func TestTopicsApply_ChangesATopicOfAnotherTeamOnlyByItsName(t *testing.T) {
 		t.Errorf("a name that is not in topics.yaml exits with %d:\n%s%s", code, out, stderr)
 	}
 	if out, stderr, code := r.cli("topics", "apply"); code != int(Partly) || !strings.Contains(out,
-		"orderclose --config "+r.file+" topics apply --change order-events") {
+		"orderclose topics apply --change order-events") {
 		t.Errorf("without a name it exits with %d:\n%s%s", code, out, stderr)
 	}
 	if n, err := r.kafka.Partitions(t.Context(), "order-events"); n != 1 || err != nil {

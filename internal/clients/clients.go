@@ -1,5 +1,5 @@
 // Package clients makes the clients of the servers that a process uses. They are the Connections of
-// package pipeline, which programs cannot look into.
+// package pipeline.
 //
 //	clients.go    Clients, and how they are made
 //	redis.go      the client of Redis, and its log lines
@@ -17,10 +17,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/outbox"
 )
 
 // Clients are clients of the servers. A server that is not named has a nil client.
@@ -30,31 +27,6 @@ type Clients struct {
 	Redis redis.UniversalClient
 
 	StoreIsShared bool // Close leaves the Store open
-}
-
-// Of returns the clients of a pipeline.Connections, which is always a Clients.
-func Of(connections any) Clients { return connections.(Clients) }
-
-// Log is all that the parts use of Kafka.
-type Log interface {
-	partition.Log
-	send.KeyedProducers
-}
-
-// Log returns the client of Kafka; nil if there is none.
-func (c Clients) Log() Log {
-	if c.Kafka == nil {
-		return nil
-	}
-	return c.Kafka
-}
-
-// OutboxStore returns the client of the database; nil if there is none.
-func (c Clients) OutboxStore() outbox.Store {
-	if c.Store == nil {
-		return nil
-	}
-	return c.Store
 }
 
 // Database is how to connect to the database, beside the variables of the servers. See pipeline.Servers.

@@ -19,18 +19,18 @@ const (
 // Service is a service of the user.
 type Service struct {
 	URL   string `yaml:"url" is:"url"`            // http or https; "": there is none
-	Batch int    `yaml:"batch" min:"1" max:"999"` // orders per request, 1 to MaxBatch
+	Batch int    `yaml:"batch" min:"1" max:"999"` // orders per request
 }
 
 // PaymentService is the service that knows whether an order was paid.
 type PaymentService struct {
 	URL    string `yaml:"url" is:"url"`            // http or https; "": there is none
-	Batch  int    `yaml:"batch" min:"1" max:"999"` // orders per question, 1 to MaxBatch
+	Batch  int    `yaml:"batch" min:"1" max:"999"` // orders per question
 	Cancel bool   `yaml:"cancel"`                  // the service cancels the payments of an order before the order is closed
 	// Recheck holds how long after the close of an order the service is asked again, ascending, each from
 	// minRecheck to maxRecheck; empty: it is not.
 	Recheck     []time.Duration `yaml:"recheck" example:"[10m, 1h, 24h]"`
-	RecheckRate int             `yaml:"recheck_rate" min:"1" max:"1000000"` // orders per second that it is asked again, 1 to MaxRate
+	RecheckRate int             `yaml:"recheck_rate" min:"1" max:"1000000"` // orders per second that it is asked again
 }
 
 const (

@@ -45,8 +45,7 @@ type Config struct {
 	Closer      Closer           `yaml:"closer"`
 	Orders      *mapping.Mapping `yaml:"orders"` // the user's own tables; nil: the reference schema
 	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
-	Outbox      Outbox
-	Rooms       map[string]any // the sections of rooms that the file has, by key: Section.Of returns one with its type
+	Rooms       map[string]any   // the sections of rooms that the file has, by key: Section.Of returns one with its type
 	// Accept holds the names of refusals that the file lifts; see Accepts and Acceptable.
 	Accept []string `yaml:"accept" is:"refusal" example:"[long_smallest_bucket]"`
 }
@@ -84,15 +83,9 @@ type Kafka struct {
 // Compensator holds the settings of the loop that closes overdue orders.
 type Compensator struct {
 	Period time.Duration `yaml:"period"`                     // of the compensation that has a row in the database; default: 1 hour
-	Rate   int           `yaml:"rate" min:"1" max:"1000000"` // orders per second, 1 to MaxRate; default: 5000
+	Rate   int           `yaml:"rate" min:"1" max:"1000000"` // orders per second; default: 5000
 	Lock   Lock          `yaml:",inline"`
-	// PageSize is orders per transaction, 1 to MaxBatch. It has no key: a page is a tenth of Rate, so that a slow loop is
-	// even, and maxPage at most.
-	PageSize int
 }
-
-// maxPage is the largest page of the loop: as many orders as a closer takes, for which a transaction takes some 12 ms.
-const maxPage = 500
 
 // LockKind says which server has the lock of the compensator.
 type LockKind string
@@ -114,9 +107,6 @@ const lockKey = "lock:scan_unpaid_orders"
 
 // Closer holds the settings of closing due orders.
 type Closer struct {
-	// Batch is orders per transaction, 1 to MaxBatch. It has no key: larger ones lock rows longer and are not faster, and a
-	// closer itself finds when fewer are.
-	Batch int
 	// TargetLatency is the target duration of a transaction. If a slower transaction would be faster with fewer
 	// orders, fewer are closed at once. 0, the default: 250 ms, and 3 s with KindHTTP or a payment provider.
 	TargetLatency time.Duration  `yaml:"target_latency"`
@@ -124,21 +114,6 @@ type Closer struct {
 	HTTP          Service        `yaml:"http"`    // closes orders; default batch: 200
 	Payment       PaymentService `yaml:"payment"` // is asked before an order is closed; default batch: 100
 }
-
-// Outbox holds the settings of publishing outbox rows to Kafka. They have no keys: two batches at once keep Kafka and the
-// database busy, and further dispatchers share the rows.
-type Outbox struct {
-	Batch    int // rows per transaction, 1 to MaxBatch
-	InFlight int // batches at once per process; each uses a connection to the database
-}
-
-// MaxBatch is the largest batch and page. One statement names every order of a
-// transaction, and some databases accept no more parameters.
-const MaxBatch = 999
-
-// MaxRate is the largest rate of a sweep. No database closes that many orders a second,
-// so this rate is no limit.
-const MaxRate = 1_000_000
 
 // Load reads and checks the file at path. The error is of type Problems if the file can
 // be read and is wrong. rooms are the sections of the program's rooms; see Section.
@@ -154,7 +129,7 @@ func Load(path string, rooms ...AnySection) (*Config, error) {
 func readTopics(path string) ([]byte, error) {
 	data, err := ReadFile(path, MaxFile)
 	if err != nil {
-		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml, as with --config", err)
+		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml, as with --config or in %s", err, EnvConfig)
 	}
 	return data, err
 }
@@ -332,10 +307,9 @@ func defaults(rooms ...AnySection) *settings {
 			Lock:   Lock{Kind: LockRedis},
 		},
 		Closer: Closer{
-			Batch: 500, Kind: KindSQL, HTTP: Service{Batch: 200},
+			Kind: KindSQL, HTTP: Service{Batch: 200},
 			Payment: PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20},
 		},
-		Outbox: Outbox{Batch: 999, InFlight: 2},
 	}}
 	s.Own.Default, s.Own.Categories = s.Delays.Default, s.Delays.ByCategory
 	for _, room := range rooms {
@@ -348,7 +322,6 @@ func defaults(rooms ...AnySection) *settings {
 func (s *settings) config() *Config {
 	c := s.Config
 	c.Topics = s.topics()
-	c.Compensator.PageSize = min(max(c.Compensator.Rate/10, 1), maxPage)
 	c.Compensator.Lock.Key = c.Topics.Prefix + lockKey
 	for _, length := range s.Lengths {
 		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: c.Topics.OfBucket(length), Length: length})

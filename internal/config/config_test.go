@@ -49,12 +49,11 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Replication: 1,
 		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
 		Compensator: config.Compensator{
-			Period: time.Hour, PageSize: 500, Rate: 5000,
+			Period: time.Hour, Rate: 5000,
 			Lock: config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders"},
 		},
-		Closer: config.Closer{Batch: 500, Kind: config.KindSQL, HTTP: config.Service{Batch: 200},
+		Closer: config.Closer{Kind: config.KindSQL, HTTP: config.Service{Batch: 200},
 			Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
-		Outbox: config.Outbox{Batch: 999, InFlight: 2},
 	}
 	expect.Same(t, config.Default(), want, "default")
 }
@@ -116,14 +115,13 @@ sync: never
 		Sync:        config.SyncNever,
 		Kafka:       config.Kafka{SessionTimeout: 6 * time.Second},
 		Compensator: config.Compensator{
-			Period: 10 * time.Second, PageSize: 7, Rate: 77,
+			Period: 10 * time.Second, Rate: 77,
 			Lock: config.Lock{Kind: config.LockDatabase, Key: "eu.lock:scan_unpaid_orders"},
 		},
 		Closer: config.Closer{
-			Batch: 500, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7},
+			TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7},
 			Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
-		Outbox: config.Outbox{Batch: 999, InFlight: 2},
 		Accept: []string{config.LongPeriod},
 	}
 	expect.Same(t, c, want, "configuration")
@@ -195,7 +193,7 @@ func TestLoad_RefusesAFileThatIsTooLarge(t *testing.T) {
 	write(t, path, text)
 	must.Get(config.Load(path))(t)
 	write(t, path, text+"#")
-	want := "read the configuration: read " + path + ": it is larger than 1024 KiB; pass the path of topics.yaml, as with --config"
+	want := "read the configuration: read " + path + ": it is larger than 1024 KiB; pass the path of topics.yaml, as with --config or in ORDERCLOSE_CONFIG"
 	if _, err := config.Load(path); err == nil || err.Error() != want {
 		t.Errorf("one byte more: %v", err)
 	}

@@ -60,7 +60,6 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		UserHeader: e.plain(EnvConsoleUserHeader),
 		Runbook:    e.plain(EnvRunbook),
 	}
-	e.refuseReplaced("ORDERCLOSE_CONSOLE_")
 	operators := e.plain(EnvConsoleOperators)
 	if header, ok := strings.CutPrefix(operators, "header:"); ok {
 		c.RoleHeader = cmp.Or(header, " ") // which is no name of a header

@@ -83,10 +83,6 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		{environ{hosts: "a,https://hunter2"}, hosts + ": entry 2 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
 		{environ{hosts: "hunter2:80"}, hosts + ": entry 1 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
 		{environ{hosts: "*.hunter2"}, hosts + ": entry 1 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
-		{environ{"ORDERCLOSE_CONSOLE_ACTIONS": "hunter2"}, "ORDERCLOSE_CONSOLE_ACTIONS is set, but orderclose does not read this any more; " +
-			"unset it: the users of " + operators + " may act, and without it the console is read-only"},
-		{environ{"ORDERCLOSE_CONSOLE_ROLE_HEADER": "hunter2"},
-			"ORDERCLOSE_CONSOLE_ROLE_HEADER is set, but orderclose does not read this any more; set " + operators + " to header:NAME"},
 		{environ{proxies: "10.0.0.7,hunter2"}, proxies + ": entry 2 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
 		{environ{proxies: "10.0.0.7:80"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
 		{environ{proxies: "10.0.0.7/33"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -26,28 +25,12 @@ const (
 	EnvRedis   = "ORDERCLOSE_REDIS_URL"
 	EnvListen  = "ORDERCLOSE_LISTEN"
 
+	// EnvConfig is the topics.yaml of a command without the flag --config, for the commands that a person copies from an output.
+	EnvConfig = "ORDERCLOSE_CONFIG"
+
 	// EnvInstance names this process among all others, for static memberships in consumer groups.
 	EnvInstance = "ORDERCLOSE_INSTANCE"
 )
-
-// replaced are the variables that are not read any more, each with what to do instead.
-var replaced = map[string]string{
-	"ORDERCLOSE_CONSOLE_ACTIONS":          "unset it: the users of " + EnvConsoleOperators + " may act, and without it the console is read-only",
-	"ORDERCLOSE_CONSOLE_ROLE_HEADER":      "set " + EnvConsoleOperators + " to header:NAME",
-	"ORDERCLOSE_KAFKA_BROKERS_FILE":       "set " + EnvBrokers,
-	"ORDERCLOSE_KAFKA_SASL_SCOPE":         "append the scopes to the URL in " + EnvSASLToken + ", with spaces between them",
-	"ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND": "set " + EnvSASLToken + " to command:PROGRAM ARGUMENTS",
-	"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE":    "set " + EnvSASLToken + " to file:NAME",
-	"ORDERCLOSE_KAFKA_SASL_TOKEN_URL":     "set " + EnvSASLToken + " to the URL",
-	"ORDERCLOSE_KAFKA_TLS":                "for TLS with the CAs that the system trusts set " + EnvTLSCA + " to " + systemCAs + ", and without TLS unset it",
-}
-
-// refuseReplaced refuses the variables that are not read any more and begin with a prefix.
-func (e *environment) refuseReplaced(prefix string) {
-	for _, name := range slices.Sorted(maps.Keys(replaced)) {
-		e.refuse(strings.HasPrefix(name, prefix) && e.plain(name) != "", "%s is set, but orderclose does not read this any more; %s", name, replaced[name])
-	}
-}
 
 // DefaultListen is the address of the listener for metrics and health. It is on
 // loopback: the operator decides who else may connect.
@@ -166,7 +149,6 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 		return slices.Contains(names, name) //mutant:unused-variable-stops
 	}
 	if wants(EnvBrokers) {
-		e.refuseReplaced("ORDERCLOSE_KAFKA_")
 		s.Brokers = e.brokers()
 		s.Kafka = kafka.Security{TLS: e.tls(kafkaFiles), SASL: e.kafkaSASL()}
 	}
@@ -202,7 +184,7 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 		}
 		s.Others[name] = e.value(name)
 	}
-	_ = e.plain(EnvLogFormat) // it is known; LogHandler reads it
+	_, _ = e.plain(EnvLogFormat), e.plain(EnvConfig) // they are known; LogHandler and the command line read them
 	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
 	}

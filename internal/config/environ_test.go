@@ -127,9 +127,6 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 		{environ{"ORDERCLOSE_HTTP_SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,hunter2", "ORDERCLOSE_PAYMENT_SECRET": ","},
 			"ORDERCLOSE_HTTP_SECRET: secret 2 is not whsec_ and 24 to 64 bytes in base64; make one with: echo whsec_$(openssl rand -base64 32)\n" +
 				"ORDERCLOSE_PAYMENT_SECRET: there is no secret; make one with: echo whsec_$(openssl rand -base64 32)"},
-		{environ{"ORDERCLOSE_KAFKA_BROKERS_FILE": "hunter2", "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE": "hunter2"},
-			"ORDERCLOSE_KAFKA_BROKERS_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_BROKERS\n" +
-				"ORDERCLOSE_KAFKA_SASL_TOKEN_FILE is set, but orderclose does not read this any more; set ORDERCLOSE_KAFKA_SASL_TOKEN to file:NAME"},
 		{environ{"ORDERCLOSE_DB_DSN": "hunter2", "ORDERCLOSE_DB_DSN_FILE": "x"}, "ORDERCLOSE_DB_DSN and ORDERCLOSE_DB_DSN_FILE are both set; unset one"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": "no/such"},
 			"ORDERCLOSE_DB_DSN_FILE names a file that cannot be read: no such file or directory; mount the secret there or unset the variable"},

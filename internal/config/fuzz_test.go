@@ -71,7 +71,7 @@ func reliable(t *testing.T, c *config.Config) {
 	for _, delay := range c.Delays.ByCategory {
 		expect.That(t, delay > 0 && delay <= c.MaxDelay, "delays %+v, maximum %v", c.Delays, c.MaxDelay)
 	}
-	if c.Partitions < 1 || c.Replication < 1 || c.Closer.Batch < 1 || c.Compensator.PageSize < 1 ||
+	if c.Partitions < 1 || c.Replication < 1 ||
 		c.Delays.Default <= 0 || c.Delays.Default > c.MaxDelay {
 		t.Errorf("unusable: %+v", c)
 	}

@@ -133,8 +133,6 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		env  environ
 		want string
 	}{
-		{environ{"ORDERCLOSE_KAFKA_TLS": "hunter2"}, "ORDERCLOSE_KAFKA_TLS is set, but orderclose does not read this any more; " +
-			"for TLS with the CAs that the system trusts set " + ca + " to system, and without TLS unset it"},
 		{environ{ca: "no/such"}, ca + " names a file that cannot be read: no such file or directory; mount the certificate there or unset the variable"},
 		{environ{ca: junk}, ca + ": there is no certificate in " + junk + "; write it there as PEM (-----BEGIN CERTIFICATE-----)"},
 		{environ{cert: crt}, pair + " belong together; set both, or neither"},

@@ -50,9 +50,6 @@ type Options struct {
 	Settings config.Console // who may open the console; Settings.Listen must be set
 	Version  string         // of the program, shown in the footer
 	Logger   *slog.Logger
-
-	// TopicsFile is the path of topics.yaml, for commands that a page shows; "": they name no file.
-	TopicsFile string
 }
 
 // Console serves the console. Make it with New.
@@ -152,7 +149,6 @@ func (c *Console) Handler() http.Handler {
 		"GET /order":                             c.show("order", func(*http.Request) any { return orderData{} }),
 		"POST /order":                            c.serveOrder,
 		"GET /delays":                            c.serveDelays,
-		"POST /delays":                           c.serveDelays,
 		"GET /dead-letters":                      c.serveLetters,
 		"POST /dead-letters":                     c.serveLetters,
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,

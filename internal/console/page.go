@@ -63,7 +63,7 @@ func (p page) Word(group string, value any) string {
 
 // Say returns a sentence of internal/ops in the page's language.
 func (p page) Say(s ops.Sentence) string {
-	return p.WithConfig(clean(translate(p.Lang, s, p.Millis), 500))
+	return clean(translate(p.Lang, s, p.Millis), 500)
 }
 
 // Title returns the title of the page.

@@ -3,7 +3,6 @@ package console
 import (
 	"strings"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 )
 
@@ -27,8 +26,5 @@ func (p page) Runbook(section string) string {
 // Commands returns the first commands of a section of the runbook.
 func (p page) Commands(section string) string {
 	s, _ := runbook.At(section)
-	return p.WithConfig(strings.Join(s.First(), "\n"))
+	return strings.Join(s.First(), "\n")
 }
-
-// WithConfig adds the flag --config to the commands of a text.
-func (p page) WithConfig(text string) string { return ops.WithConfig(text, p.c.o.TopicsFile) }

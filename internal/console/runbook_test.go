@@ -28,10 +28,10 @@ func TestRunbook_HasEachSectionBelowItsAnchor(t *testing.T) {
 func TestRunbook_MayBeElsewhere(t *testing.T) {
 	c := &Console{}
 	expect.Equal(t, (page{c: c}).Runbook("x"), "/runbook#x", "link to a section")
-	c.o.Settings.BasePath, c.o.TopicsFile = "/ops", "/etc/our topics.yaml"
+	c.o.Settings.BasePath = "/ops"
 	p := page{c: c}
 	expect.Equal(t, p.Runbook("x")+" "+p.Runbook(""), "/ops/runbook#x /ops/runbook", "runbook")
-	if got, want := p.Commands("the-closer-is-behind"), "orderclose --config '/etc/our topics.yaml' doctor\n"; !strings.HasPrefix(got, want) {
+	if got, want := p.Commands("the-closer-is-behind"), "orderclose doctor\n"; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	expect.Equal(t, p.Commands("none"), "", "commands")

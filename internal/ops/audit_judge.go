@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // FindingKind names a kind of difference between what is and what should be.
@@ -73,7 +74,7 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		if f.pays {
 			fix = " shows why; orderclose compensate asks the payment provider, and closes it unless the provider says paid or has no answer"
 		}
-		add(StillOpen, "orderclose order "+ShellQuote(r.ID)+fix, "%s", what)
+		add(StillOpen, "orderclose order "+text.ShellQuote(r.ID)+fix, "%s", what)
 	}
 	if !f.receipts {
 		return found
@@ -83,12 +84,12 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		add(k, "see whether its stock was returned twice, and let the program compare the status before it writes; if that is its task, add "+
 			"overwritten_close to accept", "%s", what)
 	} else if k != "" {
-		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+ShellQuote(r.ID), "%s", what)
+		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+text.ShellQuote(r.ID), "%s", what)
 	}
 	receipt := r.Receipt
 	if receipt != nil && (receipt.ClosedAt.Before(receipt.Due) || f.rules.Exclusive && r.Part.State == store.AuditClosed && receipt.ClosedAt.Before(r.Due)) {
 		add(ClosedEarly, "find out what changed its due time or the database's clock", "the order was closed at %s by %s, and was due at %s",
-			stamp(receipt.ClosedAt), receipt.Path, stamp(later(receipt.Due, r.Due)))
+			text.Stamp(receipt.ClosedAt), receipt.Path, text.Stamp(later(receipt.Due, r.Due)))
 	}
 	closed := r.Part.State == store.AuditClosed && (receipt != nil || f.rules.Exclusive)
 	if r.LinesError != nil {
@@ -109,11 +110,12 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	}
 	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
 	case none && f.eventLetter != "":
-		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+ShellQuote(r.ID),
-			"the order was closed at %s; its event is the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
+		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+text.ShellQuote(r.ID),
+			"the order was closed at %s; its event is the dead letter %s", text.Stamp(receipt.ClosedAt), f.eventLetter)
 	case none:
 		add(NoEvent, fmt.Sprintf("orderclose events again --from %s --to %s writes the event again: it is neither in the outbox nor in Kafka",
-			stamp(receipt.ClosedAt), stamp(receipt.ClosedAt.Add(time.Millisecond))), "the order was closed at %s and has no event", stamp(receipt.ClosedAt))
+			text.Stamp(receipt.ClosedAt), text.Stamp(receipt.ClosedAt.Add(time.Millisecond))),
+			"the order was closed at %s and has no event", text.Stamp(receipt.ClosedAt))
 	}
 	return found
 }
@@ -138,21 +140,21 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 		if has && !r.Reopened { // else a person has said so
 			if r.Part.Unlisted { //mutant:unmapped-status-ignored
 				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s",
-					r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+					r.Part.Status, text.Stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 			}
-			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part, text.Stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 		}
 	case store.AuditOther:
 		if has && rules.Exclusive {
-			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part, stamp(r.Receipt.ClosedAt))
+			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part, text.Stamp(r.Receipt.ClosedAt))
 		}
 		if has && rules.Overwritten {
 			return Overwritten, fmt.Sprintf("the order was closed at %s by %s, and another program wrote the status %s over it",
-				stamp(r.Receipt.ClosedAt), r.Receipt.Path, r.Part)
+				text.Stamp(r.Receipt.ClosedAt), r.Receipt.Path, r.Part)
 		}
 	default:
 		if has {
-			return StrayReceipt, fmt.Sprintf("the order is open, and has the receipt of a close at %s", stamp(r.Receipt.ClosedAt))
+			return StrayReceipt, fmt.Sprintf("the order is open, and has the receipt of a close at %s", text.Stamp(r.Receipt.ClosedAt))
 		}
 	}
 	return "", ""

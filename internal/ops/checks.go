@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -287,7 +288,7 @@ func (f *Findings) hours() {
 // payments judges the payments that came after a close.
 func (f *Findings) payments() {
 	if late := AskLate.Of(f.Facts).Value; late.Unresolved > 0 {
-		f.Add(PaymentsLate, int(late.Unresolved), "the oldest was found "+stamp(late.Oldest)).Since = late.Oldest
+		f.Add(PaymentsLate, int(late.Unresolved), "the oldest was found "+text.Stamp(late.Oldest)).Since = late.Oldest
 	}
 }
 

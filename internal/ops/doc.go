@@ -21,7 +21,7 @@
 //	judge.go             whether all is well: causes hide their consequences (pure)
 //	question.go          a question to a server, whose answers many share
 //	overdue.go           how many orders are overdue in the database
-//	phrase.go            sentences that the console translates; quoting an order's id for a shell; showing texts and numbers
+//	phrase.go            sentences that the console translates
 //	topics.go            the required properties of the topics; those that an order passes, or in which records wait
 //	topicsplan.go        how the topics differ from topics.yaml; the way of a delay (pure)
 //	buckets.go           which buckets may not be removed, or are missing in topics.yaml
@@ -32,7 +32,6 @@
 //	control.go           reading the control topic
 //	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
 //	pauser.go            checks of a pause, and the database that has the pauses
-//	flags.go             flags of commands with times
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
 //	record_search.go     searching for the records of one order, each offset once

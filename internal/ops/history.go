@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -87,7 +88,7 @@ func (s History) now() Sentence {
 		switch f := s.Failure; {
 		case f != nil && f.Times > 0:
 			return append(now, say("compensators have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed",
-				f.Times, stamp(f.Since), f.Error))
+				f.Times, text.Stamp(f.Since), f.Error))
 		case f != nil:
 			return append(now, say("it cannot be closed: %s: orderclose runbook an-order-cannot-be-closed", f.Error))
 		case s.pays:
@@ -110,7 +111,7 @@ func (s History) pending() Sentence {
 			if r.Waits && !r.PendingSince.IsZero() {
 				return Sentence{
 					say("it waits for the payment provider, which has no answer (unknown) since %s: ask it, such as with orderclose-payments --ask %s",
-						stamp(r.PendingSince), ShellQuote(s.ID)),
+						text.Stamp(r.PendingSince), text.ShellQuote(s.ID)),
 					say("a compensator asks again, and closes nothing without an answer: orderclose runbook the-payment-provider-does-not-answer"),
 				}
 			}

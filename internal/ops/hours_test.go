@@ -17,9 +17,3 @@ func TestHourOf_ARecordSaysWhatARowSays(t *testing.T) {
 	s.Error, want.State = "no pass has ended", overdue.Unfinished
 	expect.Same(t, hourOf(s), want, "one that has not finished")
 }
-
-func TestShellQuote_CanBePastedIntoAShell(t *testing.T) {
-	for id, want := range map[string]string{"order-17": "order-17", "a b": "'a b'", "it's; rm": `'it'\''s; rm'`, "-x": "'-x'"} {
-		expect.Equal(t, ShellQuote(id), want, "%q", id)
-	}
-}

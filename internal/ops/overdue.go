@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -171,7 +172,7 @@ func (o OverdueOrders) Severity(deadLetters int) Severity {
 
 // why says what is possible.
 func (o OverdueOrders) why() string {
-	command := "orderclose order " + ShellQuote(o.Example)
+	command := "orderclose order " + text.ShellQuote(o.Example)
 	wait := "a retry"
 	if o.Pays {
 		wait = "a retry or for the payment provider"
@@ -227,24 +228,24 @@ func (r Status) databases() string {
 
 // String returns the numbers in one line.
 func (o OverdueOrders) String() string {
-	text := fmt.Sprint(o.Orders)
+	line := fmt.Sprint(o.Orders)
 	if o.More {
-		text = "at least " + text
+		line = "at least " + line
 	}
 	if o.Orders > 0 {
-		text += " (the oldest was due " + stamp(o.Oldest)
+		line += " (the oldest was due " + text.Stamp(o.Oldest)
 		for _, c := range slices.Sorted(maps.Keys(o.Categories)) {
-			text += fmt.Sprintf(", %d %s", o.Categories[c], c)
+			line += fmt.Sprintf(", %d %s", o.Categories[c], c)
 		}
-		text += ")"
+		line += ")"
 	}
 	if o.Failure != nil {
-		text += "; " + o.Failure.String()
+		line += "; " + o.Failure.String()
 	}
 	if o.Paused > 0 {
-		text += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)
+		line += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)
 	}
-	return text
+	return line
 }
 
 // CountLate counts the late payments that nobody has resolved; with OwnStore it counts nothing. The error is

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // Facts are what is known about a pipeline at one moment: the answers to the questions of some checks.
@@ -111,7 +113,7 @@ func (p Problem) Text() string {
 		parts = append(parts, fmt.Sprintf("%d orders wait", p.Orders))
 	}
 	if !p.Since.IsZero() {
-		parts = append(parts, "since "+stamp(p.Since))
+		parts = append(parts, "since "+text.Stamp(p.Since))
 	}
 	return strings.Join(parts, "; ")
 }

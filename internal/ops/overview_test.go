@@ -1,8 +1,6 @@
 package ops
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,7 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -316,36 +313,6 @@ func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
 	for _, letters := range []int{0, 950, 5000} {
 		expect.Equal(t, (OverdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}).Severity(letters), Urgent, "beside %d dead letters", letters)
-	}
-}
-
-func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
-	const file, flag = "/etc/our $1 topics.yaml", " --config '/etc/our $1 topics.yaml'"
-	for in, want := range map[string]string{
-		"start one with orderclose run relay; see orderclose runbook kafka-is-down": "start one with orderclose" + flag +
-			" run relay; see orderclose runbook kafka-is-down",
-		"orderclose dlq ls\norderclose status":        "orderclose" + flag + " dlq ls\norderclose" + flag + " status",
-		"orderclose --config x status":                "orderclose --config x status",
-		"columns that orderclose did not create":      "columns that orderclose did not create",
-		"orderclose notify, orderclose version, stop": "orderclose notify, orderclose version, stop",
-	} {
-		expect.Equal(t, WithConfig(in, file), want, "%q", in)
-	}
-	expect.Equal(t, WithConfig("orderclose status", ""), "orderclose status", "with config")
-}
-
-func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
-	type row struct {
-		Fix    string `json:"fix"`
-		Reason string `json:"reason"`
-	}
-	in := row{Fix: `see "x\": orderclose status`, Reason: "orderclose status"}
-	for _, file := range []string{"", `it's "our" \ topics.yaml`} {
-		var b bytes.Buffer
-		var got row
-		must.Do(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
-		want := (row{WithConfig(in.Fix, file), in.Reason})
-		expect.That(t, got == want, "%+v, want %+v", got, want)
 	}
 }
 

@@ -3,13 +3,12 @@ package ops
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // Phrase is a part of a sentence: a format of package fmt and its values. The console translates
@@ -23,7 +22,7 @@ type Phrase struct {
 func say(format string, args ...any) Phrase { return Phrase{format, args} }
 
 // String returns the phrase in English, with moments in UTC.
-func (p Phrase) String() string { return p.In(p.Format, stamp) }
+func (p Phrase) String() string { return p.In(p.Format, text.Stamp) }
 
 // In returns the phrase in another format, such as that of another language. at writes the moments among the arguments.
 func (p Phrase) In(format string, at func(time.Time) string) string {
@@ -60,87 +59,4 @@ func (s *Sentence) UnmarshalJSON(b []byte) error {
 	err := json.Unmarshal(b, &text)
 	*s = Sentence{{"%s", []any{text}}}
 	return err
-}
-
-// readsFile finds the commands that read topics.yaml, in texts for people.
-var readsFile = regexp.MustCompile(`\borderclose (?:actions|audit|compensate|console|delays|dlq|doctor|events|migrate|order|pause|payments|replay|resume|run|` +
-	`send|status|sweeps|topics)\b`)
-
-// WithConfig adds the flag --config to each command of orderclose that a text names, so that a person who
-// copies a command uses the same topics.yaml. Without a file it adds nothing.
-func WithConfig(text, file string) string {
-	if file == "" {
-		return text
-	}
-	return withFlag(text, ShellQuote(file))
-}
-
-// jsonText matches a member of an object whose value is a text for people.
-var jsonText = regexp.MustCompile(`"(?:detail|fix|now|what)":"(?:[^"\\]|\\.)*"`)
-
-// WriteJSON writes v as a line of JSON. In its texts for people it does as WithConfig.
-func WriteJSON(w io.Writer, v any, file string) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	text := string(b)
-	if file != "" {
-		quoted, _ := json.Marshal(ShellQuote(file)) // a text
-		text = jsonText.ReplaceAllStringFunc(text, func(member string) string { return withFlag(member, string(quoted[1:len(quoted)-1])) })
-	}
-	_, err = fmt.Fprintln(w, text)
-	return err
-}
-
-func withFlag(text, file string) string {
-	return readsFile.ReplaceAllStringFunc(text, func(command string) string {
-		return strings.Replace(command, " ", " --config "+file+" ", 1)
-	})
-}
-
-// ShellQuote quotes an order's id for a shell, for commands that people paste.
-func ShellQuote(id string) string {
-	if id != "" && id[0] != '-' && strings.IndexFunc(id, func(r rune) bool { return !plain(r) }) < 0 {
-		return id
-	}
-	return "'" + strings.ReplaceAll(id, "'", `'\''`) + "'"
-}
-
-// plain reports whether a character has no special meaning in a shell.
-func plain(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@/+", r)
-}
-
-// Stamp returns a time in UTC, with milliseconds.
-func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
-func stamp(t time.Time) string { return Stamp(t) }
-
-// PrintAny prints a line with a number, if the number is above 0.
-func PrintAny[N int | int64](w io.Writer, n N, format string) {
-	if n > 0 {
-		fmt.Fprintf(w, format+"\n", n)
-	}
-}
-
-// Plural returns a number with a noun, in the plural unless the number is 1.
-func Plural[N int | int64](n N, thing string) string { return Counted(n, thing, thing+"s") }
-
-// Counted returns a number with the words for one thing or for several.
-func Counted[N int | int64](n N, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, several)
-}
-
-// OneLine quotes control characters of a text from outside, and cuts it to n characters.
-func OneLine(s string, n int) string {
-	quoted := fmt.Sprintf("%q", s)
-	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if runes := []rune(shown); len(runes) > n {
-		return string(runes[:n-1]) + "…"
-	}
-	return shown
 }

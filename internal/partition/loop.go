@@ -14,7 +14,7 @@
 //	appends.go      appends to other topics beside the loop, by internal/send
 //	deadletters.go  dead letters, and how many records a log has lost
 //	watchdog.go     restarts a loop that hangs, or whose log was replaced
-//	options.go      defaults of the options of a part; divides memory between the loops
+//	memory.go       divides memory between the loops
 //	metrics.go      what every stage measures
 //
 // An offset is committed only if everything below it is done. A claim has one request in
@@ -58,7 +58,7 @@ type Stage struct {
 	// and may be repeated; may be nil.
 	Unrecorded func(runs int)
 	Memory     *MemoryLimit     // memory that the loops share; may be nil
-	OnHang     func(why string) // ends the process, because a loop hangs and does not stop
+	OnHang     func(why string) // ends the process, because a loop hangs and does not stop; nil: a panic
 	Logger     *slog.Logger
 }
 

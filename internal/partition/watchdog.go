@@ -60,7 +60,7 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 			select {
 			case <-ended:
 			case <-time.After(stopTimeout):
-				s.OnHang("the loop of a partition of " + claim.Topic + " hangs and does not stop")
+				s.Hangs("the loop of a partition of " + claim.Topic + " hangs and does not stop")
 				<-ended
 			}
 		case !again:
@@ -68,6 +68,14 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 		}
 		claim = next //mutant:hang-restarts-claim
 	}
+}
+
+// Hangs calls OnHang.
+func (s *Stage) Hangs(why string) {
+	if s.OnHang == nil {
+		panic(s.Name + ": " + why)
+	}
+	s.OnHang(why)
 }
 
 // watch returns false when the loop has ended, or true when it was silent at two looks in

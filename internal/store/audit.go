@@ -74,8 +74,6 @@ type AuditRules struct {
 	// if and only if it has a receipt. In the shop's own tables this is not known.
 	Exclusive bool
 	Lines     bool // orders have lines, so each receipt has what came back
-	// ClosedAt says that the orders have a column with the time of their close.
-	ClosedAt bool
 	// Event is the type of the event of a close.
 	Event string
 	// Overwritten says that an order with a receipt should have the status Status.To, and no other
@@ -85,7 +83,7 @@ type AuditRules struct {
 
 // AuditRules returns what an audit can check.
 func (s *Store) AuditRules() AuditRules {
-	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, ClosedAt: len(s.q.m.ClosedAt) > 0, Event: s.q.m.Event,
+	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, Event: s.q.m.Event,
 		Overwritten: s.mapped && !slices.Contains(s.q.m.Accept, mapping.OverwrittenClose)}
 }
 

@@ -249,7 +249,7 @@ func (c *closing) readClock() (err error) {
 func (c *closing) mark(t *table) error {
 	for part := range slices.Chunk(c.won[t], maxIn) {
 		ids := c.s.q.args(part)
-		if err := c.s.changeStatus(c.s.own(c.tx), t, t.mark, c.s.q.markArgs(ids, c.now), ids, c.s.q.m.Status.To); err != nil {
+		if err := c.s.changeStatus(own(c.tx), t, t.mark, c.s.q.markArgs(ids, c.now), ids, c.s.q.m.Status.To); err != nil {
 			return err
 		}
 	}

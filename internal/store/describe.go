@@ -186,7 +186,7 @@ const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND 
 // describeTable is Dialect.describe of MySQL and MariaDB.
 func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error) {
 	args := []any{database, table}
-	found, err := readAll(tx, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, ''), "+
+	found, err := rowsOf(own(tx), "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, ''), "+
 		"COALESCE(create_options, '') LIKE '%partitioned%' FROM information_schema.tables"+inSchema,
 		args, func(t *mapping.Table) []any {
 			return []any{&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine, &t.Partitioned}

@@ -27,7 +27,7 @@
 //
 //	store.go, connector.go                      opening a Store
 //	server.go                                   which database server it is, and whether it will do
-//	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
+//	dialect.go, statements.go, sql.go           SQL: what differs between databases, and the statements
 //	status.go, shards.go                        the statuses; the tables of orders by month
 //	close.go                                    CloseOrders: a close, and a second one without locked orders
 //	closing.go, decide.go                       one transaction of a close, and what it does with an order

@@ -31,7 +31,7 @@ func (s *Store) receiptsBetween(tx *gorm.DB, in receiptTable, from, to time.Time
 		after.ClosedAt = from
 	}
 	at := s.dialect.time(after.ClosedAt)
-	found, err = readAll(tx, "SELECT "+in.at+", order_id, "+in.payload+" FROM "+in.name+" WHERE "+in.at+" < ? AND "+in.at+" >= ?"+
+	found, err = rowsOf(own(tx), "SELECT "+in.at+", order_id, "+in.payload+" FROM "+in.name+" WHERE "+in.at+" < ? AND "+in.at+" >= ?"+
 		" AND ("+in.at+" > ? OR order_id > ?) ORDER BY "+in.at+", order_id LIMIT ?",
 		[]any{s.dialect.time(to), at, at, after.OrderID, limit}, func(r *receipt) []any { return []any{timeInto(&r.ClosedAt), &r.OrderID, &r.payload} })
 	if len(found) == limit {

@@ -114,7 +114,7 @@ func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err erro
 	}
 	for table, to := range map[string]*[]PendingRow{"outbox_events": &history.PendingEvents, "outbox_schedules": &history.PendingSchedules} {
 		// No index has the order's id: the table holds only rows that are not published yet.
-		rows, err := readAll(tx, "SELECT id, created_at FROM "+table+" WHERE order_id = ? ORDER BY id", []any{id},
+		rows, err := rowsOf(own(tx), "SELECT id, created_at FROM "+table+" WHERE order_id = ? ORDER BY id", []any{id},
 			func(r *PendingRow) []any { return []any{&r.ID, timeInto(&r.At)} })
 		if err != nil {
 			return err
@@ -250,38 +250,4 @@ func returnedRows(returned string, at time.Time) (all []LedgerRow, err error) {
 		all = append(all, LedgerRow{sku, kindClose, quantities[sku], at})
 	}
 	return all, nil
-}
-
-// eachRow calls each for each row of a query.
-func eachRow(tx *gorm.DB, query string, args []any, each func(*sql.Rows) error) error {
-	rows, err := tx.Raw(query, args...).Rows()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := each(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
-
-// first returns the first value of a list, or the zero value.
-func first[T any](all []T) (value T) {
-	if len(all) > 0 {
-		value = all[0]
-	}
-	return value
-}
-
-// readAll returns the rows of a query. into returns where the columns of a row go.
-func readAll[T any](tx *gorm.DB, query string, args []any, into func(row *T) []any) (all []T, err error) {
-	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
-		var row T
-		err := rows.Scan(into(&row)...)
-		all = append(all, row)
-		return err
-	})
-	return all, err
 }

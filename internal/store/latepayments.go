@@ -124,7 +124,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 		if err == nil {
 			err = s.transact(ctx, func(tx *gorm.DB) error {
 				isNew = false
-				t := s.own(tx)
+				t := own(tx)
 				o, err := s.lockPayable(t, p.OrderID, where)
 				if err != nil {
 					return err
@@ -215,7 +215,7 @@ func (s *Store) LatePayments(ctx context.Context, all bool, limit int) ([]LatePa
 }
 
 func latePayments(tx *gorm.DB, which string, arg any) ([]LatePayment, error) {
-	found, err := readAll(tx,
+	found, err := rowsOf(own(tx),
 		"SELECT id, order_id, payment_id, COALESCE(amount, 0), currency, source, found_at, resolved_at, resolution, resolved_by"+
 			" FROM late_payments "+which, []any{arg},
 		func(p *LatePayment) []any {
@@ -239,7 +239,7 @@ func markSame(tx *gorm.DB, payments []LatePayment) error {
 	const query = "SELECT id, order_id, payment_id FROM late_payments l WHERE resolved_at IS NULL AND order_id IN ?" +
 		" AND EXISTS (SELECT 1 FROM late_payments n WHERE n.order_id = l.order_id AND n.payment_id = '' AND n.resolved_at IS NULL) ORDER BY id"
 	for part := range slices.Chunk(slices.Collect(maps.Keys(orders)), maxIn) {
-		rows, err := readAll(tx, query, []any{part}, func(p *LatePayment) []any { return []any{&p.ID, &p.OrderID, &p.PaymentID} })
+		rows, err := rowsOf(own(tx), query, []any{part}, func(p *LatePayment) []any { return []any{&p.ID, &p.OrderID, &p.PaymentID} })
 		if err != nil {
 			return err
 		}

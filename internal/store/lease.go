@@ -16,7 +16,7 @@ func (s *Store) TakeLease(ctx context.Context, name, holder string, expiry time.
 		holder, now, expiry.Milliseconds(), name, holder, now)
 	if held, err = taken.RowsAffected > 0, taken.Error; !held && err == nil {
 		var rows []int
-		rows, err = readAll(db, "SELECT CASE WHEN holder = ? THEN 1 ELSE 0 END FROM leases WHERE name = ?", []any{holder, name},
+		rows, err = rowsOf(own(db), "SELECT CASE WHEN holder = ? THEN 1 ELSE 0 END FROM leases WHERE name = ?", []any{holder, name},
 			func(own *int) []any { return []any{own} })
 		if held = len(rows) > 0 && rows[0] == 1; err == nil && len(rows) == 0 { // MySQL counts no row that has the same end already
 			err = db.Exec("INSERT INTO leases (name, holder, until_ms) VALUES (?, ?, ? + ?)", name, holder, now, expiry.Milliseconds()).Error

@@ -15,7 +15,7 @@ import (
 type lent struct {
 	ctx context.Context
 	of  orderclose.Tx
-	s   *Store
+	db  *gorm.DB // writes the statements
 	// translate is Dialect.onTx for a transaction of a program. Nil: the connections of the store do that.
 	translate func(query string, args []any) (string, []any)
 }
@@ -25,7 +25,7 @@ func (s *Store) lentBy(ctx context.Context, tx orderclose.Tx) lent {
 	if p, ok := wrappedBy(tx).(*gorm.PreparedStmtTX); ok {
 		tx = orderclose.SQL(p.Tx) // pgx takes no pgx.QueryExecMode among the arguments of a prepared statement
 	}
-	return lent{ctx, tx, s, s.dialect.onTx}
+	return lent{ctx, tx, s.gorm, s.dialect.onTx}
 }
 
 // wrappedBy returns what orderclose.SQL has made tx from, or else tx.
@@ -47,14 +47,14 @@ func asTransaction(tx orderclose.Tx) error {
 	return nil
 }
 
-// own returns a transaction of the store.
-func (s *Store) own(tx *gorm.DB) lent {
-	return lent{tx.Statement.Context, orderclose.SQL(tx.Statement.ConnPool), s, nil}
+// own returns a transaction, or a pool, of the store.
+func own(tx *gorm.DB) lent {
+	return lent{tx.Statement.Context, orderclose.SQL(tx.Statement.ConnPool), tx, nil}
 }
 
 // write writes a statement for the transaction. gorm writes lists and expressions among the arguments into it.
 func (t lent) write(query string, args []any) (string, []any) {
-	of := t.s.gorm.Session(&gorm.Session{NewDB: true}).Raw(query, args...).Statement
+	of := t.db.Session(&gorm.Session{NewDB: true}).Raw(query, args...).Statement
 	query, args = of.SQL.String(), of.Vars
 	if t.translate != nil {
 		return t.translate(query, args)
@@ -71,26 +71,5 @@ func (t lent) exec(query string, args ...any) (int64, error) {
 // change executes a statement. The error is a rowsError if it did not change exactly n rows.
 func (t lent) change(n int, query string, args ...any) error {
 	changed, err := t.exec(query, args...)
-	if err == nil && changed != int64(n) {
-		err = &rowsError{Want: n, Got: changed}
-	}
-	return err
-}
-
-// rowsOf is readAll in a transaction that is lent.
-func rowsOf[T any](t lent, query string, args []any, into func(row *T) []any) (all []T, err error) {
-	query, args = t.write(query, args)
-	err = t.of.Query(t.ctx, query, args, func(scan func(...any) error) error {
-		var row T
-		err := scan(into(&row)...)
-		all = append(all, row)
-		return err
-	})
-	return all, err
-}
-
-// valueOf returns the only value of a query.
-func valueOf[T any](t lent, query string, args ...any) (T, error) {
-	all, err := rowsOf(t, query, args, func(v *T) []any { return []any{v} })
-	return first(all), err
+	return exactly(n, changed, err)
 }

@@ -224,7 +224,7 @@ func (c *closing) undoRelease(failed error) error {
 	if !hasCode(failed, "1205") {
 		return nil // MySQL says 3572
 	}
-	open, err := valueOf[bool](c.s.own(c.tx), "SELECT @@in_transaction")
+	open, err := valueOf[bool](own(c.tx), "SELECT @@in_transaction")
 	if err == nil && !open {
 		err = errStockLocked
 	}
@@ -239,7 +239,7 @@ func (s *Store) releaseWaits(tx *gorm.DB) (bool, error) {
 	if known := s.waits.Load(); known != nil {
 		return *known, nil
 	}
-	waits, err := valueOf[bool](s.own(tx), s.dialect.releaseWaits)
+	waits, err := valueOf[bool](own(tx), s.dialect.releaseWaits)
 	if err == nil {
 		s.waits.Store(&waits)
 	}

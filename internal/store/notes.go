@@ -2,12 +2,9 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
-
-	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -86,8 +83,8 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 	}
 	open, included := false, false
 	for _, t := range in {
-		db, from := s.gorm.WithContext(ctx), "SELECT 1 FROM "+mapping.Quote(t.name)
-		withoutID, err := anyRow(db, from+" WHERE "+mapping.Quote(s.q.m.ID.Column)+" IS NULL LIMIT 1")
+		db, from := own(s.gorm.WithContext(ctx)), "SELECT 1 FROM "+mapping.Quote(t.name)
+		withoutID, err := valueOf[bool](db, from+" WHERE "+mapping.Quote(s.q.m.ID.Column)+" IS NULL LIMIT 1")
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +92,8 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
 		}
 		if !open {
-			if open, err = anyRow(db, from+s.q.d.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
+			unpaid := from + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT 1"
+			if open, err = valueOf[bool](db, unpaid, s.q.m.Status.From.Arg()); err != nil {
 				return nil, err
 			}
 		}
@@ -114,12 +112,6 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): check that it is spelled as the shop writes it", s.q.m.Status.From))
 	}
 	return notes, nil
-}
-
-// anyRow reports whether a query has a row.
-func anyRow(tx *gorm.DB, query string, args ...any) (found bool, err error) {
-	err = eachRow(tx, query, args, func(*sql.Rows) error { found = true; return nil })
-	return found, err
 }
 
 // orderTables returns the names of the existing tables of orders.

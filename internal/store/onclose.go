@@ -56,11 +56,7 @@ func (c *closing) onClose() error {
 
 // change runs a statement of Mapping.OnClose for ids, and returns how many rows it changed.
 func (c *closing) change(statement string, ids []any) (int64, error) {
-	result, err := execLong(c.tx, onCloseSQL(statement, "?"+strings.Repeat(", ?", len(ids)-1)), ids)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	return execLong(c.tx, onCloseSQL(statement, "?"+strings.Repeat(", ?", len(ids)-1)), ids)
 }
 
 // checkOnClose returns the problems of the statements of Mapping.OnClose that the database knows: a

@@ -73,7 +73,7 @@ func (d *dispatch) withLocks(ctx context.Context, limit int, publish func(rows [
 // another program has locked or deleted them meanwhile: a second reader of the table.
 func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, others int, err error) {
 	d := &dispatch{s: t.s, box: wire.EventOutbox, table: tableOf(wire.EventOutbox)}
-	seen, err := readAll(t.gorm, "SELECT id FROM "+d.table+" ORDER BY id LIMIT ?", []any{limit}, func(id *int64) []any { return []any{id} })
+	seen, err := rowsOf(own(t.gorm), "SELECT id FROM "+d.table+" ORDER BY id LIMIT ?", []any{limit}, func(id *int64) []any { return []any{id} })
 	if err != nil || len(seen) == 0 {
 		return nil, 0, err
 	}

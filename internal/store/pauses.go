@@ -100,7 +100,7 @@ func (c *closing) readPauses() error {
 
 // pauses returns the pauses that are on at a time, by category.
 func (s *Store) pauses(tx *gorm.DB, at any) ([]wire.Pause, error) {
-	return readAll(tx, "SELECT category, until_at, reason, created_at FROM pauses WHERE until_at > ? ORDER BY category", []any{at},
+	return rowsOf(own(tx), "SELECT category, until_at, reason, created_at FROM pauses WHERE until_at > ? ORDER BY category", []any{at},
 		func(p *wire.Pause) []any {
 			return []any{&p.Category, timeInto(&p.Until), &p.Reason, timeInto(&p.CreatedAt)}
 		})

@@ -103,20 +103,20 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	if t == nil {
 		late := o.Verdict == orderclose.AlreadyClosed //mutant:late-money-unrecorded
 		if o.Verdict == orderclose.AlreadyPaid {      // or it has a status that the mapping does not name, such as cancelled
-			row, err := c.s.lockPayable(c.s.own(c.tx), r.OrderID, c.candidates)
+			row, err := c.s.lockPayable(own(c.tx), r.OrderID, c.candidates)
 			if err != nil {
 				return o, err
 			}
 			late = row.table != nil && !row.named
 		}
 		if late {
-			_, err := c.s.recordLate(c.s.own(c.tx), LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
+			_, err := c.s.recordLate(own(c.tx), LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
 			return o, err
 		}
 		return o, nil
 	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
-	if err := c.s.markPaid(c.s.own(c.tx), t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {
+	if err := c.s.markPaid(own(c.tx), t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {
 		return o, err
 	}
 	return o, c.paidEvent(r.OrderID) //mutant:paid-without-event

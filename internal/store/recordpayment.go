@@ -50,7 +50,7 @@ func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p LatePayme
 	var result Recorded
 	if err == nil {
 		t := s.lentBy(ctx, tx)
-		if err = t.fits(); err == nil {
+		if err = s.fits(t); err == nil {
 			result, err = s.recordPayment(t, p, where)
 		}
 	}
@@ -61,12 +61,12 @@ func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p LatePayme
 // Store, because statements name these tables without a database. The orders of that Store may have the same ids. Or the transaction does
 // not see what others have committed since it began. Then it would not see a late payment that a recheck has recorded, and would record
 // the same money again.
-func (t lent) fits() error {
-	d := t.s.dialect
+func (s *Store) fits(t lent) error {
+	d := s.dialect
 	if d.homeSQL == "" {
 		return nil
 	}
-	home, err := t.s.findHome(t.ctx)
+	home, err := s.findHome(t.ctx)
 	if err != nil {
 		return err
 	}

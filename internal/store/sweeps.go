@@ -47,7 +47,7 @@ func (s *Store) writeHour(ctx context.Context, pipeline string, hour time.Time, 
 		if err != nil || last == any(hour.UnixMilli()) {
 			return err
 		}
-		old, err := readAll(tx, "SELECT hour FROM sweeps WHERE name = ? AND hour < ? ORDER BY hour LIMIT ?",
+		old, err := rowsOf(own(tx), "SELECT hour FROM sweeps WHERE name = ? AND hour < ? ORDER BY hour LIMIT ?",
 			[]any{pipeline, s.dialect.time(hour.Add(-hoursFor)), hoursAtOnce}, func(t *time.Time) []any { return []any{timeInto(t)} })
 		if err != nil || len(old) == 0 {
 			return err
@@ -75,8 +75,8 @@ func (s *Store) SweepHours(ctx context.Context, pipeline string, from time.Time,
 }
 
 func (s *Store) sweepHours(ctx context.Context, condition string, args ...any) ([]overdue.Hour, error) {
-	hours, err := readAll(s.gorm.WithContext(ctx), "SELECT hour, missed, after_pause, after_failure, not_closed, state, ended_at, took_ms * 1000000 FROM sweeps"+
-		" WHERE name = ? AND "+condition+" ORDER BY hour DESC LIMIT ?", args, func(h *overdue.Hour) []any {
+	hours, err := rowsOf(own(s.gorm.WithContext(ctx)), "SELECT hour, missed, after_pause, after_failure, not_closed, state, ended_at, took_ms * 1000000"+
+		" FROM sweeps WHERE name = ? AND "+condition+" ORDER BY hour DESC LIMIT ?", args, func(h *overdue.Hour) []any {
 		return []any{timeInto(&h.Begin), &h.Missed, &h.AfterPause, &h.AfterFailure, &h.NotClosed, &h.State, timeInto(&h.Ended), &h.Took}
 	})
 	return hours, s.failed(ctx, err, "read the hours of a pipeline")
@@ -100,7 +100,7 @@ type Action struct {
 
 // Actions returns the newest actions of operators, at most limit.
 func (s *Store) Actions(ctx context.Context, limit int) ([]Action, error) {
-	all, err := readAll(s.gorm.WithContext(ctx), "SELECT at, who, action, result FROM operator_actions ORDER BY id DESC LIMIT ?", []any{limit},
+	all, err := rowsOf(own(s.gorm.WithContext(ctx)), "SELECT at, who, action, result FROM operator_actions ORDER BY id DESC LIMIT ?", []any{limit},
 		func(a *Action) []any { return []any{timeInto(&a.At), &a.Who, &a.Action, &a.Result} })
 	return all, s.failed(ctx, err, "read operator_actions")
 }
@@ -109,7 +109,7 @@ func (s *Store) Actions(ctx context.Context, limit int) ([]Action, error) {
 // the time of the close, sorted by that time and id. Of the orders closed at from it leaves out those up to the id
 // after.
 func (s *Store) ClosedBetween(ctx context.Context, from, to time.Time, after string, limit int) ([]orderclose.Outcome, error) {
-	page, err := readAll(s.gorm.WithContext(ctx), `SELECT order_id, closed_at FROM receipts
+	page, err := rowsOf(own(s.gorm.WithContext(ctx)), `SELECT order_id, closed_at FROM receipts
  WHERE closed_at >= ? AND closed_at < ? AND (closed_at > ? OR order_id > ?) ORDER BY closed_at, order_id LIMIT ?`,
 		[]any{s.dialect.time(from), s.dialect.time(to), s.dialect.time(from), after, limit},
 		func(o *orderclose.Outcome) []any {

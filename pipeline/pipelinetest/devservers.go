@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
@@ -118,8 +117,8 @@ func (d *DevServers) RedisAddr() string { return d.redis.Addr() }
 func (d *DevServers) Connect(clientID string) (pipeline.Connections, error) {
 	k, err := kafka.New(kafka.Options{Brokers: d.Brokers(), ClientID: clientID, Logger: d.logger})
 	if err != nil {
-		return nil, err
+		return pipeline.Connections{}, err
 	}
 	r := redis.NewClient(&redis.Options{Addr: d.RedisAddr(), MaxRetries: 1, ContextTimeoutEnabled: true})
-	return clients.Clients{Kafka: k, Store: d.store, Redis: r, StoreIsShared: true}, nil
+	return pipeline.Connections{Kafka: k, Store: d.store, Redis: r, StoreIsShared: true}, nil
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
@@ -135,7 +134,7 @@ func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, e
 // Producer returns a producer for the topics and delays of a configuration. Servers.Close closes
 // it.
 func (w *Servers) Producer(cfg *pipeline.Config) (*producer.Producer, error) {
-	c, err := w.connect("producer")
+	c, err := w.Connect("producer")
 	if err != nil {
 		return nil, err
 	}
@@ -174,17 +173,15 @@ func (w *Servers) Dial(ctx context.Context, network, address string) (net.Conn, 
 }
 
 // Connect returns new clients of all servers. Close them before the Servers.
-func (w *Servers) Connect(clientID string) (pipeline.Connections, error) { return w.connect(clientID) }
-
-func (w *Servers) connect(clientID string) (clients.Clients, error) {
+func (w *Servers) Connect(clientID string) (pipeline.Connections, error) {
 	k, err := kafka.New(kafka.Options{Brokers: w.Brokers(), ClientID: clientID, Dial: w.Dial, PoisonFreedMemory: true, Logger: w.logger})
 	if err != nil {
-		return clients.Clients{}, err
+		return pipeline.Connections{}, err
 	}
 	r := redis.NewClient(&redis.Options{
 		Addr:       "127.0.0.1:6379", // never dialled; a name would be looked up
 		MaxRetries: 1,
 		Dialer:     func(context.Context, string, string) (net.Conn, error) { return w.Redis.Dial() },
 	})
-	return clients.Clients{Kafka: k, Store: w.store, Redis: r, StoreIsShared: true}, nil
+	return pipeline.Connections{Kafka: k, Store: w.store, Redis: r, StoreIsShared: true}, nil
 }

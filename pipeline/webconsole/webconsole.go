@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -45,18 +44,18 @@ type Options struct {
 
 // New returns the Options.Console of an App, which serves the console as the role Console. Run returns an
 // error if the settings are refused, or the listener fails.
-func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error, err error) {
-	return func(host pipeline.ConsoleHost) (func(context.Context) error, error) {
+func New(o Options) func(pipeline.Host) (run func(context.Context) error, err error) {
+	return func(host pipeline.Host) (func(context.Context) error, error) {
 		if o.Settings.Listen == "" {
 			o.Settings.Listen = config.DefaultConsoleListen
 		}
-		servers := clients.Of(host.Connections)
+		servers := host.Connections
 		c, err := console.New(console.Options{
 			Pipeline: ops.Pipeline{
 				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps,
 				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms),
 			},
-			Config: host.Config, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
+			Config: host.Config, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("webconsole.Settings, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)

@@ -20,7 +20,6 @@ package intake
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -38,7 +38,7 @@ const Stage = "intake"
 // DefaultLeaveOverdue is longer than any restart.
 const DefaultLeaveOverdue = 2 * time.Hour
 
-// Options configure an Intake. Log, Group, Topic, Format, Orders, Current, CloseTopic and DeadLetterTopic are required.
+// Options configure an Intake. Log, Group, Topic, Format, Orders, Current, Now, CloseTopic and DeadLetterTopic are required.
 type Options struct {
 	Log             partition.Log
 	Group           string
@@ -53,7 +53,7 @@ type Options struct {
 	// LeaveOverdue is how long an order may be overdue to be scheduled. Sweeps find the others: an old topic that is
 	// read from its beginning must not close each of its orders again. Default: DefaultLeaveOverdue.
 	LeaveOverdue time.Duration
-	Now          func() time.Time // the clock that selects the bucket; default time.Now
+	Now          func() time.Time // the clock that selects the bucket
 	// OnHang is called with the reason when a loop hangs and cannot be stopped. The process should
 	// then exit and be restarted by its supervisor. Default: panic.
 	OnHang     func(why string)
@@ -69,16 +69,10 @@ type Intake struct {
 	stage   partition.Stage
 }
 
-// New returns an Intake, or an error if an option is missing or wrong.
+// New returns an Intake, or an error if the mapping or the format is not one that it can read.
 func New(o Options) (*Intake, error) {
-	if o.Log == nil || o.Group == "" || o.Topic == "" || o.Orders == nil || o.Current == nil || o.CloseTopic == "" || o.DeadLetterTopic == "" {
-		return nil, errors.New("intake: Options need Log, Group, Topic, Orders, Current, CloseTopic and DeadLetterTopic")
-	}
-	if o.Orders.ByRule && o.Delays == nil {
-		return nil, errors.New("intake: Options need Delays, because due times are computed by rule")
-	}
 	o.LeaveOverdue = cmp.Or(o.LeaveOverdue, DefaultLeaveOverdue)
-	partition.SetDefaults(Stage, &o.OnHang, &o.Logger, &o.Now)
+	o.Logger = retry.LimitLogs(o.Logger)
 	r, err := newRowReader(o)
 	if err != nil {
 		return nil, fmt.Errorf("intake: %w", err)

@@ -43,7 +43,7 @@ func start(t *testing.T, log *testkit.Log, metrics prometheus.Registerer) (stop 
 			Orders: "orders", ID: mapping.Key{Column: "id"}, Due: mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
 			Status: mapping.Status{Column: "state", From: mapping.IntValue(0)},
 		},
-		OnHang: func(why string) { t.Error(why) }, Registerer: metrics,
+		Now: time.Now, OnHang: func(why string) { t.Error(why) }, Registerer: metrics,
 	}))(t)
 	return testkit.Start(t, i.Run)
 }

@@ -35,7 +35,7 @@ var settings = config.Section[Settings]{
 
 // Room returns the room of the intake, with Role.
 func Room() room.Room {
-	return room.Room{Name: "intake", Settings: settings, Source: reads, Roles: []room.Role{{
+	return room.Room{Name: "intake", Settings: settings, Roles: []room.Role{{
 		Name: Role,
 		Help: `intake schedules orders from the change records of their table, as docs/intake.md says.
 `,

@@ -14,8 +14,8 @@ import (
 func TestSettings_AreRead(t *testing.T) {
 	c := must.Get(config.Parse("t", []byte("buckets: [1m]\nintake: {topic: shop.orders, format: maxwell, zone: +08:00}\n"), settings))(t)
 	expect.Equal(t, settings.Of(c), Settings{Topic: "shop.orders", Format: "maxwell", Zone: "+08:00"}, "settings")
-	topic, group := Room().Source(c)
-	expect.That(t, topic == "shop.orders" && group == "orderclose-intake-shop.orders", "the keeper waits for %s in %s", group, topic)
+	topic, group := reads(c)
+	expect.That(t, topic == "shop.orders" && group == "orderclose-intake-shop.orders", "it reads %s as %s", topic, group)
 }
 
 func TestSettings_AreRefusedWithTheirPosition(t *testing.T) {

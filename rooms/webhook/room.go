@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/signature"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -137,16 +138,16 @@ func judge(f *ops.Findings) {
 	answer := checkName.Of(f.Facts)
 	s := answer.Value
 	if s.Oldest >= waitsLong {
-		detail := fmt.Sprintf("%s, the oldest for %s", ops.Counted(s.Waiting, "event waits", "events wait"), config.FormatDuration(s.Oldest.Truncate(time.Second)))
+		detail := fmt.Sprintf("%s, the oldest for %s", text.Counted(s.Waiting, "event waits", "events wait"), config.FormatDuration(s.Oldest.Truncate(time.Second)))
 		if s.LastError != "" {
 			detail += "; the last error: " + s.LastError
 		}
 		f.Add(eventsWait, s.Waiting, detail).Since = answer.At.Add(-s.Oldest)
 	}
 	if s.Dead > 0 {
-		detail := ops.Plural(s.Dead, "dead letter")
+		detail := text.Plural(s.Dead, "dead letter")
 		for _, l := range s.Letters {
-			detail += fmt.Sprintf("; order %s: %s", ops.OneLine(l.Order, orderclose.MaxIDBytes), l.Error)
+			detail += fmt.Sprintf("; order %s: %s", text.OneLine(l.Order, orderclose.MaxIDBytes), l.Error)
 		}
 		f.Add(deadLetters, s.Dead, detail)
 	}

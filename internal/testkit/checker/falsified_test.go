@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
@@ -32,7 +31,7 @@ func goodRun(t *testing.T) *run {
 	cfg := config.Default()
 	c := must.Get(s.Connect("test"))(t)
 	defer c.Close()
-	_, _, err := clients.Of(c).Kafka.Apply(t.Context(), ops.TopicSpecs(cfg))
+	_, _, err := c.Kafka.Apply(t.Context(), ops.TopicSpecs(cfg))
 	must.That(t, err == nil, "%v", err)
 	delays := map[string]string{}
 	for _, b := range cfg.Buckets {

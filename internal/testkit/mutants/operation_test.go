@@ -18,8 +18,6 @@ var operationMutants = []mutant{
 		"internal/ops", "TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue", "overdue by 0 s"},
 	{"first-gap-only", "status looks at the first gap of a partition only", changes{{"last", "gaps[0]"}},
 		"internal/ops", "TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue", "overdue by 0 s"},
-	{"other-config-printed", "a printed command uses another topics.yaml", changes{{"c.withConfig(text.String())", "text.String()"}},
-		"internal/cli", "TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded", "the plan does not print the command"},
 	{"no-plan", "the console shows a command that acts without a plan", changes{{` && !strings.Contains(line, " --yes")`, ""}},
 		"internal/runbook", "TestFirst_HasThreeCommandsOfLookAndAct", "redrive --yes"},
 	{"silent-topic-hides", "a topic that does not answer hides the others from status",

@@ -299,7 +299,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	defer connections.Close()
-	cluster := clients.Of(connections).Kafka
+	cluster := connections.Kafka
 	db, err := store.Open(store.Options{DSN: c.dsn})
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -186,7 +185,7 @@ func (w *chaosWorld) build() (err error) {
 		return err
 	}
 	defer c.Close()
-	w.db = clients.Of(c).Store
+	w.db = c.Store
 	if w.plan.has("service") {
 		if err := w.serveShop(); err != nil {
 			return err

@@ -118,7 +118,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 
 func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	cfg := testConfig()
-	cfg.Compensator.PageSize = 7
+	cfg.Compensator.Rate = 70 // pages of 7 orders
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		const orders = 60

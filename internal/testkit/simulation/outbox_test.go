@@ -119,7 +119,6 @@ func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
 	ring.NotShort(t)
 	cfg := testConfig()
-	cfg.Outbox.Batch = 3 // many batches
 	cfg.Compensator.Period = 5 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()

@@ -125,7 +125,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	}
 	r.commits = recordCommits(r.world)
 	c := must.Get(r.world.Connect("checkout"))(t)
-	r.own = clients.Of(c)
+	r.own = c
 	r.kafka, r.db = r.own.Kafka, r.own.Store
 	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
@@ -155,7 +155,7 @@ func (r *rig) start(role pipeline.Role) { r.startAs(role, role) }
 // connect returns clients of all servers for a process.
 func (r *rig) connect(name string) clients.Clients {
 	r.t.Helper()
-	c := clients.Of(must.Get(r.world.Connect(name))(r.t))
+	c := must.Get(r.world.Connect(name))(r.t)
 	if r.network != nil {
 		c.Kafka.Close()
 		c.Kafka = must.Get(kafka.New(kafka.Options{Brokers: r.world.Brokers(), ClientID: name, Dial: r.network.Dial, PoisonFreedMemory: true, Logger: r.logger}))(r.t)

@@ -86,7 +86,7 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 // TestSimulation_AfterDaysOffTheFirstSweepFindsEverything, and two sweeps at once change nothing.
 func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
 	cfg := testConfig()
-	cfg.Compensator.PageSize = 7
+	cfg.Compensator.Rate = 70 // pages of 7 orders
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.kafka.Close() // it requests metadata each second

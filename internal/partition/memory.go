@@ -1,26 +1,6 @@
 package partition
 
-import (
-	"log/slog"
-	"sync/atomic"
-	"time"
-
-	"github.com/orderclose/orderclose/internal/retry"
-)
-
-// SetDefaults sets those of the usual options of a part that are not set: OnHang panics with the name of
-// the part, Logger writes warnings and errors to slog.Default, and clocks are time.Now.
-func SetDefaults(part string, onHang *func(why string), logger **slog.Logger, clocks ...*func() time.Time) {
-	if *onHang == nil {
-		*onHang = func(why string) { panic(part + ": " + why) }
-	}
-	*logger = retry.LimitLogs(*logger)
-	for _, clock := range clocks {
-		if *clock == nil {
-			*clock = time.Now
-		}
-	}
-}
+import "sync/atomic"
 
 // MemoryLimit divides an amount of memory, in bytes, between the loops of a process. It is safe for concurrent use.
 type MemoryLimit struct {
