@@ -43,4 +43,6 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 
 type failingSince time.Time
 
-func (s failingSince) Failing() (since time.Time, cause string) { return time.Time(s), "the answer unknown" }
+func (s failingSince) Failing() (since time.Time, cause string) {
+	return time.Time(s), "the answer unknown"
+}

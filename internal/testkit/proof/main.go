@@ -36,7 +36,7 @@ var busy = []part{
 
 // waiting are the parts that mostly wait for servers, the longest first. make test-all runs them one after another beside
 // all other steps, which keep the processors busy.
-var waiting = []string{"scenarios", "game day", "console", "connectors"}
+var waiting = []string{"scenarios", "game day", "console", "upgrade", "connectors"}
 
 func main() {
 	if len(os.Args) != 2 {
