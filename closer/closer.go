@@ -61,6 +61,12 @@ const DefaultTargetLatency = 250 * time.Millisecond
 // longest timeout of a request.
 const ServiceTargetLatency = 3 * time.Second
 
+// The types of Options.Log and Options.Clock, which pipeline.Host.Connections has.
+type (
+	Log   = partition.Log
+	Clock = clock.Clock
+)
+
 // Store closes orders. A Store may also have these methods:
 //
 //	Probe(ctx context.Context) error   // nil if the store works, errors.ErrUnsupported if it cannot

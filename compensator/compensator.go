@@ -97,6 +97,16 @@ type SweepLog interface {
 	EndSweep(ctx context.Context, pipeline string, begin time.Time, state string, took time.Duration) error
 }
 
+// The types of what a Reader, a SweepLog and Options.Leases take and return.
+type (
+	LeaseDatabase = lock.Database
+	Window        = overdue.Window
+	Begin         = overdue.Begin
+	Found         = overdue.Found
+	Counts        = overdue.Counts
+	Hour          = overdue.Hour
+)
+
 // Options configure a Compensator. Store is required.
 type Options struct {
 	Store Store

@@ -39,6 +39,12 @@ const Stage = "relay"
 // which a relay reads ahead.
 const DefaultWindowBytes = 256 << 20
 
+// The types of Options.Log and Options.Clock, which pipeline.Host.Connections has.
+type (
+	Log   = partition.Log
+	Clock = clock.Clock
+)
+
 // Options of a Relay. Log, Buckets, Group, CloseTopic, and DeadLetterTopic are required. Zero values of the others have a meaning.
 type Options struct {
 	Log             partition.Log

@@ -63,6 +63,9 @@ type (
 	Backlog = wire.OutboxBacklog
 )
 
+// Log is the type of Options.Log, which pipeline.Host.Connections has.
+type Log = send.KeyedProducers
+
 // Store holds the rows: Store of pipeline.Host.Connections is one.
 type Store interface {
 	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
