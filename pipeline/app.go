@@ -144,6 +144,9 @@ func New(o Options) (*App, error) {
 	}
 	a.o = o
 	a.ready.waiting.add(needRun, "was not called yet")
+	if a.conns.Kafka != nil {
+		a.ready.waiting.addFunc("groups", a.conns.Kafka.NotJoined)
+	}
 	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
 	a.changed = make(chan struct{}, 1)
 	a.live.Store(o.Config)

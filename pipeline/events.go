@@ -35,8 +35,9 @@ type EventOptions[E EventData] struct {
 	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
-	// with its id. The offset is committed after all events of a fetch, which may take several
-	// calls. After an error, all events since the last commit come again. A panic is an error.
+	// with its id. The offset is committed after each call. After an error, the events of that call
+	// come again, and others of the partition wait: repeat a call to a service of yours within
+	// Handle, until ctx ends. A panic is an error.
 	Handle func(ctx context.Context, events []Event[E]) error
 	// Skipped is called for each record that is not an event of this kind. The error wraps
 	// orderclose.ErrOtherEvent if the record is an event of another type, and orderclose.ErrBadEvent
@@ -90,12 +91,13 @@ func readEvents[E EventData](ctx context.Context, k *kafka.Cluster, o EventOptio
 		logger, panicked := o.Logger.With("topic", claim.Topic, "partition", claim.Partition), ""
 		for pauses := retry.NewBackOff(); ctx.Err() == nil; {
 			next := at
-			err := retry.Catch(func() (err error) { next, err = o.readNext(ctx, k, at); return err })
-			if err == nil {
-				if next.Offset != at.Offset || claim.NoCommit { // an idle reader commits nothing
-					claim.Done(next.Offset, "")
-				}
-				at, claim.NoCommit = next, false
+			err := retry.Catch(func() error { return o.readNext(ctx, k, &next) })
+			if next.Offset != at.Offset || err == nil && claim.NoCommit { // an idle reader commits nothing
+				claim.Done(next.Offset, "")
+				claim.NoCommit = false
+				pauses.Reset()
+			}
+			if at = next; err == nil {
 				pauses.Reset()
 				continue
 			}
@@ -118,12 +120,12 @@ func eventOptions[E EventData](app *App, o EventOptions[E]) EventOptions[E] {
 	return o
 }
 
-// readNext handles the records at the position and returns the next position. The position
-// identifies the log, so that a topic that was deleted and recreated is noticed.
-func (o EventOptions[E]) readNext(ctx context.Context, k *kafka.Cluster, at wire.Position) (wire.Position, error) {
-	f, err := k.Read(ctx, at)
+// readNext handles the records at the position and moves it behind what was handled, also if it fails then. The position identifies
+// the log, so that a topic that was deleted and recreated is noticed.
+func (o EventOptions[E]) readNext(ctx context.Context, k *kafka.Cluster, at *wire.Position) error {
+	f, err := k.Read(ctx, *at)
 	if err != nil {
-		return at, err
+		return err
 	}
 	for what, gone := range map[string]*wire.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
 		if gone != nil {
@@ -131,12 +133,12 @@ func (o EventOptions[E]) readNext(ctx context.Context, k *kafka.Cluster, at wire
 			o.Skipped(fmt.Errorf("%s/%d: the events %d to %d are %s: %w", at.Topic, at.Partition, gone.First, gone.Last, what, gone.Err))
 		}
 	}
-	events := make([]Event[E], 0, len(f.Records))
+	events, offsets := make([]Event[E], 0, len(f.Records)), make([]int64, 0, len(f.Records))
 	for _, record := range f.Records {
 		e, err := o.decode(record)
 		switch {
 		case err == nil:
-			events = append(events, e)
+			events, offsets = append(events, e), append(offsets, record.Offset)
 		case errors.Is(err, orderclose.ErrOtherEvent):
 			o.Skipped(err)
 		default: // it must not block the others
@@ -147,13 +149,17 @@ func (o EventOptions[E]) readNext(ctx context.Context, k *kafka.Cluster, at wire
 	if f.Free != nil {
 		f.Free()
 	}
+	at.Log = f.Log
 	for part := range slices.Chunk(events, o.Batch) {
 		if err := o.Handle(ctx, part); err != nil {
-			return at, err
+			return err
+		}
+		if offsets = offsets[len(part):]; len(offsets) > 0 {
+			at.Offset = offsets[0]
 		}
 	}
-	at.Offset, at.Log = f.Next, f.Log
-	return at, nil
+	at.Offset = f.Next
+	return nil
 }
 
 func (o EventOptions[E]) decode(record wire.RawRecord) (e Event[E], err error) {

@@ -52,7 +52,7 @@ var acting = []string{"compensate", "replay", "pause", "resume", "dlq redrive", 
 	"payments resolve", "events again", "topics apply", "migrate", "send"}
 
 // keepActions wraps the commands that change something. After such a command has ended, the wrapper writes to the audit log what the
-// command has done. The flag --quiet does not change that.
+// command has done, also if it failed: it may have done a part. The flag --quiet does not change that.
 func (c *common) keepActions(root *cobra.Command) {
 	for _, name := range acting {
 		cmd, _, _ := root.Find(strings.Fields(name))
@@ -62,9 +62,9 @@ func (c *common) keepActions(root *cobra.Command) {
 		run := cmd.RunE
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)
-			if code := codeOf(err); (code == int(Done) || code == int(Partly)) && acts(cmd) {
-				if kept := c.keepAction(cmd, args, err); kept != nil {
-					fmt.Fprintln(c.env.Stderr, "the audit log does not have this:", kept)
+			if code := Code(codeOf(err)); code != Usage && code != NotFound && code != Refused && acts(cmd) {
+				if kept := c.keepAction(cmd, args, err); kept != nil && code != Failed { // its error says enough
+					c.note("the audit log does not have this:", kept)
 				}
 			}
 			return err
@@ -72,10 +72,13 @@ func (c *common) keepActions(root *cobra.Command) {
 	}
 }
 
-// acts reports whether the flags of a command make it change something.
+// acts reports whether the values of a command's flags make it change something.
 func acts(cmd *cobra.Command) bool {
-	yes, dry, show := cmd.Flags().Lookup("yes"), cmd.Flags().Lookup("dry-run"), cmd.Flags().Lookup("print")
-	return (yes == nil || yes.Changed) && (dry == nil || !dry.Changed) && (show == nil || !show.Changed)
+	on := func(name string) bool {
+		f := cmd.Flags().Lookup(name)
+		return f != nil && f.Value.String() != "" && f.Value.String() != "false"
+	}
+	return (cmd.Flags().Lookup("yes") == nil || on("yes")) && !on("dry-run") && !on("print")
 }
 
 func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error {

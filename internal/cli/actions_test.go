@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,5 +51,34 @@ func TestActing_NamesCommands(t *testing.T) {
 	for _, name := range acting {
 		cmd, rest, err := Root(nil).Find(strings.Fields(name))
 		expect.That(t, err == nil && len(rest) == 0 && cmd.CommandPath() == "orderclose "+name, "%s: %v %v", name, cmd.CommandPath(), err)
+	}
+}
+
+// What a command has done decides, and not which flag was written: each command with each value of each flag that says whether it acts.
+func TestActs_ByTheValuesOfFlags(t *testing.T) {
+	values := map[string][]string{"yes": {"", "=true", "=false", "=0"}, "dry-run": {"", "=true", "=false", "=1"}, "print": {"=mysql", "="}}
+	for _, name := range acting {
+		has := func(flag string) bool {
+			cmd, _, _ := Root(nil).Find(strings.Fields(name))
+			return cmd.Flags().Lookup(flag) != nil
+		}
+		sets := [][]string{nil}
+		for _, flag := range []string{"yes", "dry-run", "print"} {
+			for _, set := range sets {
+				for _, value := range values[flag] {
+					if has(flag) {
+						sets = append(sets, append(slices.Clone(set), "--"+flag+value))
+					}
+				}
+			}
+		}
+		for _, set := range sets {
+			cmd, _, _ := Root(nil).Find(strings.Fields(name))
+			must.Do(t, cmd.ParseFlags(set))
+			yes := slices.Contains(set, "--yes") || slices.Contains(set, "--yes=true")
+			dry := slices.Contains(set, "--dry-run") || slices.Contains(set, "--dry-run=true") || slices.Contains(set, "--dry-run=1")
+			want := (yes || !has("yes")) && !dry && !slices.Contains(set, "--print=mysql")
+			expect.That(t, acts(cmd) == want, "%s %v: it counts as an action: %v, want %v", name, set, acts(cmd), want)
+		}
 	}
 }

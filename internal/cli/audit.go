@@ -102,7 +102,7 @@ without differences if something could not be checked.`,
 func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
 	o.Store, o.Config, o.EventsTaken = s.Store, s.cfg, room.TakerOfEvents(c.env.Rooms, s.cfg) != ""
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
-		fmt.Fprintln(c.env.Stderr, "orders are closed by a service: their receipts, stock and events are not checked")
+		c.note("orders are closed by a service: their receipts, stock and events are not checked")
 	}
 	o.Bound = cmp.Or(o.Bound, missBound)
 	if s.Kafka != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/text"
@@ -61,6 +62,11 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		return err
 	}
 	defer s.Close()
+	if !dryRun {
+		if err := s.refuseFirst(ctx); err != nil {
+			return err
+		}
+	}
 	bar, progress := c.sweepProgress(ctx, s)
 	comp, err := a.Compensator(progress)
 	if err != nil {
@@ -135,7 +141,7 @@ func printReport(w io.Writer, r compensator.Report, cfg *config.Config, grace ti
 	text.PrintAny(w, r.PaymentPending, "payment pending\t%d\tthe payment provider has no answer on them: orderclose runbook the-payment-provider-does-not-answer")
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
-		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)
+		fmt.Fprintf(w, "  %s\t%s\n", text.OneLine(f.OrderID, orderclose.MaxIDBytes), text.OneLine(f.Error, 300))
 	}
 	fmt.Fprintf(w, "took\t%v\n", time.Duration(r.TookMillis)*time.Millisecond)
 }

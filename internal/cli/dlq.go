@@ -46,7 +46,7 @@ func pendingLine(counts deadletters.Counts) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[cause]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, causeName(cause)))
+			parts = append(parts, fmt.Sprintf("%d %s", n, line(causeName(cause))))
 		}
 	}
 	if len(parts) == 0 {
@@ -117,7 +117,7 @@ func printLetters(w io.Writer, l listed) {
 			cause += ", " + string(d.Resolution)
 		}
 		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			d.At, text.Stamp(d.AppendedAt), cause, d.Stage, text.OneLine(d.Key, 40), from(d.Source), text.OneLine(d.Detail, 80))
+			d.At, text.Stamp(d.AppendedAt), line(cause), line(d.Stage), text.OneLine(d.Key, 40), line(from(d.Source)), text.OneLine(d.Detail, 80))
 	}
 	fmt.Fprintln(w, pendingLine(l.Pending))
 	if l.More {
@@ -153,13 +153,14 @@ func newDLQShow(c *common) *cobra.Command {
 
 func printLetter(w io.Writer, d deadletters.Whole) {
 	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
+	free := func(name, value string) { row(name, line(value)) }
 	row("at", d.At.String())
-	row("state", cmp.Or(string(d.Resolution), "pending"))
+	free("state", cmp.Or(string(d.Resolution), "pending"))
 	row("appended", text.Stamp(d.AppendedAt))
-	row("cause", causeName(d.Cause))
+	free("cause", causeName(d.Cause))
 	row("detail", text.OneLine(d.Detail, wire.MaxDeadHeader))
-	row("given up by", d.Stage)
-	row("from", from(d.Source))
+	free("given up by", d.Stage)
+	free("from", from(d.Source))
 	row("key", text.OneLine(d.Key, wire.MaxDeadKey))
 	if d.OrderProblem != "" {
 		row("order problem", text.OneLine(d.OrderProblem, wire.MaxDeadHeader))

@@ -117,7 +117,7 @@ func resolvedError(p deadletters.Plan, done int) error {
 }
 
 func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
-	fmt.Fprintf(w, "%s: %s\n", p.Topic, pendingLine(p.ByCause))
+	fmt.Fprintf(w, "%s: %s\n", line(p.Topic), pendingLine(p.ByCause))
 	printRest(w, p, "would go to")
 	switch n := p.Doable(); {
 	case n == 0:
@@ -134,13 +134,13 @@ func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
 
 func printResolved(w io.Writer, r deadletters.Result) {
 	printRest(w, r.Plan, "went to")
-	fmt.Fprintf(w, "%s\t%d\n", r.How, r.Done)
+	fmt.Fprintf(w, "%s\t%d\n", line(string(r.How)), r.Done)
 	text.PrintAny(w, r.Refused, "refused\t%d")
 }
 
 func printRest(w io.Writer, p deadletters.Plan, verb string) {
 	for _, topic := range slices.Sorted(maps.Keys(p.To)) {
-		fmt.Fprintf(w, "  %d\t%s %s\n", p.To[topic], verb, topic)
+		fmt.Fprintf(w, "  %d\t%s %s\n", p.To[topic], verb, line(topic))
 	}
 	for _, r := range p.Refusals {
 		fmt.Fprintf(w, "  %v\tcannot be sent again: %s\t%s\n", r.At, text.OneLine(r.Key, 40), text.OneLine(r.Why, 160))

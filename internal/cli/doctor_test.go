@@ -51,11 +51,12 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = r.doctor(3)
-	expect.That(t, strings.Contains(got, "topics_differ") && strings.HasSuffix(got, "commits -, clock of Kafka FOUND"), "without some topics: %s", got)
+	expect.That(t, strings.Contains(got, "topics_differ") && strings.HasSuffix(got, "commits -, sessions ok, clock of Kafka FOUND"),
+		"without some topics: %s", got)
 	r.cli("topics", "apply")
-	expect.Equal(t, r.doctor(0), "commits -, clock of Kafka -", "all is well") // the broker of the test tells neither
+	expect.Equal(t, r.doctor(0), "commits -, sessions ok, clock of Kafka -", "all is well") // the broker of the test tells neither
 	r.addDeadLetter("a", "failed", time.Now())
-	expect.Equal(t, r.doctor(3), "letters_pending, commits -, clock of Kafka -", "a dead letter")
+	expect.Equal(t, r.doctor(3), "letters_pending, commits -, sessions ok, clock of Kafka -", "a dead letter")
 }
 
 // The broker accepts commits that are too short for a partition with many retries.
@@ -65,7 +66,7 @@ func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
 	r.broker.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		r.broker.KeepControl()
 		asked := req.(*kmsg.DescribeConfigsRequest).Resources[0]
-		if asked.ResourceType != kmsg.ConfigResourceTypeBroker {
+		if asked.ResourceType != kmsg.ConfigResourceTypeBroker || len(asked.ConfigNames) != 1 || asked.ConfigNames[0] != "offset.metadata.max.bytes" {
 			return nil, nil, false
 		}
 		res, answer := req.ResponseKind().(*kmsg.DescribeConfigsResponse), kmsg.NewDescribeConfigsResponseResource()
@@ -82,6 +83,28 @@ func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
 	if out, _, code := r.cli("doctor"); code != 0 || !strings.Contains(out, "the brokers accept the longest") {
 		t.Errorf("a limit of %s: exit %d\n%s", limit, code, out)
 	}
+}
+
+// No member joins a group if its session is shorter or longer than a broker accepts.
+func TestBroker_DoctorFindsASessionThatBrokersRefuse(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	limit := "30001"
+	r.broker.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.broker.KeepControl()
+		asked := req.(*kmsg.DescribeConfigsRequest).Resources[0]
+		if len(asked.ConfigNames) != 1 || asked.ConfigNames[0] != "group.min.session.timeout.ms" {
+			return nil, nil, false
+		}
+		res, answer := req.ResponseKind().(*kmsg.DescribeConfigsResponse), kmsg.NewDescribeConfigsResponseResource()
+		answer.ResourceName, answer.ResourceType = asked.ResourceName, asked.ResourceType
+		answer.Configs = append(answer.Configs, kmsg.DescribeConfigsResponseResourceConfig{Name: asked.ConfigNames[0], Value: &limit})
+		res.Resources = append(res.Resources, answer)
+		return res, nil, true
+	})
+	out, _, code := r.cli("doctor")
+	expect.That(t, code == 3 && strings.Contains(out, "FOUND  sessions") && strings.Contains(out, "brokers accept 30.001s (group.min.session.timeout.ms)"),
+		"%d\n%s", code, out)
 }
 
 func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {

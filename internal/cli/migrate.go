@@ -89,7 +89,7 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.env.Stderr, migrated(before, v))
+	c.note(migrated(before, v))
 	if err := s.Store.CheckMapping(ctx); err != nil {
 		return findings(err)
 	}
@@ -98,7 +98,7 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 		return err
 	}
 	for _, note := range done.Notes {
-		fmt.Fprintln(c.env.Stderr, "note:", note)
+		c.note("note:", note)
 	}
 	if done.Trial, err = c.tryClose(ctx, s); err != nil || c.output != "json" {
 		return err
@@ -133,11 +133,11 @@ func (c *common) showOrders(ctx context.Context, s *session) error {
 	counts, err := s.countOrders(ctx)
 	switch {
 	case err != nil:
-		fmt.Fprintln(c.env.Stderr, "note: the orders could not be counted:", err)
+		c.note("note: the orders could not be counted:", err)
 	case counts.wrong:
 		return Exit(Findings, fmt.Errorf("%s; %s", counts.Doubt, counts.Fix))
 	default:
-		fmt.Fprintln(c.env.Stderr, counts.line())
+		c.note(counts.line())
 	}
 	return nil
 }
@@ -208,12 +208,12 @@ func (c *common) tryClose(ctx context.Context, s *session) (would string, err er
 	t, err := s.Store.TryClose(ctx)
 	switch {
 	case errors.Is(err, store.ErrNoTrial):
-		fmt.Fprintln(c.env.Stderr, "note:", err)
+		c.note("note:", err)
 	case err != nil:
 		return "", findings(err)
 	default:
 		would = text.OneLine(tried(t), 2000)
-		fmt.Fprintln(c.env.Stderr, "close of one order:", would)
+		c.note("close of one order:", would)
 	}
 	return would, nil
 }

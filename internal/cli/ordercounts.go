@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -27,7 +28,8 @@ type orderCounts struct {
 	// Doubt says why the mapping is probably wrong, and Fix what to do. Both empty: it may be right.
 	Doubt string `json:"doubt,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// wrong says that the doubt is about the statuses, or that most orders are never due, and stays: it is not about the orders of this hour.
+	// wrong says that the doubt is about the statuses, or that most orders are never due, and not about the orders of this hour; or that no
+	// order has been closed in the database.
 	wrong bool
 }
 
@@ -58,7 +60,23 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 		}
 		c.Doubt, c.Fix = doubt(found, s.grace(), overdue.Failure, s.cfg)
 	}
+	if c.Doubt != "" && !c.wrong && s.pipeline().ClosesInDatabase() {
+		closed, err := s.Store.HasClosed(ctx)
+		c.wrong = err == nil && !closed
+	}
 	return c, nil
+}
+
+// refuseFirst returns a doubt about the mapping while no order has been closed in the database: a wrong zone would close all orders at once.
+func (s *session) refuseFirst(ctx context.Context) error {
+	if closed, err := s.Store.HasClosed(ctx); err != nil || closed || !s.pipeline().ClosesInDatabase() {
+		return nil
+	}
+	c, err := s.countOrders(ctx)
+	if err != nil || c == nil || c.Doubt == "" {
+		return nil
+	}
+	return Exit(Findings, errors.New(c.Doubt+"; "+c.Fix+"; nothing was closed"))
 }
 
 // doubtStatus says which status of the mapping is improbable, and what to do. Pure.

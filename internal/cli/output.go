@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // print writes a result in the format of the -o flag: v as one JSON object, or the
@@ -24,7 +26,7 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	shown := aligned.String()
+	shown := text.Harmless(aligned.String())
 	if isTerminal(c.env.Stdout) {
 		if off, _ := c.env.LookupEnv("NO_COLOR"); off == "" {
 			shown = coloured(shown)
@@ -37,16 +39,31 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 // severity matches what begins the line of a finding or a problem.
 var severity = regexp.MustCompile(`(?m)^(URGENT|FOUND|TODAY|HEALED|ok)\b`)
 
-// coloured returns a text for a terminal, with urgent severities in red, those of today in yellow, and what is well in green.
-func coloured(text string) string {
-	return severity.ReplaceAllStringFunc(text, func(word string) string {
+// coloured returns what is shown on a terminal, with urgent severities in red, those of today in yellow, and what is well in green.
+func coloured(shown string) string {
+	return severity.ReplaceAllStringFunc(shown, func(word string) string {
 		colour := map[string]string{"URGENT": "31", "FOUND": "31", "TODAY": "33"}[word]
 		return "\x1b[" + cmp.Or(colour, "32") + "m" + word + "\x1b[0m"
 	})
 }
 
 // encode writes v as a line of JSON.
-func (c *common) encode(v any) error { return json.NewEncoder(c.env.Stdout).Encode(v) }
+func (c *common) encode(v any) error {
+	var line strings.Builder
+	if err := json.NewEncoder(&line).Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(c.env.Stdout, text.Harmless(line.String()))
+	return err
+}
+
+// line returns what a row, a record or a server says as a part of one line.
+func line(s string) string { return text.OneLine(s, 1000) }
+
+// note writes a line for people to stderr.
+func (c *common) note(values ...any) {
+	fmt.Fprint(c.env.Stderr, text.Harmless(fmt.Sprintln(values...)))
+}
 
 // answer prints a result, or returns the err with which there is none. found are errors that follow from the result: answer returns
 // the first that is not nil after it has printed.

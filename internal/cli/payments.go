@@ -88,11 +88,11 @@ func printLate(w io.Writer, payments []store.LatePayment) {
 			resolved = "-, perhaps the same money as " + ids(p.PerhapsSame)
 		}
 		if p.Resolution != "" {
-			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, text.Stamp(p.ResolvedAt), text.OneLine(p.ResolvedBy, 60))
+			resolved = fmt.Sprintf("%s %s by %s", line(string(p.Resolution)), text.Stamp(p.ResolvedAt), text.OneLine(p.ResolvedBy, 60))
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			p.ID, text.OneLine(p.OrderID, 64), cmp.Or(text.OneLine(p.PaymentID, 80), "-"), cmp.Or(text.OneLine(p.Money(), 80), "-"),
-			text.Stamp(p.FoundAt), p.Source, resolved)
+			text.Stamp(p.FoundAt), line(string(p.Source)), resolved)
 	}
 }
 

@@ -51,6 +51,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
@@ -87,9 +88,9 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 	err := root.ExecuteContext(ctx)
 	if err != nil {
 		if f := root.PersistentFlags().Lookup("output"); f != nil && strings.HasPrefix(f.Value.String(), "json") {
-			_ = json.NewEncoder(env.Stderr).Encode(failure{err.Error(), codeOf(err)})
+			_ = json.NewEncoder(env.Stderr).Encode(failure{text.Harmless(err.Error()), codeOf(err)})
 		} else {
-			fmt.Fprintln(env.Stderr, "orderclose:", err)
+			fmt.Fprintln(env.Stderr, "orderclose:", text.Harmless(err.Error()))
 		}
 	}
 	return codeOf(err)

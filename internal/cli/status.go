@@ -156,7 +156,7 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 	for _, t := range r.Topics {
 		printStatusTopic(w, t)
 		if t.Problem != "" {
-			notes = append(notes, fmt.Sprintf("%s unknown: %s", t.Topic, t.Problem))
+			notes = append(notes, line(fmt.Sprintf("%s unknown: %s", t.Topic, t.Problem)))
 		}
 		for _, p := range t.Partitions {
 			if !all && !standsOut(t, p) {
@@ -169,7 +169,7 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 					timeOrDash(p.Late.Leaves)))
 			}
 			if p.Problem != "" {
-				notes = append(notes, fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem))
+				notes = append(notes, line(fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem)))
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func printProcesses(w io.Writer, r ops.Status) {
 		fmt.Fprintln(w, "\nprocess\tversion\tlast seen\tstate")
 	}
 	for _, p := range r.Processes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name, cmp.Or(p.Version, "-"), timeOrDash(p.Seen), p.State)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", line(p.Name), cmp.Or(line(p.Version), "-"), timeOrDash(p.Seen), p.State)
 	}
 	if r.Expected > 0 {
 		fmt.Fprintf(w, "%s expected, %d present\n", text.Counted(r.Expected, "process", "processes"), r.Present())
@@ -221,7 +221,7 @@ func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
 		committed = fmt.Sprint(*p.Committed)
 	}
 	if p.Owner != nil {
-		owner = ops.MemberName(p.Owner)
+		owner = line(ops.MemberName(p.Owner))
 	}
 	fmt.Fprintf(w, "\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, leaves(p.Head), overdue(p.Overdue), committed, owner)
 }

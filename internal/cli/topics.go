@@ -109,6 +109,6 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 
 func printFindings(w io.Writer, prefix string, findings []kafka.Finding) {
 	for _, f := range findings {
-		fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, f.Topic, f.What, f.Fix)
+		fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, line(f.Topic), line(f.What), line(f.Fix))
 	}
 }

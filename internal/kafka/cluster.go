@@ -50,6 +50,27 @@ type Cluster struct {
 	instance  instance
 
 	heartbeats heartbeats
+	notJoined  sync.Map // of notJoined, by the membership
+}
+
+// notJoined is since when a member cannot join its group, and why.
+type notJoined struct {
+	since time.Time
+	why   error
+}
+
+// joinSoon is how long a member may take to join. A coordinator that moves, and a rebalance, take less.
+const joinSoon = 10 * time.Second
+
+// NotJoined says why members of this process have been unable to join their group for 10 s; "": all have joined.
+func (c *Cluster) NotJoined() (why string) {
+	c.notJoined.Range(func(m, value any) bool {
+		if n := value.(notJoined); time.Since(n.since) >= joinSoon {
+			why = fmt.Sprintf("no member of group %s could join since %s: %v", m.(*membership).group, n.since.UTC().Format(time.RFC3339), n.why)
+		}
+		return why == ""
+	})
+	return why
 }
 
 // New returns a Cluster. It opens no connection; Ping does.

@@ -58,9 +58,13 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 	m := &membership{cluster: c, group: group, topic: topic, instance: instance, log: c.opts.Logger.With("group", group, "topic", topic)}
 	finishing, cancel := retry.WithFinishTime(ctx, memberStopTimeout)
 	defer cancel()
+	defer c.notJoined.Delete(m)
 	rejected := retry.NewBackOff()
 	for ctx.Err() == nil {
 		g, err := m.join(ctx)
+		if err == nil {
+			c.notJoined.Delete(m)
+		}
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, kafka.FencedInstanceID):
@@ -69,6 +73,8 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 			}
 		case err != nil:
 			m.log.Warn("join group failed, will retry", "err", err)
+			first, _ := c.notJoined.LoadOrStore(m, notJoined{time.Now(), err})
+			c.notJoined.Store(m, notJoined{first.(notJoined).since, err})
 			retry.Sleep(ctx, rejoinBackoff)
 		case g.run(ctx, serve):
 			// Each generation repeats the work that was done and not committed. While the
@@ -163,7 +169,17 @@ func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error)
 	case kafka.UnknownMemberId:
 		m.id = ""
 	}
-	return joined, m.judge(protocol.JoinGroup, joined.ErrorCode)
+	err = m.judge(protocol.JoinGroup, joined.ErrorCode)
+	switch kafka.Error(joined.ErrorCode) {
+	case kafka.InvalidSessionTimeout:
+		err = fmt.Errorf("%w: set kafka.session_timeout, which is %v, to what group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers allow",
+			err, m.cluster.opts.SessionTimeout)
+	case kafka.GroupMaxSizeReached:
+		err = fmt.Errorf("%w: run fewer processes, or raise group.max.size of the brokers", err)
+	case kafka.InconsistentGroupProtocol:
+		err = fmt.Errorf("%w: programs that are not orderclose are members of this group: stop them, or set another topics.prefix", err)
+	}
+	return joined, err
 }
 
 // assign divides the partitions of each topic among the members that read it, in ranges. n is the

@@ -72,6 +72,9 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 	}
 	if r := db.Receipt; r != nil {
 		closed := []Phrase{say("closed by %s, %s after it was due", r.Path, time.Duration(r.LatenessMS)*time.Millisecond)}
+		if o := db.Order; o != nil && o.Due.After(r.ClosedAt) && o.Due.After(r.Due) {
+			closed = append(closed, say("by its row it is due only %s", o.Due))
+		}
 		if r.Attempts > 0 {
 			closed = append(closed, say("after %d failed attempts", r.Attempts))
 		}
@@ -93,8 +96,11 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 }
 
 func ledger(l store.LedgerRow) Phrase {
-	if l.Kind == "ship" {
+	switch l.Kind {
+	case "ship":
 		return say("stock: %d of %s left (%s)", l.Quantity, l.SKU, l.Kind)
+	case "release":
+		return say("stock: the event says to give back %d of %s", l.Quantity, l.SKU)
 	}
 	return say("stock: %d of %s came back (%s)", l.Quantity, l.SKU, l.Kind)
 }

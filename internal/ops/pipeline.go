@@ -242,7 +242,7 @@ func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) (e
 	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
 	err = ErrNoDatabase
-	if p.ClosesInDatabase() {
+	if p.Store != nil && !p.OwnStore {
 		err = p.Store.KeepAction(ctx, who, action, result)
 	}
 	if p.Kafka == nil || err == nil {

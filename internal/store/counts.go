@@ -47,6 +47,12 @@ func (s *Store) CountOrders(ctx context.Context) (c OrderCounts, err error) {
 	return c, s.failed(ctx, err, "count the orders")
 }
 
+// HasClosed reports whether any order was closed in this database.
+func (s *Store) HasClosed(ctx context.Context) (bool, error) {
+	n, err := s.count(ctx, "SELECT 1 FROM receipts LIMIT 1", nil)
+	return n > 0, s.failed(ctx, err, "look for a receipt")
+}
+
 func (s *Store) countTable(ctx context.Context, t *table, c *OrderCounts) error {
 	m := s.q.m
 	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"

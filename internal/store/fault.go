@@ -259,7 +259,8 @@ func unavailable(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w; grant it to the database's user: docs/security.md lists what each part needs", orderclose.ErrUnavailable, err)
 	}
 	if hasCode(err, missingCodes) {
-		return fmt.Errorf("%w: %w; orderclose migrate (in Go, CreateTables) creates what is missing of the tables of orderclose", orderclose.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w; orderclose migrate (in Go, CreateTables) creates the tables of orderclose, and topics.yaml names those of the shop",
+			orderclose.ErrUnavailable, err)
 	}
 	if hasCode(err, binlogCodes) {
 		return fmt.Errorf("%w: binlog_format of the server is STATEMENT, and no close can be written: set it to ROW or MIXED in the server's configuration and with "+

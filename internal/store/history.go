@@ -105,7 +105,13 @@ func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err erro
 	if err := eachReceipt(tx, []string{id}, func(_ string, r *ReceiptRow) { history.Receipt = r }); err != nil {
 		return err
 	}
-	if err := eachLedgerRow(tx, []string{id}, func(_ string, l LedgerRow) { history.Ledger = append(history.Ledger, l) }); err != nil {
+	err = eachLedgerRow(tx, []string{id}, func(_ string, l LedgerRow) {
+		if l.Kind == kindClose && len(s.q.m.Stock) == 0 {
+			l.Kind = kindRelease
+		}
+		history.Ledger = append(history.Ledger, l)
+	})
+	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(history.Ledger, func(a, b LedgerRow) int { return a.At.Compare(b.At) })

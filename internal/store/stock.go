@@ -13,8 +13,9 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// kindClose is why a close releases stock. The table stock_ledger has no rows of closes: receipts.returned has what they returned.
-const kindClose = "close"
+// kindClose is why a close releases stock. The table stock_ledger has no rows of closes: receipts.returned has what they returned. Of a mapping
+// without stock a history calls it kindRelease: somebody who reads the event gives it back.
+const kindClose, kindRelease = "close", "release"
 
 // line is the quantity of one SKU that an order holds.
 type line struct {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // ShellQuote quotes an order's id for a shell, for commands that people paste.
@@ -40,6 +41,20 @@ func Counted[N int | int64](n N, one, several string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, several)
+}
+
+// Harmless replaces what a terminal obeys, and what turns the direction of a text, in an output of lines and tabs: rows of the shop and answers
+// of services may hold it.
+func Harmless(s string) string {
+	var out strings.Builder
+	for _, r := range s {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
 }
 
 // OneLine quotes control characters of a text from outside, and cuts it to n characters.

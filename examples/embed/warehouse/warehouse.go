@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
@@ -14,8 +15,12 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// callTimeout is how long the service has for one call. The reader of events sets no limit.
-const callTimeout = 3 * time.Second
+const (
+	// callTimeout is how long the service has for one call. The reader of events sets no limit.
+	callTimeout = 3 * time.Second
+	// A call that fails is repeated after firstPause, and then after up to longestPause.
+	firstPause, longestPause = 100 * time.Millisecond, 10 * time.Second
+)
 
 // Return is a quantity of one SKU that a closed order held, as the service gets it.
 type Return struct {
@@ -30,17 +35,28 @@ type Service struct {
 	// seen: then it changes nothing. Any other 4xx but 408 and 429 refuses the return for good.
 	URL    string
 	Client *http.Client
-	// Refused keeps a return that the service refuses for good, until a person has looked at it. Its error repeats the event.
+	// Refused keeps a return that the service refuses for good, until a person has looked at it. Its error repeats the call.
 	Refused func(ctx context.Context, key string, r Return, answer string) error
+	Logger  *slog.Logger
 }
 
-// Handle gives back what the orders of events held. It is the Handle of pipeline.EventOptions: after an error the events come again,
-// with the same keys.
+// Handle gives back what the orders of events held. It is the Handle of pipeline.EventOptions. It repeats each call by itself: after an error
+// all events of the batch would come again.
 func (s Service) Handle(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
 	for _, e := range events {
 		for _, line := range e.Data.Release {
-			if err := s.giveBack(ctx, line.Key, Return{e.Data.OrderID, line.SKU, line.Quantity}); err != nil {
-				return fmt.Errorf("give back %d of %s of order %s: %w", line.Quantity, line.SKU, e.Data.OrderID, err)
+			r := Return{e.Data.OrderID, line.SKU, line.Quantity}
+			for pause := firstPause; ; pause = min(2*pause, longestPause) {
+				err := s.giveBack(ctx, line.Key, r)
+				if err == nil {
+					break
+				}
+				s.Logger.Warn("stock is not given back, will retry", "order", r.OrderID, "sku", r.SKU, "quantity", r.Quantity, "err", err)
+				select {
+				case <-time.After(pause):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package warehouse
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,8 @@ import (
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
-// faulty is a service whose first calls fail: an error, a call that hangs, and one whose answer is lost after the work was done.
+// faulty is a service whose first calls fail: an error, a call that hangs, and one whose answer is lost after the work was done. Later each
+// twentieth answers 500.
 type faulty struct {
 	mu      sync.Mutex
 	calls   int
@@ -40,6 +42,10 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case 2:
 		<-r.Context().Done() // the caller gives up
+		return
+	}
+	if call%20 == 0 {
+		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
 	f.mu.Lock()
@@ -80,21 +86,24 @@ func TestService_EachLineComesBackOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sku := range []string{"card", "unknown"} {
-		o := p.Order("order-"+sku, time.Now())
-		for _, insert := range []struct {
-			query string
-			args  []any
-		}{
-			{"INSERT INTO stock (sku_id, available, reserved) VALUES (?, 0, 2)", []any{sku}},
-			{"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)",
-				[]any{o.ID, o.CreatedAt.UnixMilli(), o.Due.UnixMilli()}},
-			{"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, ?, 2)", []any{o.ID, sku}},
-		} {
-			if _, err := servers.DB().ExecContext(ctx, insert.query, insert.args...); err != nil {
-				t.Fatal(err)
-			}
+	const orders = 200
+	insert := func(query string, args ...any) {
+		t.Helper()
+		if _, err := servers.DB().ExecContext(ctx, query, args...); err != nil {
+			t.Fatal(err)
 		}
+	}
+	for _, sku := range []string{"card", "unknown"} {
+		insert("INSERT INTO stock (sku_id, available, reserved) VALUES (?, 0, ?)", sku, 2*orders)
+	}
+	for i := range orders {
+		o, sku := p.Order(fmt.Sprint("order-", i), time.Now()), "card"
+		if i == 0 {
+			sku = "unknown"
+		}
+		insert("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", o.ID, o.CreatedAt.UnixMilli(),
+			o.Due.UnixMilli())
+		insert("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, ?, 2)", o.ID, sku)
 		if err := p.Schedule(ctx, o); err != nil {
 			t.Fatal(err)
 		}
@@ -103,21 +112,22 @@ func TestService_EachLineComesBackOnce(t *testing.T) {
 	f := &faulty{seen: map[string]bool{}, stock: map[string]int64{}}
 	server := httptest.NewServer(f)
 	defer server.Close()
-	service := Service{URL: server.URL, Client: server.Client(), Refused: func(_ context.Context, _ string, r Return, _ string) error {
+	service := Service{URL: server.URL, Client: server.Client(), Logger: slog.New(slog.DiscardHandler)}
+	service.Refused = func(_ context.Context, _ string, r Return, _ string) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.refused = append(f.refused, r)
 		return nil
-	}}
+	}
 	handled := 0
 	reading, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- app.Run(reading, pipeline.Relay, pipeline.Closer, pipeline.Outbox) }()
-	err = pipeline.ReadEvents(reading, app, pipeline.EventOptions[orderclose.OrderClosed]{Group: "warehouse", Batch: 1,
+	err = pipeline.ReadEvents(reading, app, pipeline.EventOptions[orderclose.OrderClosed]{Group: "warehouse",
 		Handle: func(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
 			err := service.Handle(ctx, events)
 			if err == nil {
-				if handled++; handled == 2 {
+				if handled += len(events); handled == orders {
 					stop()
 				}
 			}
@@ -127,7 +137,7 @@ func TestService_EachLineComesBackOnce(t *testing.T) {
 	if other := <-ended; err != nil || other != nil {
 		t.Fatal(err, other)
 	}
-	if f.stock["card"] != 2 || len(f.refused) != 1 || f.refused[0].SKU != "unknown" || f.calls < 5 {
+	if f.stock["card"] != 2*(orders-1) || len(f.refused) != 1 || f.refused[0].SKU != "unknown" || f.calls < orders+3 || f.calls > orders+orders/4 {
 		t.Errorf("after %d calls the service has %v, and refused %v", f.calls, f.stock, f.refused)
 	}
 }

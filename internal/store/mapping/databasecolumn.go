@@ -69,9 +69,12 @@ func (d *databaseChecker) wholeNumbers(path, name string) bool {
 	if !ok || slices.Contains(integerTypes, c.Type) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)") {
 		return ok
 	}
+	do := "map a column of whole numbers; stock of fractions can be moved by on_close, with stock: none"
+	if strings.HasSuffix(path, "quantity") {
+		do = "map a column of whole numbers, which can be added as a generated column: CAST(" + name + " AS SIGNED); or move fractions by on_close, with stock: none"
+	}
 	d.reportHarm(path, fmt.Sprintf("%s is %s, which can hold values that are not whole numbers", d.where(name), c.Definition),
-		"a close moves whole pieces: a price would change, and text or a fraction fails each close",
-		"map a column of whole numbers; for items.quantity one can be added as a generated column: CAST("+name+" AS SIGNED)")
+		"a close moves whole pieces: a price would change, and text or a fraction fails each close", do)
 	return false
 }
 
@@ -297,7 +300,11 @@ func (d *databaseChecker) statusValues(s Status, c Column) {
 			if v.path == "status.from" {
 				why = "no order has this status, and none is ever closed"
 			}
-			d.reportHarm(v.path, fmt.Sprintf("%s is %s, which has no %v", d.where(s.Column), c.Definition, v.Value), why, "correct the value, or add it to the column")
+			do := "correct the value, or add it to the column"
+			if slices.Contains(binaryTypes, c.Type) {
+				do = "a binary status cannot be mapped: close through a service, closer.http.url"
+			}
+			d.reportHarm(v.path, fmt.Sprintf("%s is %s, which has no %v", d.where(s.Column), c.Definition, v.Value), why, do)
 			continue
 		}
 		for _, o := range all[:i] {

@@ -22,7 +22,8 @@ func (d *databaseChecker) needUniqueIndex(path string, k Key, more ...string) {
 	for _, i := range d.table.Indexes {
 		switch {
 		case !i.identifies(columns...) && i.Unique && i.Where == "" && slices.Contains(i.Columns, strings.ToLower(k.Column)):
-			repeats = fmt.Sprintf("; if %s repeats, since the index %s is on (%s), no such index is possible: map a generated column of all of them",
+			repeats = fmt.Sprintf("; if %s repeats, since the index %s is on (%s), no such index is possible: "+
+				"map a generated column of all of them if each row is an order of its own, or close through a service, closer.http.url",
 				k.Column, i.Name, strings.Join(i.Columns, ", "))
 		case !i.identifies(columns...):
 		case strings.EqualFold(i.Name, k.Index), d.table.Postgres && k.Index == primary: // no statement names it
