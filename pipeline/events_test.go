@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -124,6 +125,24 @@ func TestControl_OneDamagedAnswerLosesNoSweep(t *testing.T) {
 	must.Get(good.Append(t.Context(), "control", 0, []wire.Message{m}))(t)
 	state := must.Get(ops.NewControl(damaged, "control").Read(t.Context(), time.Now()))(t)
 	expect.Equal(t, len(state.Sweeps), 1, "sweeps")
+}
+
+// A call of Handle that fails repeats its own events, and not those of the calls before it.
+func TestReadEvents_AnErrorRepeatsOneBatch(t *testing.T) {
+	_, k, _ := newBroker(t, "order-events", 1, "")
+	appendEvents(t, k, "order-events")
+	calls := map[string]int{}
+	seen := readAll(t, k, closeOptions{Batch: 3, Handle: func(_ context.Context, events []closeEvent) error {
+		calls[events[0].Data.OrderID]++
+		if calls[events[0].Data.OrderID] < 3 {
+			return errors.New("the service answers 500")
+		}
+		return nil
+	}})
+	expect.Equal(t, len(seen), 20, "events")
+	for id, n := range calls {
+		expect.That(t, n == 3, "the batch of %s came %d times", id, n)
+	}
 }
 
 // The events come again, as after an error. The stack is logged once.
