@@ -104,7 +104,8 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	r.missed(200)
 	r.start("compensator-1", "compensator-2")
 	r.untilClosed(20)
-	r.must("compensate", "-o", "json")
+	out, code := r.cli("compensate", "-o", "json")
+	expect.That(t, code == 0 || code == 6, "exit %d: %s", code, out) // 6: the loop has locked some of the orders
 	r.untilClosed(200)
 	v := r.check()
 	expect.That(t, v.ByPath["sweep"] == 200, "closed %v", v.ByPath)
