@@ -142,6 +142,7 @@ func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []stri
 		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
 		c, err = s.tryClose(ctx, path, left, requests, candidates, turn)
 		switch {
+		case errors.Is(err, errWatch): // once more, with a look at the stock before
 		case errors.Is(err, errLinesLocked):
 			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
 		case errors.Is(err, errStockLocked) && turn == nil:
@@ -169,7 +170,7 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 		c.endStockTurn() // the commit of the last try has failed
 		c = s.newClosing(tx, requests, candidates)
 		c.locks, c.path, c.turn = skipLocked, path, turn
-		c.stockFirst = turn != nil || s.isCrowded()
+		c.stockFirst, c.watched = turn != nil || s.isCrowded(), s.watch.Load()
 		err := c.run(ids)
 		if err != nil {
 			c.endStockTurn() // before a pause of transact

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Recorded is what RecordPayment did with a payment.
@@ -71,8 +72,9 @@ func (t lent) fits() error {
 		return err
 	}
 	var level, ignored string
-	all, err := rowsOf(t, "SELECT "+d.homeSQL+", "+cmp.Or(d.isolation, "'', ''"), nil, func(there *string) []any {
-		return []any{there, &level, nullable(&ignored)}
+	var hidden bool
+	all, err := rowsOf(t, "SELECT "+d.homeSQL+", "+cmp.Or(d.isolation, "'', FALSE, ''"), nil, func(there *string) []any {
+		return []any{there, &level, &hidden, nullable(&ignored)}
 	})
 	switch there := first(all); {
 	case err != nil:
@@ -80,6 +82,8 @@ func (t lent) fits() error {
 	case there != home:
 		return fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
 			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, home)
+	case hidden && !slices.Contains(t.s.q.m.Accept, mapping.RowSecurity):
+		return errors.New("row-level security may hide receipts or late payments from this database user: " + showRows)
 	case d.isolation != "" && level != "read committed":
 		return fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
 	}
@@ -248,7 +252,12 @@ func (s *Store) pay(tx lent, o payable, p LatePayment) error {
 	if err := s.markPaid(tx, o.table, []any{o.id}, o.now); err != nil {
 		return err
 	}
-	return s.setPayment(tx, o, p)
+	if err := s.setPayment(tx, o, p); err != nil {
+		return err
+	}
+	paid, _ := s.q.m.Status.Pay()
+	_, err := s.hasStatus(tx, o.table, []any{o.id}, paid)
+	return err
 }
 
 // setPayment writes which payment paid an order, if the mapping has a column for it.

@@ -22,6 +22,8 @@ type Config struct {
 	// Limit bounds each statement, and how long the client waits for its answer; 0: without a bound.
 	Limit    time.Duration
 	lockWait string // the longest wait for a lock in a transaction, in the server's syntax
+	// HidesRows lets transactions go on without the rows that row-level security hides. Otherwise the server refuses their statements.
+	HidesRows bool
 }
 
 const (

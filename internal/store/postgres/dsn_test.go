@@ -108,4 +108,9 @@ func TestParseDSN_ForcesSettings(t *testing.T) {
 		c.Unbounded().lockWait != migrateLockWait {
 		t.Errorf("%s: %v, %v", c.Name(), c.conn.ConnectTimeout, c.Limit)
 	}
+	for accepted, want := range map[bool]bool{false: true, true: false} {
+		if c.HidesRows = accepted; strings.Contains(c.inTx(), "SET LOCAL row_security = off") != want {
+			t.Errorf("with hidden rows accepted %v: %s", accepted, c.inTx())
+		}
+	}
 }
