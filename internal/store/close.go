@@ -119,8 +119,11 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 	for began, n := time.Now(), 0; ; n++ {
 		c, err := s.closeRound(ctx, path, ids, requests, candidates, turn)
 		switch {
-		case err != nil && (n == 0 || len(all.all) == 0 && !errors.Is(err, orderclose.ErrContended)):
+		case err != nil && (n == 0 || len(all.all) == 0 && errors.Is(err, orderclose.ErrUnavailable)):
 			return nil, err
+		case err != nil && n > 0 && !errors.Is(err, orderclose.ErrContended) && !errors.Is(err, orderclose.ErrUnavailable):
+			s.closeApart(ctx, path, all, ids, turn)
+			return all, nil
 		case err != nil:
 			return all, nil // what this transaction left is contended still
 		}

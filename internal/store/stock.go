@@ -48,13 +48,13 @@ func (s *Store) returnLines(tx *gorm.DB, t *table, orders []string, returned ret
 		}
 		for i := range all {
 			for _, l := range all[i] {
+				if err := outOfRange(l); err != nil {
+					return err
+				}
 				s.add(moved, i, l)
 			}
 		}
 		for _, l := range all[0] {
-			if l.quantity < 0 {
-				return negative(l)
-			}
 			if l.quantity > 0 { // 0 is a gift, or a line that was removed: the order holds nothing
 				returned[l.order][l.sku] = l.quantity
 			}

@@ -145,6 +145,11 @@ func (d *databaseChecker) stock(path string, s *Stock, schema Schema) {
 func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []string) {
 	for i, s := range m.Stock {
 		d.refuseOwnTableAs(StockPath(i)+".table", s.Table, schema)
+		for _, other := range m.Stock[:i] {
+			if schema.fullName(other.Table) == schema.fullName(s.Table) {
+				d.report(StockPath(i)+".table", "table "+s.Table+" is listed twice", "list each table of stock once")
+			}
+		}
 		for _, o := range orders {
 			d.stockApart(StockPath(i)+".table", schema.fullName(o), "", schema.fullName(s.Table))
 		}
