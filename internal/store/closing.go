@@ -262,9 +262,9 @@ func (c *closing) mark(t *table) error {
 }
 
 // hasStatus returns an error if orders do not have a status that was written to them: a trigger of the shop has set another one, and counts of
-// changed rows do not show that. triggers says whether a table that a close writes has a trigger.
-func (s *Store) hasStatus(tx lent, t *table, ids []any, status mapping.Value) (triggers bool, err error) {
-	counts, err := rowsOf(tx, t.count, []any{ids, status.Arg()}, func(n *[2]int) []any { return []any{&n[0], &n[1]} })
+// changed rows do not show that. query is table.has, or table.count: then triggers says whether a table that a close writes has a trigger.
+func (s *Store) hasStatus(tx lent, query string, ids []any, status mapping.Value) (triggers bool, err error) {
+	counts, err := rowsOf(tx, query, []any{ids, status.Arg()}, func(n *[2]int) []any { return []any{&n[0], &n[1]} })
 	if n := first(counts); err == nil && n[0] != len(ids) { //mutant:kept-status-closed
 		err = because(orderclose.RefusedByTrigger, "%d of %d orders do not have the status %v after it was written: "+
 			"a trigger has set another one; let the trigger raise an error, or let the shop change the order before", len(ids)-n[0], len(ids), status)
@@ -274,12 +274,12 @@ func (s *Store) hasStatus(tx lent, t *table, ids []any, status mapping.Value) (t
 
 // settled is hasStatus at the end of a transaction of the store. Deferred triggers run now, and not in the commit.
 func (s *Store) settled(tx lent, t *table, ids []any, status mapping.Value) (triggers bool, err error) {
-	triggers, err = s.hasStatus(tx, t, ids, status)
+	triggers, err = s.hasStatus(tx, t.count, ids, status)
 	if err != nil || !triggers || s.dialect.settle == "" {
 		return triggers, err
 	}
 	if _, err = tx.exec(s.dialect.settle); err == nil {
-		_, err = s.hasStatus(tx, t, ids, status)
+		_, err = s.hasStatus(tx, t.has, ids, status)
 	}
 	return true, err
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // A close waits in no queue of the server for a row while it holds one, so it is part of no deadlock on the rows of
-// orders, lines and stock, in whatever order the shop locks them.
+// orders, lines and stock, in whatever order the shop locks them at READ COMMITTED.
 const (
 	// stockWait is how long a close tries again to write rows of stock that others lock. A close of 500 orders locks its rows for 2 to 20 ms,
 	// so a close can wait for those of a few other processes. Meanwhile payments of its orders wait.

@@ -256,7 +256,7 @@ func (s *Store) pay(tx lent, o payable, p LatePayment) error {
 		return err
 	}
 	paid, _ := s.q.m.Status.Pay()
-	_, err := s.hasStatus(tx, o.table, []any{o.id}, paid)
+	_, err := s.hasStatus(tx, o.table.has, []any{o.id}, paid)
 	return err
 }
 

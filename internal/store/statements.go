@@ -45,7 +45,8 @@ type table struct {
 	lockFree string // the same, without the rows that other transactions lock
 	read     string // the same, without locking
 	exists   string // ids: those that the table has
-	count    string // ids, status: how many have it, and how many triggers may change what a close writes
+	has      string // ids, status: how many have it, and 0
+	count    string // the same, and how many triggers may change what a close writes
 	pay      string // paid, [constants], [paid at], [lock], ids, open; empty: the mapping names no paid status
 	payable  string // open, closed or paid, now, id; locks the order's row
 	// payment has the arguments payment, [lock], id; empty: the mapping names no column for it. Without the lock, a
@@ -122,7 +123,8 @@ func (q *statements) table(month mapping.Month) *table {
 	id := mapping.Quote(q.m.ID.Column)
 	read := q.m.ID.Read(q.m.ID.Column)
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?", read, mapping.Quote(t.name), q.d.hint(q.m.ID.Index), id)
-	t.pay, t.mark, t.count = q.pay(t.name), q.mark(t.name), q.countStatus(t.name)
+	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
+	t.has, t.count = q.countStatus(t.name, "0"), q.countStatus(t.name, q.triggers(t.name))
 	status := mapping.Quote(q.m.Status.Column)
 	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)%[7]s",
 		q.trimmed(read), q.readState(), status, q.trimmed(paymentOf(q.m)), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock, id)
@@ -322,17 +324,23 @@ func whereOf(columns []mapping.ColumnValue) (c condition) {
 	return c
 }
 
-// countStatus writes table.count.
-func (q *statements) countStatus(orders string) string {
+// triggers writes the expression of the triggers of what a close writes.
+func (q *statements) triggers(orders string) string {
 	written := []string{orders, "receipts", "outbox_events"}
 	for _, s := range q.m.Stock {
 		written = append(written, s.Table)
 	}
 	for _, statement := range q.m.OnClose {
-		name, _, _ := mapping.OnCloseTable(statement)
-		written = append(written, name)
+		if name, _, _ := mapping.OnCloseTable(statement); name != "" {
+			written = append(written, name)
+		}
 	}
-	return fmt.Sprintf("SELECT COUNT(*), %s FROM %s%s WHERE %s IN ? AND %s%s = ?", q.d.Triggers(written), mapping.Quote(orders), q.d.hint(q.m.ID.Index),
+	return q.d.Triggers(written)
+}
+
+// countStatus writes table.has with a second expression.
+func (q *statements) countStatus(orders, triggers string) string {
+	return fmt.Sprintf("SELECT COUNT(*), %s FROM %s%s WHERE %s IN ? AND %s%s = ?", triggers, mapping.Quote(orders), q.d.hint(q.m.ID.Index),
 		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
 }
 
