@@ -158,7 +158,7 @@ const (
 )
 
 var (
-	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt of a close.
+	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt.
 	ErrNoOrder = store.ErrNoOrder
 	// ErrUnnamedStatus says that orders.status of topics.yaml does not name the status of a payment's order, as paid or as
 	// closed; the error has the status.
@@ -167,13 +167,14 @@ var (
 	ErrBadPayment = store.ErrBadPayment
 )
 
-// RecordPayment records a successful payment in tx, the transaction of the shop's callback. It marks the
+// RecordPayment records a successful payment in tx, the transaction of the shop's callback, which is begun at READ COMMITTED. It marks the
 // order as paid if it is unpaid. If the payment came too late, it writes a row of late_payments and
 // the event order.paid_late. The shop commits, and then answers the provider; all results are a success.
 // A repeated call changes nothing: it returns AlreadyPaid after Paid, and PaidLate again after PaidLate.
 //
 // tx is orderclose.SQL(tx) of a *sql.Tx or of gorm's ConnPool, or pgxtx.New(tx) of a pgx.Tx, and no pool. It is on the database of the Store, with any settings
-// of its connection; on PostgreSQL at READ COMMITTED, and its driver is pgx. The order's row is locked first, as in a close: call
+// of its connection; on PostgreSQL its driver is pgx. At REPEATABLE READ, the default of MySQL and MariaDB, two callbacks may be a deadlock, and closes
+// wait for the gaps that it locks. The order's row is locked first, as in a close: call
 // RecordPayment before other statements that lock rows of other orders or of the stock. After an error, roll back: the error wraps
 // ErrNoOrder, ErrUnnamedStatus, ErrBadPayment, orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
 func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p Payment) (Recorded, error) {

@@ -38,8 +38,8 @@ the resolved ones, the newest first. At most %d are listed. It changes nothing.
   payment  the provider's id; -: the provider was asked about the order and told no id
   amount   in minor units of the currency, such as cents; -: unknown
   by       callback: the provider told the shop; recheck: the provider was asked again;
-           same_id: a callback, and the row of the closed order has the same payment id.
-           Ask whether this payment paid the order once, before money goes back
+           same_id: a callback, and this payment may have paid the order before.
+           Ask the provider before money goes back
 
 Of two payments of an order, one with an id and one without, either may tell of the same
 money. Each then names the other, and they count once.

@@ -74,7 +74,7 @@ func (s *Store) rowCause(ctx context.Context, r orderclose.CloseRequest, err err
 			failed = strayLine(id, all[i])
 		}
 		for _, l := range all[i] {
-			failed = cmp.Or(failed, negative(l))
+			failed = cmp.Or(failed, outOfRange(l))
 			s.add(moved, i, l)
 		}
 	}
@@ -89,9 +89,12 @@ func (s *Store) rowCause(ctx context.Context, r orderclose.CloseRequest, err err
 	return why
 }
 
-// negative returns the error of a line with a quantity below zero; nil: it has none.
-func negative(l line) error {
-	if l.quantity >= 0 {
+// maxPieces is the largest quantity of a line, and of a SKU in an order. The sum of eight million of them fits in 64 bits.
+const maxPieces = 1 << 40
+
+// outOfRange returns the error of a sum of lines below zero or above maxPieces; nil: it is neither.
+func outOfRange(l line) error {
+	if l.quantity >= 0 && l.quantity <= maxPieces {
 		return nil
 	}
 	return because(orderclose.LinesWrong, "order %q holds %d of SKU %q: fix its lines", l.order, l.quantity, l.sku)
@@ -107,6 +110,15 @@ func closedBefore(id string, r *ReceiptRow) error {
 type quantities struct {
 	sku                 string // as the stock spells it
 	available, reserved sql.NullInt64
+}
+
+// plus returns sums with those of further rows.
+func (r quantities) plus(rows map[string]quantities) quantities {
+	for _, row := range rows {
+		r.available.Int64 += row.available.Int64
+		r.reserved.Int64 += row.reserved.Int64
+	}
+	return r
 }
 
 // maxQuantities is the maximum number of SKUs in one query of quantities. SQLite unites at most 500 SELECTs.

@@ -119,8 +119,11 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 	for began, n := time.Now(), 0; ; n++ {
 		c, err := s.closeRound(ctx, path, ids, requests, candidates, turn)
 		switch {
-		case err != nil && (n == 0 || len(all.all) == 0 && !errors.Is(err, orderclose.ErrContended)):
+		case err != nil && (n == 0 || len(all.all) == 0 && errors.Is(err, orderclose.ErrUnavailable)):
 			return nil, err
+		case err != nil && n > 0 && !errors.Is(err, orderclose.ErrContended) && !errors.Is(err, orderclose.ErrUnavailable):
+			s.closeApart(ctx, path, all, ids, turn)
+			return all, nil
 		case err != nil:
 			return all, nil // what this transaction left is contended still
 		}
@@ -142,6 +145,7 @@ func (s *Store) closeRound(ctx context.Context, path orderclose.Path, ids []stri
 		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
 		c, err = s.tryClose(ctx, path, left, requests, candidates, turn)
 		switch {
+		case errors.Is(err, errWatch): // once more, with a look at the stock before
 		case errors.Is(err, errLinesLocked):
 			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
 		case errors.Is(err, errStockLocked) && turn == nil:
@@ -169,7 +173,7 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 		c.endStockTurn() // the commit of the last try has failed
 		c = s.newClosing(tx, requests, candidates)
 		c.locks, c.path, c.turn = skipLocked, path, turn
-		c.stockFirst = turn != nil || s.isCrowded()
+		c.stockFirst, c.watched = turn != nil || s.isCrowded(), s.watch.Load()
 		err := c.run(ids)
 		if err != nil {
 			c.endStockTurn() // before a pause of transact

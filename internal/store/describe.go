@@ -99,6 +99,9 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 	return append(problems, s.q.m.Unaccepted(future)...), err
 }
 
+// showRows is what to do about row-level security.
+const showRows = "ALTER ROLE with BYPASSRLS for this user, or a policy for this user that shows all rows"
+
 // hiddenRows reports the tables with row-level security that applies to this user. A policy may hide rows. An order in a hidden
 // row is not closed. No count and no audit shows it.
 func (s *Store) hiddenRows(ctx context.Context) (problems []mapping.Problem, err error) {
@@ -128,7 +131,7 @@ func (s *Store) hiddenRows(ctx context.Context) (problems []mapping.Problem, err
 			problems = append(problems, mapping.Problem{
 				Path: "table", What: "row-level security of table " + name + " applies to this database user",
 				Why: "rows that its policies hide are never closed, and nothing shows them",
-				Fix: "ALTER ROLE with BYPASSRLS for this user, or a policy for this user that shows all rows", Accept: mapping.RowSecurity,
+				Fix: showRows, Accept: mapping.RowSecurity,
 			})
 		}
 	}
@@ -211,16 +214,16 @@ func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok boo
 	return t, err == nil, err
 }
 
-// beforeUpdate is Dialect.beforeUpdate of MySQL and MariaDB.
-func beforeUpdate(tx lent, database, table string) (bool, error) {
-	const query = "SELECT s.name, (SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = s.name AND event_object_table = ?" +
-		" AND event_manipulation = 'UPDATE' AND action_timing = 'BEFORE') > 0 FROM (SELECT COALESCE(NULLIF(?, ''), DATABASE()) AS name) AS s"
-	var may bool
-	schemas, err := rowsOf(tx, query, []any{table, database}, func(schema *string) []any { return []any{schema, &may} })
-	if err != nil || may {
-		return may, err
+// countTriggers is Dialect.Triggers of MariaDB. A look-up by both names opens no other table. On MySQL it is 0: most users see no triggers there,
+// so each close looks at the stock.
+func countTriggers(tables []string) string {
+	var counts []string
+	for _, name := range tables {
+		database, table := mapping.Split(name)
+		counts = append(counts, fmt.Sprintf("(SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = COALESCE(NULLIF('%s', ''), DATABASE())"+
+			" AND event_object_table = '%s')", database, table))
 	}
-	return valueOf[bool](tx, triggersUnread, first(schemas), first(schemas), table)
+	return "0 /*M!100600 + " + strings.Join(counts, " + ") + " */"
 }
 
 // triggersUnread asks whether no grant lets this user see the triggers of a table: TRIGGER, or on

@@ -32,10 +32,11 @@ type Dialect struct {
 	// ReleaseStock returns an UPDATE that releases n SKUs. Its arguments are n times a SKU, its location if the
 	// stock has one, and a quantity; and then the lock of the rows.
 	ReleaseStock func(s *mapping.Stock, n int) string
-	HasTable     string // a query that counts the tables of one name
-	hereSQL      string // the name of the database, in PostgreSQL of the schema; empty: it has none
-	homeSQL      string // an expression: where a connection finds the table receipts; empty: in the only database
-	Tables       string // a query for the names of tables in a database, LIKE a pattern
+	Triggers     func(tables []string) string // an expression: how many triggers tables have; 0: each close looks at the stock
+	HasTable     string                       // a query that counts the tables of one name
+	hereSQL      string                       // the name of the database, in PostgreSQL of the schema; empty: it has none
+	homeSQL      string                       // an expression: where a connection finds the table receipts; empty: in the only database
+	Tables       string                       // a query for the names of tables in a database, LIKE a pattern
 	// DeleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
 	// their ids, in JSON.
 	DeleteByID func(table string) string
@@ -69,17 +70,14 @@ type Dialect struct {
 	// releaseWaits is a query whether ReleaseStock waits for locked rows on this server: MySQL waits, MariaDB does not. Empty: no server
 	// of this dialect waits.
 	releaseWaits string
-	// isolation has two expressions: the isolation of the transaction, and one without a meaning. It is for a database whose
+	// isolation has three expressions: the isolation of the transaction, whether row-level security may hide receipts or late payments from it,
+	// and one without a meaning. It is for a database whose
 	// SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ transaction. A row that another
 	// transaction adds while the SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
 	isolation string
 	shareLock string // the text of share, with wait as %[1]s; empty: the database has one write transaction at a time
 
-	// returning says that an UPDATE may have RETURNING.
-	returning bool
-	// beforeUpdate reports whether a trigger of a table of a database ("": the connection's) may change what an UPDATE
-	// writes, or the user may not see triggers. Nil: no trigger can, or returning tells.
-	beforeUpdate func(tx lent, database, table string) (bool, error)
+	settle string // a statement that runs the deferred triggers of a transaction; empty: there are none
 
 	// rowSecurity reports whether policies may hide rows of a table from the user. Nil: the database has none.
 	rowSecurity func(tx *gorm.DB, schema, table string) (active bool, err error)
@@ -117,6 +115,7 @@ var mysqlDialect = Dialect{
 	Name:         MySQL,
 	Fault:        ServerFault,
 	ReleaseStock: releaseStock,
+	Triggers:     countTriggers,
 	hereSQL:      "COALESCE(DATABASE(), '')",
 	homeSQL:      "COALESCE(DATABASE(), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
@@ -130,7 +129,6 @@ var mysqlDialect = Dialect{
 	// MariaDB has no FOR SHARE, and MySQL no LOCK IN SHARE MODE that does not wait. Each executes one of the comments.
 	shareLock:    " /*!80001 FOR SHARE %[1]s */ /*M!100600 LOCK IN SHARE MODE %[1]s */",
 	describe:     describeTable,
-	beforeUpdate: beforeUpdate,
 	scannedTable: scannedTable,
 	shortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
@@ -148,7 +146,8 @@ var postgresDialect = Dialect{
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
-	hereSQL: "COALESCE(current_schema(), '')",
+	Triggers: postgres.CountTriggers,
+	hereSQL:  "COALESCE(current_schema(), '')",
 	homeSQL: "current_database() || '.' || COALESCE((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 		" WHERE c.oid = to_regclass('receipts')), '')",
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
@@ -157,7 +156,7 @@ var postgresDialect = Dialect{
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED",
 	failFast:     "SET LOCAL lock_timeout = '1ms'; SAVEPOINT stock",
-	isolation:    "current_setting('transaction_isolation'), " + postgres.RaiseCommit,
+	isolation:    "current_setting('transaction_isolation'), " + postgres.HidesReceipts + ", " + postgres.RaiseCommit,
 	shareLock:    " FOR SHARE %[1]s",
 	describe:     postgres.Describe,
 	rowSecurity:  postgres.RowSecurity,
@@ -170,7 +169,7 @@ var postgresDialect = Dialect{
 	timeLayout:   "2006-01-02 15:04:05.000+00",
 	onTx:         postgres.OnTx,
 	onConflict:   true,
-	returning:    true,
+	settle:       "SET CONSTRAINTS ALL IMMEDIATE",
 	jsonArray:    "json_build_array",
 	readOnly:     "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'",
 	shortWaits:   []string{"SET LOCAL lock_timeout = '1s'"},

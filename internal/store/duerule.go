@@ -41,7 +41,7 @@ func (q *statements) dueByRule() {
 func (q *statements) delayOf(orders string) string {
 	of := "= ''"
 	if q.m.Category != "" {
-		of = "IN (" + q.d.asText(mapping.Quote(orders+"."+q.m.Category)) + ", '')"
+		of = "IN (" + q.d.asBytes(mapping.Quote(orders+"."+q.m.Category)) + ", '')"
 	}
 	return fmt.Sprintf("(SELECT NULLIF(oc_d.delay_us, %[2]d) FROM order_delays AS oc_d"+
 		" WHERE oc_d.pipeline = %[3]s AND oc_d.category %[4]s AND oc_d.since_us <= %[5]s AND %[1]s <> ''"+
@@ -72,6 +72,14 @@ func (d Dialect) bigint() string {
 func (d Dialect) asText(expression string) string {
 	return fmt.Sprintf(map[DialectName]string{MySQL: "CAST(%s AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin",
 		Postgres: `CAST(%s AS text) COLLATE "C"`, SQLite: "CAST(%s AS text)"}[d.Name], expression)
+}
+
+// asBytes is asText for a comparison in which spaces at the end count. The collations of MySQL and MariaDB without them have other names.
+func (d Dialect) asBytes(expression string) string {
+	if d.Name == MySQL {
+		return "CAST(CAST(" + expression + " AS CHAR CHARACTER SET utf8mb4) AS BINARY)"
+	}
+	return d.asText(expression)
 }
 
 // literals writes a list of texts.
@@ -140,7 +148,7 @@ func (q *statements) mayHave(orders string, d delay) (where string) {
 	}
 	for in, categories := range map[string][]string{"IN": d.only, "NOT IN": d.without} {
 		if len(categories) > 0 {
-			where += fmt.Sprintf(" AND COALESCE(%s, '') %s (%s)", q.d.asText(mapping.Quote(orders+"."+q.m.Category)), in, q.d.literals(categories))
+			where += fmt.Sprintf(" AND COALESCE(%s, '') %s (%s)", q.d.asBytes(mapping.Quote(orders+"."+q.m.Category)), in, q.d.literals(categories))
 		}
 	}
 	return where + fmt.Sprintf(" AND %s = %d", q.delayOf(orders), d.Microseconds())

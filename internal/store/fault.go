@@ -16,6 +16,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
@@ -254,6 +255,9 @@ func unavailable(ctx context.Context, err error) error {
 	}
 	if errors.Is(err, orderclose.ErrUnavailable) {
 		return err
+	}
+	if Denied(err) && strings.Contains(err.Error(), "row-level security") {
+		return fmt.Errorf("%w: %w; %s", orderclose.ErrUnavailable, err, mapping.OrAccept(showRows, mapping.RowSecurity))
 	}
 	if Denied(err) {
 		return fmt.Errorf("%w: %w; grant it to the database's user: docs/security.md lists what each part needs", orderclose.ErrUnavailable, err)

@@ -57,8 +57,8 @@ type LateSource string
 const (
 	SourceCallback LateSource = "callback" // the provider called the shop
 	SourceRecheck  LateSource = "recheck"  // the provider was asked, and the order was closed
-	// SourceSameID is a callback of the payment whose id is in the row of the closed order. A person has to ask whether
-	// this payment paid the order once, and whether its money went back.
+	// SourceSameID is a callback of the payment whose id is in the row of the closed order, or one of an order that orderclose had marked
+	// as paid. A person has to ask whether this payment paid the order once, and whether its money went back.
 	SourceSameID LateSource = "same_id"
 )
 

@@ -182,15 +182,18 @@ func documentedStatements(t *testing.T) {
 		},
 	} {
 		s := openMigrated(t, store.Options{})
-		for _, id := range []string{"open", "asked", "closed", "unnamed", "resolved", "early", "refunded", "archived", "reopened"} {
+		for _, id := range []string{"open", "asked", "closed", "unnamed", "resolved", "early", "refunded", "archived", "reopened", "back", "gone", "sent"} {
 			overdue(t, s, id)
 		}
 		exec(t, s.DB(), "UPDATE orders SET payment_id = 'p1' WHERE id = 'early'")
 		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"},
 			{OrderID: "early"}, {OrderID: "archived"}, {OrderID: "reopened"}})
 		must.Do(t, err)
-		_, err = s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}})
+		_, err = s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}, {OrderID: "back"}, {OrderID: "gone"}, {OrderID: "sent"}})
 		must.Do(t, err)
+		exec(t, s.DB(), "UPDATE orders SET status = 3 WHERE id = 'back'") // refunded at the provider, and cancelled
+		exec(t, s.DB(), "UPDATE orders SET status = 4 WHERE id = 'sent'")
+		exec(t, s.DB(), "DELETE FROM orders WHERE id = 'gone'")
 		_, err = s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unnamed", Source: store.SourceRecheck}, {OrderID: "resolved", Source: store.SourceRecheck}})
 		must.Do(t, err)
 		exec(t, s.DB(), "UPDATE late_payments SET resolved_at = found_at, resolution = 'refunded' WHERE order_id = 'resolved'")
@@ -203,7 +206,7 @@ func documentedStatements(t *testing.T) {
 		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2",
 			"unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1",
 			"early p1", "early p1", "early p2", "refunded p1", "refunded p1", "refunded p2",
-			"archived p1", "archived p1", "reopened p2", "reopened p3", "reopened p1", "reopened p1"} {
+			"archived p1", "archived p1", "back p1", "back p1", "back p2", "gone p1", "sent p1", "sent p2", "reopened p2", "reopened p3", "reopened p1", "reopened p1"} {
 			order, id, _ := strings.Cut(p, " ")
 			if len(states[i]) > 0 && strings.HasPrefix(states[i][len(states[i])-1], "refunded p1: \"paid\"") {
 				exec(t, s.DB(), "UPDATE orders SET status = 3 WHERE id = 'refunded'") // the shop has refunded and cancelled it
@@ -266,7 +269,7 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 		changed, _ := result.RowsAffected()
 		return changed
 	}
-	var status, receipts int
+	var status, receipts, asked int
 	var paidBy sql.NullString
 	var now string
 	archived := false
@@ -277,7 +280,7 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 	}
 	known, reopened, source := "", false, store.SourceCallback // the resolution of this payment's row, or "no"; another row is reopened
 	read := func() error {
-		if err := tx.QueryRowContext(ctx, run[3], p.OrderID).Scan(&receipts, &now); err != nil {
+		if err := tx.QueryRowContext(ctx, run[3], p.OrderID, p.OrderID).Scan(&receipts, &now, &asked); err != nil {
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, run[4], p.OrderID)
@@ -310,7 +313,7 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 		return "", err
 	}
 	switch {
-	case archived && receipts == 0:
+	case archived && receipts+asked == 0:
 		return "", store.ErrNoOrder
 	case paidBy.String == p.PaymentID && receipts == 0:
 		return store.RecordedAlready, nil
@@ -319,6 +322,9 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 	case paid && !paidBy.Valid && (known == "reopened" || known == "no" && !reopened):
 		exec(3, p.PaymentID, p.OrderID)
 		return store.RecordedAlready, nil
+	}
+	if asked > 0 && !paid {
+		source = store.SourceSameID
 	}
 	if known != "no" {
 		exec(6, p.Amount, p.Currency, p.OrderID, p.PaymentID)

@@ -18,7 +18,7 @@ import (
 )
 
 // A close waits in no queue of the server for a row while it holds one, so it is part of no deadlock on the rows of
-// orders, lines and stock, in whatever order the shop locks them.
+// orders, lines and stock, in whatever order the shop locks them at READ COMMITTED.
 const (
 	// stockWait is how long a close tries again to write rows of stock that others lock. A close of 500 orders locks its rows for 2 to 20 ms,
 	// so a close can wait for those of a few other processes. Meanwhile payments of its orders wait.
@@ -184,34 +184,41 @@ func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil
 // release runs ReleaseStock for SKUs, in the order of their keys. While another transaction, such as another close, locks one of the rows,
 // release repeats the statement. At the time until it gives up: the error is errStockLocked. If lockStockFirst has locked the rows before,
 // release runs the statement once.
-func (c *closing) release(stock *mapping.Stock, skus []string, args []any, until time.Time) error {
-	d, ctx := c.s.dialect, c.tx.Statement.Context
-	change := func() error { return execRows(c.tx, len(skus), d.ReleaseStock(stock, len(skus)), args) }
+func (c *closing) release(i int, skus []string, args []any, until time.Time) error {
+	d, ctx, stock := c.s.dialect, c.tx.Statement.Context, c.s.q.m.Stock[i]
+	change := func(lock string) (err error) {
+		var rows map[string]quantities
+		if c.watched {
+			rows, err = c.s.stockRows(c.tx, stock, skus, lock)
+		}
+		if err == nil {
+			err = execRows(c.tx, len(skus), d.ReleaseStock(stock, len(skus)), args)
+		}
+		if err == nil {
+			c.before[i] = c.before[i].plus(rows)
+		}
+		return err
+	}
 	if c.stockFirst || d.skipLocked == "" {
-		return change()
+		return change("")
 	}
 	if d.failFast != "" {
 		if err := c.tx.Exec(d.failFast).Error; err != nil {
 			return err
 		}
 	}
-	waits, err := c.s.releaseWaits(c.tx)
-	for pause := firstPoll; err == nil; pause = min(2*pause, lastPoll) {
-		if waits {
-			_, err = c.s.stockRows(c.tx, stock, skus, d.lock+" NOWAIT")
-		}
-		if err == nil {
-			err = change()
-		}
+	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+		err := change(d.lock + " NOWAIT")
 		switch {
 		case !hasCode(err, lockedCodes):
 			return err
 		case time.Now().After(until) || !retry.Sleep(ctx, pause):
 			return cmp.Or(ctx.Err(), errStockLocked)
 		}
-		err = c.undoRelease(err)
+		if err = c.undoRelease(err); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // undoRelease prepares the transaction for the next try of ReleaseStock, after a lock has made the last try fail. With
@@ -265,14 +272,17 @@ func (s *Store) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (loc
 		if err != nil {
 			return nil, err
 		}
-		maps.DeleteFunc(all, func(sku string, _ bool) bool { return free[sku] })
-		maps.Copy(locked, all)
+		for sku := range all {
+			if _, is := free[sku]; !is {
+				locked[sku] = true
+			}
+		}
 	}
 	return locked, nil
 }
 
-// stockRows returns the SKUs of at most maxIn that have a row of the stock, locked by lock, spelled as in the stock.
-func (s *Store) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock string) (map[string]bool, error) {
+// stockRows returns the rows of the stock of at most maxIn SKUs, locked by lock, by SKUs spelled as in the stock.
+func (s *Store) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock string) (map[string]quantities, error) {
 	is, read := stockKey(stock)
 	var args []any
 	for _, sku := range skus {
@@ -281,14 +291,16 @@ func (s *Store) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock
 	if is += strings.Repeat(" OR "+is, len(skus)-1); stock.Location.Column == "" {
 		is, args = mapping.Quote(stock.SKU.Column)+" IN ?", []any{args}
 	}
-	found := make(map[string]bool, len(skus))
+	found := make(map[string]quantities, len(skus))
+	read = append(read, orElse(stock.Available, "0"), orElse(stock.Reserved, "0"))
 	query := "SELECT " + strings.Join(read, ", ") + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) +
 		" WHERE " + is + " ORDER BY " + mapping.Quote(stock.SKU.Column) + lock
 	return found, eachRow(tx, query, args, func(rows *sql.Rows) error {
-		var sku string
+		var r quantities
 		var location sql.NullString
-		err := rows.Scan(&sku, &location)
-		found[located(sku, location)] = true
+		err := rows.Scan(&r.sku, &location, &r.available, &r.reserved)
+		r.sku = located(r.sku, location)
+		found[r.sku] = r
 		return err
 	})
 }

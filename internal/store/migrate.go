@@ -184,11 +184,27 @@ func (s *Store) applySteps(ctx context.Context, db *sql.DB) error {
 		if slices.Contains(has[step.Room], step.Number) {
 			continue
 		}
-		if err := apply(ctx, db, step); err != nil {
+		if err := applyFreely(ctx, db, step); err != nil {
 			return fmt.Errorf("%s: %w", step.File, err)
 		}
 	}
 	return nil
+}
+
+// applyFreely applies a step, once more if an open transaction has read a table that the step changes, for at most migrationWait. The server
+// lets the step wait for two seconds only, because everybody else who needs the table waits behind it.
+func applyFreely(ctx context.Context, db *sql.DB, step migrations.Step) error {
+	for end := time.Now().Add(migrationWait); ; {
+		err := apply(ctx, db, step)
+		switch {
+		case !hasCode(err, lockedCodes):
+			return err
+		case time.Now().After(end):
+			return fmt.Errorf("%w: %w", ErrLocked, err)
+		case !retry.Sleep(ctx, stepPause):
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
 }
 
 // apply executes the statements of a step in a transaction. MySQL commits most of them by itself, so that an
@@ -211,9 +227,11 @@ func apply(ctx context.Context, db *sql.DB, step migrations.Step) error {
 }
 
 const (
-	// migrationWait is how long a process waits while another one migrates, and migrationPoll how often it asks.
+	// migrationWait is how long a process waits while another one migrates, or uses a table, and migrationPoll how often it asks.
 	migrationWait = 5 * time.Minute
 	migrationPoll = 200 * time.Millisecond
+	// stepPause is the pause before a step is tried again, in which everybody else gets the table.
+	stepPause = time.Second
 	// migrationSilence is the longest step of a migration, after which its lock is lost.
 	migrationSilence = 24 * time.Hour
 )

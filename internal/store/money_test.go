@@ -176,7 +176,7 @@ func TestCloseOrders_ATriggerThatKeepsTheStatusFailsTheOrder(t *testing.T) {
 			beforeUpdate(t, s, "NEW.id = 'a'", "SET NEW.status = OLD.status")
 			out, err := bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
 			must.Do(t, err)
-			if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger of table orders has set another one") ||
+			if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger has set another one") ||
 				out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Closed {
 				t.Errorf("%+v", out)
 			}
@@ -195,6 +195,72 @@ func TestCloseOrders_ATriggerThatKeepsTheStatusFailsTheOrder(t *testing.T) {
 				t.Errorf("an order that the provider says was paid: %v", err)
 			}
 		})
+	}
+}
+
+// A trigger is created while a closer runs. On PostgreSQL it may run in the commit. A trial and a payment see what it did too.
+func TestCloseOrders_SeesWhatALaterTriggerDid(t *testing.T) { eachDatabase(t, laterTriggers) }
+
+func laterTriggers(t *testing.T) {
+	const keeps, caps = "do not have the status", "a trigger has changed it"
+	cases := []struct{ table, ddl, says string }{
+		{"orders", "BEFORE UPDATE ON orders FOR EACH ROW SET NEW.status = OLD.status", keeps},
+		{"outbox_events", "AFTER INSERT ON outbox_events FOR EACH ROW UPDATE orders SET status = 0 WHERE id = NEW.order_id", keeps},
+		{"stock", "BEFORE UPDATE ON stock FOR EACH ROW SET NEW.available = LEAST(NEW.available, 997)", caps},
+		{"stock", "BEFORE UPDATE ON stock FOR EACH ROW SET NEW.reserved = OLD.reserved", caps},
+	}
+	if isPostgres(t) {
+		cases = []struct{ table, ddl, says string }{
+			{"orders", "BEFORE UPDATE ON orders|NEW.status := OLD.status;", keeps},
+			{"orders", "AFTER UPDATE ON orders|UPDATE orders SET status = 0 WHERE id = NEW.id AND status <> 0;", keeps},
+			{"outbox_events", "AFTER INSERT ON outbox_events|UPDATE orders SET status = 0 WHERE id = NEW.order_id;", keeps},
+			{"outbox_events", "CONSTRAINT AFTER INSERT ON outbox_events DEFERRABLE INITIALLY DEFERRED|UPDATE orders SET status = 0 WHERE id = NEW.order_id;", keeps},
+			{"stock", "BEFORE UPDATE ON stock|NEW.available := LEAST(NEW.available, 997);", caps},
+			{"stock", "CONSTRAINT AFTER UPDATE ON stock DEFERRABLE INITIALLY DEFERRED|UPDATE stock SET available = 900 WHERE available > 900;", caps},
+		}
+	}
+	for _, c := range cases {
+		s := openMigrated(t, store.Options{})
+		for _, id := range []string{"a", "b", "c"} {
+			overdue(t, s, id)
+		}
+		closeIt := func(id string) error {
+			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: id}})
+			return err
+		}
+		must.Do(t, closeIt("a"))
+		head, body, pg := strings.Cut(c.ddl, "|")
+		constraint, head, _ := strings.Cut(" "+head, "CONSTRAINT")
+		if head == "" {
+			constraint, head = "", constraint
+		} else {
+			constraint = "CONSTRAINT "
+		}
+		if pg {
+			exec(t, s.DB(), "CREATE FUNCTION later() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "+body+" RETURN NEW; END $$")
+			exec(t, s.DB(), "CREATE "+constraint+"TRIGGER later "+head+" FOR EACH ROW EXECUTE FUNCTION later()")
+		} else {
+			exec(t, s.DB(), "CREATE TRIGGER later "+head)
+		}
+		if err := closeIt("b"); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("a close with %s: %v, want %q", c.ddl, err, c.says)
+		}
+		if _, err := s.TryClose(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("a trial with %s: %v, want %q", c.ddl, err, c.says)
+		}
+		if _, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "c"}}); (err == nil) != (c.table == "stock") {
+			t.Errorf("paid by asking with %s: %v", c.ddl, err)
+		}
+		if got := texts(t, s, "SELECT CONCAT(available, ' ', reserved) FROM stock"); got != "998 2" {
+			t.Errorf("with %s the stock is %s", c.ddl, got)
+		}
+		if drop := "DROP TRIGGER later"; pg {
+			exec(t, s.DB(), drop+" ON "+c.table)
+			exec(t, s.DB(), "DROP FUNCTION later()")
+		} else {
+			exec(t, s.DB(), drop)
+		}
+		must.Do(t, closeIt("b"))
 	}
 }
 

@@ -37,7 +37,7 @@ func eachPaymentEndsOnce(t *testing.T) {
 	exec(t, s.DB(), "CREATE TABLE t_order (id VARCHAR(64) NOT NULL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, pay_no VARCHAR(255) NULL)")
 	exec(t, s.DB(), "CREATE INDEX st ON t_order (state, due, id)")
 	must.Do(t, s.Migrate(t.Context()))
-	first, after := ring.Seeds(150)
+	first, after := ring.Seeds(map[bool]uint64{false: 150, true: 1500}[ring.All()])
 	for seed := first; seed < after; seed++ {
 		m := &moneyWorld{T: t, Rand: rand.New(rand.NewPCG(seed, 49)), s: s, id: fmt.Sprintf("o%d", seed), payments: map[string]*payment{}}
 		m.automatic = m.IntN(2) == 0
@@ -62,6 +62,9 @@ type payment struct {
 	keys    map[string]bool // idempotency keys of refunds
 }
 
+// anyPayment is the payer of an order that the shop has delivered before it knew which payment paid it.
+const anyPayment = "?"
+
 // moneyWorld is one order with everybody who acts on it.
 type moneyWorld struct {
 	*testing.T
@@ -72,6 +75,7 @@ type moneyWorld struct {
 	payer     string // what the shop has delivered the order for; "": nothing
 	automatic bool   // a reader of the events gives money back, else an operator
 	closed    bool   // by orderclose: it has a receipt
+	split     bool   // other orders deliver what it was paid for
 	log       []string
 }
 
@@ -107,7 +111,7 @@ func (m *moneyWorld) play() {
 	exec(m.T, m.s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES ('%s', 0, %d)", m.id, due))
 	for range 6 + m.IntN(24) {
 		one(m.Rand, m.pays, m.pays, m.calls, m.calls, m.calls, m.asked, m.close, m.close, m.recheck, m.cancels, m.cancels, m.ships, m.archives,
-			m.givesBack, m.givesBack)()
+			m.refundsAPart, m.splits, m.setsBack, m.writesID, m.givesBack, m.givesBack)()
 	}
 	for _, id := range m.arrived() { // providers call until they are answered
 		m.call(id)
@@ -146,12 +150,17 @@ func (m *moneyWorld) call(id string) {
 	m.fulfil()
 }
 
-// fulfil: the shop delivers a paid order once, for the payment in its row, or for any if the row has none.
+// fulfil: the shop delivers a paid order once, for the payment in its row. For an order without one, which orderclose has marked as paid, it
+// knows the payment later, if it does not wait for the callback.
 func (m *moneyWorld) fulfil() {
-	if state, by := m.row(); (state == isPaid || state == shipped) && m.payer == "" {
-		if by != "" {
-			m.payer = by
-		}
+	state, by := m.row()
+	switch {
+	case state != isPaid && state != shipped:
+	case by != "" && (m.payer == "" || m.payer == anyPayment):
+		m.payer = by
+	case m.payer == "" && m.IntN(2) == 0:
+		m.payer = anyPayment
+		m.did("the shop delivers, for a payment that it does not know")
 	}
 }
 
@@ -192,6 +201,10 @@ func (m *moneyWorld) close() {
 func (m *moneyWorld) cancels() {
 	state, by := m.row()
 	switch {
+	case state == unpaid && by != "" && m.payments[by].refunds == 0:
+		m.set("state = 6")
+		m.refund(by, "shop")
+		m.did("the shop cancels the unpaid order, and gives %s back, whose id it has written", by)
 	case state == unpaid:
 		m.set("state = 6")
 		m.did("the shop cancels the unpaid order")
@@ -199,6 +212,65 @@ func (m *moneyWorld) cancels() {
 		m.set("state = 6")
 		m.refund(by, "shop")
 		m.did("the shop cancels, and gives %s back", by)
+	case state == isPaid && m.payer == "": // marked after the provider was asked: the shop finds the payment there
+		if id := m.found(); id != "" {
+			m.set("state = 6")
+			m.refund(id, "shop")
+			m.did("the shop cancels the order that has no id of a payment, and gives %s back at the provider", id)
+		}
+	}
+}
+
+// found returns a payment that the shop finds at the provider, and that nobody has given back; "": there is none.
+func (m *moneyWorld) found() string {
+	for _, id := range m.arrived() {
+		if p := m.payments[id]; p.refunds == 0 {
+			return id
+		}
+	}
+	return ""
+}
+
+// refundsAPart: the shop gives a part of the money of a paid order back, and keeps the rest: nothing more may go back.
+func (m *moneyWorld) refundsAPart() {
+	state, by := m.row()
+	if by == "" {
+		by = m.found()
+	}
+	if p := m.payments[by]; state == isPaid && p != nil && p.refunds == 0 && (m.payer == "" || m.payer == anyPayment || m.payer == by) {
+		m.payer = by
+		m.refund(by, "shop")
+		m.set("state = " + one(m.Rand, "1", "6"))
+		m.did("the shop gives a part of %s back", by)
+	}
+}
+
+// splits: the shop delivers a paid order as two others, and cancels it.
+func (m *moneyWorld) splits() {
+	if state, by := m.row(); state == isPaid && m.payer == by && by != "" || state == isPaid && by == "" && m.payer == anyPayment {
+		m.set("state = 6")
+		m.split = true
+		m.did("the shop splits the order")
+	}
+}
+
+// setsBack: the shop sets a paid order that it has not delivered back to unpaid. Its money stays.
+func (m *moneyWorld) setsBack() {
+	if state, by := m.row(); state == isPaid && !m.closed && m.payer != anyPayment && (by == "" || m.payments[by].refunds == 0) {
+		m.set("state = 0")
+		m.payer = ""
+		m.did("the shop sets the order back to unpaid")
+	}
+}
+
+// writesID: the shop writes the id of a payment that it has found at the provider.
+func (m *moneyWorld) writesID() {
+	if state, by := m.row(); (state == unpaid || state == isPaid) && by == "" {
+		if id := m.found(); id != "" {
+			m.set("pay_no = '" + id + "'")
+			m.did("the shop writes the id of %s", id)
+			m.fulfil()
+		}
 	}
 }
 
@@ -210,7 +282,7 @@ func (m *moneyWorld) ships() {
 }
 
 func (m *moneyWorld) archives() {
-	if state, _ := m.row(); state >= closedByUs && m.IntN(2) == 0 {
+	if state, _ := m.row(); (state >= closedByUs || state == isPaid && m.payer != "") && m.IntN(2) == 0 {
 		exec(m.T, m.s.DB(), "DELETE FROM t_order WHERE id = '"+m.id+"'")
 		m.did("the shop archives the order")
 	}
@@ -238,6 +310,8 @@ func (m *moneyWorld) givesBack() {
 		case id != "" && !m.automatic && state == closedByUs && m.payer == "" && m.payments[id].refunds == 0 && m.IntN(2) == 0:
 			m.set("state = 1, pay_no = " + one(m.Rand, "NULL", "'"+id+"'"))
 			m.payer, how = id, store.Reopened
+		case id != "" && m.payments[id].refunds == 0 && m.payer == anyPayment: // the order was delivered for this payment
+			m.payer, how = id, store.Reopened
 		case id != "" && m.payments[id].refunds == 0 && m.payer != id:
 			m.refund(id, "late")
 		case id == "" && len(p.PerhapsSame) == 0: // which money is it? that nobody has asked about
@@ -260,12 +334,13 @@ func (m *moneyWorld) judge() string {
 	for _, id := range m.arrived() {
 		p := m.payments[id]
 		delivered := m.payer == id && !p.keys["shop"]
+		elsewhere := m.split || state < 0
 		switch {
 		case p.refused && m.closed:
 			return id + " is refused, although the order has a receipt"
 		case p.refunds > 1:
 			return fmt.Sprintf("%s was given back %d times (%v)", id, p.refunds, p.keys)
-		case p.refunds == 1 && delivered && (state == isPaid || state == shipped):
+		case p.refunds == 1 && delivered && (state == isPaid || state == shipped || elsewhere):
 			return id + " was given back, and the order is delivered for it"
 		case p.refunds == 0 && !delivered && !p.refused:
 			return fmt.Sprintf("%s is neither delivered nor given back; the order has the status %d, paid by %q, delivered for %q", id, state, by, m.payer)

@@ -119,7 +119,12 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	if err := c.s.markPaid(own(c.tx), t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {
 		return o, err
 	}
-	return o, c.paidEvent(r.OrderID) //mutant:paid-without-event
+	if err := c.paidEvent(r.OrderID); err != nil { //mutant:paid-without-event
+		return o, err
+	}
+	paid, _ := c.s.q.m.Status.Pay()
+	_, err := c.s.settled(own(c.tx), t, c.s.q.args([]string{r.OrderID}), paid)
+	return o, err
 }
 
 // markPaid writes the paid status to an open order, whose row is locked.
@@ -128,7 +133,7 @@ func (s *Store) markPaid(tx lent, t *table, id []any, now time.Time) error {
 	if !ok {
 		return errNoPaidStatus
 	}
-	return s.changeStatus(tx, t, t.pay, s.q.payArgs(paid, id, now), id, paid)
+	return tx.change(len(id), t.pay, s.q.payArgs(paid, id, now)...)
 }
 
 // paidEvent writes the event of an order that this transaction has marked as paid, and its copy in paid_receipts, from which PaidAgain

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Recorded is what RecordPayment did with a payment.
@@ -23,7 +24,7 @@ const (
 
 // Errors of RecordPayment, beside ErrBadPayment.
 var (
-	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt of a close.
+	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt.
 	ErrNoOrder = errors.New("there is no such order: look for the id of the order in what the shop passed to the provider," +
 		" and let the provider call again, because the order may not be committed yet")
 	// ErrUnnamedStatus says that the mapping does not say whether an order with this status was paid or closed.
@@ -71,8 +72,9 @@ func (s *Store) fits(t lent) error {
 		return err
 	}
 	var level, ignored string
-	all, err := rowsOf(t, "SELECT "+d.homeSQL+", "+cmp.Or(d.isolation, "'', ''"), nil, func(there *string) []any {
-		return []any{there, &level, nullable(&ignored)}
+	var hidden bool
+	all, err := rowsOf(t, "SELECT "+d.homeSQL+", "+cmp.Or(d.isolation, "'', FALSE, ''"), nil, func(there *string) []any {
+		return []any{there, &level, &hidden, nullable(&ignored)}
 	})
 	switch there := first(all); {
 	case err != nil:
@@ -80,6 +82,8 @@ func (s *Store) fits(t lent) error {
 	case there != home:
 		return fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
 			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, home)
+	case hidden && !slices.Contains(s.q.m.Accept, mapping.RowSecurity):
+		return errors.New("row-level security may hide receipts or late payments from this database user: " + showRows)
 	case d.isolation != "" && level != "read committed":
 		return fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
 	}
@@ -123,6 +127,11 @@ func (s *Store) recordPayment(tx lent, p LatePayment, where candidates) (Recorde
 		}
 		p.Source = SourceSameID
 	}
+	return s.recordOther(tx, o, p)
+}
+
+// recordOther records a payment of an order that is not open, and whose row does not say that this payment paid it.
+func (s *Store) recordOther(tx lent, o payable, p LatePayment) (Recorded, error) {
 	switch {
 	case !o.named:
 		return "", fmt.Errorf("%w: it is %q; add it to orders.status.paid or orders.status.closed", ErrUnnamedStatus, o.status)
@@ -134,14 +143,24 @@ func (s *Store) recordPayment(tx lent, p LatePayment, where candidates) (Recorde
 		} else if !late {
 			return RecordedAlready, s.setPayment(tx, o, p)
 		}
+	case o.state != statePaid:
+		if asked, err := s.hasReceipt(tx, "paid_receipts", p.OrderID); err != nil {
+			return "", err
+		} else if asked { // the shop may have given this money back, and only the provider knows //mutant:asked-money-given-back
+			p.Source = SourceSameID
+		}
 	}
-	_, err = s.recordLate(tx, p, o.now) //mutant:late-payment-unrecorded
+	_, err := s.recordLate(tx, p, o.now) //mutant:late-payment-unrecorded
 	return RecordedLate, err
 }
 
-// recordOfArchived records a payment of an order without a row. Its row may have been archived since it was closed.
+// recordOfArchived records a payment of an order without a row. Its row may have been archived since it was closed, or since orderclose
+// marked it as paid.
 func (s *Store) recordOfArchived(tx lent, p LatePayment) (Recorded, error) {
 	closed, err := s.wasClosed(tx, p.OrderID)
+	if err == nil && !closed {
+		closed, err = s.hasReceipt(tx, "paid_receipts", p.OrderID)
+	}
 	switch {
 	case err != nil:
 		return "", err
@@ -153,8 +172,7 @@ func (s *Store) recordOfArchived(tx lent, p LatePayment) (Recorded, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = s.recordLate(tx, p, time.UnixMilli(millis).UTC())
-	return RecordedLate, err
+	return s.recordOther(tx, payable{state: stateClosed, named: true, now: time.UnixMilli(millis).UTC()}, p)
 }
 
 // otherPaid reports whether late_payments says that a payment did not pay a paid order whose row has no payment's id: an
@@ -172,8 +190,11 @@ func (s *Store) otherPaid(tx lent, p LatePayment) (other bool, err error) {
 }
 
 // wasClosed reports whether an order has a receipt of a close.
-func (s *Store) wasClosed(tx lent, id string) (closed bool, err error) {
-	query := "SELECT 1 FROM receipts WHERE order_id = ?"
+func (s *Store) wasClosed(tx lent, id string) (bool, error) { return s.hasReceipt(tx, "receipts", id) }
+
+// hasReceipt reports whether receipts or paid_receipts has an order.
+func (s *Store) hasReceipt(tx lent, in, id string) (has bool, err error) {
+	query := "SELECT 1 FROM " + in + " WHERE order_id = ?"
 	if s.dialect.isolation == "" { // a locking read, as in recordLate: fits cannot tell REPEATABLE READ on MySQL and MariaDB
 		query += s.dialect.share("")
 	}
@@ -231,7 +252,12 @@ func (s *Store) pay(tx lent, o payable, p LatePayment) error {
 	if err := s.markPaid(tx, o.table, []any{o.id}, o.now); err != nil {
 		return err
 	}
-	return s.setPayment(tx, o, p)
+	if err := s.setPayment(tx, o, p); err != nil {
+		return err
+	}
+	paid, _ := s.q.m.Status.Pay()
+	_, err := s.hasStatus(tx, o.table.has, []any{o.id}, paid)
+	return err
 }
 
 // setPayment writes which payment paid an order, if the mapping has a column for it.

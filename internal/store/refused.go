@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -30,12 +31,46 @@ func (s *Store) closeOthers(ctx context.Context, path orderclose.Path, reqs []or
 			return nil, err
 		}
 	}
+	c.fail(read, refused)
+	return c, nil
+}
+
+// fail makes orders Failed that were read.
+func (c *closing) fail(read *closing, refused map[string]error) {
 	for id, why := range refused {
 		row := read.orders[id]
 		row.verdict, row.err = orderclose.Failed, why
 		c.orders[id] = row
+		delete(c.contended, id)
 	}
-	return c, nil
+}
+
+// closeApart closes orders of a further round of closeUnlocked whose transaction has failed by the fault of one of them: all but those whose
+// rows show a fault, each in a transaction of its own, for another roundsFor. all takes the results.
+func (s *Store) closeApart(ctx context.Context, path orderclose.Path, all *closing, ids []string, turn *hotRow) {
+	reqs := make([]orderclose.CloseRequest, len(ids))
+	for i, id := range ids {
+		reqs[i] = all.requests[id]
+	}
+	read, refused, err := s.refused(ctx, path, reqs)
+	if err != nil {
+		return // they are contended still
+	}
+	all.fail(read, refused)
+	for began, i := time.Now(), 0; i < len(ids) && time.Since(began) < roundsFor; i++ {
+		if refused[ids[i]] != nil {
+			continue
+		}
+		c, err := s.closeRound(ctx, path, ids[i:i+1], all.requests, all.candidates, turn)
+		switch {
+		case err == nil:
+			all.add(c)
+		case errors.Is(err, orderclose.ErrUnavailable):
+			return
+		case !errors.Is(err, orderclose.ErrContended):
+			all.fail(read, map[string]error{ids[i]: s.withCause(ctx, reqs[i], err)})
+		}
+	}
 }
 
 // refused returns what it has read of orders, and why their rows refuse some of those that a close would close now: they have a receipt,
@@ -89,7 +124,7 @@ func (c *closing) holds(t *table, ids []string, holds map[string]moves, refused 
 	for i := range all {
 		for _, l := range all[i] {
 			c.s.add(holds[l.order], i, l)
-			refused[l.order] = cmp.Or(refused[l.order], unreadable[l.order], negative(l))
+			refused[l.order] = cmp.Or(refused[l.order], unreadable[l.order], outOfRange(l))
 		}
 	}
 	for id, why := range unreadable {

@@ -70,6 +70,16 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			if got := sweep(closer); !strings.Contains(got, "0 ") || !strings.Contains(got, "row-level security of table "+table+" applies") {
 				t.Errorf("a sweep with policies of %s: %s", table, got)
 			}
+			// A closer that runs asks the definitions no more, and loses no stock of lines that it does not see.
+			if _, err := closer.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}); err == nil ||
+				!errors.Is(err, orderclose.ErrNoOrderAtFault) || !strings.Contains(err.Error(), "BYPASSRLS") {
+				t.Errorf("a close with policies of %s: %v", table, err)
+			}
+			if table == "t_order" || table == "receipts" {
+				if _, err := paid(t, closer, "1", "p1"); err == nil || !strings.Contains(err.Error(), "row-level security") {
+					t.Errorf("a payment with policies of %s: %v", table, err)
+				}
+			}
 			if _, err := closer.AuditParts(t.Context()); err == nil || !strings.Contains(err.Error(), "row-level security of table "+table+" applies") {
 				t.Errorf("an audit with policies of %s: %v", table, err)
 			}
@@ -80,6 +90,8 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			accepting.Accept = []string{mapping.RowSecurity}
 			tolerant := open(t, store.Options{DSN: role.String(), Orders: &accepting})
 			must.Do(t, tolerant.CheckMapping(t.Context()))
+			out, err := tolerant.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "3"}})
+			must.That(t, err == nil && out[0].Verdict == orderclose.NotFound, "a close with accepted policies of %s: %v, %v", table, out, err)
 			if notes := must.Get(tolerant.MappingHints(t.Context()))(t); !strings.Contains(strings.Join(notes, "; "), "row-level security of table "+table) {
 				t.Errorf("an accepted policy leaves no note: %q", notes)
 			}

@@ -45,6 +45,8 @@ type table struct {
 	lockFree string // the same, without the rows that other transactions lock
 	read     string // the same, without locking
 	exists   string // ids: those that the table has
+	has      string // ids, status: how many have it, and 0
+	count    string // the same, and how many triggers may change what a close writes
 	pay      string // paid, [constants], [paid at], [lock], ids, open; empty: the mapping names no paid status
 	payable  string // open, closed or paid, now, id; locks the order's row
 	// payment has the arguments payment, [lock], id; empty: the mapping names no column for it. Without the lock, a
@@ -122,13 +124,14 @@ func (q *statements) table(month mapping.Month) *table {
 	read := q.m.ID.Read(q.m.ID.Column)
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?", read, mapping.Quote(t.name), q.d.hint(q.m.ID.Index), id)
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
+	t.has, t.count = q.countStatus(t.name, "0"), q.countStatus(t.name, q.triggers(t.name))
 	status := mapping.Quote(q.m.Status.Column)
 	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)%[7]s",
-		read, q.readState(), status, paymentOf(q.m), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock, id)
+		q.trimmed(read), q.readState(), status, q.trimmed(paymentOf(q.m)), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock, id)
 	if q.m.PaymentID != "" {
 		set := fmt.Sprintf("UPDATE %s SET %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID))
 		where := fmt.Sprintf(" WHERE %s = ?", id)
-		t.payment, t.repay = set+changeLock("", "", q.m.Lock)+where, set+changeLock("", q.m.Version, q.m.Lock)+where
+		t.payment, t.repay = q.inUTC(set+changeLock("", "", q.m.Lock)+where), q.inUTC(set+changeLock("", q.m.Version, q.m.Lock)+where)
 	}
 	if t.items != "" {
 		t.lines = q.lines(t.items)
@@ -221,6 +224,31 @@ func (q *statements) readState() string {
 	return fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
 }
 
+// trimmed writes an id without the spaces that a session of the shop pads a CHAR with (PAD_CHAR_TO_FULL_LENGTH). No id ends with one.
+func (q *statements) trimmed(id string) string {
+	if q.d.Name != MySQL {
+		return id
+	}
+	return "RTRIM(" + id + ")"
+}
+
+// inUTC lets an UPDATE write to columns of the type TIMESTAMP, whose values are in the zone of the session: a session of the shop may have
+// any. On MySQL the hour that clocks show twice may be the other one.
+func (q *statements) inUTC(update string) string {
+	const utc = "CONVERT_TZ(?, '+00:00', @@time_zone)"
+	var all []string
+	if at := q.m.PaidAt; at != nil && at.Type == mapping.Timestamp {
+		all = append(all, mapping.Quote(at.Column)+" = ?", mapping.Quote(at.Column)+" = "+utc)
+	}
+	if q.m.Lock != nil && q.m.Lock.Type == mapping.Timestamp {
+		all = append(all, ">= ?", ">= "+utc, "ELSE ?", "ELSE "+utc)
+	}
+	if len(all) == 0 {
+		return update
+	}
+	return "/*M!100600 SET STATEMENT time_zone = '+00:00' FOR */ " + strings.NewReplacer(all...).Replace(update)
+}
+
 // paymentOf writes the expression of the payment that paid an order; empty: none, or it is unknown.
 func paymentOf(m *mapping.Mapping) string {
 	if m.PaymentID == "" {
@@ -296,14 +324,34 @@ func whereOf(columns []mapping.ColumnValue) (c condition) {
 	return c
 }
 
+// triggers writes the expression of the triggers of what a close writes.
+func (q *statements) triggers(orders string) string {
+	written := []string{orders, "receipts", "outbox_events"}
+	for _, s := range q.m.Stock {
+		written = append(written, s.Table)
+	}
+	for _, statement := range q.m.OnClose {
+		if name, _, _ := mapping.OnCloseTable(statement); name != "" {
+			written = append(written, name)
+		}
+	}
+	return q.d.Triggers(written)
+}
+
+// countStatus writes table.has with a second expression.
+func (q *statements) countStatus(orders, triggers string) string {
+	return fmt.Sprintf("SELECT COUNT(*), %s FROM %s%s WHERE %s IN ? AND %s%s = ?", triggers, mapping.Quote(orders), q.d.hint(q.m.ID.Index),
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
+}
+
 // pay writes the compare-and-set of a payment.
 func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index),
+	return q.inUTC(fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index),
 		q.assignments(q.m.SetPaid, q.m.PaidAt.Name()),
-		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column)))
 }
 
 // orElse returns the quoted column, or otherwise if there is no column.

@@ -56,7 +56,7 @@ func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]l
 		}
 		quantity, err := strconv.ParseInt(text.String, 10, 64)
 		switch {
-		case err != nil:
+		case err != nil || quantity > maxPieces || quantity < -maxPieces:
 			if !text.Valid {
 				text.String = "NULL"
 			}

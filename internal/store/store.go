@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,7 +82,6 @@ type Store struct {
 	q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
 	stuck       sync.Map                         // until when nobody waits for a hotRow
-	triggers    sync.Map                         // by the name of a table of orders
 	rooms       sync.Map                         // the migrations.Tables of rooms, by the name of the room
 	hours       sync.Map                         // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
 	lastClose   atomic.Int64                     // when an order was closed last, in Unix nanoseconds
@@ -90,6 +90,7 @@ type Store struct {
 	// stockTurn has the time when the last transaction of manyOrders that moved stock has ended. It is empty while one moves stock.
 	stockTurn chan time.Time
 	waits     atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
+	watch     atomic.Bool          // a table that a close writes has a trigger
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout.
 	openUnbounded func() (*sql.DB, error)
@@ -191,6 +192,7 @@ func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
 		return nil, nil, err
 	}
 	cfg.Limit = cmp.Or(o.limit, cfg.Limit)
+	cfg.HidesRows = o.Orders != nil && slices.Contains(o.Orders.Accept, mapping.RowSecurity)
 	s.dialect, s.answerLimit, s.name, s.warning = postgresDialect, cfg.Limit, cfg.Name(), cfg.Warning()
 	s.openUnbounded = func() (*sql.DB, error) {
 		return sql.OpenDB(utcConnector{cfg.Unbounded().Connector(), nil}), nil

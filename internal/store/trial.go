@@ -101,7 +101,7 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 	}
 	return t, s.undone(ctx, conn, func(tx *gorm.DB) error {
 		t.closing = s.newClosing(tx, map[string]orderclose.CloseRequest{o.ID: {}}, where)
-		t.closing.locks, t.closing.path = skipLocked, orderclose.PathPipeline
+		t.closing.locks, t.closing.path, t.closing.watched = skipLocked, orderclose.PathPipeline, true
 		return t.run(o)
 	})
 }

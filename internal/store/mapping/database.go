@@ -116,7 +116,7 @@ func (d *databaseChecker) items(m *Mapping, name string, schema Schema) {
 	if d.wholeNumbers("items.quantity", m.Items.Quantity) && d.pieces("items.quantity", m.Items.Quantity) {
 		d.notLookedUp("items.quantity", m.Items.Quantity)
 	}
-	if !strings.EqualFold(m.Items.Table, m.Orders) { // else a row is an order and its only line
+	if !strings.EqualFold(m.Items.Table, m.Orders) && schema.fullName(name) != schema.fullName(m.Orders) { // else a row is an order and its only line
 		d.notNumbered("items.order", m.Items.Order, "the order's id")
 		d.notNumbered("items.sku", m.Items.SKU, "the SKU")
 	}
@@ -145,6 +145,11 @@ func (d *databaseChecker) stock(path string, s *Stock, schema Schema) {
 func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []string) {
 	for i, s := range m.Stock {
 		d.refuseOwnTableAs(StockPath(i)+".table", s.Table, schema)
+		for _, other := range m.Stock[:i] {
+			if schema.fullName(other.Table) == schema.fullName(s.Table) {
+				d.report(StockPath(i)+".table", "table "+s.Table+" is listed twice", "list each table of stock once")
+			}
+		}
 		for _, o := range orders {
 			d.stockApart(StockPath(i)+".table", schema.fullName(o), "", schema.fullName(s.Table))
 		}

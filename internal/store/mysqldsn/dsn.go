@@ -30,8 +30,6 @@ const (
 	// has gone: without a bound of its own it would wait for up to a year, and each retry would
 	// leave another session behind.
 	tableLockMargin = 5 * time.Second
-	// migrateLockWait is how long a migration waits for a table lock, in seconds.
-	migrateLockWait = "300"
 )
 
 // Parse parses a DSN and sets TLS; t nil: as the DSN says. An error quotes no part of the DSN, in which the password is.
@@ -157,6 +155,6 @@ func Force(cfg *mysql.Config) error {
 func WithoutReadTimeout(cfg *mysql.Config) *mysql.Config {
 	cfg = cfg.Clone()
 	cfg.ReadTimeout = 0
-	cfg.Params["lock_wait_timeout"] = migrateLockWait
+	cfg.Params["lock_wait_timeout"] = lockTimeout // who comes behind a step that changes a table waits as long
 	return cfg
 }

@@ -18,9 +18,9 @@ import (
 // conn is a connection that takes the statements of the store.
 type conn struct {
 	*stdlib.Conn
-	limit    time.Duration // of each statement; 0: none
-	lockWait string        // in each transaction, in the server's syntax
-	left     *leftCommits  // is shared by all connections of a pool
+	limit time.Duration // of each statement; 0: none
+	inTx  string        // the settings of each transaction
+	left  *leftCommits  // is shared by all connections of a pool
 	// answered is nil until a COMMIT takes longer than limit. It is closed when that COMMIT has an answer. Until then
 	// nothing else may use the connection.
 	answered chan struct{}
@@ -40,13 +40,13 @@ func (l *leftCommits) err() error {
 	return nil
 }
 
-func newConn(of driver.Conn, limit time.Duration, lockWait string, left *leftCommits) (*conn, error) {
+func newConn(of driver.Conn, config *Config, left *leftCommits) (*conn, error) {
 	c, ok := of.(*stdlib.Conn)
 	if !ok {
 		_ = of.Close()
 		return nil, fmt.Errorf("the connection %T is not that of pgx", of)
 	}
-	return &conn{Conn: c, limit: limit, lockWait: lockWait, left: left}, nil
+	return &conn{Conn: c, limit: config.Limit, inTx: config.inTx(), left: left}, nil
 }
 
 // Unlimited is the key of a context whose statements have no deadline.
@@ -138,6 +138,14 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // A small table without an index then costs so much on paper that the planner would compile the statement, which takes longer than to execute it.
 const inTx = "; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL lock_timeout = "
 
+func (c *Config) inTx() string {
+	settings := inTx + "'" + c.lockWait + "'"
+	if !c.HidesRows { // rows that policies hide are an error: a close would not return the stock of hidden lines
+		settings += "; SET LOCAL row_security = off" //mutant:hidden-lines-lost
+	}
+	return settings
+}
+
 // StatementTimeout is the key of a context whose transactions only read. Its value is after how long the server ends each of their
 // statements.
 type StatementTimeout struct{}
@@ -163,7 +171,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	if o.ReadOnly {
 		begin += " READ ONLY"
 	}
-	begin += inTx + "'" + c.lockWait + "'"
+	begin += c.inTx
 	if timeout, ok := ctx.Value(StatementTimeout{}).(time.Duration); ok && o.ReadOnly {
 		begin += fmt.Sprintf("; SET LOCAL statement_timeout = %d", timeout.Milliseconds())
 	}

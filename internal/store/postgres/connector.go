@@ -37,7 +37,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, explain(err, c.config.conn.TLSConfig)
 	}
-	return newConn(of, c.config.Limit, c.config.lockWait, c.left)
+	return newConn(of, c.config, c.left)
 }
 
 // explain adds to an error of connecting what to do.

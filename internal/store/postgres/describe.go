@@ -48,6 +48,20 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 const rowSecurityQuery = "SELECT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ?"
 
+// CountTriggers writes an expression: how many triggers tables have that are the user's or run in the commit.
+func CountTriggers(tables []string) string {
+	ids := make([]string, len(tables))
+	for i, name := range tables {
+		ids[i] = "to_regclass('\"" + strings.ReplaceAll(name, ".", "\".\"") + "\"')"
+	}
+	return "(SELECT COUNT(*) FROM pg_trigger WHERE tgrelid IN (" + strings.Join(ids, ", ") + ") AND (tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D'))"
+}
+
+// HidesReceipts is an expression: whether row-level security may hide rows that tell what became of a payment. The order's own row may be
+// hidden: then there is no such order.
+const HidesReceipts = "COALESCE((SELECT bool_or(row_security_active(c.oid)) FROM pg_class c WHERE c.oid IN (to_regclass('receipts'), " +
+	"to_regclass('paid_receipts'), to_regclass('late_payments'))), false)"
+
 // RowSecurity reports whether row-level security may hide rows of a table of a schema from this user; schema "": the current one.
 func RowSecurity(tx *gorm.DB, schema, table string) (active bool, err error) {
 	return active, tx.Raw(rowSecurityQuery, schema, table).Scan(&active).Error

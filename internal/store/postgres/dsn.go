@@ -22,6 +22,8 @@ type Config struct {
 	// Limit bounds each statement, and how long the client waits for its answer; 0: without a bound.
 	Limit    time.Duration
 	lockWait string // the longest wait for a lock in a transaction, in the server's syntax
+	// HidesRows lets transactions go on without the rows that row-level security hides. Otherwise the server refuses their statements.
+	HidesRows bool
 }
 
 const (
@@ -29,8 +31,6 @@ const (
 	answerLimit = 15 * time.Second
 	// lockTimeout is shorter than the limit of a statement, so that a lock wait ends with the server's answer.
 	lockTimeout = "2s"
-	// migrateLockWait is lockTimeout of a migration.
-	migrateLockWait = "300s"
 )
 
 // dsnForm matches the two forms of a DSN: a URL, and words such as host=db dbname=shop.
@@ -171,4 +171,4 @@ func (c *Config) Name() string {
 
 // Unbounded returns the configuration for statements that may take minutes, such as the migration of a
 // large table.
-func (c *Config) Unbounded() *Config { return &Config{conn: c.conn.Copy(), lockWait: migrateLockWait} }
+func (c *Config) Unbounded() *Config { return &Config{conn: c.conn.Copy(), lockWait: lockTimeout} }

@@ -105,7 +105,12 @@ func TestParseDSN_ForcesSettings(t *testing.T) {
 		t.Errorf("the session begins with %v", got)
 	}
 	if c.Name() != "localhost:6432/shop" || c.conn.ConnectTimeout != dialTimeout || c.Limit != answerLimit || c.Unbounded().Limit != 0 ||
-		c.Unbounded().lockWait != migrateLockWait {
+		c.Unbounded().lockWait != lockTimeout {
 		t.Errorf("%s: %v, %v", c.Name(), c.conn.ConnectTimeout, c.Limit)
+	}
+	for accepted, want := range map[bool]bool{false: true, true: false} {
+		if c.HidesRows = accepted; strings.Contains(c.inTx(), "SET LOCAL row_security = off") != want {
+			t.Errorf("with hidden rows accepted %v: %s", accepted, c.inTx())
+		}
 	}
 }

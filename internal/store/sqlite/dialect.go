@@ -21,8 +21,11 @@ func dialect(clock func() time.Time) store.Dialect {
 		// Without statistics, SQLite uses the index on status and due for a list of ids.
 		Unindexed:    "+",
 		ReleaseStock: releaseStock,
-		HasTable:     "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
-		Tables:       "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
+		Triggers: func(tables []string) string {
+			return "(SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('" + strings.Join(tables, "', '") + "'))"
+		},
+		HasTable: "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+		Tables:   "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
 		DeleteByID: func(table string) string {
 			return "DELETE FROM " + table + " WHERE id IN (SELECT value FROM json_each(?))"
 		},

@@ -15,6 +15,7 @@ import (
 // moneyPromises are about payments that the provider tells again, or that come when nobody waits for them.
 var moneyPromises = []promise[shop]{
 	{name: "ARepeatedCallbackOfTheMoneyThatPaidIsNeverLate", test: repeatedAfterRefund},
+	{name: "TheMoneyOfAnOrderThatWasMarkedAsPaidIsAQuestion", test: callbackAfterAsking},
 	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder},
 	{name: "APaymentOfAnArchivedOrderIsLate", test: paymentOfArchivedOrder},
 	{name: "AReopenedPaymentPaidTheOrder", test: reopenedPayment},
@@ -52,6 +53,31 @@ func repeatedAfterRefund(t *testing.T, s *shop) {
 		`order.paid_late/8:refunded/p2 {"amount":1250,"currency":"EUR","order_id":"refunded","payment_id":"p2","source":"callback"}`,
 		`order.paid_late/5:early/p1 {"amount":1250,"currency":"EUR","order_id":"early","payment_id":"p1","source":"same_id"}`,
 	})
+}
+
+// The provider is asked before the close, and has money. The shop gives it back and cancels, archives or ships the order. Then the first
+// callbacks come.
+func callbackAfterAsking(t *testing.T, s *shop) {
+	s.migrated()
+	ids := []string{"refunded", "archived", "shipped"}
+	for _, id := range ids {
+		s.order(id, -time.Minute)
+		_, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: id}})
+		s.must(err)
+	}
+	s.exec("UPDATE orders SET status = 3 WHERE id = 'refunded'")
+	s.exec("UPDATE orders SET status = 4 WHERE id = 'shipped'")
+	s.exec("DELETE FROM orders WHERE id = 'archived'")
+	for range 2 {
+		for _, id := range ids[:2] {
+			want(t, "first callback of "+id, s.record(id, "p1"), store.RecordedLate)
+			want(t, "second payment of "+id, s.record(id, "p2"), store.RecordedLate)
+		}
+		want(t, "of a paid order", s.record("shipped", "p1"), store.RecordedAlready)
+	}
+	want(t, "second payment of a paid order", s.record("shipped", "p2"), store.RecordedLate)
+	want(t, "late payments", s.late(), []string{"archived p1 1250 EUR same_id ", "archived p2 1250 EUR same_id ", "refunded p1 1250 EUR same_id ",
+		"refunded p2 1250 EUR same_id ", "shipped p2 1250 EUR callback "})
 }
 
 // Two pages of one order are paid after its close. The first callback is lost, and a recheck finds its money without an id.

@@ -52,7 +52,8 @@ CREATE TABLE IF NOT EXISTS paid_receipts (
   paid_at  DATETIME(3) NOT NULL,
   order_id VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   payload  MEDIUMTEXT  CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL COMMENT 'the event, in JSON',
-  PRIMARY KEY (paid_at, order_id)
+  PRIMARY KEY (paid_at, order_id),
+  KEY paid_receipts_order (order_id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Events on their way to Kafka: written in the transaction of the close, deleted once

@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS paid_receipts (
   payload  TEXT NOT NULL, -- the event, in JSON
   PRIMARY KEY (paid_at, order_id)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS paid_receipts_order ON paid_receipts (order_id);
 
 -- Events on their way to Kafka: written in the transaction of the close, deleted once
 -- Kafka has them. The table stays small and needs no index but its key. A short form without a type is of a close.
