@@ -71,6 +71,9 @@ func (s *Store) InTx(ctx context.Context, fn func(tx Tx) error) error {
 	return s.failed(ctx, s.transact(ctx, func(tx *gorm.DB) error { return fn(Tx{tx.Statement.ConnPool.(*sql.Tx), s, tx}) }), "transaction")
 }
 
+// Now returns the time of the database's clock.
+func (t Tx) Now() (time.Time, error) { return t.s.now(t.gorm) }
+
 // ForUpdate returns the end of a SELECT that locks its rows; "" on SQLite, which has one transaction at a time.
 func (t Tx) ForUpdate() string { return t.s.dialect.lock }
 

@@ -3,28 +3,28 @@ package webhook
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
-	// keepSent is how long events that were sent are kept.
-	keepSent = 7 * 24 * time.Hour
 	// takeBatch is how many events are taken from outbox_events in a transaction.
 	takeBatch = 200
-	// An event becomes a dead letter when three things are true: its first attempt is giveUpAfter ago, it had giveUpTries attempts, and the
-	// receiver has accepted another event since the first attempt. If the receiver accepts no event at all, the event is not the cause.
-	// The schedule of retries that Standard Webhooks recommend ends after three days.
-	giveUpAfter = 72 * time.Hour
-	giveUpTries = 10
 	// countMost is how many events are counted at most.
 	countMost = 10_000
+	// clockBack is how far the database's clock must be behind the last step for the times in the table to be moved.
+	clockBack = time.Second
 )
 
-// table is the tables webhook_events and webhook_state.
+// table is the tables webhook_events and webhook_state. All events of an order have the same next_ms: 0 if its first event was never tried,
+// else the time of its next attempt, or of the end of the attempt that runs.
 type table struct{ *store.Store }
 
 // event is an event of webhook_events that is being sent.
@@ -33,24 +33,23 @@ type event struct {
 	order    string
 	body     []byte // the CloudEvent
 	attempts int    // with the one that runs
-	first    int64  // when the first attempt began, in unix milliseconds
+	lane     int    // first or again
 }
 
 // outcome is what became of an attempt.
 type outcome struct {
 	event
-	err    error         // nil: it was accepted
-	wait   time.Duration // until the next attempt
-	hold   time.Duration // for how long the receiver wants no request at all
-	unsent bool          // no attempt can succeed
+	err   error         // nil: it was accepted
+	wait  time.Duration // until the next attempt, at least
+	works bool          // the receiver accepts events, or refuses this one
+	fails bool          // the receiver may accept no event
 }
 
 // step is what one transaction has done.
 type step struct {
-	events []event   // to be sent now
-	taken  int       // events from outbox_events
-	others int       // rows of outbox_events that another program takes
-	dead   []outcome // that were given up
+	events []event // to be sent now
+	taken  int     // events from outbox_events
+	others int     // rows of outbox_events that another program takes
 }
 
 // any reports whether a step has something to do, beside outcomes. It costs two statements by index.
@@ -60,25 +59,29 @@ func (t table) any(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	var first, next sql.NullInt64
+	var last int64
 	err = t.DB().QueryRowContext(ctx, "SELECT (SELECT id FROM outbox_events ORDER BY id LIMIT 1), "+
-		"(SELECT next_ms FROM webhook_events WHERE next_ms <= ? ORDER BY next_ms LIMIT 1)", now.UnixMilli()).Scan(&first, &next)
-	return first.Valid || next.Valid, err
+		"(SELECT next_ms FROM webhook_events WHERE next_ms <= ? ORDER BY next_ms LIMIT 1), (SELECT last_ms FROM webhook_state WHERE id = 1)",
+		now.UnixMilli()).Scan(&first, &next, &last)
+	return first.Valid || next.Valid || last-now.UnixMilli() > clockBack.Milliseconds(), err
 }
 
-// step marks what became of attempts, takes new events, and chooses up to free events to be sent, the first one of each order that is
-// not sent yet. Nobody else chooses these before lease has passed. A step that failed may be repeated with the same outcomes.
-func (t table) step(ctx context.Context, done []outcome, free int, lease time.Duration) (s step, err error) {
-	err = t.locked(ctx, func(c change) error {
+// step marks what became of attempts, takes new events, and chooses up to first events that were never tried and again others to be sent, each
+// the first of its order. Nobody else chooses these before lease has passed. A step that failed may be repeated with the same outcomes.
+func (t table) step(ctx context.Context, done []outcome, first, again int, lease time.Duration) (s step, err error) {
+	err = t.InTx(ctx, func(tx store.Tx) error {
 		s = step{}
-		for _, o := range done {
-			if err := c.mark(&s, o); err != nil {
-				return err
-			}
+		c, err := begin(ctx, tx)
+		if err == nil {
+			err = c.mark(done)
 		}
-		if err := c.take(&s); err != nil || free <= 0 {
-			return err
+		if err == nil {
+			err = c.take(&s)
 		}
-		return c.choose(&s, free, lease)
+		if err == nil {
+			err = c.choose(&s, first, again, lease)
+		}
+		return err
 	})
 	return s, err
 }
@@ -90,18 +93,26 @@ type change struct {
 	now int64 // by the database's clock
 }
 
-func (t table) locked(ctx context.Context, do func(c change) error) error {
-	now, err := t.Now(ctx)
-	if err != nil {
-		return err
+// begin waits for all other changes. If the clock was set back since the last one, what was left of each wait then is left of it now.
+func begin(ctx context.Context, tx store.Tx) (c change, err error) {
+	var last int64
+	if err := tx.QueryRowContext(ctx, "SELECT last_ms FROM webhook_state WHERE id = 1"+tx.ForUpdate()).Scan(&last); err != nil {
+		return c, err
 	}
-	return t.InTx(ctx, func(tx store.Tx) error {
-		var id int
-		if err := tx.QueryRowContext(ctx, "SELECT id FROM webhook_state WHERE id = 1"+tx.ForUpdate()).Scan(&id); err != nil {
-			return err
-		}
-		return do(change{tx, ctx, now.UnixMilli()})
-	})
+	now, err := tx.Now()
+	if err != nil {
+		return c, err
+	}
+	c = change{tx, ctx, now.UnixMilli()}
+	if back := last - c.now; back > clockBack.Milliseconds() { //mutant:webhook-clock-back
+		_, err = c.exec("UPDATE webhook_events SET next_ms = CASE WHEN next_ms > ? THEN next_ms - ? WHEN next_ms > ? THEN ? ELSE next_ms END,"+
+			" taken_ms = CASE WHEN taken_ms > ? THEN ? ELSE taken_ms END", last, back, c.now, c.now, c.now, c.now)
+	}
+	if err == nil {
+		_, err = c.exec("UPDATE webhook_state SET last_ms = ?, other_reader_ms = CASE WHEN other_reader_ms > ? THEN ? ELSE other_reader_ms END"+
+			" WHERE id = 1", c.now, c.now, c.now)
+	}
+	return c, err
 }
 
 // exec executes a statement, and returns how many rows it has changed.
@@ -113,37 +124,36 @@ func (c change) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// mark stores an outcome. It changes nothing if the lease of the attempt has passed and another process has begun the next attempt.
-func (c change) mark(s *step, o outcome) error {
-	var next, ended any
-	text, dead := o.text(), 0
-	over, err := c.over(o)
-	switch {
-	case err != nil:
-		return err
-	case over:
-		ended, dead = c.now, 1
-	case o.err == nil:
-		ended = c.now
-	default:
-		next = c.now + o.wait.Milliseconds()
+// mark deletes what was accepted, and sets the next attempt of the other orders. It changes nothing for an attempt whose lease has passed,
+// if another process has begun the next attempt.
+func (c change) mark(done []outcome) error {
+	var sent []any
+	for _, o := range done {
+		if o.err == nil {
+			n, err := c.exec("DELETE FROM webhook_events WHERE id = ? AND attempts = ?", o.id, o.attempts)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				sent = append(sent, o.order)
+			}
+			continue
+		}
+		next := c.now + o.wait.Milliseconds()
+		n, err := c.exec("UPDATE webhook_events SET next_ms = ?, error = ? WHERE id = ? AND attempts = ?", //mutant:webhook-lease-ignored
+			next, o.text(), o.id, o.attempts)
+		if err == nil && n > 0 {
+			_, err = c.exec("UPDATE webhook_events SET next_ms = ? WHERE order_id = ?", next, o.order) //mutant:webhook-order-lost
+		}
+		if err != nil {
+			return err
+		}
 	}
-	n, err := c.exec("UPDATE webhook_events SET next_ms = ?, done_ms = ?, dead = ?, error = ? WHERE id = ?"+
-		" AND attempts = ? AND next_ms IS NOT NULL", next, ended, dead, text, o.id, o.attempts) //mutant:webhook-lease-ignored
-	if over && n > 0 {
-		s.dead = append(s.dead, o)
+	if len(sent) == 0 {
+		return nil
 	}
+	_, err := c.exec("UPDATE webhook_events SET next_ms = 0 WHERE order_id IN ("+list("?", len(sent))+")", sent...)
 	return err
-}
-
-// over reports whether an event is given up.
-func (c change) over(o outcome) (bool, error) {
-	if o.err == nil || o.unsent || o.attempts < giveUpTries || c.now-o.first < giveUpAfter.Milliseconds() {
-		return o.unsent, nil
-	}
-	var accepted int
-	err := c.QueryRowContext(c.ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM webhook_events WHERE dead = 0 AND done_ms > ? LIMIT 1) AS a", o.first).Scan(&accepted)
-	return accepted > 0, err //mutant:webhook-outage-gives-up
 }
 
 // take moves events from outbox_events.
@@ -155,29 +165,48 @@ func (c change) take(s *step) error {
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	var args []any
+	var orders, args []any
 	for _, row := range rows {
-		args = append(args, row.OrderID, string(row.Payload), c.now, c.now)
+		orders = append(orders, row.OrderID)
+	}
+	next := map[string]int64{}
+	err = each(c.ctx, c, "SELECT order_id, MAX(next_ms) FROM webhook_events WHERE order_id IN ("+list("?", len(orders))+") GROUP BY order_id", orders,
+		func(rows *sql.Rows) error {
+			var order string
+			var at int64
+			err := rows.Scan(&order, &at)
+			next[order] = at
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		args = append(args, row.OrderID, string(row.Payload), c.now, next[row.OrderID])
 	}
 	_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", len(rows)), args...)
 	return err
 }
 
-// choose chooses events whose time has come, and leases them.
-func (c change) choose(s *step, limit int, lease time.Duration) error {
-	ids := []any{c.now + lease.Milliseconds(), c.now}
-	err := each(c.ctx, c, "SELECT id, order_id, payload, attempts + 1, COALESCE(first_ms, ?) FROM webhook_events AS e WHERE next_ms <= ?"+
-		" AND NOT EXISTS (SELECT 1 FROM webhook_events AS p WHERE p.order_id = e.order_id AND p.next_ms IS NOT NULL AND p.id < e.id)"+ //mutant:webhook-order-lost
-		" ORDER BY next_ms, id LIMIT ?", []any{c.now, c.now, limit}, func(rows *sql.Rows) error {
-		var e event
-		err := rows.Scan(&e.id, &e.order, &e.body, &e.attempts, &e.first)
-		s.events, ids = append(s.events, e), append(ids, e.id)
+// choose chooses the first event of orders whose time has come, and leases the orders. Of orders that were never tried the newest go first, so
+// that they do not wait behind those that the receiver refuses. The condition is not "= 0", for which a server may read all rows by id.
+func (c change) choose(s *step, first, again int, lease time.Duration) error {
+	var ids, orders []any
+	err := each(c.ctx, c, "SELECT e.id, e.order_id, e.payload, e.attempts + 1, o.lane FROM (SELECT MIN(w.id) AS id, MAX(d.lane) AS lane FROM"+
+		" (SELECT order_id, 0 AS lane FROM (SELECT order_id FROM webhook_events WHERE next_ms < 1 ORDER BY next_ms DESC, id DESC LIMIT ?) AS f"+
+		" UNION SELECT order_id, 1 FROM (SELECT order_id FROM webhook_events WHERE next_ms BETWEEN 1 AND ? ORDER BY next_ms, id LIMIT ?) AS a) AS d"+
+		" JOIN webhook_events AS w ON w.order_id = d.order_id GROUP BY w.order_id) AS o JOIN webhook_events AS e ON e.id = o.id",
+		[]any{max(first, 0), c.now, max(again, 0)}, func(rows *sql.Rows) error {
+			var e event
+			err := rows.Scan(&e.id, &e.order, &e.body, &e.attempts, &e.lane) //mutant:webhook-refused-delay-others
+			s.events, ids, orders = append(s.events, e), append(ids, e.id), append(orders, e.order)
+			return err
+		})
+	if err != nil || len(orders) == 0 {
 		return err
-	})
-	if err == nil && len(s.events) > 0 {
-		_, err = c.exec("UPDATE webhook_events SET attempts = attempts + 1, next_ms = ?, first_ms = COALESCE(first_ms, ?) WHERE id IN ("+
-			list("?", len(s.events))+")", ids...)
 	}
+	_, err = c.exec("UPDATE webhook_events SET next_ms = ?, attempts = attempts + CASE WHEN id IN ("+list("?", len(ids))+") THEN 1 ELSE 0 END"+
+		" WHERE order_id IN ("+list("?", len(orders))+")", slices.Concat([]any{c.now + lease.Milliseconds()}, ids, orders)...)
 	return err
 }
 
@@ -200,37 +229,15 @@ func each(ctx context.Context, db interface {
 	return rows.Err()
 }
 
-// forget deletes the events that were sent more than keepSent ago, those of a minute in a transaction. It deletes no others.
-func (t table) forget(ctx context.Context) error {
-	for more := true; more; {
-		err := t.locked(ctx, func(c change) error {
-			until := c.now - keepSent.Milliseconds()
-			var oldest sql.NullInt64
-			err := c.QueryRowContext(ctx, "SELECT MIN(done_ms) FROM webhook_events WHERE dead = 0 AND done_ms < ?", until).Scan(&oldest)
-			if more = oldest.Valid; err == nil && more {
-				_, err = c.exec("DELETE FROM webhook_events WHERE dead = 0 AND done_ms < ?", min(until, oldest.Int64+time.Minute.Milliseconds()))
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// state is what waits, and what was given up.
+// state is what waits, and for what. Events are counted up to countMost in outbox_events, never tried, and tried.
 type state struct {
-	Waiting     int           // events, counted up to countMost in each of the two tables
-	Oldest      time.Duration // the age of the oldest of them
-	LastError   string        // of one that failed; "": none has
-	Dead        int           // dead letters, counted up to countMost
-	Letters     []deadLetter  // the first of them
+	Waiting     int           // all
+	Refused     int           // of them, those that were tried and not accepted
+	Behind      int           // of them, those that wait for an earlier event of their order
+	Oldest      time.Duration // the age of the oldest of all
+	First       []string      // the oldest that were not accepted: order and error
 	OtherReader time.Duration // since another program was seen that takes rows of outbox_events; 0: none was
 }
-
-// deadLetter is an event that was given up: its order, and the error of the last attempt.
-type deadLetter struct{ Order, Error string }
 
 func (t table) state(ctx context.Context) (s state, err error) {
 	now, err := t.Now(ctx)
@@ -241,33 +248,29 @@ func (t table) state(ctx context.Context) (s state, err error) {
 	if err != nil {
 		return s, err
 	}
+	const tried = "(SELECT id, order_id, attempts, error FROM webhook_events WHERE next_ms > 0 ORDER BY next_ms LIMIT ?) AS t"
 	var oldest sql.NullInt64
-	var failed sql.NullString
 	var other int64
-	err = t.DB().QueryRowContext(ctx, "SELECT COUNT(*), MIN(taken_ms), "+
-		"(SELECT error FROM webhook_events WHERE next_ms IS NOT NULL AND error <> '' ORDER BY next_ms DESC LIMIT 1), "+
-		"(SELECT COUNT(*) FROM (SELECT 1 FROM webhook_events WHERE dead = 1 LIMIT ?) AS d), (SELECT other_reader_ms FROM webhook_state WHERE id = 1) "+
-		"FROM (SELECT taken_ms FROM webhook_events WHERE next_ms IS NOT NULL ORDER BY next_ms LIMIT ?) AS w", countMost, countMost).
-		Scan(&s.Waiting, &oldest, &failed, &s.Dead, &other)
+	err = t.DB().QueryRowContext(ctx, "SELECT (SELECT taken_ms FROM webhook_events ORDER BY id LIMIT 1),"+
+		" (SELECT COUNT(*) FROM (SELECT 1 FROM webhook_events WHERE next_ms < 1 LIMIT ?) AS f) + COUNT(*),"+
+		" COALESCE(SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN attempts = 0 THEN 1 ELSE 0 END), 0),"+
+		" (SELECT other_reader_ms FROM webhook_state WHERE id = 1) FROM "+tried, countMost, countMost).
+		Scan(&oldest, &s.Waiting, &s.Refused, &s.Behind, &other)
 	since := func(ms int64) time.Duration { return max(now.Sub(time.UnixMilli(ms)), time.Millisecond) }
-	if s.Waiting, s.Oldest, s.LastError = s.Waiting+left.Rows, left.Oldest, failed.String; oldest.Valid {
+	if s.Waiting, s.Oldest = s.Waiting+left.Rows, left.Oldest; oldest.Valid {
 		s.Oldest = max(s.Oldest, since(oldest.Int64))
 	}
 	if other > 0 {
 		s.OtherReader = since(other)
 	}
-	if err == nil && s.Dead > 0 {
-		s.Letters, err = t.letters(ctx, 3)
+	if err == nil && s.Refused > 0 {
+		err = each(ctx, t.DB(), "SELECT order_id, error FROM "+tried+" WHERE error <> '' ORDER BY id LIMIT 3", []any{countMost},
+			func(rows *sql.Rows) error {
+				var order, text string
+				err := rows.Scan(&order, &text)
+				s.First = append(s.First, fmt.Sprintf("order %s: %s", ops.OneLine(order, orderclose.MaxIDBytes), text))
+				return err
+			})
 	}
 	return s, err
-}
-
-// letters returns the first dead letters.
-func (t table) letters(ctx context.Context, limit int) (all []deadLetter, err error) {
-	err = each(ctx, t.DB(), "SELECT order_id, error FROM webhook_events WHERE dead = 1 ORDER BY done_ms, id LIMIT ?", []any{limit},
-		func(rows *sql.Rows) error {
-			all = append(all, deadLetter{})
-			return rows.Scan(&all[len(all)-1].Order, &all[len(all)-1].Error)
-		})
-	return all, err
 }

@@ -15,12 +15,9 @@ import (
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
-const (
-	// maxAnswer is how many bytes of an answer are read. Only the status and Retry-After are used.
-	maxAnswer = 4 << 10
-	// maxHold bounds Retry-After.
-	maxHold = time.Hour
-)
+// maxAnswer is how many bytes of the body of an answer are read, and drainTimeout for how long, so that the connection can be used again.
+// Only the status and Retry-After are used.
+const maxAnswer, drainTimeout = 4 << 10, 100 * time.Millisecond
 
 var errNoEvent = errors.New("the row is no CloudEvent in JSON with specversion 1.0, id, source and type: fix the program that writes such rows")
 
@@ -32,19 +29,23 @@ func (p endpoint) post(ctx context.Context, e event) outcome {
 	o := outcome{event: e}
 	id, err := messageID(e.body)
 	if err != nil {
-		o.err, o.unsent = err, true
-		return o
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	resp, err := p.Send(ctx, id, http.Header{"Content-Type": {orderclose.EventContentType}}, e.body)
-	if err != nil {
 		o.err = err
 		return o
 	}
-	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer) // so that the connection can be used again
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	resp, err := p.Send(ctx, id, http.Header{"Content-Type": {orderclose.EventContentType}}, e.body)
+	if err != nil {
+		cancel()
+		o.err, o.fails = err, true
+		return o
+	}
+	go func() { // the status decides: nobody waits for the body //mutant:webhook-body-awaited
+		defer cancel()
+		defer time.AfterFunc(drainTimeout, cancel).Stop()
+		defer resp.Body.Close()
+		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	}()
+	if o.works = resp.StatusCode >= 200 && resp.StatusCode <= 299; !o.works {
 		o.refused(resp)
 	}
 	return o
@@ -52,13 +53,12 @@ func (p endpoint) post(ctx context.Context, e event) outcome {
 
 // refused says what another status than 2xx means. The text of the answer is not kept, because it may repeat the url.
 func (o *outcome) refused(resp *http.Response) {
-	o.err = &httpcall.StatusError{Status: resp.StatusCode}
-	o.wait = min(httpcall.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), maxHold)
-	switch resp.StatusCode {
-	case http.StatusGone:
-		o.hold = longestPause
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		o.hold = o.wait //mutant:webhook-retry-after
+	answer := &httpcall.StatusError{Status: resp.StatusCode}
+	o.err, o.fails = answer, answer.Unwrap() != nil || answer.Status == http.StatusInternalServerError
+	o.works = !o.fails //mutant:webhook-refusals-hold
+	o.wait = min(httpcall.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), longestWait)
+	if answer.Status == http.StatusGone {
+		o.wait = max(o.wait, longestPause)
 	}
 }
 

@@ -1,10 +1,13 @@
 package webhook
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,11 +67,54 @@ func TestPost_BelievesNoReceiver(t *testing.T) {
 		"/echo?token=hidden": "503", "/none": "is the url right?",
 	} {
 		to := newEndpoint(t, server.URL+path, nil, secret)
-		o := to.post(t.Context(), event{body: []byte(`{"specversion":"1.0","id":"i","source":"s","type":"t"}`)})
+		o := to.post(t.Context(), goodEvent)
 		to.Close()
 		expect.That(t, (o.err == nil) == (want == "") && strings.Contains(o.text(), want), "%s: %v, want %q", path, o.err, want)
 		expect.That(t, !strings.Contains(o.text(), "hidden") && !strings.Contains(o.text(), server.URL), "%s shows the url: %v", path, o.err)
-		expect.AtMost(t, o.hold, maxHold, "the time without requests")
+		expect.AtMost(t, o.wait, longestWait, "the wait")
 	}
 	expect.That(t, !followed, "a redirect was followed")
+}
+
+// goodEvent is an event that can be sent.
+var goodEvent = event{body: []byte(`{"specversion":"1.0","id":"i","source":"s","type":"t"}`)}
+
+// A refused event says nothing against the receiver; an answer that has another cause does.
+func TestPost_SaysWhatAnAnswerMeans(t *testing.T) {
+	works := []int{200, 204, 400, 402, 406, 409, 413, 415, 422, 431, 451}
+	for _, code := range append(works, 302, 401, 403, 404, 405, 407, 408, 410, 421, 425, 426, 429, 500, 501, 502, 503, 504) {
+		v := &receiver{answer: func(context.Context, request) (*http.Response, error) {
+			return status(code, "Retry-After", "86400"), nil
+		}}
+		o := newEndpoint(t, "https://shop.example/events", v, secret).post(t.Context(), goodEvent)
+		expect.Equal(t, o.works, slices.Contains(works, code), "the receiver works, as an answer of %d says", code)
+		expect.That(t, o.fails == !o.works && (o.err == nil) == (code < 300) && o.wait <= longestWait, "%d: %+v", code, o)
+	}
+	v := &receiver{answer: func(context.Context, request) (*http.Response, error) { return nil, errors.New("connection refused") }}
+	to := newEndpoint(t, "https://shop.example/events", v, secret)
+	expect.That(t, to.post(t.Context(), goodEvent).fails, "no answer says nothing")
+	expect.That(t, !to.post(t.Context(), event{body: []byte("{}")}).fails, "what is no event counts against the receiver")
+}
+
+// endless is a body of which no byte arrives.
+type endless struct {
+	ctx    context.Context
+	closed chan time.Time
+}
+
+func (e endless) Read([]byte) (int, error) { <-e.ctx.Done(); return 0, e.ctx.Err() }
+func (e endless) Close() error             { e.closed <- time.Now(); return nil }
+
+// The status decides. The body is read beside, for a moment, so that the connection can be used again.
+func TestPost_WaitsForNoBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed, began := make(chan time.Time, 1), time.Now()
+		v := &receiver{answer: func(ctx context.Context, _ request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: endless{ctx, closed}}, nil
+		}}
+		o := newEndpoint(t, "https://shop.example/events", v, secret).post(t.Context(), goodEvent)
+		expect.That(t, o.works && o.err == nil, "%+v", o)
+		expect.Equal(t, time.Since(began), 0, "the time until a body that does not end is left")
+		expect.Equal(t, (<-closed).Sub(began), drainTimeout, "the time until it is closed")
+	})
 }

@@ -30,10 +30,10 @@ const secret, newSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVs
 
 // request is what a receiver got.
 type request struct {
-	at                 time.Time
-	id, event, stamp   string
-	header             http.Header
-	order, body, phase string
+	at               time.Time
+	id, event, stamp string
+	header           http.Header
+	order, body      string
 }
 
 // receiver is an endpoint on a network of its own. answer may wait; nil accepts all.
@@ -61,7 +61,7 @@ func (v *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var e struct{ ID, Subject string }
 	_ = json.Unmarshal(body, &e)
-	r := request{time.Now(), req.Header.Get("webhook-id"), e.ID, req.Header.Get("webhook-timestamp"), req.Header, e.Subject, string(body), ""}
+	r := request{time.Now(), req.Header.Get("webhook-id"), e.ID, req.Header.Get("webhook-timestamp"), req.Header, e.Subject, string(body)}
 	v.mu.Lock()
 	v.got = append(v.got, r)
 	v.open++

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -107,7 +108,6 @@ const runbookSection = "events-do-not-reach-the-webhook"
 // Kinds of findings.
 const (
 	eventsWait  ops.ProblemKind = "webhook_waits"
-	deadLetters ops.ProblemKind = "webhook_dead_letters"
 	otherReader ops.ProblemKind = "webhook_other_reader"
 )
 
@@ -117,8 +117,6 @@ var check = room.Check{
 		{Errors: func(err error) bool { return errors.Is(err, orderclose.ErrUnavailable) }}, // another check reports it
 		{Name: eventsWait, Severity: ops.Today, Runbook: runbookSection, Titles: ops.Titles{
 			"en": "The receiver of the webhook has not accepted events for minutes", "zh": "Webhook 接收方已数分钟未接受事件"}},
-		{Name: deadLetters, Severity: ops.Today, Runbook: runbookSection, Titles: ops.Titles{
-			"en": "The webhook has given up events", "zh": "Webhook 已放弃部分事件"}},
 		{Name: otherReader, Severity: ops.Today, Runbook: runbookSection, Titles: ops.Titles{
 			"en": "Another program takes events from the webhook", "zh": "另一个程序正在取走 Webhook 的事件"}},
 	},
@@ -138,18 +136,11 @@ func judge(f *ops.Findings) {
 	answer := checkName.Of(f.Facts)
 	s := answer.Value
 	if s.Oldest >= waitsLong {
-		detail := fmt.Sprintf("%s, the oldest for %s", text.Counted(s.Waiting, "event waits", "events wait"), config.FormatDuration(s.Oldest.Truncate(time.Second)))
-		if s.LastError != "" {
-			detail += "; the last error: " + s.LastError
-		}
+		detail := fmt.Sprintf("%s, the oldest for %s: %d for the first attempt, %d for the next attempt, %d for an earlier event of the same order",
+			text.Counted(s.Waiting, "event waits", "events wait"), config.FormatDuration(s.Oldest.Truncate(time.Second)),
+			s.Waiting-s.Refused-s.Behind, s.Refused, s.Behind)
+		detail = strings.Join(append([]string{detail}, s.First...), "; ")
 		f.Add(eventsWait, s.Waiting, detail).Since = answer.At.Add(-s.Oldest)
-	}
-	if s.Dead > 0 {
-		detail := text.Plural(s.Dead, "dead letter")
-		for _, l := range s.Letters {
-			detail += fmt.Sprintf("; order %s: %s", text.OneLine(l.Order, orderclose.MaxIDBytes), l.Error)
-		}
-		f.Add(deadLetters, s.Dead, detail)
 	}
 	if s.otherReader() {
 		f.Add(otherReader, 0, fmt.Sprintf("it took rows of outbox_events %s ago", config.FormatDuration(s.OtherReader.Truncate(time.Second))))

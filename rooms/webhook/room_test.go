@@ -111,7 +111,7 @@ func TestRoom_ASweeperDropsNoEventThatWasNotSent(t *testing.T) {
 	}
 }
 
-func TestCheck_SaysWhatWaitsAndWhatWasGivenUp(t *testing.T) {
+func TestCheck_SaysWhatWaitsForWhat(t *testing.T) {
 	now := time.Now()
 	judged := func(s state, err error) ops.Verdict {
 		return ops.Judge(ops.Facts{Now: now, Checks: append(ops.Checks(), Room().Checks...), Answers: map[string]ops.Answer[any]{
@@ -120,12 +120,12 @@ func TestCheck_SaysWhatWaitsAndWhatWasGivenUp(t *testing.T) {
 	}
 	expect.Equal(t, len(judged(state{Waiting: 3, Oldest: waitsLong - 1}, nil).Problems), 0, "findings")
 	v := judged(state{
-		Waiting: 3, Oldest: 10 * time.Minute, LastError: "it answered 500",
-		Dead: 2, Letters: []deadLetter{{"a", "it answered 422"}}, OtherReader: time.Minute,
+		Waiting: 6, Refused: 2, Behind: 3, Oldest: 10 * time.Minute, First: []string{"order a: it answered 422"}, OtherReader: time.Minute,
 	}, nil)
-	must.That(t, len(v.Problems) == 3 && v.State == ops.LookToday, "%+v", v)
+	must.That(t, len(v.Problems) == 2 && v.State == ops.LookToday, "%+v", v)
 	for i, want := range []string{
-		"3 events wait, the oldest for 10m; the last error: it answered 500", "2 dead letters; order a: it answered 422",
+		"6 events wait, the oldest for 10m: 1 for the first attempt, 2 for the next attempt, 3 for an earlier event of the same order; " +
+			"order a: it answered 422",
 		"it took rows of outbox_events 1m ago",
 	} {
 		expect.Equal(t, v.Problems[i].Detail, want, "finding %d", i)

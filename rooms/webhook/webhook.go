@@ -5,11 +5,11 @@
 // embeds the pipeline passes Room().
 //
 // Each process of the role takes rows out of outbox_events into its own table webhook_events, in one transaction. It chooses the first
-// event of each order that is not sent, leases it, posts it, and marks it. So processes share the orders, and the events of
-// an order are sent one after the other. An event that is not accepted waits, and with it the later events of its order. If the
-// receiver accepts nothing, the process sends one event at a time until it does.
+// event of orders whose time has come, leases it, posts it, and deletes it when it is accepted. So processes share the orders, and the events of
+// an order are sent one after the other. An event that is not accepted waits, and with it the later events of its order.
+// Other orders go on: repeats take no place from first attempts, and say nothing about the receiver to them.
 //
-// Each event is sent at least once: if a process is killed between the answer and the mark, the event is sent again with the same
+// Each event is sent at least once: if a process is killed between the answer and the deletion, the event is sent again with the same
 // webhook-id when its lease has passed.
 //
 //	room.go     the role, its settings, the check, and what is refused
@@ -33,8 +33,10 @@ import (
 )
 
 const (
-	// parallel is how many requests a process has open at once, each of another order.
-	parallel = 16
+	// parallel is how many first attempts a process has open at once, and how many repeats, each of another order. After as many failures
+	// in a row that say nothing about the event, it sends one every probeEvery. Of a receiver that fails for four of ten orders, 16 in a row
+	// practically never fail, but five do every two minutes.
+	parallel, probeEvery = 16, 2 * time.Second
 	// leaseMargin is how much longer than requestTimeout nobody else sends its event: the time to mark it.
 	leaseMargin = 10 * time.Second
 	// pollInterval is the time between two looks for new events. The time between two measurements is ten times as long.
@@ -43,11 +45,31 @@ const (
 	stopTimeout, markTimeout = 4 * time.Second, 7 * time.Second
 	// An event that was not accepted waits for firstWait, and then for twice as long each time, up to longestWait.
 	firstWait, longestWait = 5 * time.Second, time.Hour
-	// After failuresToPause attempts in a row that failed, the process waits for a second, and then for twice as long each time,
-	// up to longestPause. In between it sends one event.
-	failuresToPause = 5
-	longestPause    = time.Minute
+	// longestPause bounds the time between two requests. A receiver may ask for it, but must not have worked for as long: otherwise some orders
+	// may be the reason. It is also the wait of an event after 410, and bounds the waits while the receiver fails, so that the events go soon when
+	// it works again.
+	longestPause = time.Minute
 )
+
+// lane is the first attempts of events, or the repeats. Repeats take no place from first attempts, and do not count against the receiver for them.
+type lane struct {
+	inFlight int
+	failures int       // in a row that say nothing about the event
+	resumeAt time.Time // no request begins before
+}
+
+const first, again = 0, 1
+
+// free returns how many requests may begin now.
+func (l *lane) free() int {
+	switch {
+	case time.Now().Before(l.resumeAt):
+		return 0
+	case l.failures >= parallel: //mutant:webhook-floods-receiver
+		return min(1, parallel-l.inFlight)
+	}
+	return parallel - l.inFlight
+}
 
 // sender sends events until its context ends. It belongs to one goroutine.
 type sender struct {
@@ -57,16 +79,15 @@ type sender struct {
 	logger  *slog.Logger
 	metrics *senderMetrics
 
-	results  chan outcome
-	done     []outcome // not marked yet
-	inFlight int
-	failures int       // attempts in a row that failed
-	resumeAt time.Time // no request begins before
+	results chan outcome
+	done    []outcome // not marked yet
+	lanes   [2]lane   // by event.lane
+	worked  time.Time // when the receiver last worked, or the process began
 }
 
 // run sends events until ctx ends. Requests in flight then have stopTimeout.
 func (s *sender) run(ctx context.Context) error {
-	s.results = make(chan outcome, parallel)
+	s.results, s.worked = make(chan outcome, 2*parallel), time.Now()
 	posting, cancel := retry.WithFinishTime(ctx, stopTimeout)
 	defer cancel()
 	marking, cancel := retry.WithFinishTime(ctx, markTimeout)
@@ -77,7 +98,7 @@ func (s *sender) run(ctx context.Context) error {
 	failing := retry.NewBackOff()
 	for ctx.Err() == nil {
 		wait := doubled(s.poll, s.poll, 0)
-		step, err := s.turn(marking, s.free())
+		step, err := s.turn(marking, s.lanes[first].free(), s.lanes[again].free())
 		if err != nil {
 			if failing.ShouldLog() && ctx.Err() == nil {
 				s.logger.Warn("events cannot be read or marked, will retry", "err", err)
@@ -87,7 +108,10 @@ func (s *sender) run(ctx context.Context) error {
 			failing.Reset()
 		}
 		for _, e := range step.events {
-			s.inFlight++
+			l := &s.lanes[e.lane]
+			if l.inFlight++; l.failures >= parallel {
+				l.resumeAt = time.Now().Add(doubled(probeEvery, probeEvery, 0))
+			}
 			posts.Go(func() { s.results <- s.post(posting, e) })
 		}
 		if step.taken < takeBatch {
@@ -95,45 +119,31 @@ func (s *sender) run(ctx context.Context) error {
 		}
 	}
 	posts.Wait()
-	for s.inFlight > 0 {
+	for s.lanes[first].inFlight+s.lanes[again].inFlight > 0 {
 		s.settle(posting, <-s.results)
 	}
-	if _, err := s.turn(marking, 0); err != nil { //mutant:webhook-unmarked
-		s.logger.Warn("sent events cannot be marked as sent: the receiver gets them again", "events", len(s.done), "err", err)
+	if _, err := s.turn(marking, 0, 0); err != nil { //mutant:webhook-unmarked
+		s.logger.Warn("sent events cannot be deleted: the receiver gets them again", "events", len(s.done), "err", err)
 	}
 	return nil
 }
 
 // turn does a step, if there is something to do.
-func (s *sender) turn(ctx context.Context, free int) (step, error) {
+func (s *sender) turn(ctx context.Context, first, again int) (step, error) {
 	if len(s.done) == 0 {
 		if any, err := s.any(ctx); !any || err != nil {
 			return step{}, err
 		}
 	}
-	done, err := s.step(ctx, s.done, free, requestTimeout+leaseMargin)
+	done, err := s.step(ctx, s.done, first, again, requestTimeout+leaseMargin)
 	if err != nil {
 		return step{}, err
 	}
 	s.done = nil
-	for _, o := range done.dead {
-		s.logger.Error("event given up", "order", o.order, "attempts", o.attempts, "err", o.err)
-	}
 	if done.others > 0 {
 		s.logger.Error("another program takes rows of outbox_events: the receiver does not get them", "rows", done.others)
 	}
 	return done, nil
-}
-
-// free returns how many requests may begin now.
-func (s *sender) free() int {
-	switch {
-	case time.Now().Before(s.resumeAt):
-		return 0
-	case s.failures >= failuresToPause: //mutant:webhook-floods-receiver
-		return max(1-s.inFlight, 0)
-	}
-	return parallel - s.inFlight
 }
 
 // await waits for an outcome, but not longer than d, and takes those that are there.
@@ -152,26 +162,30 @@ func (s *sender) await(ctx context.Context, d time.Duration) {
 
 // settle notes an outcome. An attempt that was cancelled by the end of the process says nothing: its lease passes.
 func (s *sender) settle(posting context.Context, o outcome) {
-	s.inFlight--
-	switch {
-	case o.err == nil:
-		s.failures = 0
-		s.metrics.posts.WithLabelValues("accepted").Inc()
-	case errors.Is(o.err, context.Canceled) && posting.Err() != nil:
+	l, longest := &s.lanes[o.lane], longestWait
+	l.inFlight--
+	if errors.Is(o.err, context.Canceled) && posting.Err() != nil {
 		return
-	case !o.unsent:
-		s.metrics.posts.WithLabelValues("failed").Inc()
-		now := time.Now()
-		if !now.Before(s.resumeAt) { // a failure during a pause belongs to those before it
-			s.failures++
-			if s.failures >= failuresToPause {
-				s.resumeAt = now.Add(doubled(time.Second, longestPause, s.failures-failuresToPause))
+	}
+	switch {
+	case o.works:
+		s.worked = time.Now()
+		for i := range s.lanes {
+			s.lanes[i].failures, s.lanes[i].resumeAt = 0, time.Time{}
+		}
+	case o.fails:
+		if l.failures++; l.failures >= parallel {
+			longest = longestPause
+			if until := time.Now().Add(min(o.wait, longestPause)); time.Since(s.worked) > longestPause && until.After(l.resumeAt) {
+				l.resumeAt = until //mutant:webhook-retry-after
 			}
 		}
-		if held := now.Add(o.hold); held.After(s.resumeAt) {
-			s.resumeAt, s.failures = held, max(s.failures, failuresToPause)
-		}
-		o.wait = max(doubled(firstWait, longestWait, o.attempts-1), o.wait)
+	}
+	if o.err == nil {
+		s.metrics.posts.WithLabelValues("accepted").Inc()
+	} else {
+		s.metrics.posts.WithLabelValues("failed").Inc()
+		o.wait = max(doubled(firstWait, longest, o.attempts-1), o.wait)
 		s.logger.Warn("event not accepted, will retry", "order", o.order, "attempts", o.attempts, "wait", o.wait.Round(time.Second), "err", o.err)
 	}
 	s.done = append(s.done, o)
@@ -183,18 +197,14 @@ func doubled(first, longest time.Duration, n int) time.Duration {
 	return d - d/5 + rand.N(2*d/5)
 }
 
-// watch measures, and deletes what was sent long ago, until ctx ends.
+// watch measures until ctx ends.
 func (s *sender) watch(ctx context.Context) {
-	for round := 0; ctx.Err() == nil; round++ {
+	for ctx.Err() == nil {
 		now, err := s.state(ctx)
 		if err == nil {
 			s.metrics.set(now)
-			if round%6 == 0 {
-				err = s.forget(ctx)
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			s.logger.Warn("waiting events cannot be counted, or sent events cannot be deleted, will retry", "err", err)
+		} else if ctx.Err() == nil {
+			s.logger.Warn("waiting events cannot be counted, will retry", "err", err)
 		}
 		retry.Sleep(ctx, 10*s.poll)
 	}
@@ -202,17 +212,18 @@ func (s *sender) watch(ctx context.Context) {
 
 // senderMetrics are the metrics of a sender.
 type senderMetrics struct {
-	posts                        *prometheus.CounterVec
-	oldest, waiting, dead, other prometheus.Gauge
+	posts         *prometheus.CounterVec
+	waiting       *prometheus.GaugeVec
+	oldest, other prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) (*senderMetrics, error) {
 	f := metrics.With(r)
 	m := &senderMetrics{
 		f.CounterVec("webhook_posts_total", "Requests with an event by result: accepted, failed.", "result"),
+		f.GaugeVec("webhook_waiting_events", "Events that were not accepted by what they wait for: first_attempt, next_attempt, earlier_event of "+
+			"their order. Counted up to 30,000; read every 10 s.", "for"),
 		f.Gauge("webhook_oldest_waiting_seconds", "Age of the oldest event that was not accepted, by the database's clock; read every 10 s."),
-		f.Gauge("webhook_waiting_events", "Events that were not accepted, counted up to 20,000; read every 10 s."),
-		f.Gauge("webhook_dead_letters", "Events that were given up, counted up to 10,000; read every 10 s."),
 		f.Gauge("webhook_other_reader", "1: another program took rows of outbox_events within the last ten minutes."),
 	}
 	for _, result := range []string{"accepted", "failed"} {
@@ -223,7 +234,8 @@ func newMetrics(r prometheus.Registerer) (*senderMetrics, error) {
 
 func (m *senderMetrics) set(s state) {
 	m.oldest.Set(s.Oldest.Seconds())
-	m.waiting.Set(float64(s.Waiting))
-	m.dead.Set(float64(s.Dead))
+	m.waiting.WithLabelValues("first_attempt").Set(float64(s.Waiting - s.Refused - s.Behind))
+	m.waiting.WithLabelValues("next_attempt").Set(float64(s.Refused))
+	m.waiting.WithLabelValues("earlier_event").Set(float64(s.Behind))
 	m.other.Set(map[bool]float64{true: 1}[s.otherReader()])
 }
