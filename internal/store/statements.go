@@ -53,7 +53,8 @@ type table struct {
 	payment, repay string
 	mark           string // to, [constants], [closed at], [lock], ids, from, now
 	lines          string // statements.lineArgs
-	// lockLines is lines for a close. It fails at once if a transaction changes one of the lines, and
+	countedLines   string // statements.lineArgs, twice
+	// lockLines is countedLines for a close. It fails at once if a transaction changes one of the lines, and
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
 	lockLines string
@@ -132,7 +133,8 @@ func (q *statements) table(month mapping.Month) *table {
 	}
 	if t.items != "" {
 		t.lines = q.lines(t.items)
-		t.lockLines = t.lines + q.d.share("NOWAIT") //mutant:lines-read-unlocked
+		t.countedLines = q.counted(t.items, t.lines)
+		t.lockLines = q.counted(t.items, t.lines+q.d.share("NOWAIT")) //mutant:lines-read-unlocked
 	}
 	return t
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,11 +26,24 @@ func (q *statements) lines(from string) string {
 			columns = append(columns, read)
 		}
 	}
+	for n := range columns { // counted needs different names
+		columns[n] += " AS c" + strconv.Itoa(n)
+	}
+	return "SELECT " + strings.Join(columns, ", ") + q.linesFrom(from)
+}
+
+func (q *statements) linesFrom(from string) string {
 	where := ""
 	if q.lineWhere.sql != "" {
 		where = " AND " + q.lineWhere.sql
 	}
-	return fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?%s", strings.Join(columns, ", "), mapping.Quote(from), q.d.hint(i.Index), mapping.Quote(i.Order), where)
+	return fmt.Sprintf(" FROM %s%s WHERE %s IN ?%s", mapping.Quote(from), q.d.hint(q.m.Items.Index), mapping.Quote(q.m.Items.Order), where)
+}
+
+// counted writes the SELECT lines, and one more row, whose last column is how many lines there are: a server, or a proxy before it, may cut
+// an answer without a word.
+func (q *statements) counted(from, lines string) string {
+	return "SELECT v.*, 0 FROM (" + lines + ") AS v UNION ALL SELECT " + strings.Repeat("NULL, ", 4+max(len(q.m.Stock)-1, 0)) + "COUNT(*)" + q.linesFrom(from)
 }
 
 // lineArgs returns the arguments of table.lines.
@@ -41,19 +55,51 @@ func (q *statements) lineArgs(ids []string) []any {
 // of receipts, and the others the keys of further tables of stock. unreadable has an error for
 // each order with a line that cannot be read, by id.
 func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, err error) {
-	all, unreadable = make([][]line, max(len(s.q.m.Stock), 1)), map[string]error{}
+	var read, lines int64
+	for range linesTries {
+		all, unreadable, read, lines, err = s.scanLines(tx, query, orders)
+		if err != nil || read == lines { //mutant:cut-lines-whole
+			break
+		}
+	}
+	if err == nil && read != lines {
+		err = fmt.Errorf("%w: %w: the server says that %d orders have %d lines, and sent %d: look for a limit of rows in the server or in a proxy before it",
+			orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, len(orders), max(lines, 0), read)
+	}
+	for i := range all {
+		all[i] = sumLines(all[i])
+	}
+	return all, unreadable, err
+}
+
+// linesTries is how often lines are read until as many have come as there are: between reading and counting, another transaction may add one.
+const linesTries = 3
+
+// scanLines is readLines without sums. It also returns how many lines were read, and how many there are; -1: the server did not say.
+func (s *Store) scanLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, read, lines int64, err error) {
+	all, unreadable, lines = make([][]line, max(len(s.q.m.Stock), 1)), map[string]error{}, -1
 	all[0] = make([]line, 0, 2*len(orders))
 	keys := make([]sql.NullString, len(all)-1)
-	var order string
-	var sku, text, location sql.NullString
-	into := []any{&order, &sku, &text, &location}
+	var id, sku, text, location sql.NullString
+	var count int64
+	into := []any{&id, &sku, &text, &location}
 	for i := range keys {
 		into = append(into, &keys[i])
 	}
-	err = eachRow(tx, query, s.q.lineArgs(orders), func(rows *sql.Rows) error {
-		if err := rows.Scan(into...); err != nil || !sku.Valid { // no SKU: a fee or a line of text
+	into = append(into, &count)
+	err = eachRow(tx, query, slices.Repeat(s.q.lineArgs(orders), 2), func(rows *sql.Rows) error {
+		if err := rows.Scan(into...); err != nil {
 			return err
 		}
+		if !id.Valid {
+			lines = count
+			return nil
+		}
+		read++
+		if !sku.Valid { // a fee or a line of text
+			return nil
+		}
+		order := id.String
 		quantity, err := strconv.ParseInt(text.String, 10, 64)
 		switch {
 		case err != nil:
@@ -80,10 +126,7 @@ func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]l
 		}
 		return nil
 	})
-	for i := range all {
-		all[i] = sumLines(all[i])
-	}
-	return all, unreadable, err
+	return all, unreadable, read, lines, err
 }
 
 // moves are the quantities that a close returns to each of Mapping.Stock, by SKU.

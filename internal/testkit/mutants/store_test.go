@@ -54,7 +54,7 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestSuite_InMemory/ClosingTwiceChangesNothing", "reserved_too_low"},
 	{"failure-without-cause", "the failure of one order has no cause", changes{{"s.withCause(ctx, reqs[0], err)", "error(err)"}},
 		"internal/store/sqlite", "TestSuite_InMemory/AFailedCloseNamesOneCause", "stock_row_missing"},
-	{"lines-read-unlocked", "a close reads lines that another transaction is removing", changes{{` + q.d.share("NOWAIT")`, ""}},
+	{"lines-read-unlocked", "a close reads lines that another transaction is removing", changes{{`+q.d.share("NOWAIT")`, ""}},
 		"internal/store", "TestOpen_ACloseLocksTheLinesThatItReads", "reads lines without a lock"},
 	{"question-in-text", "a question mark in a text is an argument to PostgreSQL", changes{{`'\'', `, ""}},
 		"internal/store/postgres", "TestTranslate", "want SELECT 'it''s ?"},
