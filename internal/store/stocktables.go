@@ -15,8 +15,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// lines writes the SELECT of lines: order, SKU, quantity, location, and the keys of further tables of stock.
-func (q *statements) lines(from string) string {
+// lines writes the SELECT of lines in two parts, of which the second begins with FROM: order, SKU, quantity, location, and the keys of further
+// tables of stock.
+func (q *statements) lines(from string) (list, of string) {
 	i := q.m.Items
 	columns := []string{q.m.ID.Read(i.Order), mapping.Key{}.Read(i.SKU), mapping.Quote(i.Quantity), orElse(i.Location, "NULL")}
 	for n, s := range q.m.Stock {
@@ -29,21 +30,18 @@ func (q *statements) lines(from string) string {
 	for n := range columns { // counted needs different names
 		columns[n] += " AS c" + strconv.Itoa(n)
 	}
-	return "SELECT " + strings.Join(columns, ", ") + q.linesFrom(from)
-}
-
-func (q *statements) linesFrom(from string) string {
 	where := ""
 	if q.lineWhere.sql != "" {
 		where = " AND " + q.lineWhere.sql
 	}
-	return fmt.Sprintf(" FROM %s%s WHERE %s IN ?%s", mapping.Quote(from), q.d.hint(q.m.Items.Index), mapping.Quote(q.m.Items.Order), where)
+	return "SELECT " + strings.Join(columns, ", "),
+		fmt.Sprintf(" FROM %s%s WHERE %s IN ?%s", mapping.Quote(from), q.d.hint(i.Index), mapping.Quote(i.Order), where)
 }
 
-// counted writes the SELECT lines, and one more row, whose last column is how many lines there are: a server, or a proxy before it, may cut
-// an answer without a word.
-func (q *statements) counted(from, lines string) string {
-	return "SELECT v.*, 0 FROM (" + lines + ") AS v UNION ALL SELECT " + strings.Repeat("NULL, ", 4+max(len(q.m.Stock)-1, 0)) + "COUNT(*)" + q.linesFrom(from)
+// counted adds one row to a SELECT of lines, whose last column is how many lines there are: a server, or a proxy before it, may cut an answer
+// without a word. Its arguments are lineArgs, twice.
+func (q *statements) counted(lines, of string) string {
+	return "SELECT v.*, 0 FROM (" + lines + ") AS v UNION ALL SELECT " + strings.Repeat("NULL, ", 4+max(len(q.m.Stock)-1, 0)) + "COUNT(*)" + of
 }
 
 // lineArgs returns the arguments of table.lines.
@@ -55,31 +53,7 @@ func (q *statements) lineArgs(ids []string) []any {
 // of receipts, and the others the keys of further tables of stock. unreadable has an error for
 // each order with a line that cannot be read, by id.
 func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, err error) {
-	var read, lines int64
-	for range linesTries {
-		all, unreadable, read, lines, err = s.scanLines(tx, query, orders)
-		if err != nil || read == lines { //mutant:cut-lines-whole
-			break
-		}
-	}
-	if err == nil && read != lines {
-		err = fmt.Errorf("%w: %w: the server says that %d orders have %d lines, and sent %d: look for a limit of rows in the server or in a proxy before it",
-			orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, len(orders), max(lines, 0), read)
-	}
-	for i := range all {
-		all[i] = sumLines(all[i])
-	}
-	return all, unreadable, err
-}
-
-// linesTries is how often lines are read until as many have come as there are: between reading and counting, another transaction may add one.
-const linesTries = 3
-
-// scanLines is readLines without sums. It also returns how many lines were read, and how many there are; -1: the server did not say.
-func (s *Store) scanLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, read, lines int64, err error) {
-	all, unreadable, lines = make([][]line, max(len(s.q.m.Stock), 1)), map[string]error{}, -1
-	all[0] = make([]line, 0, 2*len(orders))
-	keys := make([]sql.NullString, len(all)-1)
+	keys := make([]sql.NullString, max(len(s.q.m.Stock)-1, 0))
 	var id, sku, text, location sql.NullString
 	var count int64
 	into := []any{&id, &sku, &text, &location}
@@ -87,46 +61,58 @@ func (s *Store) scanLines(tx *gorm.DB, query string, orders []string) (all [][]l
 		into = append(into, &keys[i])
 	}
 	into = append(into, &count)
-	err = eachRow(tx, query, slices.Repeat(s.q.lineArgs(orders), 2), func(rows *sql.Rows) error {
-		if err := rows.Scan(into...); err != nil {
-			return err
-		}
-		if !id.Valid {
-			lines = count
-			return nil
-		}
-		read++
-		if !sku.Valid { // a fee or a line of text
-			return nil
-		}
-		order := id.String
-		quantity, err := strconv.ParseInt(text.String, 10, 64)
-		switch {
-		case err != nil:
-			if !text.Valid {
-				text.String = "NULL"
+	for range 3 { // between reading and counting, another transaction may add a line
+		all, unreadable = make([][]line, len(keys)+1), map[string]error{}
+		all[0] = make([]line, 0, 2*len(orders))
+		read, lines := int64(0), int64(-1)
+		err = eachRow(tx, query, slices.Repeat(s.q.lineArgs(orders), 2), func(rows *sql.Rows) error {
+			switch err := rows.Scan(into...); {
+			case err != nil:
+				return err
+			case !id.Valid:
+				lines = count
+				return nil
 			}
-			unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
-			return nil
-		case s.q.m.Items.Location != "" && !mapping.IsLocation(location.String):
-			unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose location %q is empty or contains an @: fix its lines",
-				order, sku.String, location.String)
-			return nil
-		case s.q.m.Items.Location != "":
-			sku.String = mapping.LocatedSKU(sku.String, location.String)
-		}
-		all[0] = append(all[0], line{order, sku.String, quantity})
-		for i, key := range keys {
-			if s.q.m.Stock[i+1].Location.Column != "" {
-				key.String = mapping.LocatedSKU(key.String, location.String)
+			read++
+			order := id.String
+			quantity, err := strconv.ParseInt(text.String, 10, 64)
+			switch {
+			case !sku.Valid: // a fee or a line of text
+				return nil
+			case err != nil:
+				if !text.Valid {
+					text.String = "NULL"
+				}
+				unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
+				return nil
+			case s.q.m.Items.Location != "" && !mapping.IsLocation(location.String):
+				unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose location %q is empty or contains an @: fix its lines",
+					order, sku.String, location.String)
+				return nil
+			case s.q.m.Items.Location != "":
+				sku.String = mapping.LocatedSKU(sku.String, location.String)
 			}
-			if key.Valid {
-				all[i+1] = append(all[i+1], line{order, key.String, quantity})
+			all[0] = append(all[0], line{order, sku.String, quantity})
+			for i, key := range keys {
+				if s.q.m.Stock[i+1].Location.Column != "" {
+					key.String = mapping.LocatedSKU(key.String, location.String)
+				}
+				if key.Valid {
+					all[i+1] = append(all[i+1], line{order, key.String, quantity})
+				}
 			}
+			return nil
+		})
+		for i := range all {
+			all[i] = sumLines(all[i])
 		}
-		return nil
-	})
-	return all, unreadable, read, lines, err
+		if err != nil || read == lines { //mutant:cut-lines-whole
+			return all, unreadable, err
+		}
+		err = fmt.Errorf("%w: %w: the server says that %d orders have %d lines, and sent %d: look for a limit of rows in the server or in a proxy before it",
+			orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, len(orders), max(lines, 0), read)
+	}
+	return all, unreadable, err
 }
 
 // moves are the quantities that a close returns to each of Mapping.Stock, by SKU.

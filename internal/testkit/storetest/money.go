@@ -15,10 +15,10 @@ import (
 // moneyPromises are about payments that the provider tells again, or that come when nobody waits for them.
 var moneyPromises = []promise[shop]{
 	{name: "ARepeatedCallbackOfTheMoneyThatPaidIsNeverLate", test: repeatedAfterRefund},
-	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder},
+	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder, tags: Settings},
 	{name: "APaymentOfAnArchivedOrderIsLate", test: paymentOfArchivedOrder},
 	{name: "AReopenedPaymentPaidTheOrder", test: reopenedPayment},
-	{name: "AnAuditFindsClosesByTheirReceipts", test: auditByReceipts, tags: Dialect},
+	{name: "AnAuditFindsClosesByTheirReceipts", test: auditByReceipts, tags: Dialect | Settings},
 	{name: "AnAmountThatBecomesKnownIsAdded", test: amountBecomesKnown},
 }
 
