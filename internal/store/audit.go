@@ -297,7 +297,7 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		return err
 	}
 	if part.table.lines != "" && part.State == AuditClosed {
-		all, unreadable, err := s.readLines(tx, part.table.lines, ids)
+		all, unreadable, err := s.readLines(tx, part.table.countedLines, ids)
 		if err != nil {
 			return fmt.Errorf("lines: %w", err)
 		}

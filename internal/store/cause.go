@@ -67,7 +67,7 @@ func (s *Store) rowCause(ctx context.Context, r orderclose.CloseRequest, err err
 	if why != nil || failed != nil || t.lines == "" {
 		return why
 	}
-	all, unreadable, failed := s.readLines(c.tx, t.lines, id)
+	all, unreadable, failed := s.readLines(c.tx, t.countedLines, id)
 	moved := s.newMoves()
 	for i := range all {
 		if failed = cmp.Or(failed, unreadable[r.OrderID]); failed == nil {

@@ -13,10 +13,11 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
+	"github.com/orderclose/orderclose/internal/store/settings"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
-// openPool returns a pool, made by open, that checks each new connection for UTC. It does not connect.
+// openPool returns a pool, made by open, that checks the settings of each new connection. It does not connect.
 func openPool(cfg *mysql.Config, open func(driver.Connector) *sql.DB) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
@@ -65,7 +66,7 @@ func closedByServer(err error) bool {
 	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || err.Error() == errNoWrite || tlsfault.ClosedByPeer(err)
 }
 
-// utcConnector checks the session's time zone on each new connection: in a session that is
+// utcConnector checks the session's settings on each new connection: in a session that is
 // not in UTC, an order may look due hours early. Every error until the connection is ready
 // wraps orderclose.ErrUnavailable, since no order caused it: the driver's errors here, such as
 // a plain "bad connection", cannot all be recognized.
@@ -100,52 +101,37 @@ func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
 // example because of a proxy.
 var ErrZone = postgres.ErrZone
 
-// checkSession checks the time zone of a session of MySQL, and the version of its server.
+// sessionQuery asks for what checkSession judges: by how many seconds the session's clock is ahead of UTC, the version, and which settings
+// of the session have other values than they were given.
+var sessionQuery = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CURRENT_TIMESTAMP()), VERSION(), " + settings.MySQLWrong()
+
+// checkSession checks the settings of a session of MySQL or MariaDB, and the version of its server.
 func checkSession(ctx context.Context, conn driver.Conn) error {
-	if err := checkZone(ctx, conn); err != nil {
-		return err
+	row, err := queryRow(ctx, conn, sessionQuery, 3)
+	if err != nil {
+		return fmt.Errorf("read the settings of a new connection: %w", err)
 	}
-	return checkServer(ctx, conn)
-}
-
-// checkZone asks the server by how many seconds the session's clock is ahead of UTC.
-func checkZone(ctx context.Context, conn driver.Conn) error {
-	v, err := queryValue(ctx, conn, "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CURRENT_TIMESTAMP())")
-	off, ok := v.(int64)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the session's time zone: %w", err)
-	case !ok:
-		return fmt.Errorf("read the session's time zone: the answer is %v", v)
-	case off != 0:
-		return fmt.Errorf("%w: it differs by %v; check for a proxy that drops SET time_zone", ErrZone, time.Duration(off)*time.Second)
+	if off, ok := row[0].(int64); !ok || off != 0 {
+		return fmt.Errorf("%w: it differs by %v s; check for a proxy that drops SET time_zone", ErrZone, row[0])
 	}
-	return nil
-}
-
-// checkServer asks the server for its version. The error wraps ErrServer if orderclose does not work on it.
-func checkServer(ctx context.Context, conn driver.Conn) error {
-	v, err := queryValue(ctx, conn, "SELECT VERSION()")
-	if err == nil {
-		err = checkVersion(fmt.Sprintf("%s", v))
+	err = checkVersion(fmt.Sprintf("%s", row[1]))
+	if wrong := fmt.Sprintf("%s", row[2]); err == nil && wrong != "" {
+		err = fmt.Errorf("%w: a session has other values than it was given for %s; check for a proxy that drops SET", ErrServer, wrong)
 	}
 	return err
 }
 
-// queryValue returns the only value of a query, as the driver reads it.
-func queryValue(ctx context.Context, conn driver.Conn, query string) (driver.Value, error) {
+// queryRow returns the first row of a query with some columns, as the driver reads it.
+func queryRow(ctx context.Context, conn driver.Conn, query string, columns int) ([]driver.Value, error) {
 	q, ok := conn.(driver.QueryerContext)
 	if !ok {
 		return nil, fmt.Errorf("%T cannot query", conn)
 	}
 	rows, err := q.QueryContext(ctx, query, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", query, err)
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	dest := make([]driver.Value, 1)
-	if err := rows.Next(dest); err != nil {
-		return nil, fmt.Errorf("%s: %w", query, err)
-	}
-	return dest[0], nil
+	row := make([]driver.Value, columns)
+	return row, rows.Next(row)
 }

@@ -15,36 +15,36 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // zoned is a server whose sessions are off seconds away from UTC, whatever the DSN says.
 type zoned struct {
 	scripted
-	off     int64
-	version string
-	answer  driver.Value // nil: it was read
+	off            int64
+	version, wrong string
+	read           bool
 }
 
 func (z *zoned) Connect(context.Context) (driver.Conn, error) {
-	return &zoned{off: z.off, version: z.version}, nil
+	return &zoned{off: z.off, version: z.version, wrong: z.wrong}, nil
 }
 
-func (z *zoned) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
-	if z.answer = z.off; query == "SELECT VERSION()" {
-		z.answer = []byte(z.version)
-	}
+func (z *zoned) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
 	return z, nil
 }
 
 func (z *zoned) Columns() []string { return []string{"off"} }
 
 func (z *zoned) Next(dest []driver.Value) error {
-	if z.answer == nil {
+	if z.read {
 		return io.EOF
 	}
-	dest[0], z.answer = z.answer, nil
+	dest[0], dest[1], dest[2], z.read = z.off, []byte(z.version), []byte(z.wrong), true
 	return nil
 }
 
@@ -59,13 +59,18 @@ func TestConnect_RefusesASessionThatIsNotInUTC(t *testing.T) {
 	}
 }
 
-func TestConnect_RefusesAServerWithoutSkipLocked(t *testing.T) {
-	db := sql.OpenDB(utcConnector{&zoned{version: "10.5.29-MariaDB"}, checkSession})
-	err := db.PingContext(t.Context())
-	if !errors.Is(err, ErrServer) || !errors.Is(err, orderclose.ErrUnavailable) || Passes(err) {
-		t.Errorf("%v; want an error that does not end by itself", err)
+func TestConnect_RefusesAServerThatDoesNotFit(t *testing.T) {
+	for want, z := range map[string]*zoned{
+		"lacks SKIP LOCKED": {version: "10.5.29-MariaDB"},
+		"sql_select_limit":  {version: "8.0.36", wrong: "sql_select_limit"},
+	} {
+		db := sql.OpenDB(utcConnector{z, checkSession})
+		err := db.PingContext(t.Context())
+		if !errors.Is(err, ErrServer) || !errors.Is(err, orderclose.ErrUnavailable) || Passes(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want an error about %s that does not end by itself", err, want)
+		}
+		_ = db.Close()
 	}
-	_ = db.Close()
 }
 
 // refusing is a server that refuses connections.
@@ -100,5 +105,44 @@ func TestConnect_SaysWhatToDoAboutTLS(t *testing.T) {
 		if !errors.Is(err, row.err) || !strings.HasPrefix(err.Error(), row.want) {
 			t.Errorf("%v, TLS %v: got\n%v\nwant\n%s", row.err, row.tls != nil, err, row.want)
 		}
+	}
+}
+
+// cutting is a server that sends one of two lines, and says how many lines there are, or does not.
+type cutting struct {
+	scripted
+	says bool
+	sent int
+}
+
+func (c *cutting) Connect(context.Context) (driver.Conn, error) { return c, nil }
+
+func (c *cutting) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	c.sent = 0
+	return c, nil
+}
+
+func (c *cutting) Columns() []string { return make([]string, 5) }
+
+func (c *cutting) Next(row []driver.Value) error {
+	c.sent++
+	switch {
+	case c.sent == 1:
+		copy(row, []driver.Value{"a", "ink", "1", nil, int64(0)})
+	case c.sent == 2 && c.says:
+		copy(row, []driver.Value{nil, nil, nil, nil, int64(2)})
+	default:
+		return io.EOF
+	}
+	return nil
+}
+
+func TestReadLines_ACutAnswerIsAnError(t *testing.T) {
+	for _, says := range []bool{true, false} {
+		db := must.Get(gorm.Open(gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(&cutting{says: says}), SkipInitializeWithVersion: true}), GormConfig()))(t)
+		s := must.Get(New(db, mysqlDialect, nil, ""))(t)
+		_, _, err := s.readLines(s.gorm, "SELECT ?, ?", []string{"a"})
+		must.That(t, errors.Is(err, orderclose.ErrNoOrderAtFault) && strings.Contains(err.Error(), "and sent 1"), "an answer without a line: %v", err)
+		must.Do(t, s.Close())
 	}
 }

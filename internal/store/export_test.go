@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -20,6 +21,9 @@ func (s *Store) ReadStatement(w overdue.Window) (string, []any) {
 
 // LineStatement returns the statement by which a close reads lines.
 func (s *Store) LineStatement() string { return s.q.tables.list.Load().known[0].lockLines }
+
+// Untried returns what doctor says about variables that the list of settings does not know.
+func (s *Store) Untried(ctx context.Context) (string, error) { return s.untried(ctx) }
 
 // WithLimit sets how long a statement on PostgreSQL may take.
 func (o Options) WithLimit(d time.Duration) Options {

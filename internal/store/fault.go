@@ -55,7 +55,7 @@ var serverErrors = []struct {
 	{FaultUnavailable, "1047 1053 1077 1079 3032 57"},                // starts, stops, is offline; a node of Galera is not ready
 	{FaultUnavailable, "1036 1290 1792 1836 1874 25006"},             // read-only: a standby, a table, a transaction
 	{FaultUnavailable, "1021 1026 1030 1114 3675 58"},                // disk full, or reading and writing failed
-	{FaultUnavailable, "1037 1041 1135 53"},                          // out of memory or of threads; 53 also has a full disk
+	{FaultUnavailable, "1037 1038 1041 1135 53"},                     // out of memory or of threads; 53 also has a full disk
 	{FaultUnavailable, "1040 1129 1130 1203 1226"},                   // too many connections, host blocked, a limit of the user
 	{FaultUnavailable, "1044 1045 1142 1143 1227 1698 1820 1862 28"}, // user or password refused, privilege missing
 	{FaultUnavailable, "1049 1054 1146 1176 1356 1449 3D 3F 42"},     // the schema does not match the mapping

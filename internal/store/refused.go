@@ -112,7 +112,7 @@ func (c *closing) holds(t *table, ids []string, holds map[string]moves, refused 
 	if t.lines == "" {
 		return nil
 	}
-	all, unreadable, err := c.s.readLines(c.tx, t.lines, ids)
+	all, unreadable, err := c.s.readLines(c.tx, t.countedLines, ids)
 	for i := range all {
 		if err == nil {
 			err = strayLine(ids, all[i])

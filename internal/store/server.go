@@ -2,19 +2,22 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/orderclose/orderclose/internal/store/postgres"
+	"github.com/orderclose/orderclose/internal/store/settings"
 )
 
 // Unsafe returns a setting of MySQL or MariaDB with which a crash of the server loses transactions that it has confirmed, and what
-// to do; "": there is none. The transactions of PostgreSQL set what they need.
+// to do; else what untried returns. The transactions of PostgreSQL set what they need.
 func (s *Store) Unsafe(ctx context.Context) (string, error) {
 	if s.dialect.Name != MySQL {
-		return "", nil
+		return s.untried(ctx)
 	}
 	var flush, sync int
 	var log bool
@@ -28,7 +31,39 @@ func (s *Store) Unsafe(ctx context.Context) (string, error) {
 	case log && sync != 1:
 		return fmt.Sprintf("sync_binlog is %d: %s", sync, lost), nil
 	}
-	return "", nil
+	return s.untried(ctx)
+}
+
+// untried returns the variables of sessions that the package settings does not list; "": there are none. It asks MySQL and MariaDB some hundred
+// times.
+func (s *Store) untried(ctx context.Context) (string, error) {
+	server, query := settings.MySQL, "SHOW GLOBAL VARIABLES"
+	switch version, _ := s.Server(ctx); {
+	case s.dialect.Name == SQLite:
+		return "", nil
+	case s.dialect.Name == Postgres:
+		server, query = settings.Postgres, "SELECT name, '' FROM pg_settings WHERE context IN ('user', 'superuser', 'backend', 'superuser-backend')"
+	case strings.Contains(version, settings.MariaDB):
+		server = settings.MariaDB
+	}
+	var unknown []string
+	err := eachRow(s.gorm.WithContext(ctx), query, nil, func(rows *sql.Rows) error {
+		var name, value string
+		err := rows.Scan(&name, &value)
+		if settings.Find(server, name).Names == nil {
+			unknown = append(unknown, name)
+		}
+		return err
+	})
+	if s.dialect.Name == MySQL { // most are of the server only
+		unknown = slices.DeleteFunc(unknown, func(name string) bool {
+			return s.DB().QueryRowContext(ctx, "SELECT @@session."+name).Scan(new(any)) != nil
+		})
+	}
+	if err != nil || len(unknown) == 0 {
+		return "", s.failed(ctx, err, "read the settings of the database server")
+	}
+	return "nobody has tried unusual values of " + strings.Join(unknown, ", ") + ", which this server has for each session", nil
 }
 
 // ErrServer says that the database server lacks what a close depends on.

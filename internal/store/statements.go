@@ -55,7 +55,8 @@ type table struct {
 	payment, repay string
 	mark           string // to, [constants], [closed at], [lock], ids, from, now
 	lines          string // statements.lineArgs
-	// lockLines is lines for a close. It fails at once if a transaction changes one of the lines, and
+	countedLines   string // statements.counted
+	// lockLines is countedLines for a close. It fails at once if a transaction changes one of the lines, and
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
 	lockLines string
@@ -134,8 +135,9 @@ func (q *statements) table(month mapping.Month) *table {
 		t.payment, t.repay = q.inUTC(set+changeLock("", "", q.m.Lock)+where), q.inUTC(set+changeLock("", q.m.Version, q.m.Lock)+where)
 	}
 	if t.items != "" {
-		t.lines = q.lines(t.items)
-		t.lockLines = t.lines + q.d.share("NOWAIT") //mutant:lines-read-unlocked
+		list, of := q.lines(t.items)
+		t.lines, t.countedLines = list+of, q.counted(list+of, of)
+		t.lockLines = q.counted(list+of+q.d.share("NOWAIT"), of) //mutant:lines-read-unlocked
 	}
 	return t
 }

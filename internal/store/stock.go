@@ -74,7 +74,7 @@ func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (all [][]line,
 	if err != nil || s.dialect.isolation == "" {
 		return all, unreadable, err
 	}
-	now, _, err := s.readLines(tx, t.lines, orders)
+	now, _, err := s.readLines(tx, t.countedLines, orders)
 	if err != nil || slices.EqualFunc(all, now, slices.Equal[[]line]) {
 		return all, unreadable, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +15,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// lines writes the SELECT of lines: order, SKU, quantity, location, and the keys of further tables of stock.
-func (q *statements) lines(from string) string {
+// lines writes the SELECT of lines in two parts, of which the second begins with FROM: order, SKU, quantity, location, and the keys of further
+// tables of stock.
+func (q *statements) lines(from string) (list, of string) {
 	i := q.m.Items
 	columns := []string{q.m.ID.Read(i.Order), mapping.Key{}.Read(i.SKU), mapping.Quote(i.Quantity), orElse(i.Location, "NULL")}
 	for n, s := range q.m.Stock {
@@ -25,11 +27,21 @@ func (q *statements) lines(from string) string {
 			columns = append(columns, read)
 		}
 	}
+	for n := range columns { // counted needs different names
+		columns[n] += " AS c" + strconv.Itoa(n)
+	}
 	where := ""
 	if q.lineWhere.sql != "" {
 		where = " AND " + q.lineWhere.sql
 	}
-	return fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?%s", strings.Join(columns, ", "), mapping.Quote(from), q.d.hint(i.Index), mapping.Quote(i.Order), where)
+	return "SELECT " + strings.Join(columns, ", "),
+		fmt.Sprintf(" FROM %s%s WHERE %s IN ?%s", mapping.Quote(from), q.d.hint(i.Index), mapping.Quote(i.Order), where)
+}
+
+// counted adds one row to a SELECT of lines, whose last column is how many lines there are: a server, or a proxy before it, may cut an answer
+// without a word. Its arguments are lineArgs, twice.
+func (q *statements) counted(lines, of string) string {
+	return "SELECT v.*, 0 FROM (" + lines + ") AS v UNION ALL SELECT " + strings.Repeat("NULL, ", 4+max(len(q.m.Stock)-1, 0)) + "COUNT(*)" + of
 }
 
 // lineArgs returns the arguments of table.lines.
@@ -41,47 +53,64 @@ func (q *statements) lineArgs(ids []string) []any {
 // of receipts, and the others the keys of further tables of stock. unreadable has an error for
 // each order with a line that cannot be read, by id.
 func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, err error) {
-	all, unreadable = make([][]line, max(len(s.q.m.Stock), 1)), map[string]error{}
-	all[0] = make([]line, 0, 2*len(orders))
-	keys := make([]sql.NullString, len(all)-1)
-	var order string
-	var sku, text, location sql.NullString
-	into := []any{&order, &sku, &text, &location}
+	keys := make([]sql.NullString, max(len(s.q.m.Stock)-1, 0))
+	var id, sku, text, location sql.NullString
+	var count int64
+	into := []any{&id, &sku, &text, &location}
 	for i := range keys {
 		into = append(into, &keys[i])
 	}
-	err = eachRow(tx, query, s.q.lineArgs(orders), func(rows *sql.Rows) error {
-		if err := rows.Scan(into...); err != nil || !sku.Valid { // no SKU: a fee or a line of text
-			return err
-		}
-		quantity, err := strconv.ParseInt(text.String, 10, 64)
-		switch {
-		case err != nil || quantity > maxPieces || quantity < -maxPieces:
-			if !text.Valid {
-				text.String = "NULL"
+	into = append(into, &count)
+	for range 3 { // between reading and counting, another transaction may add a line
+		all, unreadable = make([][]line, len(keys)+1), map[string]error{}
+		all[0] = make([]line, 0, 2*len(orders))
+		read, lines := int64(0), int64(-1)
+		err = eachRow(tx, query, slices.Repeat(s.q.lineArgs(orders), 2), func(rows *sql.Rows) error {
+			switch err := rows.Scan(into...); {
+			case err != nil:
+				return err
+			case !id.Valid:
+				lines = count
+				return nil
 			}
-			unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
+			read++
+			order := id.String
+			quantity, err := strconv.ParseInt(text.String, 10, 64)
+			switch {
+			case !sku.Valid: // a fee or a line of text
+				return nil
+			case err != nil || quantity > maxPieces || quantity < -maxPieces:
+				if !text.Valid {
+					text.String = "NULL"
+				}
+				unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
+				return nil
+			case s.q.m.Items.Location != "" && !mapping.IsLocation(location.String):
+				unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose location %q is empty or contains an @: fix its lines",
+					order, sku.String, location.String)
+				return nil
+			case s.q.m.Items.Location != "":
+				sku.String = mapping.LocatedSKU(sku.String, location.String)
+			}
+			all[0] = append(all[0], line{order, sku.String, quantity})
+			for i, key := range keys {
+				if s.q.m.Stock[i+1].Location.Column != "" {
+					key.String = mapping.LocatedSKU(key.String, location.String)
+				}
+				if key.Valid {
+					all[i+1] = append(all[i+1], line{order, key.String, quantity})
+				}
+			}
 			return nil
-		case s.q.m.Items.Location != "" && !mapping.IsLocation(location.String):
-			unreadable[order] = because(orderclose.LinesWrong, "order %q has a line of SKU %q whose location %q is empty or contains an @: fix its lines",
-				order, sku.String, location.String)
-			return nil
-		case s.q.m.Items.Location != "":
-			sku.String = mapping.LocatedSKU(sku.String, location.String)
+		})
+		for i := range all {
+			all[i] = sumLines(all[i])
 		}
-		all[0] = append(all[0], line{order, sku.String, quantity})
-		for i, key := range keys {
-			if s.q.m.Stock[i+1].Location.Column != "" {
-				key.String = mapping.LocatedSKU(key.String, location.String)
-			}
-			if key.Valid {
-				all[i+1] = append(all[i+1], line{order, key.String, quantity})
-			}
+		if err != nil || read == lines { //mutant:cut-lines-whole
+			return all, unreadable, err
 		}
-		return nil
-	})
-	for i := range all {
-		all[i] = sumLines(all[i])
+		err = fmt.Errorf("%w: %w: the server says that %d orders have %d lines, and sent %d: look for a limit of rows in the server or in a proxy before it",
+			orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, len(orders), max(lines, 0), read)
 	}
 	return all, unreadable, err
 }

@@ -157,7 +157,7 @@ func (c *closing) rows(id string) (all []row, pieces int64, err error) {
 		if err != nil || t.lines == "" {
 			return all, 0, err
 		}
-		lines, _, err := c.s.readLines(c.tx, t.lines, []string{id})
+		lines, _, err := c.s.readLines(c.tx, t.countedLines, []string{id})
 		moved := c.s.newMoves()
 		for i, of := range lines {
 			for _, l := range of {

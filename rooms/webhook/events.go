@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -266,9 +267,9 @@ func (t table) state(ctx context.Context) (s state, err error) {
 	if err == nil && s.Refused > 0 {
 		err = each(ctx, t.DB(), "SELECT order_id, error FROM "+tried+" WHERE error <> '' ORDER BY id LIMIT 3", []any{countMost},
 			func(rows *sql.Rows) error {
-				var order, text string
-				err := rows.Scan(&order, &text)
-				s.First = append(s.First, fmt.Sprintf("order %s: %s", ops.OneLine(order, orderclose.MaxIDBytes), text))
+				var order, why string
+				err := rows.Scan(&order, &why)
+				s.First = append(s.First, fmt.Sprintf("order %s: %s", text.OneLine(order, orderclose.MaxIDBytes), why))
 				return err
 			})
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"regexp"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/internal/store/settings"
 )
 
 // Timeouts of a connection, unless the DSN sets them. The read timeout is longer than a lock
@@ -135,9 +138,11 @@ func Force(cfg *mysql.Config) error {
 	if cfg.Params == nil {
 		cfg.Params = map[string]string{}
 	}
-	cfg.Params["time_zone"] = "'+00:00'" // Loc alone does not set the session's time zone
-	cfg.Params["autocommit"] = "1"       // else a plain read would begin a transaction
-	cfg.Params["sql_mode"] = "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
+	maps.DeleteFunc(cfg.Params, func(name, _ string) bool {
+		return settings.Find(settings.MySQL, name).What == "forced" || settings.Find(settings.MariaDB, name).What == "forced"
+	})
+	name, values, _ := strings.Cut(settings.MySQLAssignments(), " = ") // one parameter, since their order counts
+	cfg.Params[name] = values                                          //mutant:server-setting-inherited
 	cfg.Params["innodb_lock_wait_timeout"] = cmp.Or(cfg.Params["innodb_lock_wait_timeout"], lockTimeout)
 	cfg.Params["lock_wait_timeout"] = cmp.Or(cfg.Params["lock_wait_timeout"], strconv.Itoa(int((cfg.ReadTimeout+tableLockMargin)/time.Second)))
 	// The isolation level is set per transaction; not every server has these variables.

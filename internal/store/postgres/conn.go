@@ -136,7 +136,8 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // Statements find their rows by an index: without statistics, or with those of a table that was empty an hour ago,
 // the planner may choose to read the whole table. So it does for 500 keys of 40,000 rows, which takes twice as long.
 // A small table without an index then costs so much on paper that the planner would compile the statement, which takes longer than to execute it.
-const inTx = "; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL lock_timeout = "
+// A statement_timeout of the server or of the user would end the wait of a COMMIT for a synchronous standby, and the COMMIT would succeed.
+const inTx = "; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = "
 
 func (c *Config) inTx() string {
 	settings := inTx + "'" + c.lockWait + "'"

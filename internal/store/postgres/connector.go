@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/orderclose/orderclose/internal/store/settings"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
@@ -74,12 +75,14 @@ var (
 	ErrZone = errors.New("the session's time zone is not UTC")
 )
 
+// sessionQuery asks for what judge judges.
+var sessionQuery = "SELECT version(), current_setting('server_version_num'), pg_is_in_recovery(), current_setting('TimeZone'), " +
+	"current_setting('DateStyle'), " + settings.PostgresWrong()
+
 // check reports why a new connection cannot be used: its session has other settings than it was given, or
 // the server is of another kind, too old, or a standby.
 func check(ctx context.Context, c *pgconn.PgConn) error {
-	const query = "SELECT version(), current_setting('server_version_num'), pg_is_in_recovery(), current_setting('TimeZone'), " +
-		"current_setting('standard_conforming_strings'), current_setting('DateStyle')"
-	results, err := c.Exec(ctx, query).ReadAll()
+	results, err := c.Exec(ctx, sessionQuery).ReadAll()
 	if err != nil {
 		return fmt.Errorf("read the settings of a new connection: %w", err)
 	}
@@ -89,9 +92,9 @@ func check(ctx context.Context, c *pgconn.PgConn) error {
 	return judge(results[0].Rows[0])
 }
 
-// judge is check of the settings of a connection, in the order of the query there.
+// judge is check of the settings of a connection, in the order of sessionQuery.
 func judge(row [][]byte) error {
-	version, number, standby, zone, quoting, dates := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4]), string(row[5])
+	version, number, standby, zone, dates, wrong := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4]), string(row[5])
 	n, err := strconv.Atoi(number)
 	switch {
 	case strings.Contains(version, "CockroachDB"), strings.Contains(version, "-YB-"), strings.Contains(version, "Redshift"):
@@ -102,9 +105,9 @@ func judge(row [][]byte) error {
 		return fmt.Errorf("%w, which takes no writes: name the primary in the DSN, or all servers (host1,host2), of which the primary is taken", ErrStandby)
 	case zone != "UTC":
 		return fmt.Errorf("%w: it is %s; check for a pooler that drops timezone (ignore_startup_parameters)", ErrZone, zone)
-	case quoting != "on" || !strings.HasPrefix(dates, "ISO"):
-		return fmt.Errorf("%w: standard_conforming_strings is %s and DateStyle is %s; "+
-			"check for a pooler that drops parameters of a connection (ignore_startup_parameters)", ErrServer, quoting, dates)
+	case wrong != "" || !strings.HasPrefix(dates, "ISO"):
+		return fmt.Errorf("%w: DateStyle is %s, %s; set it for the user (ALTER ROLE … SET …), and check for a pooler that drops parameters of a connection "+
+			"(ignore_startup_parameters)", ErrServer, dates, wrong)
 	}
 	return nil
 }

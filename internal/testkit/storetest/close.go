@@ -16,22 +16,22 @@ import (
 )
 
 var closePromises = []promise[shop]{
-	{name: "NeverBeforeDue", test: neverBeforeDue, tags: Dialect},
+	{name: "NeverBeforeDue", test: neverBeforeDue, tags: Dialect | Settings},
 	{name: "AnOrderThatIsNeverDueIsNeverClosed", test: neverDueNeverClosed, tags: Dialect},
 	{name: "ATrialWaitsASecondForALock", test: triedLocked, tags: Dialect},
-	{name: "PaidIsNeverClosed", test: paidIsNeverClosed},
+	{name: "PaidIsNeverClosed", test: paidIsNeverClosed, tags: Settings},
 	{name: "CancelledIsNeverClosed", test: cancelledIsNeverClosed},
 	{name: "ClosingTwiceChangesNothing", test: closingTwiceChangesNothing},
-	{name: "StockIsReleasedOncePerSKU", test: stockIsReleasedOncePerSKU},
-	{name: "OrderWithoutLinesCloses", test: orderWithoutLinesCloses},
-	{name: "ReceiptRecordsTheClose", test: receiptRecordsTheClose},
-	{name: "EventDescribesTheClose", test: eventDescribesTheClose, tags: Dialect},
+	{name: "StockIsReleasedOncePerSKU", test: stockIsReleasedOncePerSKU, tags: Settings},
+	{name: "OrderWithoutLinesCloses", test: orderWithoutLinesCloses, tags: Settings},
+	{name: "ReceiptRecordsTheClose", test: receiptRecordsTheClose, tags: Settings},
+	{name: "EventDescribesTheClose", test: eventDescribesTheClose, tags: Dialect | Settings},
 	{name: "UnknownOrderIsNotFound", test: unknownOrder},
-	{name: "IdsCompareExactly", test: idsCompareExactly, tags: Dialect},
+	{name: "IdsCompareExactly", test: idsCompareExactly, tags: Dialect | Settings},
 	{name: "RepeatsInOneBatchCloseOnce", test: repeatedInOneBatch},
-	{name: "BatchLongerThanAnyList", test: batchLongerThanAnyList, tags: Dialect},
+	{name: "BatchLongerThanAnyList", test: batchLongerThanAnyList, tags: Dialect | Settings},
 	{name: "EmptyRequestDoesNothing", test: emptyRequest},
-	{name: "AnOrderThatIsOpenedAgainIsNotClosedTwice", test: openedAgain},
+	{name: "AnOrderThatIsOpenedAgainIsNotClosedTwice", test: openedAgain, tags: Settings},
 }
 
 // The shop sets the status of a closed order back. The error says what is wrong, for a dead letter.

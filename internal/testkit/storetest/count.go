@@ -9,7 +9,7 @@ import (
 )
 
 var countPromises = []promise[shop]{
-	{name: "CountOverdueEqualsTheOrdersOfAllPages", test: countIsHowMany},
+	{name: "CountOverdueEqualsTheOrdersOfAllPages", test: countIsHowMany, tags: Settings},
 	{name: "CountOverdueHasUnpaidOrdersOnly", test: countHasUnpaidOnly},
 	{name: "CountOverdueOfNoOrdersIsZero", test: countOfNoOrders},
 	{name: "OverdueNowReturnsUnpaidOrdersOnly", test: overdueNowHasUnpaidOnly},

@@ -10,7 +10,7 @@ import (
 )
 
 var historyPromises = []promise[shop]{
-	{name: "HistoryHasEverythingAboutAnOrder", test: historyHasAll},
+	{name: "HistoryHasEverythingAboutAnOrder", test: historyHasAll, tags: Settings},
 	{name: "HistoryOfAnUnknownOrderIsEmpty", test: historyOfUnknownOrder},
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 var latePaymentPromises = []promise[shop]{
-	{name: "APaymentIsRecordedOnce", test: recordPayments, tags: Dialect},
+	{name: "APaymentIsRecordedOnce", test: recordPayments, tags: Dialect | Settings},
 	{name: "LateMoneyWithoutAnIDIsPerhapsTheSameMoney", test: lateWithoutID},
 	{name: "LateMoneyOfAnArchivedOrderIsRecorded", test: lateOfArchivedOrder},
 	{name: "AResolvedLatePaymentNeverChanges", test: resolvedBeforeTheID},

@@ -18,7 +18,7 @@ import (
 
 var linePromises = []promise[shop]{
 	{name: "ALineRemovedDuringACloseIsReturnedOnce", test: lineRemoved, tags: Dialect},
-	{name: "ALineAddedDuringACloseIsReturned", test: lineAdded, tags: Dialect},
+	{name: "ALineAddedDuringACloseIsReturned", test: lineAdded, tags: Dialect | Settings},
 	{name: "LinesAndOrdersLockedInAnyOrderEndRight", test: linesInAnyOrder, tags: Dialect},
 	{name: "ARowOfStockThatIsLockedForLongDelaysItsOrdersOnly", test: stockLockedForLong, tags: Dialect},
 }

@@ -16,10 +16,10 @@ import (
 var moneyPromises = []promise[shop]{
 	{name: "ARepeatedCallbackOfTheMoneyThatPaidIsNeverLate", test: repeatedAfterRefund},
 	{name: "TheMoneyOfAnOrderThatWasMarkedAsPaidIsAQuestion", test: callbackAfterAsking},
-	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder},
+	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder, tags: Settings},
 	{name: "APaymentOfAnArchivedOrderIsLate", test: paymentOfArchivedOrder},
 	{name: "AReopenedPaymentPaidTheOrder", test: reopenedPayment},
-	{name: "AnAuditFindsClosesByTheirReceipts", test: auditByReceipts, tags: Dialect},
+	{name: "AnAuditFindsClosesByTheirReceipts", test: auditByReceipts, tags: Dialect | Settings},
 	{name: "AnAmountThatBecomesKnownIsAdded", test: amountBecomesKnown},
 }
 

@@ -18,17 +18,17 @@ import (
 )
 
 var outboxPromises = []promise[shop]{
-	{name: "DispatchDeletesPublishedRowsAndKeepsTheRest", test: dispatchDeletesWhatIsDone},
+	{name: "DispatchDeletesPublishedRowsAndKeepsTheRest", test: dispatchDeletesWhatIsDone, tags: Settings},
 	{name: "DispatchBeginsAfterAnID", test: dispatchAfterID},
 	{name: "DispatchersShareTheRows", test: dispatchersShareTheRows, tags: Dialect},
 	{name: "NoRowIsDispatchedTwiceUnderLoad", test: noRowIsDispatchedTwice, tags: Dialect | File},
 	{name: "RowsAreDispatchedAgainWhenADispatcherFails", test: rowsAreDispatchedAgain, tags: Dialect},
-	{name: "ALowerIdThatCommitsLaterIsFound", test: lowerIDCommitsLater, tags: Dialect},
+	{name: "ALowerIdThatCommitsLaterIsFound", test: lowerIDCommitsLater, tags: Dialect | Settings},
 	{name: "DispatchBlocksNoCheckoutAndNoClose", test: dispatchBlocksNobody, tags: Dialect},
 	{name: "DispatchersDeleteNeighboringRows", test: dispatchersDeleteNeighboringRows, tags: Dialect},
-	{name: "BacklogHasTheAgeOfTheOldest", test: backlogTellsTheOldest, tags: Dialect},
+	{name: "BacklogHasTheAgeOfTheOldest", test: backlogTellsTheOldest, tags: Dialect | Settings},
 	{name: "OldRowsAreDropped", test: dropsOldRows},
-	{name: "EachEventHasItsKindAndNoPayloadIsRefused", test: eventsHaveKinds, tags: Dialect},
+	{name: "EachEventHasItsKindAndNoPayloadIsRefused", test: eventsHaveKinds, tags: Dialect | Settings},
 	{name: "AnUnknownOutboxIsRefused", test: unknownOutbox},
 	{name: "AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", test: addedWithItsTransaction},
 }

@@ -10,7 +10,7 @@ import (
 )
 
 var pagePromises = []promise[shop]{
-	{name: "PagesVisitEveryOverdueOrderOnce", test: pagesVisitOnce, tags: Dialect},
+	{name: "PagesVisitEveryOverdueOrderOnce", test: pagesVisitOnce, tags: Dialect | Settings},
 	{name: "PagesContinueWhileOrdersAreClosed", test: pagesGoOnWhileClosing},
 	{name: "PageReturnsTheOrdersFields", test: pageSaysWhatTheOrderIs},
 }

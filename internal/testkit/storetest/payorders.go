@@ -13,7 +13,7 @@ import (
 
 var payOrdersPromises = []promise[shop]{
 	{name: "PreviewReturnsTheOutcomesOfACloseAndChangesNothing", test: previewSays},
-	{name: "PayOrdersIsTheCompareAndSetOfPay", test: payOrders},
+	{name: "PayOrdersIsTheCompareAndSetOfPay", test: payOrders, tags: Settings},
 	{name: "PayOrdersWritesAnEvent", test: payOrdersEvent},
 	{name: "AfterPayOrdersTheFirstPaymentHasPaid", test: payAfterAsking},
 }

@@ -16,8 +16,8 @@ import (
 var schemaPromises = []promise[shop]{
 	{name: "WrongSchemaVersionIsReported", test: wrongSchemaVersion, tags: Dialect | Empty},
 	{name: "ANewerSchemaIsUsedIfItSaysSo", test: newerSchema, tags: Dialect | Empty},
-	{name: "MigratingTwiceChangesNothing", test: migratingTwice, tags: Dialect | File | Empty},
-	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty},
+	{name: "MigratingTwiceChangesNothing", test: migratingTwice, tags: Dialect | File | Empty | Settings},
+	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty | Settings},
 	{name: "TablesOfRoomsAreMigratedAndChecked", test: tablesOfRooms, tags: Dialect | Empty},
 	{name: "ATableThatARoomDidNotCreateIsRefused", test: foreignTableOfRoom, tags: Dialect | Empty},
 	{name: "PingAnswers", test: pingAnswers},

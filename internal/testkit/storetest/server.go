@@ -21,6 +21,8 @@ const (
 	File
 	// Empty is the tag of promises that begin without tables.
 	Empty
+	// Settings is the tag of promises that are played on servers with unusual settings.
+	Settings
 )
 
 // Server is where the suite gets its databases.

@@ -14,8 +14,8 @@ import (
 )
 
 var stockPromises = []promise[shop]{
-	{name: "AnAuditAndAQueryFindWrongStock", test: wrongStockFound},
-	{name: "AFailedCloseNamesOneCause", test: failureNamed},
+	{name: "AnAuditAndAQueryFindWrongStock", test: wrongStockFound, tags: Settings},
+	{name: "AFailedCloseNamesOneCause", test: failureNamed, tags: Settings},
 	{name: "AnOrderOfADeletedProductCloses", test: deletedProduct},
 }
 

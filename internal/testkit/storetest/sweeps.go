@@ -13,12 +13,12 @@ import (
 )
 
 var sweepPromises = []promise[shop]{
-	{name: "AnHourHasTheCountsOfAllItsTurns", test: hourCounts, tags: Dialect},
+	{name: "AnHourHasTheCountsOfAllItsTurns", test: hourCounts, tags: Dialect | Settings},
 	{name: "AnHourThatFinishedStaysFinished", test: hourEnds, tags: Dialect},
 	{name: "HoursAreKeptForNinetyDays", test: oldHours},
-	{name: "ALeaseHasOneHolderUntilItEnds", test: leases, tags: Dialect},
+	{name: "ALeaseHasOneHolderUntilItEnds", test: leases, tags: Dialect | Settings},
 	{name: "OfManyOneTakesALease", test: leaseOfMany, tags: Dialect},
-	{name: "ClosedOrdersArePagedByTheTimeOfTheirClose", test: closedBetween},
+	{name: "ClosedOrdersArePagedByTheTimeOfTheirClose", test: closedBetween, tags: Settings},
 	{name: "ThePositionOfEachRecheckIsKept", test: keptRecheck},
 }
 

@@ -15,9 +15,9 @@ import (
 )
 
 var turnPromises = []promise[shop]{
-	{name: "ReadsFindEveryOverdueOrderOnce", test: readsFindAll, tags: Dialect},
+	{name: "ReadsFindEveryOverdueOrderOnce", test: readsFindAll, tags: Dialect | Settings},
 	{name: "AReadSaysWhatTheOrderIsAndHowFarItCame", test: readSays},
-	{name: "ATurnBeginsWithTheClockAndThePauses", test: turnBegins, tags: Dialect},
+	{name: "ATurnBeginsWithTheClockAndThePauses", test: turnBegins, tags: Dialect | Settings},
 	{name: "ATurnWithoutADatabaseFails", test: turnFails},
 }
 

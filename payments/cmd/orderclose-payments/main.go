@@ -109,15 +109,25 @@ const (
 	connectionAge  = 30 * time.Second // after a failover, the old server is left within this time
 )
 
-// openDatabase returns the shop's database. It connects with the first query.
-func openDatabase(servers ordercloseconfig.Servers) (*sql.DB, error) {
+// databaseConfig returns how to connect to the shop's database.
+func databaseConfig(servers ordercloseconfig.Servers) (*mysql.Config, error) {
 	m, err := mysqldsn.Parse(servers.DSN, servers.DatabaseTLS)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ordercloseconfig.EnvDSN, err)
+		return nil, err
 	}
 	m.InterpolateParams, m.MultiStatements = true, false // one round trip for each query instead of three
 	m.Timeout = dialLimit
-	if err := m.Apply(mysql.Charset("utf8mb4", "")); err != nil {
+	if m.Params == nil {
+		m.Params = map[string]string{}
+	}
+	m.Params["sql_select_limit"] = "18446744073709551615" // if the server's limit cut an answer, paid orders would look unpaid
+	return m, m.Apply(mysql.Charset("utf8mb4", ""))
+}
+
+// openDatabase returns the shop's database. It connects with the first query.
+func openDatabase(servers ordercloseconfig.Servers) (*sql.DB, error) {
+	m, err := databaseConfig(servers)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ordercloseconfig.EnvDSN, err)
 	}
 	connector, err := mysql.NewConnector(m)
