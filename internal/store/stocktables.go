@@ -39,9 +39,10 @@ func (q *statements) lines(from string) (list, of string) {
 }
 
 // counted adds one row to a SELECT of lines, whose last column is how many lines there are: a server, or a proxy before it, may cut an answer
-// without a word. Its arguments are lineArgs, twice.
+// without a word. Its arguments are lineArgs, twice. With COUNT(*), for which the index is enough, MariaDB may read the whole index.
 func (q *statements) counted(lines, of string) string {
-	return "SELECT v.*, 0 FROM (" + lines + ") AS v UNION ALL SELECT " + strings.Repeat("NULL, ", 4+max(len(q.m.Stock)-1, 0)) + "COUNT(*)" + of
+	return "SELECT v.*, 0 FROM (" + lines + ") AS v UNION ALL SELECT " + strings.Repeat("NULL, ", 4+max(len(q.m.Stock)-1, 0)) +
+		"COUNT(CASE WHEN " + mapping.Quote(q.m.Items.Quantity) + " IS NULL THEN 1 ELSE 1 END)" + of
 }
 
 // lineArgs returns the arguments of table.lines.
