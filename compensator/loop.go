@@ -79,8 +79,8 @@ func nextTurn(took, every time.Duration, left bool) time.Duration {
 	return max(every-took, 0)
 }
 
-// judge counts a turn as good or failed. A process whose turns fail gives the lock back, also one that only cannot write its hours: another one
-// may be able to.
+// judge counts a turn as good or failed. A turn also fails if only the row of its hour could not be written. A process whose turns fail gives the
+// lock back, because another process may be able to work.
 func (l *loop) judge(err error) {
 	if err == nil {
 		l.good, l.failed = time.Now(), 0

@@ -43,8 +43,8 @@ func (t *turn) othersAnswer(ctx context.Context, r result) bool {
 	return true
 }
 
-// newestOutside returns the newest overdue order that is not in the page, if possible one that does not rest; of a Reader that reads forward only, the
-// oldest. Its ID is empty if there is none.
+// newestOutside returns the newest overdue order that is not in the page. It prefers orders that do not rest. A Reader that only reads forward
+// gives the oldest order in place of the newest. The ID is empty if there is no such order.
 func (t *turn) newestOutside(ctx context.Context, page []orderclose.Order) (newest orderclose.Order, err error) {
 	var found []orderclose.Order
 	for _, after := range []time.Time{t.cutoff.Add(-newHolderBack), {}} {

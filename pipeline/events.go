@@ -35,9 +35,9 @@ type EventOptions[E EventData] struct {
 	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
-	// with its id. The offset is committed after each call. After an error, the events of that call
-	// come again, and others of the partition wait: repeat a call to a service of yours within
-	// Handle, until ctx ends. A panic is an error.
+	// with its id. The offset is committed after each call. After an error, ReadEvents calls Handle
+	// again with the same events, and the later events of the partition wait. So let Handle itself
+	// repeat a request to a service of yours, until ctx ends. A panic is an error.
 	Handle func(ctx context.Context, events []Event[E]) error
 	// Skipped is called for each record that is not an event of this kind. The error wraps
 	// orderclose.ErrOtherEvent if the record is an event of another type, and orderclose.ErrBadEvent

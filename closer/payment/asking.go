@@ -57,7 +57,7 @@ type Options struct {
 	Metrics     Metrics      // default: none
 }
 
-// askedWithin is how old an answer may be that says how the provider is now: an order is asked about again within five minutes.
+// askedWithin is the age up to which an answer describes the provider. A compensator asks about a waiting order each five minutes.
 const askedWithin = 10 * time.Minute
 
 // span is the time between two questions.
@@ -70,7 +70,7 @@ type CheckedStore struct {
 	call     func(ctx context.Context, ids []string) ([]Answer, error) // Cancel of a Canceler, otherwise Ask
 	closes   Answer                                                    // the answer after which an order is closed: Cancelled or Unpaid
 	endpoint *httpcall.Endpoint
-	unknown  atomic.Pointer[span] // of the last questions to which each answer was Unknown; nil: the last one had another answer
+	unknown  atomic.Pointer[span] // the last questions, if all their answers were Unknown; nil: the last question had another answer
 	slots    chan struct{}        // one element for each question in flight
 	culprits bisect.Culprits      // finds the orders for which the provider gives no answer
 }

@@ -59,7 +59,7 @@ type notJoined struct {
 	why   error
 }
 
-// joinSoon is how long a member may take to join. A coordinator that moves, and a rebalance, take less.
+// joinSoon is how long a member may fail to join its group before the process is not ready. Rebalances and moves of coordinators take less.
 const joinSoon = 10 * time.Second
 
 // NotJoined says why members of this process have been unable to join their group for 10 s; "": all have joined.

@@ -43,8 +43,8 @@ func Counted[N int | int64](n N, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// Harmless replaces what a terminal obeys, and what turns the direction of a text, in an output of lines and tabs: rows of the shop and answers
-// of services may hold it.
+// Harmless escapes the characters that a terminal executes, and those that change the direction of a text. It keeps line breaks and tabs. Rows of
+// the shop and answers of services may contain such characters.
 func Harmless(s string) string {
 	var out strings.Builder
 	for _, r := range s {

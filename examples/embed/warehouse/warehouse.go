@@ -51,7 +51,7 @@ func (s Service) Handle(ctx context.Context, events []pipeline.Event[orderclose.
 				if err == nil {
 					break
 				}
-				s.Logger.Warn("stock is not given back, will retry", "order", r.OrderID, "sku", r.SKU, "quantity", r.Quantity, "err", err)
+				s.Logger.Warn("the service did not take the stock back, will retry", "order", r.OrderID, "sku", r.SKU, "quantity", r.Quantity, "err", err)
 				select {
 				case <-time.After(pause):
 				case <-ctx.Done():
