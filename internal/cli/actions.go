@@ -64,7 +64,7 @@ func (c *common) keepActions(root *cobra.Command) {
 			err := run(cmd, args)
 			if code := Code(codeOf(err)); code != Usage && code != NotFound && code != Refused && acts(cmd) {
 				if kept := c.keepAction(cmd, args, err); kept != nil && code != Failed { // its error says enough
-					c.note("the audit log does not have this:", kept)
+					c.note("this action could not be written to the audit log:", kept)
 				}
 			}
 			return err

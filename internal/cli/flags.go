@@ -111,7 +111,7 @@ func (c *common) repeat(ctx context.Context, wait time.Duration, what string, pa
 func (c *common) noteCategories(s *session, categories ...string) {
 	for _, category := range categories {
 		if _, listed := s.cfg.Delays.ByCategory[category]; category != "" && !listed {
-			fmt.Fprintf(c.env.Stderr, "note: topics.yaml (delays.categories) does not list the category %s\n", text.OneLine(category, 100))
+			c.note("note: topics.yaml (delays.categories) does not list the category", text.OneLine(category, 100))
 		}
 	}
 }

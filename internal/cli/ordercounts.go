@@ -28,8 +28,8 @@ type orderCounts struct {
 	// Doubt says why the mapping is probably wrong, and Fix what to do. Both empty: it may be right.
 	Doubt string `json:"doubt,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// wrong says that the doubt is about the statuses, or that most orders are never due, and not about the orders of this hour; or that no
-	// order has been closed in the database.
+	// wrong says that migrate refuses the mapping: the doubt is about a status, most orders are never due, or the database has closed no order
+	// yet. Any other doubt may end by itself, such as after an outage.
 	wrong bool
 }
 
@@ -60,16 +60,23 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 		}
 		c.Doubt, c.Fix = doubt(found, s.grace(), overdue.Failure, s.cfg)
 	}
-	if c.Doubt != "" && !c.wrong && s.pipeline().ClosesInDatabase() {
-		closed, err := s.Store.HasClosed(ctx)
-		c.wrong = err == nil && !closed
-	}
+	c.wrong = c.wrong || c.Doubt != "" && s.hasClosedNothing(ctx)
 	return c, nil
 }
 
-// refuseFirst returns a doubt about the mapping while no order has been closed in the database: a wrong zone would close all orders at once.
+// hasClosedNothing reports whether orders are closed in the database, and none has been closed yet.
+func (s *session) hasClosedNothing(ctx context.Context) bool {
+	if !s.pipeline().ClosesInDatabase() {
+		return false
+	}
+	closed, err := s.Store.HasClosed(ctx)
+	return err == nil && !closed
+}
+
+// refuseFirst returns a doubt about the mapping before the first close: with a wrong zone it would close all orders at once. Counting takes
+// seconds, so it counts only then.
 func (s *session) refuseFirst(ctx context.Context) error {
-	if closed, err := s.Store.HasClosed(ctx); err != nil || closed || !s.pipeline().ClosesInDatabase() {
+	if !s.hasClosedNothing(ctx) {
 		return nil
 	}
 	c, err := s.countOrders(ctx)

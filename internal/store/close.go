@@ -121,7 +121,7 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 		switch {
 		case err != nil && (n == 0 || len(all.all) == 0 && errors.Is(err, orderclose.ErrUnavailable)):
 			return nil, err
-		case err != nil && n > 0 && !errors.Is(err, orderclose.ErrContended) && !errors.Is(err, orderclose.ErrUnavailable):
+		case err != nil && !errors.Is(err, orderclose.ErrContended) && !errors.Is(err, orderclose.ErrUnavailable):
 			s.closeApart(ctx, path, all, ids, turn)
 			return all, nil
 		case err != nil:

@@ -23,7 +23,7 @@ func openPool(cfg *mysql.Config, open func(driver.Connector) *sql.DB) (*sql.DB, 
 	if err != nil {
 		return nil, mysqldsn.Error(err)
 	}
-	return open(utcConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
+	return open(checkedConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
 }
 
 // errTransport is MySQL's error number for a connection without TLS where the server requires it
@@ -66,11 +66,11 @@ func closedByServer(err error) bool {
 	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || err.Error() == errNoWrite || tlsfault.ClosedByPeer(err)
 }
 
-// utcConnector checks the session's settings on each new connection: in a session that is
+// checkedConnector checks the session's settings on each new connection: in a session that is
 // not in UTC, an order may look due hours early. Every error until the connection is ready
 // wraps orderclose.ErrUnavailable, since no order caused it: the driver's errors here, such as
 // a plain "bad connection", cannot all be recognized.
-type utcConnector struct {
+type checkedConnector struct {
 	driver.Connector
 	check func(context.Context, driver.Conn) error // checkSession; nil: the Connector has checked the connection
 }
@@ -80,7 +80,7 @@ type utcConnector struct {
 const connectTimeout = 30 * time.Second
 
 // Connect implements driver.Connector.
-func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
+func (c checkedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	conn, err := c.Connector.Connect(ctx)

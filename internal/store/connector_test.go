@@ -50,7 +50,7 @@ func (z *zoned) Next(dest []driver.Value) error {
 
 func TestConnect_RefusesASessionThatIsNotInUTC(t *testing.T) {
 	for off, want := range map[int64]error{0: nil, 8 * 3600: ErrZone, -5 * 3600: ErrZone} {
-		db := sql.OpenDB(utcConnector{&zoned{off: off, version: "8.0.36"}, checkSession})
+		db := sql.OpenDB(checkedConnector{&zoned{off: off, version: "8.0.36"}, checkSession})
 		err := db.PingContext(t.Context())
 		if !errors.Is(err, want) || (want != nil && !errors.Is(err, orderclose.ErrUnavailable)) {
 			t.Errorf("a session %d s off UTC: %v; want %v", off, err, want)
@@ -64,7 +64,7 @@ func TestConnect_RefusesAServerThatDoesNotFit(t *testing.T) {
 		"lacks SKIP LOCKED": {version: "10.5.29-MariaDB"},
 		"sql_select_limit":  {version: "8.0.36", wrong: "sql_select_limit"},
 	} {
-		db := sql.OpenDB(utcConnector{z, checkSession})
+		db := sql.OpenDB(checkedConnector{z, checkSession})
 		err := db.PingContext(t.Context())
 		if !errors.Is(err, ErrServer) || !errors.Is(err, orderclose.ErrUnavailable) || Passes(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want an error about %s that does not end by itself", err, want)

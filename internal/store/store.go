@@ -195,9 +195,9 @@ func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
 	cfg.HidesRows = o.Orders != nil && slices.Contains(o.Orders.Accept, mapping.RowSecurity)
 	s.dialect, s.answerLimit, s.name, s.warning = postgresDialect, cfg.Limit, cfg.Name(), cfg.Warning()
 	s.openUnbounded = func() (*sql.DB, error) {
-		return sql.OpenDB(utcConnector{cfg.Unbounded().Connector(), nil}), nil
+		return sql.OpenDB(checkedConnector{cfg.Unbounded().Connector(), nil}), nil
 	}
-	pool := o.OpenDB(utcConnector{cfg.Connector(), nil})
+	pool := o.OpenDB(checkedConnector{cfg.Connector(), nil})
 	return pool, gormpostgres.New(gormpostgres.Config{Conn: pool}), nil
 }
 
