@@ -79,7 +79,7 @@ func (s *Store) fits(t lent) error {
 	switch there := first(all); {
 	case err != nil:
 		return err
-	case there != home:
+	case there != home: //mutant:other-store-written
 		return fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
 			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, home)
 	case hidden && !slices.Contains(s.q.m.Accept, mapping.RowSecurity):
