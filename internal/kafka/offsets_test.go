@@ -150,8 +150,7 @@ func TestOffsets_EndWithTheContext(t *testing.T) {
 	})
 }
 
-// TestCoalescer_DropsMessagesOfCanceledCallers: a caller whose Append has timed out may have
-// stored its record elsewhere.
+// TestCoalescer_DropsMessagesOfCanceledCallers: a caller whose Append has timed out may have stored its record elsewhere.
 func TestCoalescer_DropsMessagesOfCanceledCallers(t *testing.T) {
 	broker, c := newFake(t, 1)
 	arrived, release := make(chan bool, 1), make(chan bool)
