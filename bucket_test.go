@@ -85,9 +85,8 @@ func TestWalk_GoesDownTheBuckets(t *testing.T) {
 	}
 }
 
-// All lengths and thresholds of the standard buckets are whole seconds. So a fraction
-// of a second stays the same along a walk and matters only at its end: testing whole
-// seconds, and whole seconds plus one fraction, covers all delays.
+// All lengths and thresholds of the standard buckets are whole seconds. So a fraction of a second stays the same along a walk and matters only at its
+// end: testing whole seconds, and whole seconds plus one fraction, covers all delays.
 func TestWalk_WithTheCloseTopicTakesAtMost23AppendsFor12hAnd82For30Days(t *testing.T) {
 	const days30 = 30 * 24 * 3600
 	for _, fraction := range []time.Duration{0, 1} {
@@ -176,8 +175,7 @@ func TestRelease_IsTheEarlierOfDueTimeAndBucketEnd(t *testing.T) {
 	})
 }
 
-// A record that is moved as the relay moves it, each step a little late, never
-// reaches the close topic early, and is no later than its last step was.
+// A record that is moved as the relay moves it, each step a little late, never reaches the close topic early, and is no later than its last step was.
 func TestPickAndRelease_AreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bs := drawBuckets(t)

@@ -118,8 +118,7 @@ func TestIsNever_HoldsInEveryZone(t *testing.T) {
 	}
 }
 
-// TestFor_TheFirstMatchDecides: for random rules, the rule of an order matches, no earlier rule does, and rules behind
-// it change nothing.
+// TestFor_TheFirstMatchDecides: for random rules, the rule of an order matches, no earlier rule does, and rules behind it change nothing.
 func TestFor_TheFirstMatchDecides(t *testing.T) {
 	values := rapid.SampledFrom([]string{"a", "b", "c"})
 	some := rapid.SliceOfNDistinct(values, 1, 3, rapid.ID[string])

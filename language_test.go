@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// unusedWords maps words that this project no longer uses to the words that it uses
-// instead. The keys are regular expressions; case does not matter.
+// unusedWords maps words that this project no longer uses to the words that it uses instead. The keys are regular expressions; case does not matter.
 var unusedWords = map[string]string{
 	`anew`:                          "again, recreated",
 	`of late`:                       "recently",

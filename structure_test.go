@@ -154,8 +154,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		// What the example shop needs, the product does not.
 		"github.com/hashicorp/golang-lru/v2":  {"examples/checkout/ordercache"},
 		"github.com/bits-and-blooms/bloom/v3": {"examples/checkout/idfilter"},
-		// The checker judges the parts and takes nothing of theirs; only what runs
-		// the checker may know the fakes.
+		// The checker judges the parts and takes nothing of theirs; only what runs the checker may know the fakes.
 		"github.com/twmb/franz-go/pkg/kfake": {"pipeline/pipelinetest"},
 		"github.com/alicebob/miniredis/v2":   {"pipeline/pipelinetest"},
 	}
@@ -199,8 +198,7 @@ func eachFile(t *testing.T, each func(path, folder string)) {
 	})
 }
 
-// A package comment that lists files lists each Go file of its folder once, except tests and a doc.go.
-// A list of test files is not compared.
+// A package comment that lists files lists each Go file of its folder once, except tests and a doc.go. A list of test files is not compared.
 func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 	files, comments := map[string][]string{}, map[string]string{} // by folder
 	eachFile(t, func(path, folder string) {
@@ -223,8 +221,7 @@ func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 	}
 }
 
-// What is exported can be used outside of this module: it mentions no type of an internal package, unless
-// a public package has an alias for that type.
+// What is exported can be used outside of this module: it mentions no type of an internal package, unless a public package has an alias for that type.
 func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
 	ring.NotShort(t)
 	var public []*types.Package

@@ -24,8 +24,7 @@ var (
 	timedTests = []string{"internal/store", "rooms", "notify", "examples/clients"}
 )
 
-// timingAllowed has files that still break the rule, and how often. A number may only fall. The game day waits for alerts,
-// whose rules have durations.
+// timingAllowed has files that still break the rule, and how often. A number may only fall. The game day waits for alerts, whose rules have durations.
 var timingAllowed = map[string]int{
 	"examples/clients/clients_test.go":            2,
 	"examples/clients/real_test.go":               2,

@@ -68,8 +68,7 @@ func rules(t *testing.T) map[string]rule {
 	return all
 }
 
-// promtool evaluates all rules in each test, and a test names few alerts. With the rules of these alerts
-// only, promtool takes a tenth of the time.
+// promtool evaluates all rules in each test, and a test names few alerts. With the rules of these alerts only, promtool takes a tenth of the time.
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	t.Chdir("alerts")
 	tool(t, "promtool", append([]string{"check", "rules", sweeperRules}, files(t, "*.rules.yml")...)...)
@@ -356,8 +355,7 @@ type route struct {
 	Routes         []route
 }
 
-// The example defines every receiver that it names, routes each severity, and its
-// inhibitions name existing alerts.
+// The example defines every receiver that it names, routes each severity, and its inhibitions name existing alerts.
 func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 	t.Chdir("alerts")
 	var c struct {

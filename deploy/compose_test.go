@@ -20,8 +20,7 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
-// file is compose.yaml, with the parts of the specification that it uses. Anything
-// else in it is an error.
+// file is compose.yaml, with the parts of the specification that it uses. Anything else in it is an error.
 type file struct {
 	Name     string
 	Services map[string]service
@@ -187,8 +186,7 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 	}
 }
 
-// Git must find every tracked file in the build's context. Otherwise the version of the image has no
-// revision, or ends with +dirty.
+// Git must find every tracked file in the build's context. Otherwise the version of the image has no revision, or ends with +dirty.
 func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 	lists := map[string][]string{"../.gitignore": nil, "compose/Dockerfile.dockerignore": nil}
 	for name := range lists {
@@ -203,8 +201,7 @@ func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 	expect.That(t, diff == "", "the context lacks other files than git ignores:\n%s", diff)
 }
 
-// Each published port is one that the service listens on, and only this machine can
-// reach it.
+// Each published port is one that the service listens on, and only this machine can reach it.
 func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 	t.Chdir("compose")
 	for _, f := range composed(t) {

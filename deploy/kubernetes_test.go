@@ -108,8 +108,7 @@ func knownVariables(t *testing.T) map[string]bool {
 
 var notSet = regexp.MustCompile(`(ORDERCLOSE_[A-Z_]+) is not set`)
 
-// requiredVariables runs a command line without any variable, and returns those that it asks for. It
-// fails if the command line is wrong in another way.
+// requiredVariables runs a command line without any variable, and returns those that it asks for. It fails if the command line is wrong in another way.
 func requiredVariables(t *testing.T, topics string, args []string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

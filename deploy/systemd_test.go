@@ -129,8 +129,7 @@ func TestSystemd_UnitsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 	}
 }
 
-// systemd-analyze knows every key and value. It is a part of systemd; without it the test is
-// skipped.
+// systemd-analyze knows every key and value. It is a part of systemd; without it the test is skipped.
 func TestSystemd_UnitsPassSystemdAnalyze(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

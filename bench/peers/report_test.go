@@ -139,8 +139,7 @@ func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 	}
 }
 
-// A way that loses messages, is early or is late may be ahead. Another one is listed, with the W4 of a worker only if it
-// is ahead by more than a second.
+// A way that loses messages, is early or is late may be ahead. Another one is listed, with the W4 of a worker only if it is ahead by more than a second.
 func TestAims_CountWaysThatKeepWhatTheyAcceptAndArePunctual(t *testing.T) {
 	row := func(system, workload string, change func(*result)) result {
 		r := result{System: system, Workload: workload, Messages: 100, Cores: 2, Seconds: 10}

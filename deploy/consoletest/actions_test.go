@@ -217,8 +217,7 @@ func losesTheConsole(t testing.TB, w world) {
 	b.seen()
 }
 
-// sharesConnections opens Now in more tabs than a browser has connections to a host. All of them load, and
-// all of them are kept up to date.
+// sharesConnections opens Now in more tabs than a browser has connections to a host. All of them load, and all of them are kept up to date.
 func sharesConnections(t testing.TB, w world) {
 	b := openSignedOut(t, w, look{})
 	b.do("sign in", chromedp.Navigate(strings.Replace(w.url(), "://", "://operator:"+w.password()+"@", 1)+"/"))

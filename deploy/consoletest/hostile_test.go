@@ -12,10 +12,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// hostileTexts are valid order ids and categories (1 to 64 bytes of UTF-8 without control
-// characters) that attack a page which does not escape them, in an element, an attribute, a script
-// or a URL; or that reverse the text that follows them. An element that they inject has the
-// attribute data-hostile.
+// hostileTexts are valid order ids and categories (1 to 64 bytes of UTF-8 without control characters) that attack a page which does not escape them, in
+// an element, an attribute, a script or a URL; or that reverse the text that follows them. An element that they inject has the attribute data-hostile.
 var hostileTexts = []string{
 	`"><img src=x onerror=alert(1) data-hostile>`,
 	`<script data-hostile>hostile=1;alert(2)</script>`,
@@ -43,8 +41,7 @@ func hostileLetters() (letters []letter) {
 	)
 }
 
-// plain returns the longest part of a text without characters that change its direction: a page may
-// show those in another way.
+// plain returns the longest part of a text without characters that change its direction: a page may show those in another way.
 func plain(text string) (longest string) {
 	for _, part := range strings.FieldsFunc(text, isDirection) {
 		if len(part) > len(longest) {
@@ -97,8 +94,7 @@ func (b *tab) isHarmless(where string) {
 	}
 }
 
-// showsHostileOrders creates orders with hostile ids and categories, searches them, and looks at all
-// pages.
+// showsHostileOrders creates orders with hostile ids and categories, searches them, and looks at all pages.
 func showsHostileOrders(t testing.TB, w world) {
 	b := open(t, w, look{})
 	for i, text := range hostileTexts {
@@ -169,8 +165,7 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, ""))
 }
 
-// refusesAnotherSite opens a page of another site that shows the console in a frame, and sends
-// forms to it.
+// refusesAnotherSite opens a page of another site that shows the console in a frame, and sends forms to it.
 func refusesAnotherSite(t testing.TB, w world) {
 	other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")

@@ -196,8 +196,7 @@ func switchesZone(t testing.TB, w world) {
 	expect.Equal(t, b.text("#times"), "Times: UTC", "after the switch back the page")
 }
 
-// cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it
-// scrolls, is inside of the window.
+// cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it scrolls, is inside of the window.
 func cutsNothing(t testing.TB, w world) {
 	for _, width := range []int64{phone, 1200} {
 		b := open(t, w, look{width: width})

@@ -25,8 +25,7 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
-// unpacked returns the files of a tar archive, by name. The archive must be free of everything that
-// depends on the machine.
+// unpacked returns the files of a tar archive, by name. The archive must be free of everything that depends on the machine.
 func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}

@@ -92,8 +92,7 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 	}
 }
 
-// dockerfile returns the settings in the last stage of deploy/compose/Dockerfile, and requires that
-// it builds the same binary and has the same files.
+// dockerfile returns the settings in the last stage of deploy/compose/Dockerfile, and requires that it builds the same binary and has the same files.
 func dockerfile(t *testing.T) v1.Config {
 	t.Helper()
 	text := must.Get(os.ReadFile("../compose/Dockerfile"))(t)

@@ -115,8 +115,7 @@ func (r *rig) dispatch() {
 	}
 }
 
-// A rule says that an order by bank transfer is never closed: not by a record, a sweep or a read. It can be paid
-// hours later.
+// A rule says that an order by bank transfer is never closed: not by a record, a sweep or a read. It can be paid hours later.
 func TestShop_AnOrderByBankTransferWaitsForItsMoney(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.start(pipeline.AllRoles()...)
@@ -149,8 +148,7 @@ func TestShop_AnOrderPaidInTimeIsNeverClosed(t *testing.T) {
 	})
 }
 
-// Hundreds of orders are due at one instant, when the pipeline, reading customers and the
-// provider's callbacks all work on them.
+// Hundreds of orders are due at one instant, when the pipeline, reading customers and the provider's callbacks all work on them.
 func TestShop_PaymentsRaceTheClose(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		const orders = racedOrders
@@ -465,8 +463,7 @@ func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 	})
 }
 
-// TestShop_WithAnOutboxKafkaMayBeUnreachable: checkouts do not use Kafka, and the pipeline closes
-// their orders when Kafka is back.
+// TestShop_WithAnOutboxKafkaMayBeUnreachable: checkouts do not use Kafka, and the pipeline closes their orders when Kafka is back.
 func TestShop_WithAnOutboxKafkaMayBeUnreachable(t *testing.T) {
 	outbox := func(o *checkout.Options) {
 		o.Outbox = must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}))(t)

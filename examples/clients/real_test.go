@@ -219,8 +219,7 @@ func handlesAnEventOnce(t *testing.T, d driver, db *sql.DB, env []string) {
 	expect.That(t, err == nil && work == 1 && handled == 1, "work done %d times, %d handled events, %v", work, handled, err)
 }
 
-// startBroker starts a broker of its own, because the topics of the examples have no prefix. It returns "" without
-// real servers.
+// startBroker starts a broker of its own, because the topics of the examples have no prefix. It returns "" without real servers.
 func startBroker(t *testing.T) string {
 	if os.Getenv("ORDERCLOSE_KAFKA_BROKERS") == "" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 		return ""

@@ -39,8 +39,7 @@ func (s *fakeStore) Probe(context.Context) error { return s.away }
 
 var errBad = errors.New("no stock row")
 
-// For any set of bad orders, exactly these are blamed. The others are closed once,
-// and each bad order costs a few calls.
+// For any set of bad orders, exactly these are blamed. The others are closed once, and each bad order costs a few calls.
 func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 64).Draw(t, "orders")

@@ -94,8 +94,7 @@ func TestWindow_LimitStaysWithinItsBounds(t *testing.T) {
 	})
 }
 
-// A service that becomes a hundred times slower for good gets a longer timeout after
-// a few calls, and soon its own timeout.
+// A service that becomes a hundred times slower for good gets a longer timeout after a few calls, and soon its own timeout.
 func TestWindow_ASlowerServiceGetsALongerTimeout(t *testing.T) {
 	w, timeouts := fill(1000, 10*time.Millisecond), 0
 	for range 50 {
@@ -224,8 +223,7 @@ type failing struct {
 
 func (f *failing) CallsFailing(_ string, since time.Time) { f.since = since }
 
-// An open breaker does not hide the cause, and failing calls are reported also while
-// the breaker is closed.
+// An open breaker does not hide the cause, and failing calls are reported also while the breaker is closed.
 func TestEndpoint_AnOpenBreakerReportsTheLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics := &failing{}

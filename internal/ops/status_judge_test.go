@@ -15,8 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// message returns a record with this append time and this value of the due header, which
-// may be invalid.
+// message returns a record with this append time and this value of the due header, which may be invalid.
 func message(due string, appended time.Time) *wire.Message {
 	return &wire.Message{Key: []byte("o"), Appended: appended, Headers: []wire.Header{
 		{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)}, {Key: wire.HeaderDue, Value: []byte(due)},
@@ -107,8 +106,7 @@ func TestWorst_FindsOnlyPartitionsBeyondTheLimit(t *testing.T) {
 	})
 }
 
-// A backlog of the close topic is what waits; in a delay topic most records are not
-// due, and the delay by which its head is overdue says how it goes on.
+// A backlog of the close topic is what waits; in a delay topic most records are not due, and the delay by which its head is overdue says how it goes on.
 func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 	owner := &kafka.Member{ClientID: "closer@shop-1:17:9464"}
 	topic := func(name string, p PartitionStatus) TopicStatus {

@@ -18,8 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers: all topics but the dead letters,
-// which are always read from the start.
+// TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers: all topics but the dead letters, which are always read from the start.
 func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 	c := config.Default()
 	for _, s := range TopicSpecs(c) {

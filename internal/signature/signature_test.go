@@ -109,8 +109,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// An attacker could otherwise send a quarter of a million signatures with 4 MB, and
-// have a terabyte hashed.
+// An attacker could otherwise send a quarter of a million signatures with 4 MB, and have a terabyte hashed.
 func TestVerify_HashesTheBodyOnceForEachSecret(t *testing.T) {
 	keys := keysOf(t, secretOne)
 	hashing := func(signatures int) float64 {

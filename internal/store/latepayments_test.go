@@ -111,8 +111,7 @@ func TestRecordPayment_AnIDThatNoOrderCanHaveIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// A transaction of the shop has read at REPEATABLE READ, the default of MySQL and MariaDB, before others commit what decides
-// about its payment.
+// A transaction of the shop has read at REPEATABLE READ, the default of MySQL and MariaDB, before others commit what decides about its payment.
 func TestRecordPayment_SeesWhatOthersCommitAtRepeatableRead(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		s := openMigrated(t, store.Options{})

@@ -22,8 +22,7 @@ import (
 // mall is the public shop with statements of its own.
 func mall(t *testing.T) storetest.Shop { return examples(t)[3] }
 
-// openMall opens a database with the tables of mall. Each order is {id, member, points} and was due an
-// hour ago; each has used a coupon of the kind 7.
+// openMall opens a database with the tables of mall. Each order is {id, member, points} and was due an hour ago; each has used a coupon of the kind 7.
 func openMall(t *testing.T, dsn string, m *mapping.Mapping, orders ...[3]int) *store.Store {
 	t.Helper()
 	s := open(t, store.Options{DSN: dsn, Orders: m})

@@ -17,8 +17,7 @@ func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {
 	dead := wire.DeadLetter(m, "relay", "bad_due", `header due is "soon"`)
 	expect.That(t, bytes.Equal(dead.Key, m.Key) && bytes.Equal(dead.Value, m.Value), "key %q, value %q", dead.Key, dead.Value)
 	want := []wire.Header{
-		// The headers of the record without its own cause: a dead letter has one
-		// cause.
+		// The headers of the record without its own cause: a dead letter has one cause.
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 		{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
 		{Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},

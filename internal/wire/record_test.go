@@ -143,8 +143,7 @@ func TestDecode_RoundTrip(t *testing.T) {
 	})
 }
 
-// A retry decodes a record and encodes it again. The attributes stay the same,
-// including numbers of any size.
+// A retry decodes a record and encodes it again. The attributes stay the same, including numbers of any size.
 func TestDecode_ThenEncodeKeepsAttributes(t *testing.T) {
 	m := whole(t)
 	m.Value = []byte(strings.Replace(string(m.Value), `{"shop":"eu"}`,
@@ -245,8 +244,7 @@ func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 	expect.That(t, r.Order.ID == "订单-17" && r.Order.Due.Equal(due) && r.Release.Equal(due) && r.Order.Category == "", "got %+v", r)
 }
 
-// FuzzDecode checks that no input makes Decode panic, and that a decoded record can
-// be encoded again.
+// FuzzDecode checks that no input makes Decode panic, and that a decoded record can be encoded again.
 func FuzzDecode(f *testing.F) {
 	m := whole(f)
 	for _, attributes := range []string{"null", "{}", `{"n": {"m": [1, 2.5e400]}}`, "[]", `"text"`, "1", "true"} {
@@ -283,8 +281,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("%s is decoded, and encoded as %s: %v", value, again.Value, err)
 			}
 		}
-		// A record with any due time stays in its bucket for at most the bucket's
-		// length.
+		// A record with any due time stays in its bucket for at most the bucket's length.
 		if dueErr == nil {
 			b := orderclose.Bucket{Length: time.Minute}
 			if got := b.Release(release, created); got.After(created.Add(time.Minute)) || got.Before(release) && got.Before(created.Add(time.Minute)) {
@@ -341,8 +338,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// The result is the same for a dead letter, and for a record that was sent again
-// before.
+// The result is the same for a dead letter, and for a record that was sent again before.
 func TestSentAgain_GoesToTheReplayLaneWithoutAttempts(t *testing.T) {
 	want := []wire.Header{
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},

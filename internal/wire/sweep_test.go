@@ -33,8 +33,7 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 	}
 }
 
-// A sweep that failed with a long error, or that found an order with a nonsensical due time, is
-// recorded too.
+// A sweep that failed with a long error, or that found an order with a nonsensical due time, is recorded too.
 func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
 	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20),
 		OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),

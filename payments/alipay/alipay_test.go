@@ -334,8 +334,7 @@ func TestAPI_ATradeThatIsNotClosedStaysUnknown(t *testing.T) {
 	}
 }
 
-// A response is believed only with Alipay's signature over its bytes, and if it is about the trade. All of these would
-// say that the trade has ended.
+// A response is believed only with Alipay's signature over its bytes, and if it is about the trade. All of these would say that the trade has ended.
 func TestAPI_BelievesOnlyResponsesOfAlipay(t *testing.T) {
 	for name, forge := range map[string]func(s *standIn, w http.ResponseWriter, node, content string){
 		"another key": func(s *standIn, w http.ResponseWriter, node, content string) {

@@ -335,8 +335,7 @@ func TestAPI_SaysWhetherStripeOrThePaymentIsAtFault(t *testing.T) {
 	}
 }
 
-// The client's own retry has the same idempotency key, and the next cancel another: Stripe repeats its answer
-// to a key for a day, also an error.
+// The client's own retry has the same idempotency key, and the next cancel another: Stripe repeats its answer to a key for a day, also an error.
 func TestAPI_ARetryHasTheSameIdempotencyKeyAndALaterCancelAnother(t *testing.T) {
 	s := start(t)
 	s.intent("pi_1", "requires_payment_method")

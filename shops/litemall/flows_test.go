@@ -14,8 +14,7 @@ const (
 	couponUsable, couponUsed                               = 0, 1
 )
 
-// litemall plays the statements of litemall at commit a1ef964a, in the order of its code. A flow calls
-// between after its read and before its write.
+// litemall plays the statements of litemall at commit a1ef964a, in the order of its code. A flow calls between after its read and before its write.
 type litemall struct {
 	*shoptest.Shop
 	// fixed says that payNotify has the condition that README.md asks for.
@@ -102,8 +101,7 @@ func release(q shoptest.Session, id int) {
 	q.Exec("UPDATE litemall_coupon_user SET status = ?, update_time = NOW() WHERE order_id = ? AND deleted = 0", couponUsable, id)
 }
 
-// timeout is OrderUnpaidTask.run, which has no transaction. crash says that the process ends between the
-// order and the stock.
+// timeout is OrderUnpaidTask.run, which has no transaction. crash says that the process ends between the order and the stock.
 func (l *litemall) timeout(id int, between func(), crash bool) (closed bool) {
 	o := read(l.Session, id)
 	if o.status != unpaid {

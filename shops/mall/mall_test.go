@@ -1,5 +1,4 @@
-// Package mall plays the statements of mall against its own time-out, and against closes of orderclose with the
-// mapping of this folder.
+// Package mall plays the statements of mall against its own time-out, and against closes of orderclose with the mapping of this folder.
 package mall
 
 import (
@@ -20,8 +19,7 @@ func TestOwnTimeout_CancelsAnOrder(t *testing.T) {
 	})
 }
 
-// A payment between the read and the write of a cancel: the order is closed though it is paid, and it takes what
-// another order has locked.
+// A payment between the read and the write of a cancel: the order is closed though it is paid, and it takes what another order has locked.
 func TestOwnTimeout_ClosesAPaidOrder(t *testing.T) {
 	for name, cancel := range map[string]func(m mall, between func()) bool{
 		"message": func(m mall, between func()) bool { return m.cancelOrder(1, between) },
@@ -100,8 +98,7 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and stock, coupons and
-// points are exact.
+// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and stock, coupons and points are exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(m mall) {
 		var mu sync.Mutex

@@ -1,5 +1,4 @@
-// Package mall4j plays the statements of mall4j against its own task, and against closes of orderclose with the
-// mapping of this folder.
+// Package mall4j plays the statements of mall4j against its own task, and against closes of orderclose with the mapping of this folder.
 package mall4j
 
 import (
@@ -86,8 +85,7 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and the stock of SKUs and
-// products is exact.
+// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and the stock of SKUs and products is exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(m *mall4j) {
 		m.fixed = true

@@ -7,8 +7,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
-// saleor plays the statements of Saleor at commit 723cd4eb, in the order of its code. A flow calls between after
-// its read and before its write.
+// saleor plays the statements of Saleor at commit 723cd4eb, in the order of its code. A flow calls between after its read and before its write.
 type saleor struct{ *shoptest.Shop }
 
 const stock = 1000 // of each variant
@@ -56,8 +55,7 @@ func (s saleor) complete(n, channel int) {
 	}
 }
 
-// expireOrders is order/tasks.py, _expire_orders. It reads from the replica, and does not compare the status
-// when it writes.
+// expireOrders is order/tasks.py, _expire_orders. It reads from the replica, and does not compare the status when it writes.
 func (s saleor) expireOrders(between func()) (done bool) {
 	var order string
 	var orders []string

@@ -13,8 +13,7 @@ const (
 	byMember, stock               = 30, 1000
 )
 
-// yudao plays the statements of yudao's mall at commit e4e460d5, in the order of its code. A flow calls between
-// after its read and before its write.
+// yudao plays the statements of yudao's mall at commit e4e460d5, in the order of its code. A flow calls between after its read and before its write.
 type yudao struct{ *shoptest.Shop }
 
 func each(t *testing.T, test func(y yudao)) {
@@ -72,8 +71,7 @@ func (y yudao) updateOrderPaid(id int, between func()) (taken bool) {
 	})
 }
 
-// cancelOrderBySystem is the job TradeOrderAutoCancelJob: it reads all overdue orders, and cancels each in a
-// transaction of its own.
+// cancelOrderBySystem is the job TradeOrderAutoCancelJob: it reads all overdue orders, and cancels each in a transaction of its own.
 func (y yudao) cancelOrderBySystem(between func()) (done int) {
 	var id int
 	var orders []int
@@ -115,8 +113,7 @@ func (y yudao) cancelOrder0(id, cancelType int) (done bool) {
 	})
 }
 
-// state is what a test expects: the status of an order and of its coupon, stock and sales of SKU 1, and the
-// product's.
+// state is what a test expects: the status of an order and of its coupon, stock and sales of SKU 1, and the product's.
 type state struct{ status, coupon, stock, sales, product, productSales int }
 
 func (y yudao) expect(id int, want state) {

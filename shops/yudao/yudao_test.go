@@ -1,5 +1,4 @@
-// Package yudao plays the statements of yudao's mall against its own job, and against closes of orderclose with the
-// mapping of this folder.
+// Package yudao plays the statements of yudao's mall against its own job, and against closes of orderclose with the mapping of this folder.
 package yudao
 
 import (
@@ -31,8 +30,7 @@ func TestOwnJob_IsExact(t *testing.T) {
 	})
 }
 
-// A callback that comes after the job is refused. yudao logs it, and no row tells that there is money without an
-// order.
+// A callback that comes after the job is refused. yudao logs it, and no row tells that there is money without an order.
 func TestOwnJob_APaymentAfterItIsLost(t *testing.T) {
 	each(t, func(y yudao) {
 		y.createOrder(1)
@@ -72,8 +70,7 @@ func (y yudao) sweep(want int) {
 	}
 }
 
-// Payments, cancels and yudao's own job meet sweeps over 100 due orders. No acknowledged payment is lost, and
-// stock, sales and coupons are exact.
+// Payments, cancels and yudao's own job meet sweeps over 100 due orders. No acknowledged payment is lost, and stock, sales and coupons are exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(y yudao) {
 		var mu sync.Mutex

@@ -64,8 +64,7 @@ func TestCache_AStaleFillNeverReplacesANewerVersion(t *testing.T) {
 	expect.Equal(t, len(c.filling), 0, "reads are kept after their end")
 }
 
-// Any mix of reads and changes: no view is shown that is older than a change that was announced before
-// the view was asked for.
+// Any mix of reads and changes: no view is shown that is older than a change that was announced before the view was asked for.
 func TestCache_NeverShowsAnOlderVersionThanAnnounced(t *testing.T) {
 	c := New(Options{Size: 4})
 	var mu sync.Mutex

@@ -16,9 +16,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
-// settleTime is how long after the last due time, or the end of the last fault, everything may
-// take to be done. On idle cores that takes seconds: a sweep comes every 5 s and closes what is
-// overdue by 5 s. On a machine that does other work the backlog of the last faults takes longer.
+// settleTime is how long after the last due time, or the end of the last fault, everything may take to be done. On idle cores that takes seconds: a
+// sweep comes every 5 s and closes what is overdue by 5 s. On a machine that does other work the backlog of the last faults takes longer.
 const settleTime = 5 * time.Minute
 
 // settleTimeForgotten replaces settleTime if the database may have forgotten orders. The closer tries

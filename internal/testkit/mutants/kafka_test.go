@@ -1,7 +1,6 @@
 package mutants
 
-// kafkaMutants are mistakes in the Kafka client: connections, metadata, fetches, the
-// identity of a log, and the brokers' clock.
+// kafkaMutants are mistakes in the Kafka client: connections, metadata, fetches, the identity of a log, and the brokers' clock.
 var kafkaMutants = []mutant{
 	{"topic-not-synced", "a topic that is the only copy is acknowledged before it is on disk", changes{{"s.Sync", "false"}},
 		"internal/ops", "TestApply_SyncsTheOnlyCopy", "of the only copy"},

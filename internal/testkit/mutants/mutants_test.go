@@ -1,5 +1,4 @@
-// Package mutants tests the tests. It breaks the code on purpose, in a copy that only
-// the compiler sees, and requires that a test fails.
+// Package mutants tests the tests. It breaks the code on purpose, in a copy that only the compiler sees, and requires that a test fails.
 //
 //	make mutants                             all mutants; the table at the end says which test caught each
 //	make mutants ARGS='-run Mutants/commit'  some of them
@@ -148,8 +147,7 @@ func (m mutant) mustDie(t *testing.T, root, program string) verdict {
 	return v
 }
 
-// flags returns flags for the test program. If it contains rapid, rapid must not
-// write files beside the tests, nor search long for the shortest failure.
+// flags returns flags for the test program. If it contains rapid, rapid must not write files beside the tests, nor search long for the shortest failure.
 func flags(t *testing.T, program string) []string {
 	t.Helper()
 	data := must.Get(os.ReadFile(program))(t)

@@ -1,7 +1,6 @@
 package mutants
 
-// storeMutants are mistakes in the transactions that close orders, in the checks of a
-// mapping, in the rules of deadlines, and in the producer.
+// storeMutants are mistakes in the transactions that close orders, in the checks of a mapping, in the rules of deadlines, and in the producer.
 var storeMutants = []mutant{
 	{"never-uncounted", "orders whose due time means never are in no number", changes{{"c.From-c.Overdue-c.Waiting-c.Excluded", "0"}},
 		"internal/store/sqlite", "TestSuite_InMemory/AnOrderThatIsNeverDueIsNeverClosed", "counts"},

@@ -11,8 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// Each promise of docs/reliability.md is in the table of docs/testing.md, with tests that exist and run in the ring of
-// their column.
+// Each promise of docs/reliability.md is in the table of docs/testing.md, with tests that exist and run in the ring of their column.
 func TestPromises_HaveTests(t *testing.T) {
 	t.Chdir("../../..")
 	bodies := testBodies(t)

@@ -110,8 +110,7 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 	}
 }
 
-// A failover by hand: the primary is stopped, and starts as a standby; then it is promoted. Of two servers in the
-// DSN, the primary is taken.
+// A failover by hand: the primary is stopped, and starts as a standby; then it is promoted. Of two servers in the DSN, the primary is taken.
 func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 	placementOf(t)
 	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {

@@ -68,8 +68,7 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 		r.start(part)
 	}
 	<-played
-	// A crash costs the session timeout, at worst twice here. Orders that are overdue
-	// by more than the grace are closed by the compensator.
+	// A crash costs the session timeout, at worst twice here. Orders that are overdue by more than the grace are closed by the compensator.
 	r.settle()
 	v := r.check()
 	expect.That(t, v.ByPath["pipeline"] != 0, "closed by path %v: the pipeline did not come back", v.ByPath)

@@ -17,8 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// Two sweepers have a database and nothing else. One is killed under load. Every order closes once, within the interval
-// and what the machine needs.
+// Two sweepers have a database and nothing else. One is killed under load. Every order closes once, within the interval and what the machine needs.
 func TestReal_SweepersNeedADatabaseOnly(t *testing.T) { eachDatabase(t, sweepersAlone) }
 
 func sweepersAlone(t *testing.T, s config.Servers) {

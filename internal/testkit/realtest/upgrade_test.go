@@ -72,8 +72,7 @@ var notes = migrations.Tables{Room: "notes", Files: fstest.MapFS{
 	"postgres/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
 }}
 
-// buildCommit builds the program of a commit of this repository, and returns its path. A clone without the
-// commit skips the test.
+// buildCommit builds the program of a commit of this repository, and returns its path. A clone without the commit skips the test.
 func buildCommit(t *testing.T, commit string) string {
 	t.Helper()
 	git := func(args ...string) (string, error) {

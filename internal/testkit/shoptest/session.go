@@ -129,8 +129,7 @@ func (s *Shop) Close(ids ...string) (verdicts []orderclose.Verdict) {
 	return verdicts
 }
 
-// Sweep closes all overdue orders, as the compensator does, and returns how many it has closed. It repeats
-// orders whose rows other transactions lock.
+// Sweep closes all overdue orders, as the compensator does, and returns how many it has closed. It repeats orders whose rows other transactions lock.
 func (s *Shop) Sweep() (closed int) {
 	s.Helper()
 	for range 100 {

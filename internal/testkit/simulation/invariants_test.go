@@ -75,8 +75,7 @@ func (r *rig) unchanged(do func()) {
 	}
 }
 
-// mixed plays orders that are paid, cancelled, published or unpublished, until all are in a final
-// state.
+// mixed plays orders that are paid, cancelled, published or unpublished, until all are in a final state.
 func (r *rig) mixed(ctx context.Context) {
 	r.t.Helper()
 	r.disturbed = true
@@ -156,8 +155,7 @@ func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	})
 }
 
-// TestSimulation_AShutdownLeavesNothingAckedUncommitted stops the parts in the middle of their work.
-// The rig checks in every test how long a stop takes.
+// TestSimulation_AShutdownLeavesNothingAckedUncommitted stops the parts in the middle of their work. The rig checks in every test how long a stop takes.
 func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 	ring.NotShort(t)
 	cfg := testConfig()

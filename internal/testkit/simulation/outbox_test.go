@@ -37,8 +37,7 @@ func (r *rig) inTopic(topic string) (n int64) {
 	return n
 }
 
-// killed is a store whose dispatcher always dies after it has published rows and before it
-// deletes them.
+// killed is a store whose dispatcher always dies after it has published rows and before it deletes them.
 type killed struct{ *store.Store }
 
 func (k killed) Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(context.Context, []wire.OutboxRow) []int64) (int, error) {
@@ -86,8 +85,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 	})
 }
 
-// TestSimulation_WithKafkaDownEventsWait: the sweep closes orders, no event is lost, and the
-// dispatcher does not retry in a busy loop.
+// TestSimulation_WithKafkaDownEventsWait: the sweep closes orders, no event is lost, and the dispatcher does not retry in a busy loop.
 func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 	ring.NotShort(t)
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {

@@ -24,8 +24,7 @@ func (r *rig) exec(query string, args ...any) {
 	must.Get(r.world.DB().ExecContext(r.t.Context(), query, args...))(r.t)
 }
 
-// lose removes the stock row of the rig's orders, so that none can be closed, until restore is
-// called.
+// lose removes the stock row of the rig's orders, so that none can be closed, until restore is called.
 func (r *rig) lose() (restore func()) {
 	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))
 	return func() { r.exec("UPDATE stock SET sku_id = ? WHERE sku_id = 'lost'", scenario.SKU(0)) }
@@ -98,8 +97,7 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 	})
 }
 
-// TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record
-// before it committed the order.
+// TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record before it committed the order.
 func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startPipeline()

@@ -14,8 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// ByRule returns the shop with due times by rule: its orders are due half an hour after they were created. The DDL
-// changes as the pairs say.
+// ByRule returns the shop with due times by rule: its orders are due half an hour after they were created. The DDL changes as the pairs say.
 func ByRule(own Shop, pairs ...string) Shop {
 	m := *own.Mapping
 	m.ByRule, m.Due, m.DueIndex = true, *m.Created, ""

@@ -71,9 +71,8 @@ func neverDueNeverClosed(t *testing.T, s *shop) {
 	want(t, "counts", []int64{counts.From, counts.Overdue, counts.Waiting, counts.Never}, []int64{2, 1, 0, 1})
 }
 
-// One order for each millisecond around the close, so that one order is due at that very
-// millisecond and one at the next. The test must predict the time of the close; if it was wrong,
-// the next try knows better how long inserting takes.
+// One order for each millisecond around the close, so that one order is due at that very millisecond and one at the next. The test must predict the time
+// of the close; if it was wrong, the next try knows better how long inserting takes.
 func neverBeforeDue(t *testing.T, s *shop) {
 	ring.NotShort(t) // thousands of rows in one statement
 	s.migrated()

@@ -43,8 +43,7 @@ func crowdOrders() int {
 	return 500
 }
 
-// crowdBatches are the batch sizes of the closers. Most are small, so that the others get a
-// share of the orders.
+// crowdBatches are the batch sizes of the closers. Most are small, so that the others get a share of the orders.
 var crowdBatches = []int{1, 7, 20, 60}
 
 // crowdSeed returns the seed of this run: CROWD_SEED, to repeat a run, or a random seed.
@@ -61,9 +60,8 @@ func crowdSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// crowdOnTheSameOrders runs closers, sweeps, payers, a canceller, readers who close at once and a
-// checkout on the same overdue orders and the same few SKUs. The winner is open; the seed
-// determines what each goroutine tries, not the race.
+// crowdOnTheSameOrders runs closers, sweeps, payers, a canceller, readers who close at once and a checkout on the same overdue orders and the same few
+// SKUs. The winner is open; the seed determines what each goroutine tries, not the race.
 func crowdOnTheSameOrders(t *testing.T, s *shop) {
 	seed := crowdSeed(t)
 	c := &crowd{shop: s, seed: seed, told: map[string][]string{}, skus: names("hot%d", crowdSKUs), ids: names("o%04d", crowdOrders())}

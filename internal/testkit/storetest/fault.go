@@ -155,8 +155,7 @@ func withoutSchema(t *testing.T, s *shop) {
 	}
 }
 
-// A transaction that is cancelled half-way costs its connection. The database must survive it,
-// also in memory.
+// A transaction that is cancelled half-way costs its connection. The database must survive it, also in memory.
 func worksAfterCancel(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
@@ -171,8 +170,7 @@ func worksAfterCancel(t *testing.T, s *shop) {
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 }
 
-// Many probes run at once, as of closers whose orders fail. Orders stay as they are, and a
-// database that accepts no writes is reported.
+// Many probes run at once, as of closers whose orders fail. Orders stay as they are, and a database that accepts no writes is reported.
 func probe(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})

@@ -18,12 +18,10 @@ import (
 type Shop struct {
 	Title   string
 	Mapping *mapping.Mapping
-	// DDL creates the tables. A statement that contains Month is run for each month that a
-	// test needs, with that month in its place.
+	// DDL creates the tables. A statement that contains Month is run for each month that a test needs, with that month in its place.
 	DDL   []string
 	Month string
-	// DueFrom is the column from which the due column is generated, DueAt later; empty: the
-	// due column is written.
+	// DueFrom is the column from which the due column is generated, DueAt later; empty: the due column is written.
 	DueFrom string
 	DueAt   time.Duration
 	// Paid is the status of a paid order. SKUs are two SKUs of the stock.
@@ -156,8 +154,7 @@ func (s *mapped) table(pattern string, created time.Time) string {
 	return strings.NewReplacer("{yyyyMM}", s.month(created)).Replace(pattern)
 }
 
-// put inserts orders with this status, each with two of one SKU and three of the other in two
-// lines, if the shop has lines.
+// put inserts orders with this status, each with two of one SKU and three of the other in two lines, if the shop has lines.
 func (s *mapped) put(status mapping.Value, orders ...orderclose.Order) {
 	s.Helper()
 	m := s.Mapping

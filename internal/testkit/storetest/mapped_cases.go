@@ -134,8 +134,7 @@ func mappedExcluded(t *testing.T, s *mapped) {
 	}
 }
 
-// One order for each step of the column's precision around now: an order is closed if its due
-// time is not after the time of the close.
+// One order for each step of the column's precision around now: an order is closed if its due time is not after the time of the close.
 func mappedNeverBeforeDue(t *testing.T, s *mapped) {
 	s.begin()
 	s.Mapping = s.Mapping.WithDefaults()
@@ -183,8 +182,7 @@ func mappedInOneTransaction(t *testing.T, s *mapped) {
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 12)
 }
 
-// putThroughMonths inserts ten unpaid orders into every month's table, some due at the same
-// time, and returns the overdue orders in page order.
+// putThroughMonths inserts ten unpaid orders into every month's table, some due at the same time, and returns the overdue orders in page order.
 func (s *mapped) putThroughMonths() (orders []orderclose.Order) {
 	s.Helper()
 	for n := range 60 {

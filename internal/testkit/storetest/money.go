@@ -55,8 +55,7 @@ func repeatedAfterRefund(t *testing.T, s *shop) {
 	})
 }
 
-// The provider is asked before the close, and has money. The shop gives it back and cancels, archives or ships the order. Then the first
-// callbacks come.
+// The provider is asked before the close, and has money. The shop gives it back and cancels, archives or ships the order. Then the first callbacks come.
 func callbackAfterAsking(t *testing.T, s *shop) {
 	s.migrated()
 	ids := []string{"refunded", "archived", "shipped"}

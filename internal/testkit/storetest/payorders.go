@@ -84,8 +84,7 @@ func payOrdersEvent(t *testing.T, s *shop) {
 	s.wantPaidEvent(orderclose.OrderPaid{OrderID: "a", Category: "book", Due: o.Due, Version: 2}, 0, begin, end)
 }
 
-// wantPaidEvent checks that the only event is that of an order that was marked as paid between begin and end, and
-// how many columns of the order it has.
+// wantPaidEvent checks that the only event is that of an order that was marked as paid between begin and end, and how many columns of the order it has.
 func (s *shop) wantPaidEvent(expected orderclose.OrderPaid, columns int, begin, end time.Time) {
 	s.Helper()
 	payloads := s.texts("SELECT payload FROM outbox_events")
@@ -102,8 +101,7 @@ func (s *shop) wantPaidEvent(expected orderclose.OrderPaid, columns int, begin, 
 	want(s, "id of the event", id, "order.paid/"+expected.OrderID)
 }
 
-// PayOrders marks the order paid without a payment id. The first payment that arrives counts as
-// the one that paid, and any other payment goes back.
+// PayOrders marks the order paid without a payment id. The first payment that arrives counts as the one that paid, and any other payment goes back.
 func payAfterAsking(t *testing.T, s *shop) {
 	s.migrated()
 	s.order("a", -time.Minute)
@@ -135,8 +133,7 @@ func payAfterAsking(t *testing.T, s *shop) {
 	want(t, "late payments of eight", s.count("SELECT COUNT(*) FROM late_payments WHERE order_id = 'b'"), 7)
 }
 
-// payOrdersMapped tests the same in a shop's own tables, with the paid status of the mapping if it
-// has one.
+// payOrdersMapped tests the same in a shop's own tables, with the paid status of the mapping if it has one.
 func payOrdersMapped(t *testing.T, s *mapped) {
 	s.begin()
 	overdue, later, paid, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute)

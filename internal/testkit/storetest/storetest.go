@@ -93,8 +93,7 @@ func (s *shop) order(id string, in time.Duration, items ...shopdb.Item) orderclo
 	return o
 }
 
-// orderOfEachStatus creates an overdue order of each status, and one that is unpaid and due in an
-// hour. The overdue unpaid order has the id "overdue".
+// orderOfEachStatus creates an overdue order of each status, and one that is unpaid and due in an hour. The overdue unpaid order has the id "overdue".
 func (s *shop) orderOfEachStatus() {
 	s.Helper()
 	for _, id := range []string{"overdue", "paid", "closed", "cancelled", "shipped", "confirmed"} {

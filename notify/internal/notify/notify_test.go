@@ -298,8 +298,7 @@ func TestNew_NamesTheLineOfAWrongTemplate(t *testing.T) {
 	}
 }
 
-// A page of another site, opened on the machine of the notifier, must not send messages. The host name of
-// such a page may resolve to the loopback.
+// A page of another site, opened on the machine of the notifier, must not send messages. The host name of such a page may resolve to the loopback.
 func TestNotify_SendsNothingForABrowser(t *testing.T) {
 	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a message was sent") }))
 	defer provider.Close()

@@ -56,10 +56,9 @@ func (s to) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.server.Client().Transport.RoundTrip(r)
 }
 
-// start returns a service on the configuration of docs/payments.md, of a shop with the orders "open", which has
-// the open session cs_open, "at paypal", which the customer has approved at PayPal, "at alipay" and "at wechat pay", whose
-// payment pages are open, "paid", whose session cs_paid is paid, "starting", whose session has no id yet,
-// and "idle", which has no payment.
+// start returns a service on the configuration of docs/payments.md, of a shop with the orders "open", which has the open session cs_open, "at paypal",
+// which the customer has approved at PayPal, "at alipay" and "at wechat pay", whose payment pages are open, "paid", whose session cs_paid is paid,
+// "starting", whose session has no id yet, and "idle", which has no payment.
 func start(t *testing.T, hold func()) *service {
 	t.Helper()
 	var mu sync.Mutex
