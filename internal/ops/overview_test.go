@@ -69,6 +69,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	}
 	stuck := waiting(1, 11*time.Minute)
 	stuck.Failure = &wire.Failure{OrderID: "2", Error: "locked: a row"}
+	locked := waiting(2, 6*time.Second)
+	locked.Failure = &wire.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
 	paying := waiting(11, 6*time.Second)
 	paying.Pays = true
 	frozen := func(topic string) Status {
@@ -157,6 +159,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			[]ProblemKind{LettersPending}, "", "dead-letters"},
 		{told{AskOverdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
 			"an-order-cannot-be-closed"},
+		{told{AskOverdue: knownAs(locked)}, LookToday, []ProblemKind{OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{AskOverdue: knownAs(locked), AskStatus: knownAs(behind)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue},
+			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
 		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3",
 			"records-do-not-leave-a-delay-topic"},
 		{told{AskPauses: knownAs([]wire.Pause{{Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused},
