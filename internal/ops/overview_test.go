@@ -49,7 +49,7 @@ func hours(ago time.Duration, all ...overdue.Hour) Answer[Hours] {
 	for i := range all {
 		all[i].Begin = noon.Add(-ago - time.Duration(i)*time.Hour)
 	}
-	return knownAs(Hours{all, time.Hour})
+	return knownAs(Hours{all, time.Hour, nil})
 }
 
 // uses returns a process that uses a database.
@@ -174,7 +174,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{AskHours: hours(3*time.Hour, done)}, ActNow, []ProblemKind{SweepMissing}, "", "the-compensator-is-late"},
 		{told{AskHours: hours(0, undone, undone, undone, done)}, ActNow, []ProblemKind{SweepMissing}, "", "the-compensator-is-late"},
 		{told{AskHours: hours(0, hour{}, hour{})}, Well, nil, "", ""}, // the first ones
-		{told{AskHours: knownAs(Hours{nil, time.Hour})}, Well, nil, "", ""},
+		{told{AskHours: knownAs(Hours{nil, time.Hour, nil})}, Well, nil, "", ""},
 		{told{AskHours: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, LookToday, []ProblemKind{SweepFound},
 			"3 missed, 2 after a pause, 0 after a failure, 0 not closed", "the-compensator-finds-orders"},
 		{told{AskHours: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, Well, nil, "", ""},

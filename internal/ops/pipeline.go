@@ -167,6 +167,7 @@ func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 type Hours struct {
 	Hours  []overdue.Hour // newest first, at most hoursKept
 	Period time.Duration  // of each
+	Leases []string       // who has the lease of a compensator, and until when; empty: nobody, or this user may not read it
 }
 
 // LastFinished returns the newest compensation that has finished; the zero Hour: none is known.
@@ -187,6 +188,7 @@ const hoursKept = 500
 func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 	h.Period = p.Config.Compensator.Period
 	if p.Store != nil && !p.OwnStore {
+		h.Leases, _ = p.Store.LeaseHolders(ctx)
 		h.Hours, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
 		return h, err
 	}

@@ -142,7 +142,7 @@ func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
 func (r *rig) checkWithoutKafka() {
 	r.t.Helper()
 	for command, want := range map[string]string{
-		"status":                       "the last compensation finished",
+		"status":                       "; lease of the compensator: compensator@",
 		"doctor":                       "the writes of a close succeed",
 		"pause --for 1m --reason test": "all orders until",
 	} {

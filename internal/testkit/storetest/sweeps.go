@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,6 +132,9 @@ func leases(t *testing.T, s *shop) {
 	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
 	s.wantLease("a", time.Hour, true)
 	s.wantLease("b", time.Hour, false)
+	holders, err := s.LeaseHolders(t.Context())
+	s.must(err)
+	want(t, "holders", len(holders) == 1 && strings.HasPrefix(holders[0], "a until 2"), true)
 	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
 	s.wantLease("a", time.Hour, true) // nobody else has taken it
 	if until := int64(s.count("SELECT until_ms - ? FROM leases WHERE name = 'order-close/a'", s.now().UnixMilli())); until > 3600_000 || until < 3000_000 {
