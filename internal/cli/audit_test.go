@@ -157,7 +157,8 @@ func TestAudit_Table(t *testing.T) {
 	sum := ops.AuditSummary{
 		From: at, To: at.Add(24 * time.Hour), Bound: "1h4m0s", Orders: 120_000, Statuses: map[string]int{"closed": 80_001, "paid": 39_997, "unpaid": 2},
 		ClosedBy: map[orderclose.Path]int{"pipeline": 79_990, "sweep": 10}, OpenWithinBound: 1,
-		ClosedByOthers: ops.ByOthers{Orders: 9, Early: 1, OnTime: 2, Late: 5, Untimed: 1, Latest: 7200}, EventsUnjudged: 2,
+		ClosedByOthers: ops.ByOthers{Orders: 9, Early: 1, OnTime: 2, Late: 5, Untimed: 1, Latest: 7200,
+			EarlyNewest: []ops.OrderDue{{Order: "e-1"}}, LateNewest: []ops.OrderDue{{Order: "l-2"}, {Order: "l-1"}}}, EventsUnjudged: 2,
 		Unlisted:   map[string]store.AuditState{"REFUNDED": store.AuditPaid},
 		EventsRead: 79_998, DeadLettersAll: 1, Findings: map[ops.FindingKind]int{ops.StillOpen: 1, ops.NoReceipt: 1}, FindingCount: 2,
 		NotRead: []string{"order-close: not authorized"},

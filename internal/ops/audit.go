@@ -95,6 +95,15 @@ type ByOthers struct {
 	Untimed int `json:"untimed"`
 	// Latest is how late the latest was, in seconds.
 	Latest float64 `json:"latest_s"`
+	// EarlyNewest and LateNewest have up to five of the orders that were early or late, the latest due time first.
+	EarlyNewest []OrderDue `json:"early_newest,omitempty"`
+	LateNewest  []OrderDue `json:"late_newest,omitempty"`
+}
+
+// OrderDue is an order and its due time.
+type OrderDue struct {
+	Order string    `json:"order"`
+	Due   time.Time `json:"due"`
 }
 
 // audit is one run.

@@ -53,8 +53,7 @@ type Log interface {
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
 }
 
-// ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not
-// know.
+// ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not know.
 var (
 	ErrNoKafka    = errors.New("set " + config.EnvBrokers)
 	ErrNoDatabase = errors.New("set " + config.EnvDSN)
@@ -62,8 +61,7 @@ var (
 	errUnused = fmt.Errorf("a sweeper uses no Kafka: %w", ErrNoKafka)
 )
 
-// reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only
-// say which request failed.
+// reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only say which request failed.
 func (p Pipeline) reachKafka(ctx context.Context) error {
 	switch {
 	case p.Kafka == nil && p.WithoutKafka:
@@ -94,10 +92,9 @@ const (
 	HistoryTimeout = 20 * time.Second
 )
 
-// History returns what the database and Kafka know about an order. It reads at most limit records
-// of each topic. What could not be asked is in History.NotRead; History.Database is nil without a
-// database, and History.Topics is empty without Kafka. An integer id may begin with zeros, as ZEROFILL shows it: History.ID has
-// none, unless that id is known.
+// History returns what the database and Kafka know about an order. It reads at most limit records of each topic. What could not be asked is in
+// History.NotRead; History.Database is nil without a database, and History.Topics is empty without Kafka. An integer id may begin with zeros, as
+// ZEROFILL shows it: History.ID has none, unless that id is known.
 func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	var notRead []string
 	var database *store.OrderHistory

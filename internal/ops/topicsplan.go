@@ -15,8 +15,7 @@ type TopicsPlan struct {
 	Would    []kafka.Finding `json:"would_fix"` // that orderclose topics apply fixes
 	Left     []kafka.Finding `json:"left"`      // that a person must fix
 	MaxDelay string          `json:"max_delay"`
-	// AppendsAtMost is the largest number of appends of a record with a delay up to
-	// MaxDelay, including the append to the close topic.
+	// AppendsAtMost is the largest number of appends of a record with a delay up to MaxDelay, including the append to the close topic.
 	AppendsAtMost int `json:"appends_at_most"`
 	// Durability says in words whether a loss of power loses acknowledged records.
 	Durability string `json:"durability"`
@@ -34,8 +33,7 @@ func Durability(cfg *config.Config) string {
 	}
 }
 
-// NewTopicsPlan divides the findings into those that topics apply would fix and those for a
-// person. topics is the number of topics that were compared.
+// NewTopicsPlan divides the findings into those that topics apply would fix and those for a person. topics is the number of topics that were compared.
 func NewTopicsPlan(cfg *config.Config, topics int, findings []kafka.Finding) TopicsPlan {
 	p := TopicsPlan{
 		Topics: topics, Would: []kafka.Finding{}, Left: []kafka.Finding{},
