@@ -408,17 +408,22 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 	}
 }
 
-// The examples of a watchdog in the document are what Prometheus and Alertmanager accept.
+// The examples of a watchdog and of a reader of events in the documents are what Prometheus and Alertmanager accept.
 func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
-	document := must.Get(os.ReadFile("../docs/alerting.md"))(t)
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1)
-	must.That(t, len(blocks) == 2, "the document has %d blocks of YAML, want a rule and a route", len(blocks))
+	var blocks []string
+	for _, document := range []string{"alerting", "wire"} {
+		text := must.Get(os.ReadFile("../docs/" + document + ".md"))(t)
+		for _, m := range regexp.MustCompile("(?sm)^ *```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+			blocks = append(blocks, string(m[1]))
+		}
+	}
+	must.That(t, len(blocks) == 3, "the documents have %d blocks of YAML, want a rule, a route and the rule of a reader", len(blocks))
 	t.Chdir(t.TempDir())
-	route := strings.Replace(string(blocks[1][1]), "route:\n", "route:\n  receiver: heartbeat\n", 1)
-	for name, text := range map[string]string{"rules.yml": string(blocks[0][1]), "alertmanager.yml": route} {
+	route := strings.Replace(blocks[1], "route:\n", "route:\n  receiver: heartbeat\n", 1)
+	for name, text := range map[string]string{"rules.yml": blocks[0], "alertmanager.yml": route, "reader.yml": blocks[2]} {
 		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	tool(t, "promtool", "check", "rules", "rules.yml")
+	tool(t, "promtool", "check", "rules", "rules.yml", "reader.yml")
 	tool(t, "amtool", "check-config", "alertmanager.yml")
 }
 
