@@ -198,9 +198,8 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 	t.Chdir("alerts")
 	linked, bases := map[string][]string{}, map[string]bool{}
 	for _, r := range rules(t) {
-		if s := r.Labels["severity"]; s != "ticket" && s != "page" {
-			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
-		}
+		s := r.Labels["severity"]
+		expect.That(t, s == "ticket" || s == "page", "%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		_, ok := runbook.At(anchor)
 		expect.That(t, ok, "%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
@@ -232,9 +231,8 @@ func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
 			have = append(have, p.Name)
 			expect.That(t, strings.TrimSpace(p.Text) != "", "section %q: the part %s is empty", s.Title, p.Name)
 		}
-		if want := []string{"Meaning", "Money at risk", "Look", "Act", "Verify"}; !slices.Equal(have, want) && s.Anchor != "first-look" {
-			t.Errorf("section %q has the parts %q, want %q", s.Title, have, want)
-		}
+		want := []string{"Meaning", "Money at risk", "Look", "Act", "Verify"}
+		expect.That(t, slices.Equal(have, want) || s.Anchor == "first-look", "section %q has the parts %q, want %q", s.Title, have, want)
 		expect.That(t, !seen[s.Anchor], "the runbook has two sections %q", s.Title)
 		seen[s.Anchor] = true
 	}
@@ -254,9 +252,7 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 			for _, suffix := range []string{"_sum", "_count", "_bucket"} {
 				base = strings.TrimSuffix(base, suffix)
 			}
-			if !have[name] && !have[base] {
-				t.Errorf("%s: %s uses %s, which no process exports", r.file, r.Alert, name)
-			}
+			expect.That(t, have[name] || have[base], "%s: %s uses %s, which no process exports", r.file, r.Alert, name)
 		}
 	}
 }
@@ -400,9 +396,8 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 		for _, m := range append(i.Source, i.Target...) {
 			_, names, ok := strings.Cut(m, "alertname")
 			for _, name := range strings.FieldsFunc(names, func(r rune) bool { return !unicode.IsLetter(r) }) {
-				if _, there := all[name]; ok && !there {
-					t.Errorf("an inhibition names the unknown alert %s", name)
-				}
+				_, there := all[name]
+				expect.That(t, !ok || there, "an inhibition names the unknown alert %s", name)
 			}
 		}
 	}

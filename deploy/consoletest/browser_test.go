@@ -32,6 +32,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -441,9 +442,8 @@ func (b *tab) searchOrder(id string) {
 		b.t.Fatalf("the search for order %q opens a page that does not show it (status %d):\n%s", short(id), b.lastStatus(), short(b.text("body")))
 	}
 	for _, requested := range b.requested() {
-		if strings.Contains(requested, url.QueryEscape(id)) || strings.Contains(requested, url.PathEscape(id)) {
-			b.t.Errorf("the order id is in the URL %s", requested)
-		}
+		expect.That(b.t, !strings.Contains(requested, url.QueryEscape(id)) && !strings.Contains(requested, url.PathEscape(id)),
+			"the order id is in the URL %s", requested)
 	}
 }
 

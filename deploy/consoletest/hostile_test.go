@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // hostileTexts are valid order ids and categories (1 to 64 bytes of UTF-8 without control characters) that attack a page which does not escape them, in
@@ -180,9 +182,8 @@ func refusesAnotherSite(t testing.TB, w world) {
 	b.hosts = append(b.hosts, strings.TrimPrefix(site, "http://"))
 	b.mu.Unlock()
 	b.do("open another site", chromedp.Navigate(site))
-	if !slices.ContainsFunc(b.seen(), func(fault string) bool { return strings.Contains(fault, "frame") }) {
-		t.Error("another site may show the console in a frame")
-	}
+	expect.That(t, slices.ContainsFunc(b.seen(), func(fault string) bool { return strings.Contains(fault, "frame") }),
+		"another site may show the console in a frame")
 	b.leaves("send a form", func() { b.click("button") })
 	if status := b.lastStatus(); status < 400 || status >= 500 || b.has("#action") {
 		t.Errorf("another site may ask for an action: status %d\n%s", status, b.text("body"))

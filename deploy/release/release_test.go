@@ -162,9 +162,7 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 		expect.NoError(t, expect.Err(run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS")))
 	}
 	for name := range files {
-		if name != "SHA256SUMS" && !bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")) {
-			t.Errorf("SHA256SUMS does not name %s", name)
-		}
+		expect.That(t, name == "SHA256SUMS" || bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")), "SHA256SUMS does not name %s", name)
 	}
 }
 

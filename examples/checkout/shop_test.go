@@ -207,9 +207,8 @@ func TestShop_ReadingAnOrderPastDueClosesIt(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				if o := r.get("a"); o.Status != checkout.Closed {
-					t.Errorf("%+v", o)
-				}
+				o := r.get("a")
+				expect.That(t, o.Status == checkout.Closed, "%+v", o)
 			})
 		}
 		wg.Wait()
@@ -430,9 +429,8 @@ func TestShop_ACloseOnAPaymentPastDueCancelsThePaymentsFirst(t *testing.T) {
 		r.want(201, "POST", "/orders/a/payments", "")
 		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
 		p := problem(t, r.want(409, "POST", "/orders/a/payments", ""))
-		if p.Order == nil || p.Order.Status != checkout.Closed || !slices.Equal(cancelled, []string{"a"}) {
-			t.Errorf("%+v, and the payments of %v were cancelled", p, cancelled)
-		}
+		expect.That(t, p.Order != nil && p.Order.Status == checkout.Closed && slices.Equal(cancelled, []string{"a"}),
+			"%+v, and the payments of %v were cancelled", p, cancelled)
 		r.same("payments that were started", len(r.rows("SELECT payment_id FROM checkout_payments")), 1)
 	})
 }

@@ -94,20 +94,15 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		must.Do(t, json.Unmarshal([]byte(line), &l))
 		if l.Finding != nil {
 			got[l.Finding.Kind] = l.Finding.Order
-			if l.Finding.Kind == ops.StillOpen && !strings.Contains(l.Finding.What, "dead letter 0/0") {
-				t.Errorf("%+v", l.Finding)
-			}
+			expect.That(t, l.Finding.Kind != ops.StillOpen || strings.Contains(l.Finding.What, "dead letter 0/0"), "%+v", l.Finding)
 		} else {
 			sum = *l.Summary
 		}
 	}
-	if code != 3 || fmt.Sprint(got) != fmt.Sprint(want) || sum.FindingCount != 4 || sum.Orders != 6 {
-		t.Errorf("exit %d, %v; want exit 3 and %v; %+v", code, got, want, sum)
-	}
+	expect.That(t, code == 3 && fmt.Sprint(got) == fmt.Sprint(want) && sum.FindingCount == 4 && sum.Orders == 6,
+		"exit %d, %v; want exit 3 and %v; %+v", code, got, want, sum)
 	// closed and unledgered were closed just now, and the closing time of receiptless is unknown.
-	if sum.ClosedBy["sweep"] != 3 || sum.EventsUnjudged != 2 || sum.DeadLetters != 1 || sum.EventsRead != 1 || len(sum.NotRead) != 0 {
-		t.Errorf("%+v", sum)
-	}
+	expect.That(t, sum.ClosedBy["sweep"] == 3 && sum.EventsUnjudged == 2 && sum.DeadLetters == 1 && sum.EventsRead == 1 && len(sum.NotRead) == 0, "%+v", sum)
 
 	out, code = r.runAudit(s, "table", 1, window)
 	expect.That(t, code == 3 && strings.Count(out, "-> ") == 1 && strings.Contains(out, "and 3 more: --limit 0"), "exit %d\n%s", code, out)

@@ -80,8 +80,7 @@ func TestDecodeResolution_RejectsOtherRecords(t *testing.T) {
 	}
 	for _, settles := range []string{"", "5", "0/", "/5", "0/-5", "-1/5", "0/5/6", "a/b", "0/9223372036854775808", "99999999999/1"} {
 		m := wire.Message{Headers: []wire.Header{{Key: wire.HeaderSettles, Value: []byte(settles)}}}
-		if got, ok := wire.DecodeResolution(&m); ok {
-			t.Errorf("%q is read as %+v", settles, got)
-		}
+		got, ok := wire.DecodeResolution(&m)
+		expect.That(t, !ok, "%q is read as %+v", settles, got)
 	}
 }

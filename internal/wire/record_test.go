@@ -66,15 +66,13 @@ func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
 	for _, text := range []string{`"soon"`, `null`, `17`, `{}`} {
 		other := m
 		other.Value = []byte(strings.Replace(string(m.Value), `"2030-01-02T03:03:05.000Z"`, text, 1))
-		if got, err := other.Decode(); err != nil || !got.Order.Deadline.IsZero() {
-			t.Errorf("deadline_at is %s: %+v, %v", text, got.Order, err)
-		}
+		got, err := other.Decode()
+		expect.That(t, err == nil && got.Order.Deadline.IsZero(), "deadline_at is %s: %+v, %v", text, got.Order, err)
 	}
 	for _, same := range []time.Time{{}, due} {
 		r.Order.Deadline = same
-		if m, err := r.Encode(); err != nil || strings.Contains(string(m.Value), "deadline_at") {
-			t.Errorf("%s, %v", m.Value, err)
-		}
+		m, err := r.Encode()
+		expect.That(t, err == nil && !strings.Contains(string(m.Value), "deadline_at"), "%s, %v", m.Value, err)
 	}
 	r.Order.Deadline = time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)
 	expect.Says(t, expect.Err(r.Encode()), "deadline_at", "a deadline in the year 12000")
@@ -131,12 +129,9 @@ func TestDecode_RoundTrip(t *testing.T) {
 		want := drawRecord(t)
 		m := must.Get(want.Encode())(t)
 		got, err := m.Decode()
-		if err != nil {
-			t.Fatalf("%v\nvalue %s\nheaders %q", err, m.Value, m.Headers)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("(-want +got):\n%s", diff)
-		}
+		must.That(t, err == nil, "%v\nvalue %s\nheaders %q", err, m.Value, m.Headers)
+		diff := cmp.Diff(want, got)
+		must.That(t, diff == "", "(-want +got):\n%s", diff)
 		if due, err := m.Due(); err != nil || !due.Equal(want.Release) {
 			t.Fatalf("Due is %v, %v; want %v", due, err, want.Release)
 		}

@@ -27,9 +27,8 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 	} {
 		m := must.Get(s.Encode())(t)
 		got, err := DecodeSweep(m.Value)
-		if diff := cmp.Diff(s, got); err != nil || diff != "" || string(m.Key) != KeySweep {
-			t.Errorf("%s: key %q, %v (-want +got):\n%s", what, m.Key, err, diff)
-		}
+		diff := cmp.Diff(s, got)
+		expect.That(t, err == nil && diff == "" && string(m.Key) == KeySweep, "%s: key %q, %v (-want +got):\n%s", what, m.Key, err, diff)
 	}
 }
 
@@ -55,8 +54,7 @@ func TestProcess_IsARecordOfTheControlTopic(t *testing.T) {
 	p := Process{Name: "compensator@host:17:9464", Version: "v1.2.0", Ended: true, EverySeconds: 60}
 	m := must.Get(p.Encode())(t)
 	var got Process
-	if err := json.Unmarshal(m.Value, &got); err != nil || string(m.Key) != KeyProcess {
-		t.Fatalf("%s %s, %v", m.Key, m.Value, err)
-	}
+	err := json.Unmarshal(m.Value, &got)
+	must.That(t, err == nil && string(m.Key) == KeyProcess, "%s %s, %v", m.Key, m.Value, err)
 	expect.Same(t, got, p, "the process")
 }

@@ -204,9 +204,8 @@ func TestAPI_AnswersByTheStateOfThePayment(t *testing.T) {
 					t.Errorf("Ask: %q, %v, want %q; it changed %v", got, err, ask, s.changed())
 				}
 				for range 2 { // a repeated cancel has the same answer
-					if got, err := api.Cancel(t.Context(), reference); string(got) != cancel || err != nil {
-						t.Errorf("Cancel: %q, %v, want %q", got, err, cancel)
-					}
+					got, err := api.Cancel(t.Context(), reference)
+					expect.That(t, string(got) == cancel && err == nil, "Cancel: %q, %v, want %q", got, err, cancel)
 				}
 				was, is := row.intent, s.intents["pi_1"]["status"]
 				if row.session != "" {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -203,7 +204,5 @@ func (l *litemall) expect(id int, want state) {
 	l.Helper()
 	got := state{l.Int("SELECT order_status FROM litemall_order WHERE id = ?", id), l.Int("SELECT number FROM litemall_goods_product WHERE id = 1"),
 		l.Int("SELECT status FROM litemall_coupon_user WHERE order_id = ?", id)}
-	if got != want {
-		l.Errorf("order %d: status, stock, coupon are %+v, want %+v", id, got, want)
-	}
+	expect.That(l, got == want, "order %d: status, stock, coupon are %+v, want %+v", id, got, want)
 }

@@ -111,9 +111,8 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 
 func (l *litemall) sweep(want int) {
 	l.Helper()
-	if n := l.Sweep(); n != want {
-		l.Errorf("a sweep closes %d orders, want %d", n, want)
-	}
+	n := l.Sweep()
+	expect.That(l, n == want, "a sweep closes %d orders, want %d", n, want)
 }
 
 // A payment after a close needs one condition in payNotify, whatever closes the orders. Without it litemall takes

@@ -3,6 +3,7 @@ package mall
 import (
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -137,7 +138,5 @@ func (m mall) expect(id, member int, want state) {
 	m.Read([]any{&got.stock, &got.locked}, "SELECT stock, lock_stock FROM pms_sku_stock WHERE id = 1")
 	m.Read([]any{&got.points}, "SELECT integration FROM ums_member WHERE id = ?", member)
 	m.Read([]any{&got.coupons}, "SELECT COUNT(*) FROM sms_coupon_history WHERE member_id = ? AND use_status = 0", member)
-	if got != want {
-		m.Errorf("order %d: %+v, want %+v", id, got, want)
-	}
+	expect.That(m, got == want, "order %d: %+v, want %+v", id, got, want)
 }

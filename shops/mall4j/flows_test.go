@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -125,7 +126,5 @@ func (m *mall4j) expect(n int, want state) {
 	m.Helper()
 	got := state{m.Int("SELECT status FROM tz_order WHERE order_number = ?", number(n)), m.Int("SELECT stocks FROM tz_sku WHERE sku_id = 1"),
 		m.Int("SELECT total_stocks FROM tz_prod WHERE prod_id = 1")}
-	if got != want {
-		m.Errorf("order %d: status, SKU, product are %+v, want %+v", n, got, want)
-	}
+	expect.That(m, got == want, "order %d: status, SKU, product are %+v, want %+v", n, got, want)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -142,7 +143,5 @@ func (s saleor) expect(n int, want state) {
 	s.Read([]any{&got.allocated}, "SELECT quantity_allocated FROM warehouse_stock WHERE id = 1")
 	s.Read([]any{&got.held}, "SELECT quantity_allocated FROM warehouse_allocation WHERE order_line_id = $1", id(1000*n))
 	s.Read([]any{&got.used}, "SELECT used FROM discount_vouchercode")
-	if got != want {
-		s.Errorf("order %d: %+v, want %+v", n, got, want)
-	}
+	expect.That(s, got == want, "order %d: %+v, want %+v", n, got, want)
 }

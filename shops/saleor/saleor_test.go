@@ -70,9 +70,8 @@ func TestOwnTask_CountsDaysAsHours(t *testing.T) {
 
 func (s saleor) sweep(want int) {
 	s.Helper()
-	if n := s.Sweep(); n != want {
-		s.Errorf("a sweep closes %d orders, want %d", n, want)
-	}
+	n := s.Sweep()
+	expect.That(s, n == want, "a sweep closes %d orders, want %d", n, want)
 }
 
 // An order with a transaction stays open, as Saleor wants it. Cancels before, during and after a close leave the stock exact.

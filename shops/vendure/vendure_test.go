@@ -102,9 +102,8 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 	adopted(t, func(v vendure) {
 		sweep := func(want int) func() {
 			return func() {
-				if n := v.Sweep(); n != want {
-					t.Errorf("a sweep closes %d orders, want %d", n, want)
-				}
+				n := v.Sweep()
+				expect.That(t, n == want, "a sweep closes %d orders, want %d", n, want)
 			}
 		}
 		v.arrange(1)
@@ -143,9 +142,8 @@ func TestClose_InACrowd(t *testing.T) {
 		})
 		count := func(where string) int { return v.Int(`SELECT COUNT(*) FROM "order" o WHERE ` + where) }
 		t.Logf("%d paid, %d closed", paid, closed)
-		if count("state = 'PaymentSettled'") != paid || count("state = 'Cancelled'") != closed || paid+closed != 100 {
-			t.Errorf("%d paid and %d closes are expected", paid, closed)
-		}
+		expect.That(t, count("state = 'PaymentSettled'") == paid && count("state = 'Cancelled'") == closed && paid+closed == 100,
+			"%d paid and %d closes are expected", paid, closed)
 		n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`)
 		expect.That(t, n == 0, "%d orders differ from their payments", n)
 	})

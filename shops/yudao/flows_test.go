@@ -3,6 +3,7 @@ package yudao
 import (
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -121,7 +122,5 @@ func (y yudao) expect(id int, want state) {
 	got := state{status: y.status(id), coupon: y.Int("SELECT status FROM promotion_coupon WHERE id = ?", id)}
 	y.Read([]any{&got.stock, &got.sales}, "SELECT stock, sales_count FROM product_sku WHERE id = 1")
 	y.Read([]any{&got.product, &got.productSales}, "SELECT stock, sales_count FROM product_spu WHERE id = 1")
-	if got != want {
-		y.Errorf("order %d: %+v, want %+v", id, got, want)
-	}
+	expect.That(y, got == want, "order %d: %+v, want %+v", id, got, want)
 }

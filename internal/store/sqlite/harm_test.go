@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -101,9 +102,8 @@ func TestMappings_AnAcceptedOneDoesNoHarm(t *testing.T) {
 			t.Errorf("seed %d: the checks accept %+v (items %+v, stock %+v): %v", seed, m, m.Items, m.Stock[0], err)
 		}
 	}
-	if accepted < drawn/50 || accepted > drawn/2 || closed < accepted {
-		t.Errorf("of %d mappings %d were accepted and closed %d orders: the draw says little", drawn, accepted, closed)
-	}
+	expect.That(t, accepted >= drawn/50 && accepted <= drawn/2 && closed >= accepted,
+		"of %d mappings %d were accepted and closed %d orders: the draw says little", drawn, accepted, closed)
 }
 
 // mistake changes one thing of a mapping at random.

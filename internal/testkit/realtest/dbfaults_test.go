@@ -82,9 +82,7 @@ var databaseFaults = []struct {
 			s.t.Error(err)
 		}
 		return func() {
-			if err := tx.Rollback(); err != nil {
-				s.t.Error(err)
-			}
+			expect.NoError(s.t, tx.Rollback())
 		}
 	}},
 	{"deadlocks", (*faultyPipeline).deadlock},
@@ -296,9 +294,8 @@ func (s *faultyPipeline) lockCrosswise() {
 		"UPDATE orders SET version = version + 1 WHERE status = 0",
 	} {
 		if _, err := tx.Exec(query); err != nil {
-			if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1213 && my.Number != 1205 {
-				s.t.Error(err)
-			}
+			my, ok := errors.AsType[*mysql.MySQLError](err)
+			expect.That(s.t, ok && (my.Number == 1213 || my.Number == 1205), "%v", err)
 			return
 		}
 	}

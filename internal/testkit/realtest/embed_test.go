@@ -118,9 +118,7 @@ func buildEmbed(t *testing.T) (program string) {
 			cmd.Env = append(cmd.Env, "GOPROXY="+proxy, "GONOSUMDB="+module)
 		}
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
+		must.That(t, err == nil, "go %s: %v\n%s", strings.Join(args, " "), err, out)
 		return string(out)
 	}
 	if !ring.All() {

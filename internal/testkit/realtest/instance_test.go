@@ -147,8 +147,7 @@ func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 	r.until("one of the two ends", func() bool { return (r.process("one").State() != nil) != (r.process("two").State() != nil) })
 	r.load(52, 100, 3*time.Second, func() {})
 	r.settle()
-	if a, b := r.process("one").State(), r.process("two").State(); a != nil && b != nil {
-		t.Errorf("both ended: %v and %v", a, b)
-	}
+	a, b := r.process("one").State(), r.process("two").State()
+	expect.That(t, a == nil || b == nil, "both ended: %v and %v", a, b)
 	r.check()
 }

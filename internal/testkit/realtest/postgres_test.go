@@ -103,9 +103,7 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 			if err == nil {
 				err = db.DB().QueryRowContext(t.Context(), "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").Scan(&encrypted)
 			}
-			if row.want == "" && (err != nil || !encrypted) {
-				t.Errorf("the connection is encrypted: %v, %v", encrypted, err)
-			}
+			expect.That(t, row.want != "" || err == nil && encrypted, "the connection is encrypted: %v, %v", encrypted, err)
 		})
 	}
 }

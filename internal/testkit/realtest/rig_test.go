@@ -342,9 +342,8 @@ func (r *rig) cli(args ...string) (stdout string, code int) {
 	r.t.Helper()
 	cmd := r.command(args...)
 	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		r.t.Fatal(err)
-	}
+	exit := (*exec.ExitError)(nil)
+	must.That(r.t, err == nil || errors.As(err, &exit), "%v", err)
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
@@ -490,9 +489,7 @@ func (r *rig) check() *checker.Verdict {
 		return err
 	})
 	for _, broken := range v.Violations {
-		if r.causes == "" || !strings.Contains(broken, r.causes) {
-			r.t.Error(broken)
-		}
+		expect.That(r.t, r.causes != "" && strings.Contains(broken, r.causes), "%v", broken)
 	}
 	r.t.Logf("%d orders, %d paid, %v closed, %d events, %d repeated, lateness p50 %v p99 %v max %v",
 		v.Orders, v.Paid, v.ByPath, v.Events, v.Repeated, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))

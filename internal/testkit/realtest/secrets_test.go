@@ -305,9 +305,7 @@ func (r *secretsRig) answers(process, listen string, running bool) {
 	for _, path := range []string{"/metrics", "/-/ready", "/-/healthy", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
 		"/debug/pprof/heap?debug=1"} {
 		code, body := request(r.t, "GET", "http://"+listen+path)
-		if running && code != 200 {
-			r.t.Errorf("GET %s answers %d %s", path, code, body)
-		}
+		expect.That(r.t, !running || code == 200, "GET %s answers %d %s", path, code, body)
 		r.find(r.t, process+": GET "+path, body)
 	}
 	_, body := request(r.t, "POST", "http://"+listen+"/-/reload")
@@ -369,9 +367,7 @@ func (r *secretsRig) once(t *testing.T, changed map[string]string, args ...strin
 	defer cancel()
 	var out bytes.Buffer
 	err := r.command(ctx, &out, changed, args...).Run()
-	if err != nil && out.Len() == 0 {
-		t.Errorf("orderclose %v printed nothing: %v", args, err)
-	}
+	expect.That(t, err == nil || out.Len() != 0, "orderclose %v printed nothing: %v", args, err)
 	r.find(t, fmt.Sprintf("orderclose %v", args), out.String())
 }
 

@@ -75,9 +75,7 @@ func (s *shopProcess) ask(method, path, body, key string, into any) int {
 		if code, answer, err = s.askOnce(method, path, body, key); err != nil || code >= 500 {
 			return fmt.Errorf("%s %s: %d %s, %w", method, path, code, answer, err)
 		}
-		if json.Unmarshal(answer, into) != nil && code < 300 {
-			s.t.Errorf("%s %s: %d %s", method, path, code, answer)
-		}
+		expect.That(s.t, json.Unmarshal(answer, into) == nil || code >= 300, "%s %s: %d %s", method, path, code, answer)
 		return nil
 	})
 	return code

@@ -59,9 +59,8 @@ func (r *rig) deletedProduct() {
 		return strings.Contains(r.logs.Tail(100_000), `msg="order not closed"`) && strings.Contains(r.logs.Tail(100_000), "order=stuck cause=stock_row_missing")
 	})
 	for _, args := range [][]string{{"status"}, {"order", "stuck"}} {
-		if out, code := r.cli(args...); code != 0 || !strings.Contains(out, cause) {
-			r.t.Errorf("orderclose %v exits with %d, and prints\n%s\nwant %q", args, code, out, cause)
-		}
+		out, code := r.cli(args...)
+		expect.That(r.t, code == 0 && strings.Contains(out, cause), "orderclose %v exits with %d, and prints\n%s\nwant %q", args, code, out, cause)
 	}
 	section, _ := runbook.At("an-order-cannot-be-closed")
 	insert, remove, _ := strings.Cut(strings.ReplaceAll(strings.Join(section.Commands("Act", "sql"), " "), "'SKU'", "'deleted'"), ";")
@@ -85,9 +84,8 @@ func (r *rig) heldStock() {
 	r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('waits', 1, 'deleted', 2)")
 	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('waits', 'book', 0, '2026-01-01', '2026-01-02', 1)")
 	for _, args := range [][]string{{"status"}, {"order", "waits"}} {
-		if out, _ := r.cli(args...); !strings.Contains(out, `locked: another transaction locks SKU "deleted" in table stock`) {
-			r.t.Errorf("orderclose %v prints\n%s", args, out)
-		}
+		out, _ := r.cli(args...)
+		expect.That(r.t, strings.Contains(out, `locked: another transaction locks SKU "deleted" in table stock`), "orderclose %v prints\n%s", args, out)
 	}
 	section, _ := runbook.At("an-order-cannot-be-closed")
 	holders := regexp.MustCompile("`(SELECT trx_[^`]*)`.*`(SELECT pid,[^`]*)`").FindStringSubmatch(section.Text)
@@ -146,9 +144,8 @@ func (r *rig) checkWithoutKafka() {
 		"doctor":                       "the writes of a close succeed",
 		"pause --for 1m --reason test": "all orders until",
 	} {
-		if out := r.must(strings.Fields(command)...); !strings.Contains(out, want) {
-			r.t.Errorf("orderclose %s prints\n%s\nwant %q", command, out, want)
-		}
+		out := r.must(strings.Fields(command)...)
+		expect.That(r.t, strings.Contains(out, want), "orderclose %s prints\n%s\nwant %q", command, out, want)
 	}
 	r.must("resume")
 	if out, code := r.cli("audit", "--from", "1h"); code != 6 || !strings.Contains(out, "Kafka was not asked") {

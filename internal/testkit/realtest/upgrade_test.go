@@ -87,9 +87,8 @@ func buildCommit(t *testing.T, commit string) string {
 		t.Fatalf("git worktree add: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := git("worktree", "remove", "--force", tree); err != nil {
-			t.Errorf("git worktree remove: %v\n%s", err, out)
-		}
+		out, err := git("worktree", "remove", "--force", tree)
+		expect.That(t, err == nil, "git worktree remove: %v\n%s", err, out)
 	})
 	path := filepath.Join(t.TempDir(), "orderclose")
 	build := exec.Command("go", "build", "-o", path, "./cmd/orderclose")

@@ -148,9 +148,8 @@ func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 		}
 		r.check(time.Now())
 		r.unchanged(func() {
-			if found, _ := both(); found != 0 {
-				t.Errorf("later sweeps find %d orders", found)
-			}
+			found, _ := both()
+			expect.That(t, found == 0, "later sweeps find %d orders", found)
 		})
 	})
 }

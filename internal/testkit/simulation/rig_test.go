@@ -252,9 +252,7 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 			Commits: r.commits.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
 			Missed: missed(r.t, r.db, r.cfg),
 		})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	return v
 }
 

@@ -38,9 +38,7 @@ type service struct {
 // serve starts a service. The parts reach it under any address.
 func (r *rig) serve(h http.Handler, err error) (s *service, stop func()) {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	s = &service{}
 	l := testkit.Listen()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

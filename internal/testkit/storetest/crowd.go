@@ -20,6 +20,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -54,9 +56,7 @@ func crowdSeed(t *testing.T) uint64 {
 		return rand.Uint64N(1_000_000)
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("CROWD_SEED: %v", err)
-	}
+	must.That(t, err == nil, "CROWD_SEED: %v", err)
 	return seed
 }
 
@@ -278,9 +278,7 @@ func (c *crowd) checkPromises() {
 	var closed, ended []string
 	statuses := map[string]string{"paid": "1 ", "closed": "2 ", "cancelled": "3 "}
 	for id, whats := range c.told {
-		if len(whats) != 1 {
-			c.Errorf("order %s: %d calls returned that they ended it: %q", id, len(whats), whats)
-		}
+		expect.That(c, len(whats) == 1, "order %s: %d calls returned that they ended it: %q", id, len(whats), whats)
 		what, path, _ := strings.Cut(whats[0], " by ")
 		told[cmp.Or(path, what)]++
 		ended = append(ended, statuses[what]+id)

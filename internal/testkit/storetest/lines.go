@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var linePromises = []promise[shop]{
@@ -230,9 +231,7 @@ func stockLockedForLong(t *testing.T, s *shop) {
 			if len(ids) == 20 && strings.HasSuffix(o.OrderID, "7") {
 				locked, want = append(locked, o.OrderID), orderclose.Contended
 			}
-			if o.Verdict != want {
-				t.Errorf("%+v; want it to be %s", o, want)
-			}
+			expect.That(t, o.Verdict == want, "%+v; want it to be %s", o, want)
 		}
 		if n := transactions() - before; n > most {
 			t.Errorf("%d orders from %s took %d transactions, want %d at most", len(ids), ids[0], n, most)

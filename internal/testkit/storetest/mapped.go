@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -220,9 +221,7 @@ func (s *mapped) checkHistory(o orderclose.Order, closed time.Time) {
 	s.Helper()
 	history, err := s.Store.OrderHistory(s.Context(), o.ID)
 	s.must(err)
-	if history.Order == nil || history.Receipt == nil {
-		s.Fatalf("the history of order %s has no row or no receipt: %+v", o.ID, history)
-	}
+	must.That(s, history.Order != nil && history.Receipt != nil, "the history of order %s has no row or no receipt: %+v", o.ID, history)
 	want(s, "state", history.Order.State, s.Mapping.Status.To.Text)
 	want(s, "due time", history.Order.Due, o.Due)
 	for _, a := range s.Mapping.Attributes {
