@@ -17,13 +17,11 @@ import (
 // SendTimeout bounds an append of one fetch: a person waits for the command.
 const SendTimeout = 30 * time.Second
 
-// finishTime is how long resolutions may still be written after the context has ended: half of the 10 s
-// in which a process must stop.
+// finishTime is how long resolutions may still be written after the context has ended: half of the 10 s in which a process must stop.
 const finishTime = 5 * time.Second
 
-// NewSender returns a sender for a command. It logs nothing, because the command ends with the first error.
-// If the look-up of the partitions fails, and the error may pass, the sender repeats the look-up until the
-// deadline. It repeats appends in the same way.
+// NewSender returns a sender for a command. It logs nothing, because the command ends with the first error. If the look-up of the partitions fails, and
+// the error may pass, the sender repeats the look-up until the deadline. It repeats appends in the same way.
 func NewSender(log send.Producers, group send.GroupFunc) *send.Sender {
 	quiet := slog.New(slog.DiscardHandler)
 	repeated := func(ctx context.Context, topic string, records []wire.RawRecord) (parts map[int][]wire.RawRecord, err error) {
@@ -56,11 +54,9 @@ type Result struct {
 	Done int `json:"done"` // dead letters that were sent or discarded, and marked
 }
 
-// Run redrives or discards the dead letters that are pending now, as MakePlan describes. It
-// writes a resolution only after the record was acked. If the process is killed in between,
-// the next run sends some records again, which is harmless. progress, if not nil, is called
-// with the number of finished dead letters and their total. If Run fails, the result still
-// counts what it did.
+// Run redrives or discards the dead letters that are pending now, as MakePlan describes. It writes a resolution only after the record was acked. If the
+// process is killed in between, the next run sends some records again, which is harmless. progress, if not nil, is called with the number of finished
+// dead letters and their total. If Run fails, the result still counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
 	return t.run(ctx, o, NewSender(t.Log, t.Log.GroupByKey), progress)
 }
@@ -93,8 +89,7 @@ type run struct {
 	sender *send.Sender // nil: nothing is sent
 }
 
-// batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of
-// those that were acked.
+// batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of those that were acked.
 func (r *run) batch(ctx context.Context, letters []Letter) error {
 	now := time.Now()
 	if r.o.Now != nil {
