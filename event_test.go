@@ -31,9 +31,7 @@ func TestOrderClosed_RoundTrip(t *testing.T) {
 		"specversion": "1.0", "id": id, "source": "/orderclose", "type": "order.closed", "subject": "o/1",
 		"time": "2026-11-20T10:30:00.123Z", "datacontenttype": "application/json",
 	} {
-		if generic[key] != want {
-			t.Errorf("%s is %v, want %v", key, generic[key], want)
-		}
+		expect.That(t, generic[key] == want, "%s is %v, want %v", key, generic[key], want)
 	}
 }
 

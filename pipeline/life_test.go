@@ -58,9 +58,7 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 		if err := <-waiting; err != nil || len(app.Ready()) > 0 {
 			t.Errorf("%v, and the App waits for %q", err, app.Ready())
 		}
-		if err := app.WaitReady(ctx); err != nil {
-			t.Errorf("a second time: %v", err)
-		}
+		expect.Is(t, app.WaitReady(ctx), nil, "a second time")
 		cancel()
 		expect.NoError(t, <-ended)
 		if err := app.WaitReady(t.Context()); !says(err, "Run has returned") || errors.Is(err, pipeline.ErrClosed) {

@@ -31,9 +31,8 @@ func TestTracker_CountsEarlyLostAndDuplicates(t *testing.T) {
 	tr.receive(-1, due.UnixNano())
 	expect.That(t, !tr.complete(), "complete without the fourth message")
 	o := tr.outcome()
-	if o.early != 1 || o.lost != 1 || o.duplicates != 1 || len(o.late) != 3 || o.late[2] != 2*time.Second || tr.foreign.Load() != 1 {
-		t.Errorf("%+v, %d foreign", o, tr.foreign.Load())
-	}
+	expect.That(t, o.early == 1 && o.lost == 1 && o.duplicates == 1 && len(o.late) == 3 && o.late[2] == 2*time.Second && tr.foreign.Load() == 1,
+		"%+v, %d foreign", o, tr.foreign.Load())
 	expect.Equal(t, o.longestGap(due.Add(500*time.Millisecond)), 1500*time.Millisecond, "the longest gap")
 	tr.receive(3, due.UnixNano())
 	if !tr.complete() || !tr.lastDue().Equal(due) {

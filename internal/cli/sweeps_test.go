@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -57,8 +55,7 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	}
 	r.append(r.cfg.Topics.Control, wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_30m","partition":3}`)}) // of an older relay
 	r.json(&out, 0, "sweeps")
-	diff := cmp.Diff(want.Sweeps, out.Sweeps)
-	expect.That(t, diff == "", "sweeps (-want +got):\n%s", diff)
+	expect.Same(t, out.Sweeps, want.Sweeps, "sweeps")
 	if table, _, code := r.cli("sweeps", "--limit", "1"); code != 0 || strings.Count(table, "shop-1/17") != 1 {
 		t.Errorf("exit %d, %s", code, table)
 	}
@@ -84,8 +81,7 @@ func TestCompensate_ADryRunAsksNoPaymentProvider(t *testing.T) {
 		var out strings.Builder
 		cfg.Closer.Payment.URL = url
 		printReport(&out, compensator.Report{DryRun: true, Found: 1}, &cfg, 5*time.Second)
-		if !strings.Contains(out.String(), "due less than 5s ago") || strings.Contains(out.String(), "the payment provider was not asked") != want {
-			t.Errorf("with the provider %q: %s", url, out.String())
-		}
+		expect.That(t, strings.Contains(out.String(), "due less than 5s ago") && strings.Contains(out.String(), "the payment provider was not asked") == want,
+			"with the provider %q: %s", url, out.String())
 	}
 }

@@ -82,9 +82,8 @@ func TestWholeEvent_CompletesThePayloadOfTheDocumentation(t *testing.T) {
 	}
 	doc, _ := os.ReadFile("../../docs/http.md")
 	for _, length := range []int{len(short), len(whole)} {
-		if !strings.Contains(string(doc), fmt.Sprintf("here %d bytes", length)) {
-			t.Errorf("http.md does not contain %q", fmt.Sprintf("here %d bytes", length))
-		}
+		expect.That(t, strings.Contains(string(doc), fmt.Sprintf("here %d bytes", length)),
+			"http.md does not contain %q", fmt.Sprintf("here %d bytes", length))
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[keptEvent]()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

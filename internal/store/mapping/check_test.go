@@ -398,8 +398,7 @@ func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
 		{nil, nil, "7", "counts as paid"}, {number(201), number(102), "7", "counts as paid"}, {number(201), nil, "7", "counts as closed"},
 	} {
 		s := Status{From: IntValue(101), To: IntValue(103), Paid: c.paid, Closed: c.closed}
-		got := s.Meaning(c.status)
-		expect.That(t, got == c.want, "%+v: %s is %q, want %q", s, c.status, got, c.want)
+		expect.Equal(t, s.Meaning(c.status), c.want, "%+v: %s", s, c.status)
 	}
 }
 
@@ -463,8 +462,7 @@ func TestColumn_HoldsDecimals(t *testing.T) {
 		{"decimal(10,2)", number("0.001"), false}, {"decimal(10,2)", IntValue(123456789), false}, {"decimal(10,2)", TextValue("free"), false},
 		{"decimal(38,0)", number("12345678901234567890.0"), true}, {"decimal(38,0)", TextValue("12345678901234567890"), false}, {"numeric", number("0.001"), true},
 	} {
-		got := (Column{Type: "decimal", Definition: c.definition}).holdsDecimal(c.value)
-		expect.That(t, got == c.want, "%s, %v: %v", c.definition, c.value, got)
+		expect.Equal(t, (Column{Type: "decimal", Definition: c.definition}).holdsDecimal(c.value), c.want, "%s, %v", c.definition, c.value)
 	}
 }
 

@@ -101,9 +101,7 @@ func TestConn_AStatementEndsAfterTheLimit(t *testing.T) {
 	}
 	expect.That(t, IsConnection(err), "a query: %v", err)
 	ctx := context.WithValue(t.Context(), Unlimited{}, true)
-	if _, err := db.ExecContext(ctx, "SELECT pg_sleep(0.4)"); err != nil {
-		t.Errorf("a statement without a limit: %v", err)
-	}
+	expect.Is(t, expect.Err(db.ExecContext(ctx, "SELECT pg_sleep(0.4)")), nil, "a statement without a limit")
 }
 
 // silentConn is a connection whose writes vanish once silent is closed.
