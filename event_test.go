@@ -55,9 +55,8 @@ func TestDecodeClosed_DecodesOnlyTheGivenType(t *testing.T) {
 	const confirmed = "order.receipt_confirmed"
 	e := orderclose.OrderClosed{Type: confirmed, OrderID: "a", Path: orderclose.PathSweep}
 	value := must.Get(e.Encode())(t)
-	if id, got, err := orderclose.DecodeClosed(value, confirmed); err != nil || id != confirmed+"/a" || got.Type != confirmed || got.OrderID != "a" {
-		t.Errorf("%q, %+v, %v", id, got, err)
-	}
+	id, got, err := orderclose.DecodeClosed(value, confirmed)
+	expect.That(t, err == nil && id == confirmed+"/a" && got.Type == confirmed && got.OrderID == "a", "%q, %+v, %v", id, got, err)
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("decoded as order.closed: %v", err)
 	}

@@ -112,9 +112,8 @@ func TestProvider_AnswersForAllPaymentsOfAnOrder(t *testing.T) {
 		ids, cancel, ask = append(ids, row.order), append(cancel, payment.Answer(row.cancel)), append(ask, payment.Answer(row.ask))
 	}
 	got, err := p.Cancel(t.Context(), ids)
-	if diff := cmp.Diff(cancel, got); diff != "" || err != nil {
-		t.Errorf("Cancel: %v, (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(cancel, got)
+	expect.That(t, diff == "" && err == nil, "Cancel: %v, (-want +got):\n%s", err, diff)
 	got, err = p.Ask(t.Context(), ids)
 	if diff := cmp.Diff(ask, got); diff != "" || err != nil {
 		t.Errorf("Ask: %v, (-want +got):\n%s", err, diff)

@@ -57,8 +57,7 @@ func TestCloseMethod_AServiceHasMoreTime(t *testing.T) {
 		want   time.Duration // 0: the default of the closer
 	}{{closeMethod{}, 0}, {closeMethod{maxBatch: 200}, 3 * time.Second}, {closeMethod{provider: asks}, 3 * time.Second}} {
 		expect.Equal(t, row.method.target(0), row.want, "%+v", row.method)
-		if got := row.method.target(time.Second); got != time.Second {
-			t.Errorf("%+v: %v in place of the configured second", row.method, got)
-		}
+		got := row.method.target(time.Second)
+		expect.That(t, got == time.Second, "%+v: %v in place of the configured second", row.method, got)
 	}
 }

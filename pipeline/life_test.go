@@ -47,9 +47,8 @@ func says(err error, want string) bool { return err != nil && strings.Contains(e
 
 func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
-		if waits := app.Ready(); len(waits) != 1 || waits[0] != "Run: was not called yet" {
-			t.Errorf("before Run: %q", waits)
-		}
+		waits := app.Ready()
+		expect.That(t, len(waits) == 1 && waits[0] == "Run: was not called yet", "before Run: %q", waits)
 		waiting := make(chan error, 1)
 		go func() { waiting <- app.WaitReady(t.Context()) }()
 		synctest.Wait()

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -119,16 +117,6 @@ func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
 				expect.That(t, slices.Equal(polls, c.want) && err == nil, "%v %v", polls, err)
 			})
 		})
-	}
-}
-
-func TestDisk_CountsTheFilesOfAFolder(t *testing.T) {
-	dir := t.TempDir()
-	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600))
-	mb := diskMB(dir)
-	expect.That(t, mb >= 0 && mb <= 2, "%g MB", mb)
-	if cpuOf(os.Getpid()) < 0 || memoryOf(os.Getpid()) <= 0 {
-		t.Errorf("%g CPU-s, %g MB", cpuOf(os.Getpid()), memoryOf(os.Getpid()))
 	}
 }
 

@@ -41,9 +41,8 @@ func TestSweeps_Limit(t *testing.T) {
 
 func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	r := newRig(t)
-	if _, stderr, code := r.cli("sweeps"); code != 1 || !strings.Contains(stderr, "order-close-control") {
-		t.Errorf("without the topic: exit %d, %q", code, stderr)
-	}
+	_, stderr, code := r.cli("sweeps")
+	expect.That(t, code == 1 && strings.Contains(stderr, "order-close-control"), "without the topic: exit %d, %q", code, stderr)
 	r.cli("topics", "apply")
 	var out ops.Sweeps
 	r.json(&out, 0, "sweeps")

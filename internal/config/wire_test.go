@@ -179,9 +179,8 @@ func TestWire_TheEventOfAPaidOrderEqualsTheEncodedEvent(t *testing.T) {
 	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	want := orderclose.OrderPaid{OrderID: "ORD-20260301-000017", Category: "virtual", Due: due, PaidAt: due.Add(148 * time.Millisecond), Version: 2}
 	value, err := want.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid")); err != nil || diff != "" {
-		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
-	}
+	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid"))
+	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
 	id, got, err := orderclose.DecodeOrderPaid(value)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" || id != want.ID() {
 		t.Errorf("id %s, %v (-want +got):\n%s", id, err, diff)

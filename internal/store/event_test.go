@@ -73,9 +73,8 @@ func TestWholeEvent_CompletesThePayloadOfTheDocumentation(t *testing.T) {
 		return body
 	}
 	short, whole := block("http.md", "payload"), block("http.md", "cloudevent")
-	if got, want := string(ExpandEvent("ORD-20260301-000017", []byte(short))), block("wire.md", "event"); got != want {
-		t.Errorf("the payload becomes\n%s\nwire.md has\n%s", got, want)
-	}
+	got, want := string(ExpandEvent("ORD-20260301-000017", []byte(short))), block("wire.md", "event")
+	expect.That(t, got == want, "the payload becomes\n%s\nwire.md has\n%s", got, want)
 	id, e, err := orderclose.DecodeOrderClosed([]byte(whole))
 	if got := string(ExpandEvent("ORD-20260301-000018", []byte(whole))); got != whole || err != nil || id != e.ID() || e.OrderID != "ORD-20260301-000018" {
 		t.Errorf("the CloudEvent %q, %+v, %v becomes\n%s", id, e, err, got)

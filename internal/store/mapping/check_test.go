@@ -340,9 +340,8 @@ func TestCheckDatabase_ComparesTheCollationsOfOneMonth(t *testing.T) {
 	}
 	m := shop().WithDefaults()
 	m.ID.Type = Text
-	if got := m.CheckDatabase(f, orders, lines); len(got) > 0 {
-		t.Error(got)
-	}
+	got := m.CheckDatabase(f, orders, lines)
+	expect.That(t, len(got) <= 0, "%v", got)
 	slices.Reverse(lines)
 	if got := m.CheckDatabase(f, orders, lines); len(got) != 2 || got[0].Path != "items.order" {
 		t.Errorf("lines of another collation than their orders: %v", got)
@@ -374,9 +373,8 @@ func TestUnaccepted_LeavesOutWhatIsAccepted(t *testing.T) {
 	check := func() []Problem {
 		return m.WithDefaults().CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})
 	}
-	if got := check(); len(got) != 1 || !strings.HasSuffix(got[0].Error(), "; map the column of the quantity, or add indexed_quantity to accept") {
-		t.Errorf("%v", got)
-	}
+	got := check()
+	expect.That(t, len(got) == 1 && strings.HasSuffix(got[0].Error(), "; map the column of the quantity, or add indexed_quantity to accept"), "%v", got)
 	m.Accept = []string{IndexedQuantity}
 	if got := check(); len(got) != 0 {
 		t.Errorf("%v", got)

@@ -145,8 +145,7 @@ func closingTwiceChangesNothing(t *testing.T, s *shop) {
 
 func stockIsReleasedOncePerSKU(t *testing.T, s *shop) {
 	s.migrated("ink", "nib", "pad")
-	s.order("a", -time.Minute,
-		shopdb.Item{SKU: "nib", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "nib", Quantity: 4})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "nib", Quantity: 4})
 	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 7})
 	s.order("c", time.Hour, shopdb.Item{SKU: "pad", Quantity: 3})
 	want(t, "stock while reserved", s.stock(), []string{"ink 991 9", "nib 995 5", "pad 997 3"})
