@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
@@ -25,9 +24,7 @@ func lengths(ds ...time.Duration) (bs orderclose.Buckets) {
 func TestTolerance_IsATenthAndAtMost30s(t *testing.T) {
 	want := []time.Duration{time.Second, 6 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}
 	for i, b := range standard {
-		if got := b.Tolerance(); got != want[i] {
-			t.Errorf("%s: tolerance %v, want %v", b.Topic, got, want[i])
-		}
+		expect.Equal(t, b.Tolerance(), want[i], "%s: tolerance", b.Topic)
 	}
 }
 
@@ -49,15 +46,13 @@ func TestPick_TakesTheLargestBucketWithinItsTolerance(t *testing.T) {
 		12*time.Hour - 30*time.Second:        "delay_12h",
 		10000 * time.Hour:                    "delay_12h",
 	} {
-		got := standard.Pick(remaining).Topic
-		expect.That(t, got == want, "%v remaining: %s, want %s", remaining, got, want)
+		expect.Equal(t, standard.Pick(remaining).Topic, want, "%v remaining", remaining)
 	}
 }
 
 func TestWalk_TakesOneHopForADelayThatEqualsABucket(t *testing.T) {
 	for _, b := range standard {
-		diff := cmp.Diff([]orderclose.Bucket{b}, standard.Walk(b.Length))
-		expect.That(t, diff == "", "%v (-want +got):\n%s", b.Length, diff)
+		expect.Same(t, standard.Walk(b.Length), []orderclose.Bucket{b}, "%v", b.Length)
 	}
 }
 

@@ -61,8 +61,7 @@ func TestFor_AppliesTheFirstRuleThatMatches(t *testing.T) {
 		got := d.For(orderclose.Facts{CreatedAt: made, Categories: row.categories, Attributes: row.attributes})
 		category, _, unknown := d.Of(row.categories...)
 		want := orderclose.Deadline{Category: category, Unknown: unknown, Rule: row.rule, Due: made.Add(row.due), Shown: made.Add(row.shown), Remind: row.remind}
-		diff := cmp.Diff(want, got)
-		expect.That(t, diff == "", "%s (-want +got):\n%s", row.name, diff)
+		expect.Same(t, got, want, "%s", row.name)
 	}
 	got := d.For(orderclose.Facts{CreatedAt: made, Categories: []string{"virtual"}, Attributes: map[string]any{"pay": "bank", "vip": true}})
 	if want := (orderclose.Deadline{Category: "virtual", Rule: 0, Never: true, Due: orderclose.NeverDue}); !cmp.Equal(want, got) {
@@ -84,19 +83,13 @@ func TestFor_WithoutADefaultAnOrderHasHalfAnHour(t *testing.T) {
 			expect.That(t, got.Due.Equal(made.Add(30*time.Minute)), "%v of %v: due %v", categories, d, got.Due)
 		}
 	}
-	if got := (orderclose.Delays{}).Longest(); got != 30*time.Minute {
-		t.Errorf("the longest delay: %v", got)
-	}
+	expect.Equal(t, (orderclose.Delays{}).Longest(), 30*time.Minute, "the longest delay")
 }
 
 func TestLongest_CountsRules(t *testing.T) {
 	d := withRules(orderclose.Rule{Match: match("pay", "bank"), After: 48 * time.Hour}, orderclose.Rule{Match: match("pay", "cheque"), Never: true})
-	if got := d.Longest(); got != 48*time.Hour {
-		t.Errorf("got %v", got)
-	}
-	if got := withRules().Longest(); got != 30*time.Minute {
-		t.Errorf("without rules: %v", got)
-	}
+	expect.Equal(t, d.Longest(), 48*time.Hour, "got")
+	expect.Equal(t, withRules().Longest(), 30*time.Minute, "without rules")
 }
 
 func TestIsNever_HoldsInEveryZone(t *testing.T) {

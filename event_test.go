@@ -31,9 +31,7 @@ func TestOrderClosed_RoundTrip(t *testing.T) {
 		"specversion": "1.0", "id": id, "source": "/orderclose", "type": "order.closed", "subject": "o/1",
 		"time": "2026-11-20T10:30:00.123Z", "datacontenttype": "application/json",
 	} {
-		if generic[key] != want {
-			t.Errorf("%s is %v, want %v", key, generic[key], want)
-		}
+		expect.That(t, generic[key] == want, "%s is %v, want %v", key, generic[key], want)
 	}
 }
 
@@ -57,9 +55,8 @@ func TestDecodeClosed_DecodesOnlyTheGivenType(t *testing.T) {
 	const confirmed = "order.receipt_confirmed"
 	e := orderclose.OrderClosed{Type: confirmed, OrderID: "a", Path: orderclose.PathSweep}
 	value := must.Get(e.Encode())(t)
-	if id, got, err := orderclose.DecodeClosed(value, confirmed); err != nil || id != confirmed+"/a" || got.Type != confirmed || got.OrderID != "a" {
-		t.Errorf("%q, %+v, %v", id, got, err)
-	}
+	id, got, err := orderclose.DecodeClosed(value, confirmed)
+	expect.That(t, err == nil && id == confirmed+"/a" && got.Type == confirmed && got.OrderID == "a", "%q, %+v, %v", id, got, err)
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("decoded as order.closed: %v", err)
 	}

@@ -24,13 +24,10 @@ func TestOrderReminder_IsTheEventOfTheDocument(t *testing.T) {
 	page := must.Get(os.ReadFile("docs/wire.md"))(t)
 	_, documented, _ := strings.Cut(string(page), "```json reminder\n")
 	documented, _, _ = strings.Cut(documented, "\n```")
-	if diff := cmp.Diff(documented, string(value)); diff != "" {
-		t.Errorf("the event (-wire.md +code):\n%s", diff)
-	}
+	expect.Same(t, string(value), documented, "the event")
 	id, got, err := orderclose.DecodeOrderReminder(value)
-	if diff := cmp.Diff(want, got); diff != "" || id != want.ID() || err != nil {
-		t.Errorf("id %q, %v: %s", id, err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "" && id == want.ID() && err == nil, "id %q, %v: %s", id, err, diff)
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("a reader of closed orders: %v", err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -65,24 +64,6 @@ func mustMessage(t *testing.T, number, size int) wire.Message {
 	return m
 }
 
-func TestMessage_HasTheRequestedSize(t *testing.T) {
-	for _, size := range []int{recordSize, 2048} {
-		for _, number := range []int{0, 17, 999_999} {
-			have := len(appendRecord(nil, 0, mustMessage(t, number, size)))
-			expect.That(t, have >= size-2 && have <= size+2, "order %d takes %d bytes, want about %d", number, have, size)
-		}
-	}
-}
-
-func TestNumberOf_InvertsIdOf(t *testing.T) {
-	if n, err := numberOf([]byte(idOf(123_456))); n != 123_456 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	if _, err := numberOf([]byte("somebody-elses")); err == nil {
-		t.Error("took a key that is none of ours")
-	}
-}
-
 func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 	l := load{records: 1000, partitions: 4, batch: 7, size: recordSize, due: due}
 	seen := newTally(l.records)
@@ -114,20 +95,6 @@ func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
 			return planned, nil
 		})
 		expect.That(t, err == nil && len(took) == 4 && took[0] == 200*time.Millisecond && took[3] == 500*time.Millisecond, "%v %v", took, err)
-	})
-}
-
-func TestEvenly_EndsWithTheFirstError(t *testing.T) {
-	failed := errors.New("failed")
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		took, err := evenly(t.Context(), 1, 1000, 2, func(_, number int, planned time.Time) (time.Time, error) {
-			if number == 5 {
-				return planned, failed
-			}
-			return planned, nil
-		})
-		expect.That(t, errors.Is(err, failed) && len(took) == 5 && time.Since(begin) <= 10*time.Second, "%v %v %v", len(took), err, time.Since(begin))
 	})
 }
 

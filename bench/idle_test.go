@@ -37,16 +37,6 @@ func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 	}
 }
 
-func TestInodesOf_FindsSocketsThatListenOnThePort(t *testing.T) {
-	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:2384 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000000000000000 100 0 0 10 0
-   1: 0100007F:2384 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0000000000000000 100 0 0 10 0
-   2: 0100007F:2385 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1 0000000000000000 100 0 0 10 0
-`
-	got := inodesOf(table, 9092)
-	expect.That(t, len(got) == 1 && got[0] == "4711", "found %v", got)
-}
-
 func TestMetadataProxy_CountsRequestsAndBytesOfBothDirections(t *testing.T) {
 	p := must.Get(newMetadataProxy(nil))(t)
 	p.add(10, int16(kmsg.Fetch))
@@ -55,9 +45,8 @@ func TestMetadataProxy_CountsRequestsAndBytesOfBothDirections(t *testing.T) {
 		p.add(100, int16(kmsg.ListOffsets))
 		p.add(50, -1) // a response
 	}
-	if got := p.count().minus(before); got.requests() != 2 || got.String() != "2 requests, 300 bytes: 2 ListOffsets" {
-		t.Errorf("counted %v", got)
-	}
+	got := p.count().minus(before)
+	expect.That(t, got.requests() == 2 && got.String() == "2 requests, 300 bytes: 2 ListOffsets", "counted %v", got)
 	if got := before.String(); got != "1 requests, 10 bytes: 1 Fetch" {
 		t.Errorf("counted %v before", got)
 	}

@@ -143,9 +143,7 @@ func TestLoop_TheGaugeShowsHowLateTheOldestOrderIsThatWasNotAsked(t *testing.T) 
 				worst := w.watchGauge()
 				w.probe(3 * time.Minute)
 				w.change(func() {
-					if *worst > time.Second {
-						t.Errorf("the gauge is %v too low", *worst)
-					}
+					expect.That(t, *worst <= time.Second, "the gauge is %v too low", *worst)
 				})
 			})
 		})
@@ -394,9 +392,8 @@ func TestLoop_AProcessThatCannotWorkGivesTheLockBack(t *testing.T) {
 				w.process("good")
 				w.probe(4 * time.Minute)
 				time.Sleep(time.Minute)
-				if late := w.worst(w.probes[9:]); late > 48*time.Second {
-					t.Errorf("a lost order is closed after %v", late)
-				}
+				late := w.worst(w.probes[9:])
+				expect.That(t, late <= 48*time.Second, "a lost order is closed after %v", late)
 				if late := w.worst(w.probes); late > 90*time.Second {
 					t.Errorf("the first lost orders are closed after %v", late)
 				}
@@ -517,9 +514,8 @@ func TestLoop_NamesTheOrdersThatFailOnce(t *testing.T) {
 		w.process("a")
 		time.Sleep(30 * time.Minute)
 	})
-	if n := strings.Count(lines.String(), "order not closed"); n != 1 || !strings.Contains(lines.String(), "stock_row_missing") {
-		t.Errorf("%d lines in half an hour:\n%s", n, lines.String())
-	}
+	n := strings.Count(lines.String(), "order not closed")
+	expect.That(t, n == 1 && strings.Contains(lines.String(), "stock_row_missing"), "%d lines in half an hour:\n%s", n, lines.String())
 }
 
 func TestHour_ItsPassBeginsInIt(t *testing.T) {
@@ -559,8 +555,7 @@ func TestPauses_TheEndOfOneIsSeen(t *testing.T) {
 		{one, []Pause{{Category: "A", Until: now}}, true},
 	} {
 		then := now.Add(-time.Second)
-		got := pauseEnded(pausesAt(c.before, then), pausesAt(c.on, then))
-		expect.That(t, got == c.want, "%+v: %v", c, got)
+		expect.Equal(t, pauseEnded(pausesAt(c.before, then), pausesAt(c.on, then)), c.want, "%+v", c)
 	}
 	expect.That(t, len(pausesAt(append(all, one...), now)) == 0, "a pause is on at its end")
 }
@@ -602,8 +597,7 @@ func TestTurn_IsFollowedAtOnceIfItLeftOrders(t *testing.T) {
 		left        bool
 		want        time.Duration
 	}{{time.Second, 30 * time.Second, false, 29 * time.Second}, {time.Second, 30 * time.Second, true, 0}, {40 * time.Second, 30 * time.Second, false, 0}} {
-		got := nextTurn(c.took, c.every, c.left)
-		expect.That(t, got == c.want, "%+v: %v", c, got)
+		expect.Equal(t, nextTurn(c.took, c.every, c.left), c.want, "%+v", c)
 	}
 }
 
@@ -718,9 +712,7 @@ func TestLoop_TheHoursCountWhatTheLoopHasClosed(t *testing.T) {
 			h := w.hours[begin]
 			n := h.Missed + h.AfterFailure + h.AfterPause
 			expect.That(t, n <= receipts && n >= receipts-5, "hour %v: %+v and %d receipts", begin, h, receipts)
-			if h.State != overdue.Finished || w.ends[begin] != 1 {
-				t.Errorf("hour %v: %q, ended %d times", begin, h.State, w.ends[begin])
-			}
+			expect.That(t, h.State == overdue.Finished && w.ends[begin] == 1, "hour %v: %q, ended %d times", begin, h.State, w.ends[begin])
 		}
 	})
 }

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -191,8 +189,7 @@ func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 			}
 		}
 	}
-	diff := cmp.Diff(lists["../.gitignore"], lists["compose/Dockerfile.dockerignore"])
-	expect.That(t, diff == "", "the context lacks other files than git ignores:\n%s", diff)
+	expect.Same(t, lists["compose/Dockerfile.dockerignore"], lists["../.gitignore"], "the context lacks other files than git ignores")
 }
 
 // Each published port is one that the service listens on, and only this machine can reach it.
@@ -270,9 +267,8 @@ func partsAccept(t *testing.T, f *file, dir string, known map[string]bool) {
 		}
 		if m := regexp.MustCompile(`^(\w+):(\w+)@tcp\(([^)]+)\)/(\w+)$`).FindStringSubmatch(servers.DSN); m != nil {
 			db := f.Services["mariadb"].Environment
-			if m[1] != db["MARIADB_USER"] || m[4] != db["MARIADB_DATABASE"] || m[2] != content(t, dir, "db_password") {
-				t.Errorf("%s: the DSN is of %s in %s, the server is for %s in %s", name, m[1], m[4], db["MARIADB_USER"], db["MARIADB_DATABASE"])
-			}
+			expect.That(t, m[1] == db["MARIADB_USER"] && m[4] == db["MARIADB_DATABASE"] && m[2] == content(t, dir, "db_password"),
+				"%s: the DSN is of %s in %s, the server is for %s in %s", name, m[1], m[4], db["MARIADB_USER"], db["MARIADB_DATABASE"])
 			reaches(t, f, name, m[3])
 		} else if servers.DSN != "" {
 			t.Errorf("%s: the DSN cannot be read", name)

@@ -72,9 +72,8 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 		}
 	}
 	u := unit(t, "orderclose@.service")
-	if !slices.Equal(u["Restart"], []string{"always"}) || !slices.Equal(u["StartLimitIntervalSec"], []string{"0"}) {
-		t.Errorf("it is restarted %v, within %v", u["Restart"], u["StartLimitIntervalSec"])
-	}
+	expect.That(t, slices.Equal(u["Restart"], []string{"always"}) && slices.Equal(u["StartLimitIntervalSec"], []string{"0"}),
+		"it is restarted %v, within %v", u["Restart"], u["StartLimitIntervalSec"])
 	if code := fmt.Sprint(int(cli.Fenced)); !slices.Equal(u["RestartPreventExitStatus"], []string{code}) {
 		t.Errorf("it is not restarted after %v, want %s: two processes with one instance would end each other for ever", u["RestartPreventExitStatus"], code)
 	}

@@ -112,9 +112,8 @@ func TestProvider_AnswersForAllPaymentsOfAnOrder(t *testing.T) {
 		ids, cancel, ask = append(ids, row.order), append(cancel, payment.Answer(row.cancel)), append(ask, payment.Answer(row.ask))
 	}
 	got, err := p.Cancel(t.Context(), ids)
-	if diff := cmp.Diff(cancel, got); diff != "" || err != nil {
-		t.Errorf("Cancel: %v, (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(cancel, got)
+	expect.That(t, diff == "" && err == nil, "Cancel: %v, (-want +got):\n%s", err, diff)
 	got, err = p.Ask(t.Context(), ids)
 	if diff := cmp.Diff(ask, got); diff != "" || err != nil {
 		t.Errorf("Ask: %v, (-want +got):\n%s", err, diff)
@@ -205,9 +204,7 @@ func TestProvider_AnswersInTime(t *testing.T) {
 		expect.That(t, err == nil && cancelled == 2*payments.Concurrency && took == payments.QuestionLimit, "%d cancelled in %v, %v", cancelled, took, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
-		if _, err := p.Cancel(ctx, ids); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the caller has gone: %v", err)
-		}
+		expect.Is(t, expect.Err(p.Cancel(ctx, ids)), context.DeadlineExceeded, "the caller has gone")
 	})
 }
 
@@ -266,9 +263,7 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := references(gone, []string{"a"}); !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("the query is cut off: %v", err)
-	}
+	expect.Is(t, expect.Err(references(gone, []string{"a"})), orderclose.ErrUnavailable, "the query is cut off")
 	for query, says := range map[string]string{
 		"SELECT order_id FROM payments WHERE order_id IN (?)":                  "not 1 columns",
 		"SELECT session_id, order_id FROM payments WHERE order_id IN (?)":      "let the first column be",

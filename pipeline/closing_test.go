@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -55,11 +56,8 @@ func TestCloseMethod_AServiceHasMoreTime(t *testing.T) {
 		method closeMethod
 		want   time.Duration // 0: the default of the closer
 	}{{closeMethod{}, 0}, {closeMethod{maxBatch: 200}, 3 * time.Second}, {closeMethod{provider: asks}, 3 * time.Second}} {
-		if got := row.method.target(0); got != row.want {
-			t.Errorf("%+v: %v, want %v", row.method, got, row.want)
-		}
-		if got := row.method.target(time.Second); got != time.Second {
-			t.Errorf("%+v: %v in place of the configured second", row.method, got)
-		}
+		expect.Equal(t, row.method.target(0), row.want, "%+v", row.method)
+		got := row.method.target(time.Second)
+		expect.That(t, got == time.Second, "%+v: %v in place of the configured second", row.method, got)
 	}
 }

@@ -47,9 +47,8 @@ func says(err error, want string) bool { return err != nil && strings.Contains(e
 
 func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
-		if waits := app.Ready(); len(waits) != 1 || waits[0] != "Run: was not called yet" {
-			t.Errorf("before Run: %q", waits)
-		}
+		waits := app.Ready()
+		expect.That(t, len(waits) == 1 && waits[0] == "Run: was not called yet", "before Run: %q", waits)
 		waiting := make(chan error, 1)
 		go func() { waiting <- app.WaitReady(t.Context()) }()
 		synctest.Wait()
@@ -58,9 +57,7 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 		if err := <-waiting; err != nil || len(app.Ready()) > 0 {
 			t.Errorf("%v, and the App waits for %q", err, app.Ready())
 		}
-		if err := app.WaitReady(ctx); err != nil {
-			t.Errorf("a second time: %v", err)
-		}
+		expect.Is(t, app.WaitReady(ctx), nil, "a second time")
 		cancel()
 		expect.NoError(t, <-ended)
 		if err := app.WaitReady(t.Context()); !says(err, "Run has returned") || errors.Is(err, pipeline.ErrClosed) {

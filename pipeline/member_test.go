@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestProcessName_NamesRolesHostProcessAndPort(t *testing.T) {
@@ -12,9 +14,8 @@ func TestProcessName_NamesRolesHostProcessAndPort(t *testing.T) {
 		t.Skip(err)
 	}
 	process := fmt.Sprintf("@%s:%d", host, os.Getpid())
-	if got, want := (&Options{Listen: "127.0.0.1:9464"}).ProcessName([]Role{Relay}), "relay"+process+":9464"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	got, want := (&Options{Listen: "127.0.0.1:9464"}).ProcessName([]Role{Relay}), "relay"+process+":9464"
+	expect.That(t, got == want, "%s, want %s", got, want)
 	if got, want := (&Options{}).ProcessName([]Role{Closer, Relay}), "closer+relay"+process; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -81,9 +81,8 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		expect.Equal(t, r.Value("paused", "orders", orders), want, "paused orders: %s", orders)
 	}
 	m.LatePayments(&store.LateSummary{Unresolved: 2, Oldest: now})
-	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 2 || oldest != 1.7e9 {
-		t.Errorf("%v late payments, the oldest found at %v", n, oldest)
-	}
+	n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds")
+	expect.That(t, n == 2 && oldest == 1.7e9, "%v late payments, the oldest found at %v", n, oldest)
 	m.LatePayments(&store.LateSummary{})
 	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 0 || oldest != 0 {
 		t.Errorf("%v late payments, the oldest found at %v", n, oldest)

@@ -157,9 +157,8 @@ func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
 	cfg.Orders = &mapping.Mapping{Event: "order.receipt_confirmed"}
 	a := must.Get(New(Options{Config: cfg}))(t)
 	defer a.Close()
-	if o := eventOptions(a, EventOptions[orderclose.OrderClosed]{}); o.closed != "order.receipt_confirmed" || o.Topic != cfg.Topics.Events {
-		t.Errorf("%+v", o)
-	}
+	o := eventOptions(a, EventOptions[orderclose.OrderClosed]{})
+	expect.That(t, o.closed == "order.receipt_confirmed" && o.Topic == cfg.Topics.Events, "%+v", o)
 	if o := eventOptions(a, EventOptions[orderclose.OrderPaid]{Topic: "others"}); o.Topic != "others" {
 		t.Errorf("%+v", o)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -47,9 +48,8 @@ func TestServe_DisconnectsSlowClients(t *testing.T) {
 				}
 				client.SetReadDeadline(began.Add(c.within + 2*time.Second))
 				_, err = io.Copy(io.Discard, client)
-				if late, ok := err.(net.Error); ok && late.Timeout() {
-					t.Errorf("the connection is still open after %v", time.Since(began))
-				}
+				late, ok := err.(net.Error)
+				expect.That(t, !ok || !late.Timeout(), "the connection is still open after %v", time.Since(began))
 				client.Close()
 				cancel()
 				listener.Close()

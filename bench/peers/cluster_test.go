@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,24 +44,11 @@ func TestOrderclose_LeaderIsTheActiveControllerOrAnotherBroker(t *testing.T) {
 	}
 }
 
-func TestAddresses_JoinServersOfAKind(t *testing.T) {
-	all := []*servers.Server{{Kind: "redis", Port: "1"}, {Kind: "redis", Port: "2"}, {Kind: "sentinel", Port: "3"}}
-	got := addresses(all)
-	expect.That(t, got["redis"] == "127.0.0.1:1,127.0.0.1:2" && got["sentinel"] == "127.0.0.1:3", "got %v", got)
-	if s, err := serverAt("127.0.0.1:2", all); s != all[1] || err != nil {
-		t.Errorf("got %v, %v", s, err)
-	}
-	if _, err := serverAt("127.0.0.1:4", all); err == nil {
-		t.Error("an unknown address has a server")
-	}
-}
-
 func TestRabbitMQ_HasQuorumQueuesOnThreeNodesAndInTheWayOfThatName(t *testing.T) {
 	one := &rabbitMQ{run: run{Servers: map[string]string{"rabbitmq": "a:1"}}}
 	several := &rabbitMQ{run: run{Servers: map[string]string{"rabbitmq": "a:1,b:2,c:3"}}}
-	if got := one.typed(amqp.Table{}); len(got) != 0 {
-		t.Errorf("one node: %v", got)
-	}
+	got := one.typed(amqp.Table{})
+	expect.That(t, len(got) == 0, "one node: %v", got)
 	one.run.Way = "rabbitmq-quorum"
 	if got := one.typed(amqp.Table{}); got["x-queue-type"] != "quorum" {
 		t.Errorf("one node with quorum queues: %v", got)
@@ -74,16 +59,4 @@ func TestRabbitMQ_HasQuorumQueuesOnThreeNodesAndInTheWayOfThatName(t *testing.T)
 	if got := several.typed(deadLetters(0)); got["x-dead-letter-strategy"] != "at-least-once" || got["x-overflow"] != "reject-publish" {
 		t.Errorf("dead letters: %v", got)
 	}
-}
-
-func TestEventually_RepeatsUntilItSucceeds(t *testing.T) {
-	failures := 2
-	do := func(context.Context) error {
-		if failures--; failures >= 0 {
-			return errors.New("no leader yet")
-		}
-		return nil
-	}
-	err := eventually(t.Context(), do)
-	expect.That(t, err == nil && failures == -1, "%v after %d failures left", err, failures)
 }

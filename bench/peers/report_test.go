@@ -250,9 +250,3 @@ func TestLevelFor_IsNeverShorter(t *testing.T) {
 		}
 	}
 }
-
-func TestNumber_SeparatesThousands(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.254: "0.254", 99.96: "100", 999.6: "1,000", 1234.6: "1,235", 1_000_000: "1,000,000"} {
-		expect.Equal(t, number(v), want, "%g is printed as", v)
-	}
-}

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -31,9 +29,8 @@ func TestTracker_CountsEarlyLostAndDuplicates(t *testing.T) {
 	tr.receive(-1, due.UnixNano())
 	expect.That(t, !tr.complete(), "complete without the fourth message")
 	o := tr.outcome()
-	if o.early != 1 || o.lost != 1 || o.duplicates != 1 || len(o.late) != 3 || o.late[2] != 2*time.Second || tr.foreign.Load() != 1 {
-		t.Errorf("%+v, %d foreign", o, tr.foreign.Load())
-	}
+	expect.That(t, o.early == 1 && o.lost == 1 && o.duplicates == 1 && len(o.late) == 3 && o.late[2] == 2*time.Second && tr.foreign.Load() == 1,
+		"%+v, %d foreign", o, tr.foreign.Load())
 	expect.Equal(t, o.longestGap(due.Add(500*time.Millisecond)), 1500*time.Millisecond, "the longest gap")
 	tr.receive(3, due.UnixNano())
 	if !tr.complete() || !tr.lastDue().Equal(due) {
@@ -120,16 +117,6 @@ func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
 				expect.That(t, slices.Equal(polls, c.want) && err == nil, "%v %v", polls, err)
 			})
 		})
-	}
-}
-
-func TestDisk_CountsTheFilesOfAFolder(t *testing.T) {
-	dir := t.TempDir()
-	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600))
-	mb := diskMB(dir)
-	expect.That(t, mb >= 0 && mb <= 2, "%g MB", mb)
-	if cpuOf(os.Getpid()) < 0 || memoryOf(os.Getpid()) <= 0 {
-		t.Errorf("%g CPU-s, %g MB", cpuOf(os.Getpid()), memoryOf(os.Getpid()))
 	}
 }
 

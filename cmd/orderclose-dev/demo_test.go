@@ -31,9 +31,7 @@ func TestDemo_PrintsOneJSONObjectAndKeepsEveryGuarantee(t *testing.T) {
 	must.That(t, err == nil && code == 0, "exit %d, %v in %q\n%s", code, err, out, stderr)
 	expect.That(t, s["backend"] == "embedded" && s["orders"] == 40.0 && s["open"] == 0.0 && s["early"] == 0.0 && s["stock_ok"] == true, "%v", s)
 	expect.That(t, s["closed_by_sweep"].(float64) >= 1 && s["closed_by_pipeline"].(float64) >= 1 && s["paid"].(float64) >= 1, "some cases are missing: %v", s)
-	if s["events"].(float64) != s["closed_by_sweep"].(float64)+s["closed_by_pipeline"].(float64) {
-		t.Errorf("%v events: %v", s["events"], s)
-	}
+	expect.That(t, s["events"].(float64) == s["closed_by_sweep"].(float64)+s["closed_by_pipeline"].(float64), "%v events: %v", s["events"], s)
 	lateness, _ := s["lateness_ms"].(map[string]any)
 	for _, key := range []string{"p50", "p99", "max"} {
 		_, ok := lateness[key].(float64)
@@ -47,8 +45,7 @@ func TestDemo_SaysWhatItWaitsFor(t *testing.T) {
 		"3 created, 1 paid, 2 closed; waits until the outbox has published 2 more rows": {orders: 3, paid: 1, closed: 2, outgoing: 2},
 		"3 created, 1 paid, 2 closed": {orders: 3, paid: 1, closed: 2},
 	} {
-		got := n.describe(3)
-		expect.That(t, got == want, "%+v: %q, want %q", n, got, want)
+		expect.Equal(t, n.describe(3), want, "%+v", n)
 	}
 }
 

@@ -127,9 +127,8 @@ func redrives(t testing.TB, w world) {
 	b.waitFor("asked")
 	text := b.text("#action")
 	expect.That(t, strings.Contains(text, "redriven") || strings.Contains(text, at), "the page does not say which dead letter is redriven:\n%s", text)
-	if have := w.resolutions(t, at); len(have) > 0 {
-		t.Errorf("the dead letter is %v, and nobody has confirmed it", have)
-	}
+	have := w.resolutions(t, at)
+	expect.That(t, len(have) <= 0, "the dead letter is %v, and nobody has confirmed it", have)
 	b.accessible("a question")
 	b.confirm()
 	b.accessible("a result")

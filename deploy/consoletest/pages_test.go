@@ -61,8 +61,7 @@ func (b *tab) isPage(w world, name string, l look) {
 	}
 	expect.That(t, b.has("form#search input#order-id"), "%s: no search for an order", where)
 	b.isInLanguage(where, l)
-	dark := eval[bool](b, isDark)
-	expect.That(t, dark == l.dark, "%s: its background is dark: %v", where, dark)
+	expect.Equal(t, eval[bool](b, isDark), l.dark, "%s: its background is dark", where)
 	moving := eval[int](b, `document.getAnimations().length`)
 	expect.That(t, !l.still || moving <= 0, "%s: %d parts of it move, and the reader prefers reduced motion", where, moving)
 	unnamed := eval[int](b, `document.querySelectorAll("table:not(:has(caption)), th:not([scope])").length`)

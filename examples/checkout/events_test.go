@@ -35,9 +35,8 @@ func TestEvents_EachIsHandledOnceAndABadEventBlocksNoOther(t *testing.T) {
 		other := `{"specversion":"1.0","id":"x","type":"order.made","data":{}}`
 		r.publish(3, "a", a, "not JSON", other, a, closedEvent(r, "another shop's"))
 		time.Sleep(5 * time.Second)
-		if c := r.customer(); c.Points != 80 || len(c.Notifications) != 1 {
-			t.Errorf("%+v, want 80 points and one message", c)
-		}
+		c := r.customer()
+		expect.That(t, c.Points == 80 && len(c.Notifications) == 1, "%+v, want 80 points and one message", c)
 		// Another process that reads the topic from its start repeats nothing, and continues.
 		stop()
 		again := r.newShop(nil)

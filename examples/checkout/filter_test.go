@@ -165,9 +165,8 @@ func TestFilter_AnIDThatCannotBeAddedIsVisibleBeforeTheCheckoutAnswers(t *testin
 			r.world.Redis.Del(viewOf + id)
 			r.found("after it was built again", two, id)
 		}
-		if n := r.asked(two, 100); n > 2 {
-			t.Errorf("with Redis back 100 unknown ids cost %v reads", n)
-		}
+		n := r.asked(two, 100)
+		expect.That(t, n <= 2, "with Redis back 100 unknown ids cost %v reads", n)
 	})
 }
 

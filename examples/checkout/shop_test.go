@@ -126,9 +126,8 @@ func TestShop_AnOrderByBankTransferWaitsForItsMoney(t *testing.T) {
 		page := r.want(200, "GET", "/orders/a/page", "").Body
 		expect.That(t, strings.Contains(page, "stays open until the money arrives") && !strings.Contains(page, "data-seconds"), "%v", page)
 		r.pay("a")
-		if v := r.check("a"); v.Paid != 1 || v.Closed() != 0 {
-			t.Errorf("%d paid, %d closed", v.Paid, v.Closed())
-		}
+		v := r.check("a")
+		expect.That(t, v.Paid == 1 && v.Closed() == 0, "%d paid, %d closed", v.Paid, v.Closed())
 	})
 }
 
@@ -142,9 +141,8 @@ func TestShop_AnOrderPaidInTimeIsNeverClosed(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		r.do("a", checkout.Confirm)
 		r.same("status", r.get("a").Status, checkout.Confirmed)
-		if v := r.check("a"); v.Paid != 1 || v.Closed() != 0 {
-			t.Errorf("%d paid, %d closed", v.Paid, v.Closed())
-		}
+		v := r.check("a")
+		expect.That(t, v.Paid == 1 && v.Closed() == 0, "%d paid, %d closed", v.Paid, v.Closed())
 	})
 }
 
@@ -190,9 +188,8 @@ func TestShop_PaymentsRaceTheClose(t *testing.T) {
 		wg.Wait()
 		time.Sleep(time.Minute)
 		v := r.check(paid...)
-		if v.Paid*2 != len(paid) || v.Closed()*2 != refunds || v.Paid+v.Closed() != orders {
-			t.Errorf("%d paid, %d payments accepted; %d closed, %d refunds", v.Paid, len(paid), v.Closed(), refunds)
-		}
+		expect.That(t, v.Paid*2 == len(paid) && v.Closed()*2 == refunds && v.Paid+v.Closed() == orders,
+			"%d paid, %d payments accepted; %d closed, %d refunds", v.Paid, len(paid), v.Closed(), refunds)
 		r.same("late payments", len(r.rows("SELECT order_id FROM late_payments")), v.Closed())
 		t.Logf("%d paid, closed %v", v.Paid, v.ByPath)
 	})
@@ -289,9 +286,8 @@ func TestShop_ARepeatedRequestHasOneEffectAndOneAnswer(t *testing.T) {
 			wg.Wait()
 			repeats := 0
 			for _, a := range answers {
-				if a.Code != answers[0].Code || a.Body != answers[0].Body || a.Code/100 != 2 {
-					t.Errorf("%s %s: %d %s, and %d %s", method, path, answers[0].Code, answers[0].Body, a.Code, a.Body)
-				}
+				expect.That(t, a.Code == answers[0].Code && a.Body == answers[0].Body && a.Code/100 == 2,
+					"%s %s: %d %s, and %d %s", method, path, answers[0].Code, answers[0].Body, a.Code, a.Body)
 				if a.Header.Get(checkout.HeaderRepeated) != "" {
 					repeats++
 				}

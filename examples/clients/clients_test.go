@@ -53,9 +53,8 @@ func compiled(t *testing.T) string {
 		t.Skip("javac is not installed")
 	}
 	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "javac", "-d", dir, "java/Orders.java").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(t.Context(), "javac", "-d", dir, "java/Orders.java").CombinedOutput()
+	must.That(t, err == nil, "%v\n%s", err, out)
 	return dir
 }
 

@@ -78,9 +78,8 @@ func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
 		t.Errorf("a limit of %s: exit %d\n%s", limit, code, out)
 	}
 	limit = "4096"
-	if out, _, code := r.cli("doctor"); code != 0 || !strings.Contains(out, "the brokers accept the longest") {
-		t.Errorf("a limit of %s: exit %d\n%s", limit, code, out)
-	}
+	out, _, code := r.cli("doctor")
+	expect.That(t, code == 0 && strings.Contains(out, "the brokers accept the longest"), "a limit of %s: exit %d\n%s", limit, code, out)
 }
 
 // No member joins a group if its session is shorter or longer than a broker accepts.

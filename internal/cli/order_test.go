@@ -121,9 +121,8 @@ func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	var history ops.History
-	if stderr := r.json(&history, 4, "order", "b"); history.Known() || !strings.Contains(stderr, config.EnvDSN) {
-		t.Errorf("%+v, %s", history, stderr)
-	}
+	stderr := r.json(&history, 4, "order", "b")
+	expect.That(t, !history.Known() && strings.Contains(stderr, config.EnvDSN), "%+v, %s", history, stderr)
 	for range 9 {
 		r.send("delay_1m", "a", time.Now())
 	}
@@ -295,9 +294,8 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 		}
 		return out.String()
 	}
-	if shown := resolve(1, store.Refunded, false, 0); !strings.Contains(shown, "orderclose payments resolve 1 --refunded --yes") {
-		t.Error(shown)
-	}
+	shown := resolve(1, store.Refunded, false, 0)
+	expect.That(t, strings.Contains(shown, "orderclose payments resolve 1 --refunded --yes"), "%v", shown)
 	list(false, 3)
 	if shown := resolve(1, store.Refunded, true, 0); !strings.Contains(shown, "refunded ") || !strings.Contains(shown, operator()) {
 		t.Error(shown)

@@ -48,9 +48,8 @@ func TestRun_WarnsOfAnOpenSecret(t *testing.T) {
 		LookupEnv: func(name string) (string, bool) { value, set := env[name]; return value, set },
 		Environ:   func() []string { return []string{config.EnvRedis + "_FILE=" + file} },
 	}, []string{"run", "relay", "--config", topicsYAML(t, "buckets: [10s]\n")})
-	if want := config.EnvRedis + "_FILE names a file of mode 0644"; !strings.Contains(log.String(), want) {
-		t.Errorf("no %q in %s", want, log.String())
-	}
+	want := config.EnvRedis + "_FILE names a file of mode 0644"
+	expect.That(t, strings.Contains(log.String(), want), "no %q in %s", want, log.String())
 }
 
 func TestRun_EachLogLineNamesTheProcess(t *testing.T) {

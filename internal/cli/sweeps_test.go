@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -43,9 +41,8 @@ func TestSweeps_Limit(t *testing.T) {
 
 func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	r := newRig(t)
-	if _, stderr, code := r.cli("sweeps"); code != 1 || !strings.Contains(stderr, "order-close-control") {
-		t.Errorf("without the topic: exit %d, %q", code, stderr)
-	}
+	_, stderr, code := r.cli("sweeps")
+	expect.That(t, code == 1 && strings.Contains(stderr, "order-close-control"), "without the topic: exit %d, %q", code, stderr)
 	r.cli("topics", "apply")
 	var out ops.Sweeps
 	r.json(&out, 0, "sweeps")
@@ -57,8 +54,7 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	}
 	r.append(r.cfg.Topics.Control, wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_30m","partition":3}`)}) // of an older relay
 	r.json(&out, 0, "sweeps")
-	diff := cmp.Diff(want.Sweeps, out.Sweeps)
-	expect.That(t, diff == "", "sweeps (-want +got):\n%s", diff)
+	expect.Same(t, out.Sweeps, want.Sweeps, "sweeps")
 	if table, _, code := r.cli("sweeps", "--limit", "1"); code != 0 || strings.Count(table, "shop-1/17") != 1 {
 		t.Errorf("exit %d, %s", code, table)
 	}
@@ -84,8 +80,7 @@ func TestCompensate_ADryRunAsksNoPaymentProvider(t *testing.T) {
 		var out strings.Builder
 		cfg.Closer.Payment.URL = url
 		printReport(&out, compensator.Report{DryRun: true, Found: 1}, &cfg, 5*time.Second)
-		if !strings.Contains(out.String(), "due less than 5s ago") || strings.Contains(out.String(), "the payment provider was not asked") != want {
-			t.Errorf("with the provider %q: %s", url, out.String())
-		}
+		expect.That(t, strings.Contains(out.String(), "due less than 5s ago") && strings.Contains(out.String(), "the payment provider was not asked") == want,
+			"with the provider %q: %s", url, out.String())
 	}
 }

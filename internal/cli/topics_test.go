@@ -53,25 +53,22 @@ func TestWait_TheErrorNamesTheLimit(t *testing.T) {
 
 func TestTopicsApply_ChangesATopicOfAnotherTeamOnlyByItsName(t *testing.T) {
 	r := newRig(t)
-	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{{Name: "order-events", Partitions: 1, Replication: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{{Name: "order-events", Partitions: 1, Replication: 1}})
+	must.That(t, err == nil, "%v", err)
 	must.Get(r.kafka.Append(t.Context(), "order-events", 0, []wire.Message{{Key: []byte("7"), Value: []byte(`{"name":"Ann"}`)}}))(t)
 	must.Do(t, os.WriteFile(r.file, []byte("buckets: [1m]\npartitions: 2\n"), 0o600))
 	if out, stderr, code := r.cli("topics", "apply", "--change", "clients"); code != int(Usage) ||
 		!strings.Contains(stderr, "topics.yaml has no topic of that name") {
 		t.Errorf("a name that is not in topics.yaml exits with %d:\n%s%s", code, out, stderr)
 	}
-	if out, stderr, code := r.cli("topics", "apply"); code != int(Partly) || !strings.Contains(out,
-		"orderclose topics apply --change order-events") {
+	if out, stderr, code := r.cli("topics", "apply"); code != int(Partly) || !strings.Contains(out, "orderclose topics apply --change order-events") {
 		t.Errorf("without a name it exits with %d:\n%s%s", code, out, stderr)
 	}
 	if n, err := r.kafka.Partitions(t.Context(), "order-events"); n != 1 || err != nil {
 		t.Errorf("the topic has %d partitions, %v; want 1", n, err)
 	}
-	if out, stderr, code := r.cli("topics", "apply", "--change", "order-events"); code != 0 {
-		t.Errorf("with its name it exits with %d:\n%s%s", code, out, stderr)
-	}
+	out, stderr, code := r.cli("topics", "apply", "--change", "order-events")
+	expect.That(t, code == 0, "with its name it exits with %d:\n%s%s", code, out, stderr)
 	if out, _, code := r.cli("topics", "check"); code != int(Done) {
 		t.Errorf("afterwards topics check exits with %d:\n%s", code, out)
 	}

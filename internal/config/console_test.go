@@ -41,8 +41,7 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 			t.Errorf("%v: %v", row.env, err)
 			continue
 		}
-		diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
-		expect.That(t, diff == "", "%v (-want +got):\n%s", row.env, diff)
+		expect.Equal(t, cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })), "", "%v (-want +got):\n", row.env)
 	}
 }
 

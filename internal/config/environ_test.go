@@ -86,8 +86,7 @@ func TestOpenSecrets_AreFilesThatOtherUsersMayReadOrWrite(t *testing.T) {
 		"ORDERCLOSE_KAFKA_TLS_KEY_FILE names a file of mode 0604: every user of the machine may read or write it; chmod o= FILE",
 		"ORDERCLOSE_REDIS_URL_FILE names a file of mode 0602: every user of the machine may read or write it; chmod o= FILE",
 	}
-	diff := cmp.Diff(want, got)
-	expect.That(t, diff == "", "(-want +got):\n%s", diff)
+	expect.Same(t, got, want, "what was read")
 }
 
 func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
@@ -166,9 +165,7 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 
 func TestRequire_NamesEveryMissingVariable(t *testing.T) {
 	s := config.Servers{Brokers: []string{"a:1"}}
-	if err := s.Require(config.EnvBrokers); err != nil {
-		t.Errorf("the brokers are set: %v", err)
-	}
+	expect.Is(t, s.Require(config.EnvBrokers), nil, "the brokers are set")
 	err := s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
 	want := `ORDERCLOSE_DB_DSN is not set; export it, such as ORDERCLOSE_DB_DSN="user:password@tcp(127.0.0.1:3306)/shop", ` +
 		`or name a file that holds it in ORDERCLOSE_DB_DSN_FILE
@@ -230,9 +227,7 @@ func TestParse_APaymentProviderNeedsThePaidStatus(t *testing.T) {
 		"t.yaml:6:11: closer.payment.url: a payment provider is set, but orders.status.paid is empty") {
 		t.Errorf("without: %v", err)
 	}
-	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, ", paid: [2]")); err != nil {
-		t.Errorf("with: %v", err)
-	}
+	expect.Is(t, expect.Err(config.Parse("t.yaml", fmt.Appendf(nil, file, ", paid: [2]"))), nil, "a file with a list of paid")
 }
 
 func TestFromEnviron_ReadsSeveralSecrets(t *testing.T) {

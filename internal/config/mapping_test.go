@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -242,12 +240,8 @@ orders:
 	}
 	made, gone, seen := column("made", mapping.Millis), column("gone", mapping.Micros), column("seen", mapping.Micros)
 	m := parse(t, lines).Orders
-	if diff := cmp.Diff(column("deadline", mapping.Micros), m.Due); diff != "" {
-		t.Errorf("due (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]*mapping.TimeColumn{&made, &gone, &seen}, append([]*mapping.TimeColumn{m.Created}, m.ClosedAt...)); diff != "" {
-		t.Errorf("created and closed_at (-want +got):\n%s", diff)
-	}
+	expect.Same(t, m.Due, column("deadline", mapping.Micros), "due")
+	expect.Same(t, append([]*mapping.TimeColumn{m.Created}, m.ClosedAt...), []*mapping.TimeColumn{&made, &gone, &seen}, "created and closed_at")
 	for _, other := range []string{"timestamp}", "datetime, zone: UTC}"} {
 		_, err := config.Parse("t", []byte(strings.Replace(lines, "timestamptz}", other, 1)))
 		expect.That(t, err != nil && strings.Contains(err.Error(), `orders.due.precision: "" is not a precision`), "%s: %v", other, err)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -303,8 +302,7 @@ func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c, err := config.Parse("t", []byte(row.file))
 			must.That(t, err != nil, "accepted as %+v", c)
-			diff := cmp.Diff(row.want, strings.Split(err.Error(), "\n"))
-			expect.That(t, diff == "", "(-want +got):\n%s", diff)
+			expect.Same(t, strings.Split(err.Error(), "\n"), row.want, "the problems")
 		})
 	}
 }

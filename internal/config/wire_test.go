@@ -39,8 +39,7 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 		headers += fmt.Sprintf("%s: %s\n", h.Key, h.Value)
 	}
 	for name, want := range map[string]string{"text key": string(m.Key) + "\n", "json value": string(m.Value) + "\n", "text headers": headers} {
-		diff := cmp.Diff(want, block(t, doc, name))
-		expect.That(t, diff == "", "%s (-code +wire.md):\n%s", name, diff)
+		expect.Same(t, block(t, doc, name), want, "%s", name)
 	}
 	for _, length := range []string{fmt.Sprintf("Key, %d bytes", len(m.Key)), fmt.Sprintf("Value, %d bytes", len(m.Value))} {
 		expect.That(t, strings.Contains(doc, length), "wire.md does not contain %q", length)
@@ -72,8 +71,7 @@ func TestWire_ListsTheDefaultBuckets(t *testing.T) {
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", b.Topic, orderclose.ShortDuration(b.Length),
 			orderclose.ShortDuration(b.Tolerance()), orderclose.ShortDuration(from)))
 	}
-	diff := cmp.Diff(want, rows(t, wireTables(t), "| topic |"))
-	expect.That(t, diff == "", "(-code +wire.md):\n%s", diff)
+	expect.Same(t, rows(t, wireTables(t), "| topic |"), want, "the table of wire.md")
 }
 
 func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
@@ -101,8 +99,7 @@ func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 		wire.HeaderCause, wire.HeaderDetail, wire.HeaderStage,
 		wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset,
 	}
-	diff := cmp.Diff(want, headers)
-	expect.That(t, diff == "", "headers (-code +wire.md):\n%s", diff)
+	expect.Same(t, headers, want, "headers")
 	causes := strings.Join(words("| `cause` | what"), " ")
 	for _, err := range wire.Reasons() {
 		expect.That(t, strings.Contains(causes, err.Error()), "wire.md does not list the cause %v", err)
@@ -182,9 +179,8 @@ func TestWire_TheEventOfAPaidOrderEqualsTheEncodedEvent(t *testing.T) {
 	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	want := orderclose.OrderPaid{OrderID: "ORD-20260301-000017", Category: "virtual", Due: due, PaidAt: due.Add(148 * time.Millisecond), Version: 2}
 	value, err := want.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid")); err != nil || diff != "" {
-		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
-	}
+	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid"))
+	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
 	id, got, err := orderclose.DecodeOrderPaid(value)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" || id != want.ID() {
 		t.Errorf("id %s, %v (-want +got):\n%s", id, err, diff)

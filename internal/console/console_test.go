@@ -288,12 +288,8 @@ func TestLive_OneUserDoesNotTakeTheUpdatesOfOthers(t *testing.T) {
 		code := open("vic")
 		must.That(t, code == http.StatusOK, "page %d of a user: %d", n+1, code)
 	}
-	if code := open("vic"); code != http.StatusServiceUnavailable {
-		t.Errorf("page 21 of a user: %d", code)
-	}
-	if code := open("ann"); code != http.StatusOK {
-		t.Errorf("the first page of another user: %d", code)
-	}
+	expect.Equal(t, open("vic"), http.StatusServiceUnavailable, "page 21 of a user")
+	expect.Equal(t, open("ann"), http.StatusOK, "the first page of another user")
 }
 
 func TestLiveCount_EndedUpdatesLeaveTheirPlace(t *testing.T) {

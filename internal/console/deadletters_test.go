@@ -101,9 +101,8 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	expect.Equal(t, kept, "ann: refunded late=1: done, 1 of 1", "the audit log")
 	_, page = r.do(http.MethodPost, "/actions", "en", url.Values{"kind": {"refunded"}, "late": {"99"}})
 	contains(t, page, "there is no such late payment: 99")
-	if res, _ := r.do(http.MethodPost, "/actions", "en", url.Values{"kind": {"refunded"}, "late": {"x"}}); res.StatusCode != http.StatusBadRequest {
-		t.Error(res.Status)
-	}
+	res, _ := r.do(http.MethodPost, "/actions", "en", url.Values{"kind": {"refunded"}, "late": {"x"}})
+	expect.That(t, res.StatusCode == http.StatusBadRequest, "%v", res.Status)
 
 	r.user = "bob" // a viewer
 	if page := r.open("/payments"); strings.Contains(page, "<button>Refunded") {

@@ -146,9 +146,8 @@ func TestZone_IsChosenByACookie(t *testing.T) {
 	r := newRig(t)
 	contains(t, r.open("/delays"), "Times: UTC<", `id="other-zone" name="zone" value="UTC" aria-pressed="false" hidden`)
 	res, _ := r.do(http.MethodPost, "/zone", "en", url.Values{"zone": {"Asia/Shanghai"}, "path": {"/delays"}})
-	if c := res.Cookies()[0]; c.Name != zoneCookie || c.Value != "Asia/Shanghai" || res.Header.Get("Location") != "/delays" {
-		t.Errorf("%v %v", c, res.Header)
-	}
+	c := res.Cookies()[0]
+	expect.That(t, c.Name == zoneCookie && c.Value == "Asia/Shanghai" && res.Header.Get("Location") == "/delays", "%v %v", c, res.Header)
 	res, _ = r.do(http.MethodPost, "/zone", "en", url.Values{"zone": {"no zone; x=y"}, "path": {"/"}})
 	if c := res.Cookies()[0]; c.Value != "UTC" {
 		t.Errorf("%v", c)

@@ -199,9 +199,8 @@ func TestEndpoint_RespectsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, row := range []struct{ asks, gets time.Duration }{{20 * time.Second, 20 * time.Second}, {time.Hour, maxPause}} {
 			e := NewEndpoint("service", nil)
-			if err := e.Do(t.Context(), func(context.Context) error { return later(row.asks) }); !errors.Is(err, later(row.asks)) {
-				t.Fatal(err)
-			}
+			err := e.Do(t.Context(), func(context.Context) error { return later(row.asks) })
+			must.That(t, errors.Is(err, later(row.asks)), "%v", err)
 			time.Sleep(row.gets - time.Millisecond)
 			if err := e.Do(t.Context(), fine); !errors.Is(err, ErrBreakerOpen) || !errors.Is(err, orderclose.ErrUnavailable) {
 				t.Error(err)

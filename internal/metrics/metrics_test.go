@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
@@ -40,12 +39,8 @@ func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 		closes.Lateness(logger, "virtual", "", orderclose.Outcome{OrderID: "early", Due: at.Add(time.Millisecond), At: at})
 		closes.Lateness(logger, "virtual", "", orderclose.Outcome{OrderID: "late", Due: at, At: at.Add(time.Millisecond)})
 	}
-	if n := gathered(t, r, "orderclose_close_total"); n != 2 {
-		t.Errorf("%v closes are counted, want 2", n)
-	}
-	if n := gathered(t, r, "orderclose_close_early_total"); n != 2 {
-		t.Errorf("%v early closes are counted, want 2", n)
-	}
+	expect.Equal(t, gathered(t, r, "orderclose_close_total"), 2, "closes are counted")
+	expect.Equal(t, gathered(t, r, "orderclose_close_early_total"), 2, "early closes are counted")
 	expect.That(t, strings.Count(log.String(), "level=ERROR") == 2 && strings.Count(log.String(),
 		"order=early due=2026-11-20T12:00:00.001Z closed=2026-11-20T12:00:00.000Z") == 2,
 		"the log of two early closes:\n%s", log.String())
@@ -73,8 +68,7 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 			}
 		}
 	}
-	diff := cmp.Diff(map[string]uint64{"virtual pipeline": 2, "default pipeline": 3}, got)
-	expect.That(t, diff == "", "by category and path (-want +got):\n%s", diff)
+	expect.Same(t, got, map[string]uint64{"virtual pipeline": 2, "default pipeline": 3}, "by category and path")
 	n := testing.AllocsPerRun(100, func() { closes.Lateness(slog.Default(), "virtual", "", late) })
 	expect.That(t, n <= 0, "%v allocations for each order", n)
 }
@@ -99,8 +93,7 @@ func TestFactory_AWrappedRegistererSharesToo(t *testing.T) {
 		f.Counter("c", "C.").Inc()
 		must.Do(t, f.Err())
 	}
-	n := gathered(t, r, "orderclose_c")
-	expect.That(t, n == 2, "counted %v, want 2", n)
+	expect.Equal(t, gathered(t, r, "orderclose_c"), 2, "counted")
 }
 
 func TestFactory_AnotherMetricOfTheNameIsAnError(t *testing.T) {

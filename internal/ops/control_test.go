@@ -248,9 +248,7 @@ func TestControl_AReadDoesNotWaitForAnotherForLongerThanItsContext(t *testing.T)
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Read(ctx, noon); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it returns %v", err)
-		}
+		expect.Is(t, expect.Err(c.Read(ctx, noon)), context.DeadlineExceeded, "the read")
 		close(log.hang)
 		expect.NoError(t, <-first)
 		wantControl(t, "after that", mustRead(t, c), "sweeps")

@@ -283,8 +283,7 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		{[]wire.Pause{{Category: "gift"}},
 			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, OldestID: "new0",
 				Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
-		{[]wire.Pause{{}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}},
-			"0, and 15 wait because closing is paused"},
+		{[]wire.Pause{{}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
 		got := sumOverdue(splitPaused(orders, c.pauses), listed)
 		diff := cmp.Diff(c.want, got)
@@ -364,8 +363,7 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 			}
 			expect.That(t, p.Seen.Equal(want), "%s: %s was seen at %v, want %v", what, p.Name, p.Seen, want)
 		}
-		diff := cmp.Diff(c.want, got)
-		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
+		expect.Same(t, got, c.want, "%s", what)
 	}
 }
 
@@ -376,9 +374,8 @@ func TestFollow_KeepsWhenAProcessWasLastSeen(t *testing.T) {
 	}
 	r := seen(Gone, noon)
 	r.Follow(seen(Present, noon.Add(time.Minute)))
-	if p := r.Processes[0]; !p.Seen.Equal(noon.Add(time.Minute)) || r.Present() != 0 {
-		t.Errorf("%+v", p)
-	}
+	p := r.Processes[0]
+	expect.That(t, p.Seen.Equal(noon.Add(time.Minute)) && r.Present() == 0, "%+v", p)
 	r = seen(Present, noon.Add(time.Hour))
 	r.Follow(seen(Present, noon))
 	if p := r.Processes[0]; !p.Seen.Equal(noon.Add(time.Hour)) || r.Present() != 1 {

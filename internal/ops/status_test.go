@@ -95,9 +95,8 @@ func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
 		bucket := r.Topics[0]
 		expect.That(t, bucket.Waiting == 29*7-3 && len(bucket.Partitions) == 30 && bucket.Problem == "",
 			"%d wait in %d partitions, %q; want 200 in 30", bucket.Waiting, len(bucket.Partitions), bucket.Problem)
-		if p := bucket.Partitions[2]; !strings.Contains(p.Problem, "no leader") || p.Head != nil {
-			t.Errorf("the partition that does not answer: %+v", p)
-		}
+		p := bucket.Partitions[2]
+		expect.That(t, strings.Contains(p.Problem, "no leader") && p.Head == nil, "the partition that does not answer: %+v", p)
 		if p := bucket.Partitions[0]; p.Owner == nil || p.Committed == nil || *p.Committed != 0 || p.Overdue <= 60 {
 			t.Errorf("partition 0: %+v", p)
 		}

@@ -40,9 +40,8 @@ func commitWithoutAnAnswer(t *testing.T) {
 			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 			wantError(t, err, orderclose.ErrUnavailable)
 			<-broken
-			if got := settled(t, s, "a"); got[0] != c.then {
-				t.Errorf("the next call says %s; want %s", got[0], c.then)
-			}
+			got := settled(t, s, "a")
+			expect.That(t, got[0] == c.then, "the next call says %s; want %s", got[0], c.then)
 			wantVerdicts(t, s, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
 			var stock, receipts, events int
 			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT available, (SELECT COUNT(*) FROM receipts), (SELECT COUNT(*) FROM outbox_events) FROM stock").

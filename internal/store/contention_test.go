@@ -112,8 +112,7 @@ func lineBeforeOrder(t *testing.T) {
 	exec(t, shop, "UPDATE orders SET version = version + 1 WHERE id = 'a'")
 	must.Do(t, shop.Commit())
 	must.Do(t, <-closeA(t, s))
-	got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'")
-	expect.That(t, got == "1000 0", "the stock is %s; want the line returned once", got)
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"), "1000 0", "the stock")
 }
 
 func TestClose_AReadOnlyServerBlamesNoOrder(t *testing.T) {
@@ -224,9 +223,7 @@ func lockedOrdersAreLeftOut(t *testing.T) {
 	if got := contended(reqs); len(got) > 0 {
 		t.Errorf("after the rollback %q are locked", got)
 	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id"); got != "ink 1000 0, nib 1000 0" {
-		t.Errorf("the stock is %s", got)
-	}
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id"), "ink 1000 0, nib 1000 0", "the stock")
 }
 
 // A page enters the index at its position, and reads an entry for each row that it returns.
@@ -260,6 +257,5 @@ func replacedLines(t *testing.T) {
 	wantError(t, err, orderclose.ErrContended)
 	must.Do(t, shop.Commit())
 	must.Do(t, <-closeA(t, s))
-	got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock")
-	expect.That(t, got == "ink 1000 0", "the stock is %s", got)
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock"), "ink 1000 0", "the stock")
 }

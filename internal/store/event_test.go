@@ -73,18 +73,16 @@ func TestWholeEvent_CompletesThePayloadOfTheDocumentation(t *testing.T) {
 		return body
 	}
 	short, whole := block("http.md", "payload"), block("http.md", "cloudevent")
-	if got, want := string(ExpandEvent("ORD-20260301-000017", []byte(short))), block("wire.md", "event"); got != want {
-		t.Errorf("the payload becomes\n%s\nwire.md has\n%s", got, want)
-	}
+	got, want := string(ExpandEvent("ORD-20260301-000017", []byte(short))), block("wire.md", "event")
+	expect.That(t, got == want, "the payload becomes\n%s\nwire.md has\n%s", got, want)
 	id, e, err := orderclose.DecodeOrderClosed([]byte(whole))
 	if got := string(ExpandEvent("ORD-20260301-000018", []byte(whole))); got != whole || err != nil || id != e.ID() || e.OrderID != "ORD-20260301-000018" {
 		t.Errorf("the CloudEvent %q, %+v, %v becomes\n%s", id, e, err, got)
 	}
 	doc, _ := os.ReadFile("../../docs/http.md")
 	for _, length := range []int{len(short), len(whole)} {
-		if !strings.Contains(string(doc), fmt.Sprintf("here %d bytes", length)) {
-			t.Errorf("http.md does not contain %q", fmt.Sprintf("here %d bytes", length))
-		}
+		expect.That(t, strings.Contains(string(doc), fmt.Sprintf("here %d bytes", length)),
+			"http.md does not contain %q", fmt.Sprintf("here %d bytes", length))
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[keptEvent]()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

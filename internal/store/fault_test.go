@@ -52,8 +52,7 @@ func TestServerFault_NamesTheCause(t *testing.T) {
 		{errors.New("anything else"), FaultOrder},
 		{&rowsError{Want: 2, Got: 1}, FaultOrder},
 	} {
-		got := ServerFault(c.err)
-		expect.That(t, got == c.want, "%v (%T): fault %d, want %d", c.err, c.err, got, c.want)
+		expect.Equal(t, ServerFault(c.err), c.want, "%v (%T): fault", c.err, c.err)
 	}
 }
 
@@ -106,15 +105,12 @@ func TestVerdict_BoundaryIsInclusive(t *testing.T) {
 		{statePaid, due.Add(-time.Hour), orderclose.AlreadyPaid},
 		{stateClosed, due, orderclose.AlreadyClosed},
 	} {
-		if got := verdict(c.status, due, due, c.now); got != c.want {
-			t.Errorf("status %d, %v after due: %v, want %v", c.status, c.now.Sub(due), got, c.want)
-		}
+		got := verdict(c.status, due, due, c.now)
+		expect.That(t, got == c.want, "status %d, %v after due: %v, want %v", c.status, c.now.Sub(due), got, c.want)
 	}
 	for _, st := range []state{stateOpen, stateExcluded} {
 		got := verdict(st, due.Add(-time.Second), due, due)
 		expect.That(t, got == orderclose.Excluded, "status %d, due before the first due time: %v, want it excluded", st, got)
 	}
-	if got := verdict(stateOpen, time.Time{}, time.Time{}, due); got != orderclose.Failed {
-		t.Errorf("an order without a due time: %v, want it failed", got)
-	}
+	expect.Equal(t, verdict(stateOpen, time.Time{}, time.Time{}, due), orderclose.Failed, "an order without a due time")
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/google/go-cmp/cmp"
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
@@ -114,9 +113,7 @@ func TestRecordPayment_SeesWhatOthersCommitAtRepeatableRead(t *testing.T) {
 		closeIt := func(id string) {
 			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: id}})
 			must.Do(t, err)
-			if out[0].Verdict != orderclose.Closed {
-				t.Fatalf("%s: %s", id, out[0].Verdict)
-			}
+			must.That(t, out[0].Verdict == orderclose.Closed, "%s: %s", id, out[0].Verdict)
 		}
 		for id, row := range map[string]struct {
 			before string
@@ -226,8 +223,7 @@ func documentedStatements(t *testing.T) {
 			states[i] = append(states[i], fmt.Sprint(e))
 		}
 	}
-	diff := cmp.Diff(states[0], states[1])
-	expect.That(t, diff == "", "(-RecordPayment +docs/wire.md):\n%s", diff)
+	expect.Same(t, states[1], states[0], "RecordPayment and docs/wire.md")
 }
 
 // forPostgres changes a statement of docs/wire.md as the document says.
@@ -237,9 +233,7 @@ func forPostgres(t *testing.T, document, statement string) string {
 		{"DATE_FORMAT(UTC_TIMESTAMP(3), '%Y-%m-%dT%H:%i:%s.%fZ')", `to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`},
 		{"UTC_TIMESTAMP(3)", "statement_timestamp()"},
 	} {
-		if !strings.Contains(document, change[1]) {
-			t.Errorf("docs/wire.md does not say %s", change[1])
-		}
+		expect.That(t, strings.Contains(document, change[1]), "docs/wire.md does not say %s", change[1])
 		statement = strings.ReplaceAll(statement, change[0], change[1])
 	}
 	for n := 1; strings.Contains(statement, "?"); n++ {

@@ -28,12 +28,8 @@ func linesOfNothing(t *testing.T) {
 		out[2].Err == nil || !strings.Contains(out[2].Err.Error(), "holds -1 of SKU") {
 		t.Errorf("%+v", out)
 	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 0 100, nib 2 98" {
-		t.Errorf("the stock is %s", got)
-	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, returned) FROM receipts"); got != `back {}, gift {"nib":2}` {
-		t.Errorf("the receipts have %s", got)
-	}
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"), "ink 0 100, nib 2 98", "the stock")
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', order_id, returned) FROM receipts"), `back {}, gift {"nib":2}`, "the receipts")
 }
 
 // A transaction that keeps the row of a SKU locked that every order of a batch has costs the
@@ -66,9 +62,7 @@ func batchOfLockedOrders(t *testing.T) {
 		n := timeouts() - before
 		expect.That(t, n == round.waits || waitsLookLikeNOWAIT(t), "the batch has waited for a lock %d times, want %d", n, round.waits)
 		if round.also != nil {
-			if out[0].Verdict != orderclose.Closed {
-				t.Errorf("an order of another SKU: %+v", out[0])
-			}
+			expect.That(t, out[0].Verdict == orderclose.Closed, "an order of another SKU: %+v", out[0])
 			out = out[1:]
 		}
 		for _, o := range out {
@@ -130,8 +124,7 @@ func lockedLines(t *testing.T) {
 	must.Do(t, tx.Commit())
 	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	expect.That(t, out[3].Verdict == orderclose.Closed && out[5].Verdict == orderclose.Closed, "after the commit: %+v", out)
-	got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g")
-	expect.That(t, got == "ink 9 91, nib 1 99", "the stock is %s", got)
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"), "ink 9 91, nib 1 99", "the stock")
 }
 
 // Columns of a shop's own tables may be NULL.
@@ -149,8 +142,7 @@ func nulls(t *testing.T) {
 		`SKU "ink" whose quantity is NULL`) {
 		t.Errorf("%+v", out)
 	}
-	got := texts(t, s, "SELECT CONCAT_WS(' ', no, status, COALESCE(v, '-')) FROM o")
-	expect.That(t, got == "fee 2 1, unclear 0 -", "the orders are %s", got)
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', no, status, COALESCE(v, '-')) FROM o"), "fee 2 1, unclear 0 -", "the orders")
 	for _, id := range []string{"fee", "unclear"} {
 		_, err := s.OrderHistory(t.Context(), id)
 		expect.That(t, err == nil, "%v", err)
@@ -183,12 +175,8 @@ func spelledSKUs(t *testing.T) {
 			expect.That(t, (o.Verdict == orderclose.Failed) == (want != "") && strings.Contains(fmt.Sprint(o.Err), want), "%+v, want %q", o, want)
 		}
 	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 3 97, nib 1 99" {
-		t.Errorf("the stock is %s", got)
-	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, returned) FROM receipts"); got != `a {"ink":1}, b {"INK":2,"Nib":1}` {
-		t.Errorf("the receipts have %s", got)
-	}
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"), "ink 3 97, nib 1 99", "the stock")
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', order_id, returned) FROM receipts"), `a {"ink":1}, b {"INK":2,"Nib":1}`, "the receipts")
 }
 
 // bisected closes orders as a closer does, and searches those that fail.
@@ -316,14 +304,10 @@ func differInCase(t *testing.T) {
 			}
 		}
 	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 6 94, nib 0 100" {
-		t.Errorf("the stock is %s; want 6 of ink released, by good", got)
-	}
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"), "ink 6 94, nib 0 100", "the stock")
 	exec(t, s.DB(), "UPDATE l SET no = 'ord-1' WHERE no = 'ORD-1'")
 	if o := bisected(t, s, "ord-1")[0]; o.Verdict != orderclose.Closed {
 		t.Errorf("with its own id in all lines: %+v", o)
 	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, returned) FROM receipts"); got != `good {"ink":6}, ord-1 {"ink":7}` {
-		t.Errorf("the receipts have %s", got)
-	}
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', order_id, returned) FROM receipts"), `good {"ink":6}, ord-1 {"ink":7}`, "the receipts")
 }

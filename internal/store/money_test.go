@@ -238,17 +238,12 @@ func laterTriggers(t *testing.T) {
 		} else {
 			exec(t, s.DB(), "CREATE TRIGGER later "+head)
 		}
-		if err := closeIt("b"); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("a close with %s: %v, want %q", c.ddl, err, c.says)
-		}
-		if _, err := s.TryClose(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("a trial with %s: %v, want %q", c.ddl, err, c.says)
-		}
+		expect.Says(t, closeIt("b"), c.says, "a close with %s", c.ddl)
+		expect.Says(t, expect.Err(s.TryClose(t.Context())), c.says, "a trial with %s", c.ddl)
 		if _, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "c"}}); (err == nil) != (c.table == "stock") {
 			t.Errorf("paid by asking with %s: %v", c.ddl, err)
 		}
-		got := texts(t, s, "SELECT CONCAT(available, ' ', reserved) FROM stock")
-		expect.That(t, got == "998 2", "with %s the stock is %s", c.ddl, got)
+		expect.Equal(t, texts(t, s, "SELECT CONCAT(available, ' ', reserved) FROM stock"), "998 2", "with %s the stock", c.ddl)
 		if drop := "DROP TRIGGER later"; pg {
 			exec(t, s.DB(), drop+" ON "+c.table)
 			exec(t, s.DB(), "DROP FUNCTION later()")

@@ -184,9 +184,8 @@ orders:
 		for i, kind := range kinds {
 			exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, add_time, kind) VALUES (%d, 0, %d, '%s')", i, created.UnixMilli(), kind))
 			o := must.Get(s.PreviewClose(t.Context(), "", []orderclose.CloseRequest{{OrderID: fmt.Sprint(i)}}))(t)
-			if want := cfg.Delays.For(orderclose.Facts{CreatedAt: created, Categories: []string{kind}}).Due; !o[0].Due.Equal(want) {
-				t.Errorf("category %q is due at %v, want %v", kind, o[0].Due, want)
-			}
+			want := cfg.Delays.For(orderclose.Facts{CreatedAt: created, Categories: []string{kind}}).Due
+			expect.That(t, o[0].Due.Equal(want), "category %q is due at %v, want %v", kind, o[0].Due, want)
 		}
 		found := must.Get(s.Overdue(t.Context(), created.Add(2*time.Hour), orderclose.Order{}, 100))(t)
 		must.That(t, len(found) == len(kinds), "a sweep finds %d of %d orders", len(found), len(kinds))

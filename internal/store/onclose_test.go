@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -84,8 +82,7 @@ func TestMySQL_StatementsOfACloseChangeTheRowsOfItsOrders(t *testing.T) {
 		_, event, err := orderclose.DecodeOrderClosed(store.ExpandEvent("3", []byte(payload)))
 		must.Do(t, err)
 		want := map[string]json.RawMessage{"member_id": json.RawMessage("1"), "order_sn": json.RawMessage(`"SN3"`), "pay_amount": json.RawMessage(`"99.90"`)}
-		diff := cmp.Diff(want, event.Columns)
-		expect.That(t, diff == "", "columns of the event (-want +got):\n%s", diff)
+		expect.Same(t, event.Columns, want, "columns of the event")
 	})
 }
 

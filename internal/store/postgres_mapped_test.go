@@ -281,9 +281,8 @@ func anEventHasTheValuesOfTheColumns(t *testing.T) {
 		"INSERT INTO shop.coupons (order_id, used) VALUES (1, 1), (2, 1)")
 	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}))(t)
 	const want = `"columns":{"amount":"12.30","buyer":7,"day":"2026-01-02","hidden":null,"note":"50 % off?","placed":"2026-01-01 19:04:05.678","weight":1.5}`
-	if got := texts(t, s, "SELECT payload FROM outbox_events"); out[0].Verdict != orderclose.Closed || !strings.Contains(got, want) {
-		t.Errorf("%+v %s", out, got)
-	}
+	got := texts(t, s, "SELECT payload FROM outbox_events")
+	expect.That(t, out[0].Verdict == orderclose.Closed && strings.Contains(got, want), "%+v %s", out, got)
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, used) FROM shop.coupons UNION ALL SELECT CONCAT_WS(' ', 'log', order_id, buyer) FROM "+
 		"shop.close_log"); got != "1 0, 2 1, log 1 7" {
 		t.Errorf("the statements of the close left %s", got)

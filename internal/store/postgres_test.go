@@ -88,9 +88,7 @@ func behindAPooler(t *testing.T, s *store.Store) {
 		})
 	}
 	must.Do(t, all.Wait())
-	if closed.Load() != orders {
-		t.Errorf("%d closes of %d orders", closed.Load(), orders)
-	}
+	expect.That(t, closed.Load() == orders, "%d closes of %d orders", closed.Load(), orders)
 	for range 20 { // whichever connection to the server a transaction gets
 		tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 		var settings string

@@ -57,9 +57,7 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			return fmt.Sprint(len(orders), " ", err)
 		}
 		must.Do(t, closer.CheckMapping(t.Context()))
-		if got := sweep(closer); got != "2 <nil>" {
-			t.Errorf("without policies: %s", got)
-		}
+		expect.Equal(t, sweep(closer), "2 <nil>", "without policies")
 		for _, table := range []string{"t_order", "t_line", "t_coupon", "receipts"} {
 			exec(t, owner.DB(), "ALTER TABLE "+table+" ENABLE ROW LEVEL SECURITY")
 			exec(t, owner.DB(), "CREATE POLICY one ON "+table+" USING ("+map[bool]string{true: "tenant = 1", false: "true"}[table == "t_order"]+")")
@@ -83,9 +81,7 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			if _, err := closer.AuditParts(t.Context()); err == nil || !strings.Contains(err.Error(), "row-level security of table "+table+" applies") {
 				t.Errorf("an audit with policies of %s: %v", table, err)
 			}
-			if got := sweep(owner); got != "2 <nil>" {
-				t.Errorf("a sweep of the owner: %s", got)
-			}
+			expect.Equal(t, sweep(owner), "2 <nil>", "a sweep of the owner")
 			accepting := *m
 			accepting.Accept = []string{mapping.RowSecurity}
 			tolerant := open(t, store.Options{DSN: role.String(), Orders: &accepting})

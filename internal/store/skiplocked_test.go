@@ -88,8 +88,7 @@ func lockedInItsMonth(t *testing.T) {
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "b", CreatedAt: now}) // in the month before
 	must.Do(t, payment.Rollback())
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a", CreatedAt: now})
-	got := texts(t, s, "SELECT CONCAT_WS(' ', no, status) FROM "+last)
-	expect.That(t, got == "a 0, b 2", "the month before has %s", got)
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', no, status) FROM "+last), "a 0, b 2", "the month before")
 }
 
 // receiptOfA makes a close of the order "a" wait that has locked the order.
@@ -111,6 +110,5 @@ func twoClosers(t *testing.T) {
 	must.Do(t, hold.Rollback())
 	must.Do(t, <-done)
 	wantVerdicts(t, second, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
-	got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'")
-	expect.That(t, got == "1000 0", "the stock is %s; want it returned once", got)
+	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"), "1000 0", "the stock")
 }

@@ -36,7 +36,6 @@ func TestJudgeStock_FindsWhatClosingNeverLeaves(t *testing.T) {
 			kinds = append(kinds, f.Kind, f.SKU)
 			expect.That(t, f.What != "" && f.Fix != "", "%s: %+v does not say what is and what to do", what, f)
 		}
-		got := strings.Join(kinds, " ")
-		expect.That(t, got == c.found, "%s: found %q, want %q", what, got, c.found)
+		expect.Equal(t, strings.Join(kinds, " "), c.found, "%s: found", what)
 	}
 }

@@ -78,6 +78,5 @@ func trialWithTriggersOfPostgres(t *testing.T) {
 		trialSays(t, s, false, said)
 		exec(t, s.DB(), "DROP TRIGGER watch ON shop.orders")
 	}
-	got := texts(t, s, "SELECT status FROM shop.orders")
-	expect.That(t, got == "unpaid", "trials left %s", got)
+	expect.Equal(t, texts(t, s, "SELECT status FROM shop.orders"), "unpaid", "trials left")
 }

@@ -38,13 +38,10 @@ func unreadableRows(t *testing.T) {
 		after = page[0]
 		found = append(found, after.ID)
 	}
-	if got := strings.Join(found, " "); got != "a b" {
-		t.Errorf("the sweep finds %q", got)
-	}
+	expect.Equal(t, strings.Join(found, " "), "a b", "the sweep")
 	notes := must.Get(s.MappingHints(t.Context()))(t)
-	if got := strings.Join(notes, "\n"); !strings.Contains(got, "orders whose order_no (orders.id) is NULL") {
-		t.Errorf("the notes do not mention rows without an id: %s", got)
-	}
+	got := strings.Join(notes, "\n")
+	expect.That(t, strings.Contains(got, "orders whose order_no (orders.id) is NULL"), "the notes do not mention rows without an id: %s", got)
 
 	parts := must.Get(s.AuditParts(t.Context()))(t)
 	rows := map[string]store.AuditRow{}

@@ -326,9 +326,8 @@ func TestAPI_BelievesOnlyResponsesOfWeChatPay(t *testing.T) {
 			row.forge(s)
 			api := s.api(t, nil)
 			var u *payments.Unavailable
-			if got, err := api.Ask(t.Context(), expired); got != payment.Unknown || !errors.As(err, &u) || !strings.Contains(err.Error(), row.says) {
-				t.Errorf("%s: Ask: %q, %v", name, got, err)
-			}
+			got, err := api.Ask(t.Context(), expired)
+			expect.That(t, got == payment.Unknown && errors.As(err, &u) && strings.Contains(err.Error(), row.says), "%s: Ask: %q, %v", name, got, err)
 			if got, err := api.Cancel(t.Context(), expired); got != payment.Unknown || !errors.As(err, &u) {
 				t.Errorf("%s: Cancel: %q, %v", name, got, err)
 			}

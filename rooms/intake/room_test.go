@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -29,7 +27,6 @@ func TestSettings_AreRefusedWithTheirPosition(t *testing.T) {
 	} {
 		_, err := config.Parse("t", []byte("buckets: [1m]\n"+text), settings)
 		must.That(t, err != nil, "%s is accepted", text)
-		diff := cmp.Diff(want, strings.Split(err.Error(), "\n"))
-		expect.That(t, diff == "", "%s (-want +got):\n%s", text, diff)
+		expect.Same(t, strings.Split(err.Error(), "\n"), want, "%s", text)
 	}
 }

@@ -205,8 +205,7 @@ orders:
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- app.Run(ctx, pipeline.Sweeper, Role) }()
-		_, err := s.DB().ExecContext(t.Context(),
-			"INSERT INTO shop_orders (no, state, pay_until) VALUES (17, 10, 1700000000000), (18, 20, 1700000000000)")
+		_, err := s.DB().ExecContext(t.Context(), "INSERT INTO shop_orders (no, state, pay_until) VALUES (17, 10, 1700000000000), (18, 20, 1700000000000)")
 		must.Do(t, err)
 		sent := table{s}
 		storetest.Await(t, "the event is sent and marked", func() (string, bool) {

@@ -38,8 +38,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 			Order:   orderclose.Order{ID: "a", Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: c.due, Attributes: map[string]any{"shop": "eu"}},
 			Release: c.release, Traceparent: "00-ab-cd-01", Lane: wire.LaneReplay,
 		}
-		diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal))
-		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
+		expect.Equal(t, cmp.Diff(want, r, cmp.Comparer(time.Time.Equal)), "", "%s (-want +got):\n", what)
 		for _, h := range m.Headers {
 			expect.That(t, !strings.HasPrefix(h.Key, "source-") && h.Key != "detail" && h.Key != "stage" && h.Key != "cause",
 				"%s: it has a header %s", what, h.Key)

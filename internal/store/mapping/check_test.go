@@ -340,9 +340,8 @@ func TestCheckDatabase_ComparesTheCollationsOfOneMonth(t *testing.T) {
 	}
 	m := shop().WithDefaults()
 	m.ID.Type = Text
-	if got := m.CheckDatabase(f, orders, lines); len(got) > 0 {
-		t.Error(got)
-	}
+	got := m.CheckDatabase(f, orders, lines)
+	expect.That(t, len(got) <= 0, "%v", got)
 	slices.Reverse(lines)
 	if got := m.CheckDatabase(f, orders, lines); len(got) != 2 || got[0].Path != "items.order" {
 		t.Errorf("lines of another collation than their orders: %v", got)
@@ -374,9 +373,8 @@ func TestUnaccepted_LeavesOutWhatIsAccepted(t *testing.T) {
 	check := func() []Problem {
 		return m.WithDefaults().CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})
 	}
-	if got := check(); len(got) != 1 || !strings.HasSuffix(got[0].Error(), "; map the column of the quantity, or add indexed_quantity to accept") {
-		t.Errorf("%v", got)
-	}
+	got := check()
+	expect.That(t, len(got) == 1 && strings.HasSuffix(got[0].Error(), "; map the column of the quantity, or add indexed_quantity to accept"), "%v", got)
 	m.Accept = []string{IndexedQuantity}
 	if got := check(); len(got) != 0 {
 		t.Errorf("%v", got)
@@ -398,8 +396,7 @@ func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
 		{nil, nil, "7", "counts as paid"}, {number(201), number(102), "7", "counts as paid"}, {number(201), nil, "7", "counts as closed"},
 	} {
 		s := Status{From: IntValue(101), To: IntValue(103), Paid: c.paid, Closed: c.closed}
-		got := s.Meaning(c.status)
-		expect.That(t, got == c.want, "%+v: %s is %q, want %q", s, c.status, got, c.want)
+		expect.Equal(t, s.Meaning(c.status), c.want, "%+v: %s", s, c.status)
 	}
 }
 
@@ -463,8 +460,7 @@ func TestColumn_HoldsDecimals(t *testing.T) {
 		{"decimal(10,2)", number("0.001"), false}, {"decimal(10,2)", IntValue(123456789), false}, {"decimal(10,2)", TextValue("free"), false},
 		{"decimal(38,0)", number("12345678901234567890.0"), true}, {"decimal(38,0)", TextValue("12345678901234567890"), false}, {"numeric", number("0.001"), true},
 	} {
-		got := (Column{Type: "decimal", Definition: c.definition}).holdsDecimal(c.value)
-		expect.That(t, got == c.want, "%s, %v: %v", c.definition, c.value, got)
+		expect.Equal(t, (Column{Type: "decimal", Definition: c.definition}).holdsDecimal(c.value), c.want, "%s, %v", c.definition, c.value)
 	}
 }
 

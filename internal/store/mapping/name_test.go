@@ -20,8 +20,7 @@ func TestPattern_MatchesItsMonthsOnly(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		got := p.Table(november)
-		expect.That(t, got == table, "%s in November is %s", pattern, got)
+		expect.Equal(t, p.Table(november), table, "%s in November", pattern)
 		_, name := Split(table)
 		if m, ok := p.Month(name); !ok || m != november {
 			t.Errorf("%s of %s: %d, %v; want %d", name, pattern, m, ok, november)

@@ -30,9 +30,8 @@ func TestCheckOnClose_RefusesOtherIDs(t *testing.T) {
 	for column, refused := range map[string]bool{"no": true, "id": true, "user_id": true, "order_id": false, "plain": false, "missing": false} {
 		m := &Mapping{Orders: "shop.t_order"}
 		statement := "UPDATE coupons SET used = 0 WHERE " + column + " IN ({ids})"
-		if got := m.CheckOnClose("on_close[0]", statement, schema); (len(got) > 0) != refused {
-			t.Errorf("%s: %v", column, got)
-		}
+		got := m.CheckOnClose("on_close[0]", statement, schema)
+		expect.That(t, (len(got) > 0) == refused, "%s: %v", column, got)
 		m.Accept = []string{OnCloseOtherID}
 		if got := m.CheckOnClose("on_close[0]", statement, schema); len(got) > 0 {
 			t.Errorf("%s, accepted: %v", column, got)

@@ -40,8 +40,7 @@ func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
 		{TimeColumn{Type: UnixSeconds}, at.Unix()},
 		{TimeColumn{Type: UnixMillis}, at.UnixMilli()},
 	} {
-		got := codec(t, c.column).Arg(at)
-		expect.That(t, got == c.want, "%+v: %v, want %v", c.column, got, c.want)
+		expect.Equal(t, codec(t, c.column).Arg(at), c.want, "%+v", c.column)
 	}
 }
 
@@ -119,9 +118,7 @@ func TestParseZone_HasNoDefault(t *testing.T) {
 func TestCodec_OfPostgreSQL(t *testing.T) {
 	c := must.Get((&TimeColumn{Column: "due", Type: TimestampTZ, Precision: Millis}).Codec())(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
-	if got := c.Arg(at.In(time.FixedZone("", 8*3600))); got != "2026-01-02 03:04:05.678+00" {
-		t.Errorf("an argument is %v, want the zone in it", got)
-	}
+	expect.Equal(t, c.Arg(at.In(time.FixedZone("", 8*3600))), "2026-01-02 03:04:05.678+00", "an argument")
 	for _, want := range []struct {
 		from any
 		at   time.Time

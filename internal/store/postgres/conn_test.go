@@ -83,9 +83,8 @@ func TestConn_ATransactionHasItsOwnSettings(t *testing.T) {
 func TestConn_ACommitThatRollsBackIsAnError(t *testing.T) {
 	db := connect(t, answerLimit)
 	tx := must.Get(db.BeginTx(t.Context(), nil))(t)
-	if _, err := tx.ExecContext(t.Context(), "SELECT 1/0"); Code(err) != "22012" {
-		t.Fatal(err)
-	}
+	_, err := tx.ExecContext(t.Context(), "SELECT 1/0")
+	must.That(t, Code(err) == "22012", "%v", err)
 	if err := tx.Commit(); err == nil {
 		t.Error("the commit was a success")
 	}
@@ -101,9 +100,7 @@ func TestConn_AStatementEndsAfterTheLimit(t *testing.T) {
 	}
 	expect.That(t, IsConnection(err), "a query: %v", err)
 	ctx := context.WithValue(t.Context(), Unlimited{}, true)
-	if _, err := db.ExecContext(ctx, "SELECT pg_sleep(0.4)"); err != nil {
-		t.Errorf("a statement without a limit: %v", err)
-	}
+	expect.Is(t, expect.Err(db.ExecContext(ctx, "SELECT pg_sleep(0.4)")), nil, "a statement without a limit")
 }
 
 // silentConn is a connection whose writes vanish once silent is closed.

@@ -32,9 +32,8 @@ func TestRows_HasAnArrayForEachColumnWithSeveralValues(t *testing.T) {
 	type path string
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 	list, args := Rows(4, []any{path("a"), "x", int64(1), at, path(`b"{},\'`), "x", int64(-2), at.Add(time.Millisecond)})
-	if want := "SELECT c0, CAST(? AS text), c2, c3 FROM unnest(CAST(? AS text[]), CAST(? AS bigint[]), CAST(? AS timestamptz[])) AS v (c0, c2, c3)"; list != want {
-		t.Error(list)
-	}
+	want := "SELECT c0, CAST(? AS text), c2, c3 FROM unnest(CAST(? AS text[]), CAST(? AS bigint[]), CAST(? AS timestamptz[])) AS v (c0, c2, c3)"
+	expect.That(t, list == want, "%v", list)
 	const first, second = "2026-01-02T03:04:05.006Z", "2026-01-02T03:04:05.007Z"
 	if want := []any{"x", []string{"a", `b"{},\'`}, []string{"1", "-2"}, []string{first, second}}; !reflect.DeepEqual(args, want) {
 		t.Errorf("%q", args)

@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -103,9 +102,7 @@ func TestBubble_WritersWaitInThePool(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ask := []orderclose.CloseRequest{{OrderID: "a"}}
-		if _, err := s.CloseOrders(ctx, orderclose.PathPipeline, ask); !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Errorf("after a minute of waiting: %v; want ErrUnavailable", err)
-		}
+		expect.Is(t, expect.Err(s.CloseOrders(ctx, orderclose.PathPipeline, ask)), orderclose.ErrUnavailable, "after a minute of waiting")
 		var wg sync.WaitGroup
 		var closed atomic.Int32
 		for range 8 {

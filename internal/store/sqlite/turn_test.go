@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -20,9 +21,8 @@ func TestReadOverdue_EndsAfterTwoSeconds(t *testing.T) {
 		other := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 		began := time.Now()
 		_, err := s.ReadOverdue(t.Context(), overdue.Window{To: began})
-		if !errors.Is(err, overdue.ErrSlow) || !errors.Is(err, orderclose.ErrUnavailable) || time.Since(began) != 2*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
+		expect.That(t, errors.Is(err, overdue.ErrSlow) && errors.Is(err, orderclose.ErrUnavailable) && time.Since(began) == 2*time.Second,
+			"after %v: %v", time.Since(began), err)
 		must.Do(t, other.Rollback())
 		must.Get(s.ReadOverdue(t.Context(), overdue.Window{To: began}))(t)
 	})

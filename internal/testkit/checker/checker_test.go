@@ -316,9 +316,8 @@ func TestEvaluate_CountsDuplicatesButNotSecondPublications(t *testing.T) {
 
 func TestEvaluate_RequiresAnEmptyOutboxAfterACalmEnd(t *testing.T) {
 	db, l, e := evidence()
-	if v := evaluate(db, l, e); v.Events != 1 {
-		t.Errorf("%d events, want 1: a copy does not count", v.Events)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.Events == 1, "%d events, want 1: a copy does not count", v.Events)
 	e.OutboxEmpty = true
 	if v := evaluate(db, l, e); len(v.Violations) != 1 || !strings.Contains(v.Violations[0], "1 orders' events are still in the outbox") {
 		t.Errorf("%v", v.Violations)
@@ -356,9 +355,8 @@ func observed() (*tables, *logs, Expect) {
 
 func TestEvaluate_AcceptsCorrectCommits(t *testing.T) {
 	db, l, e := observed()
-	if v := evaluate(db, l, e); !v.OK() {
-		t.Errorf("%v", v.Violations)
-	}
+	v := evaluate(db, l, e)
+	expect.That(t, v.OK(), "%v", v.Violations)
 	e.Stopped = true
 	if v := evaluate(db, l, e); !v.OK() {
 		t.Errorf("stopped: %v", v.Violations)

@@ -42,9 +42,8 @@ func TestRecovery_EndsWhenLatenessIsNormalForThreeSeconds(t *testing.T) {
 		few := append(samples(end, ok, ok, ok), samples(end, ok, ok, ok)...) // twenty a second
 		few = sorted(few)
 		few[3].Late = bad
-		if d, _ := checker.Recovery(few, end, checker.NormalLateness); d != 0 {
-			t.Errorf("one in twenty: %v", d)
-		}
+		d, _ := checker.Recovery(few, end, checker.NormalLateness)
+		expect.That(t, d == 0, "one in twenty: %v", d)
 		few[4].Late = bad
 		if d, _ := checker.Recovery(few, end, checker.NormalLateness); d != time.Second {
 			t.Errorf("two in twenty: %v", d)

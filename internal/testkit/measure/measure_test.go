@@ -24,8 +24,7 @@ func TestPercentile_IsTheNearestRank(t *testing.T) {
 		thousand = append(thousand, i+1)
 	}
 	for q, want := range map[float64]int{0: 1, 0.5: 500, 0.99: 990, 0.999: 999, 1: 1000} {
-		have := Percentile(thousand, q)
-		expect.That(t, have == want, "percentile %v of 1..1000 is %d, want %d", q, have, want)
+		expect.Equal(t, Percentile(thousand, q), want, "percentile %v of 1..1000", q)
 	}
 	one, none := Percentile([]int{4}, 0.5), Percentile([]int{}, 0.5)
 	expect.That(t, one == 4 && none == 0, "of one value %d, of none %d", one, none)
@@ -47,9 +46,7 @@ func TestPrint_WritesOneObjectAndItsTables(t *testing.T) {
 	must.Do(t, Print(&out, &tables, result))
 	const want = `{"rows":[{"side":"relay","rps":2000.444,"stage":{"p50_ms":1.5,"p99_ms":2,"max_ms":2}},` +
 		`{"side":"copy","rps":7,"stage":{"p50_ms":0,"p99_ms":0,"max_ms":0}}],"early":3,"of":{"a":1,"b":2}}` + "\n"
-	if out.String() != want {
-		t.Errorf("printed\n%swant\n%s", out.String(), want)
-	}
+	expect.That(t, out.String() == want, "printed\n%swant\n%s", out.String(), want)
 	lines := strings.Split(tables.String(), "\n")
 	for i, line := range lines {
 		lines[i] = strings.Join(strings.Fields(line), " ")

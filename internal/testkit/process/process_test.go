@@ -35,9 +35,7 @@ func TestProcess_StartsAgainAfterKillAndEndsByItsSignal(t *testing.T) {
 	}
 	must.Do(t, p.Start())
 	must.Do(t, p.Signal(syscall.SIGSTOP))
-	if err := p.End(syscall.SIGTERM, time.Minute); err == nil || !strings.Contains(err.Error(), "terminated") {
-		t.Errorf("a frozen process that is ended: %v", err)
-	}
+	expect.Says(t, p.End(syscall.SIGTERM, time.Minute), "terminated", "a frozen process that is ended")
 }
 
 func TestProcess_IsKilledAfterTheLimit(t *testing.T) {

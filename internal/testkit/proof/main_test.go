@@ -50,9 +50,8 @@ func TestParts_HaveEachModule(t *testing.T) {
 
 func TestPartsOf_AChange(t *testing.T) {
 	names, in := partsOf([]string{"internal/console/page.go", "internal/console/texts.yaml", "payments/stripe/stripe.go", "closer/decide.go", "README.md"})
-	if want := []string{"console", "payments"}; !slices.Equal(names, want) {
-		t.Errorf("parts %v, want %v", names, want)
-	}
+	want := []string{"console", "payments"}
+	expect.That(t, slices.Equal(names, want), "parts %v, want %v", names, want)
 	if want := []string{"closer", "internal/console", "payments/stripe"}; !slices.Equal(in, want) {
 		t.Errorf("folders %v, want %v", in, want)
 	}

@@ -86,7 +86,6 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 		ops.LedgerDouble: {"replayed-4"}, ops.PaidButClosed: {"replayed-8", "replayed-5"}, ops.StrayReceipt: {"replayed-6"}, ops.ClosedEarly: {"replayed-7"},
 	}
 	found, sum = run(3)
-	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders+1 {
-		t.Errorf("%+v (-want +got):\n%s", sum, diff)
-	}
+	diff := cmp.Diff(want, found)
+	expect.That(t, diff == "" && sum.Orders == orders+1, "%+v (-want +got):\n%s", sum, diff)
 }

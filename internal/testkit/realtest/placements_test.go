@@ -245,9 +245,7 @@ func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 		}
 	}
 	for _, d := range databases {
-		if on[d.kind]*4 < all {
-			t.Errorf("%s has %d of %d tests", d.kind, on[d.kind], all)
-		}
+		expect.That(t, on[d.kind]*4 >= all, "%s has %d of %d tests", d.kind, on[d.kind], all)
 	}
 }
 

@@ -134,22 +134,16 @@ func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 		}
 	}
 	both := openStore(t, store.Options{DSN: strings.Replace(dsn, s.Addr(), s.Addr()+","+other.Addr(), 1)})
-	if err := both.Ping(t.Context()); err != nil {
-		t.Errorf("a standby and a primary: %v", err)
-	}
+	expect.Is(t, both.Ping(t.Context()), nil, "a standby and a primary")
 	promote(t, s)
-	if err := db.Writable(t.Context()); err != nil {
-		t.Errorf("after the promotion: %v", err)
-	}
+	expect.Is(t, db.Writable(t.Context()), nil, "after the promotion")
 
 	// A server that takes no writes any more, as when its disk is full: the statements fail, and new connections
 	// are made, which may reach another server.
 	must.Get(db.DB().ExecContext(t.Context(), "SET default_transaction_read_only = on"))(t)
 	_, err = db.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
 	expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && strings.Contains(err.Error(), "25006"), "a read-only session: %v", err)
-	if err := db.Writable(t.Context()); err != nil {
-		t.Errorf("a new connection: %v", err)
-	}
+	expect.Is(t, db.Writable(t.Context()), nil, "a new connection")
 }
 
 // promote makes a standby a primary.

@@ -80,9 +80,8 @@ func (s *racingShop) judgeReminders(rounds *remindRounds) {
 		if waited {
 			must++
 		}
-		if n := reminders[o.ID]; n > 1 || waited && n == 0 {
-			s.t.Errorf("%d reminders of %s, which was unpaid until %v before its due time", n, o.ID, o.Due.Sub(until))
-		}
+		n := reminders[o.ID]
+		expect.That(s.t, n <= 1 && (!waited || n != 0), "%d reminders of %s, which was unpaid until %v before its due time", n, o.ID, o.Due.Sub(until))
 	}
 	s.t.Logf("%d of %d orders must have a reminder, %d have one", must, len(s.all), len(reminders))
 	expect.That(s.t, must != 0, "no order was unpaid until a round of reminders was complete: %d rounds", len(rounds.seen))

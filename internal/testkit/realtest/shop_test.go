@@ -167,9 +167,8 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 	wg.Wait()
 	r.settle()
 	v := r.check()
-	if v.Paid != len(paid) || v.Closed() != len(closed) || v.ByPath["pipeline"]+v.ByPath["sweep"] == 0 {
-		t.Errorf("%d paid and %d were told; %d closed %v and %d were told", v.Paid, len(paid), v.Closed(), v.ByPath, len(closed))
-	}
+	expect.That(t, v.Paid == len(paid) && v.Closed() == len(closed) && v.ByPath["pipeline"]+v.ByPath["sweep"] != 0,
+		"%d paid and %d were told; %d closed %v and %d were told", v.Paid, len(paid), v.Closed(), v.ByPath, len(closed))
 	slices.Sort(paid)
 	for _, id := range r.texts("SELECT id FROM orders WHERE status IN (1, 4)") {
 		_, told := slices.BinarySearch(paid, id)

@@ -210,9 +210,7 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 		must.Get(root.Store.DB().ExecContext(t.Context(), strings.Replace(statement, "INTO ", "INTO shop.", 1)))(t)
 	}
 	var report compensator.Report
-	if err := json.Unmarshal(run("compensate", "-o", "json"), &report); err != nil {
-		t.Errorf("%+v, %v", report, err)
-	}
+	expect.Is(t, json.Unmarshal(run("compensate", "-o", "json"), &report), nil, "the report")
 	probes, err := root.Redis.Exists(t.Context(), config.Default().Compensator.Lock.Key+":probe").Result()
 	expect.That(t, err == nil && probes == 1, "doctor has not written to Redis: %d, %v", probes, err)
 	var cipher, name string

@@ -122,7 +122,5 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 			}
 		}
 	}))
-	if n := generations.Load(); n != 1 {
-		t.Errorf("%d generations during the lives of %d tokens, want 1", n, p.issued.Load()-before)
-	}
+	expect.Equal(t, generations.Load(), 1, "generations during the lives of %d tokens", p.issued.Load()-before)
 }

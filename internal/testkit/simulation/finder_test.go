@@ -75,9 +75,8 @@ func TestChaos_FindsPlantedFaults(t *testing.T) {
 			overlay := must.Get(json.Marshal(map[string]any{"Replace": map[string]string{file: faulty}}))(t)
 			binary := filepath.Join(dir, "chaos.test")
 			build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", write("overlay.json", overlay), "-o", binary, ".")
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			out, err := build.CombinedOutput()
+			must.That(t, err == nil, "%v\n%s", err, out)
 			worlds := exec.CommandContext(t.Context(), binary)
 			worlds.Env = append(os.Environ(), "CHAOS=drive", "SEEDS="+finderSeeds, "STOP=1", "SHRINK=0")
 			if out, err := worlds.CombinedOutput(); err == nil || !strings.Contains(string(out), f.says) {

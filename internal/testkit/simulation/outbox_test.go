@@ -67,9 +67,8 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 			r.order(fmt.Sprint("o", i), "virtual", true)
 		}
 		time.Sleep(5*time.Minute + time.Second)
-		if v := r.check(time.Now()); v.Events != 0 || v.Closed() != 7 {
-			t.Errorf("without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
-		}
+		v := r.check(time.Now())
+		expect.That(t, v.Events == 0 && v.Closed() == 7, "without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
 		r.dispatchAndDie(outbox.Events(r.cfg.Topics.Events))
 		n := r.inTopic(r.cfg.Topics.Events)
 		expect.That(t, n >= 7 && n%7 == 0, "%d events published before the kill", n)

@@ -176,9 +176,8 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 	}
 	closedOnTime := func(r *rig) {
 		r.t.Helper()
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
-			r.t.Errorf("closed %v, %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
-		}
+		v := r.check(time.Now())
+		expect.That(r.t, v.ByPath["pipeline"] == 1 && v.Quantile(1) == 0, "closed %v, %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
 	}
 	move(t, "later by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
 		due(r, o, o.Due.Add(7*time.Minute))

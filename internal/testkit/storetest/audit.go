@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var auditPromises = []promise[shop]{
@@ -77,9 +78,7 @@ func auditRows(t *testing.T, s *shop) {
 	s.exec("UPDATE late_payments SET resolved_at = ? WHERE payment_id = 'p'", s.time(at))
 	all := s.audited(s.now().Add(-time.Hour), s.now().Add(time.Hour))
 	for status, id := range map[string]string{"unpaid": "open", "paid": "paid", "closed": "closed", "cancelled": "cancelled"} {
-		if len(all[status]) != 1 || all[status][0].ID != id {
-			t.Fatalf("%s: %+v", status, all[status])
-		}
+		must.That(t, len(all[status]) == 1 && all[status][0].ID == id, "%s: %+v", status, all[status])
 	}
 	r := all["closed"][0]
 	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.LineQuantities["ink"] != 3 || r.LineQuantities["nib"] != 1 || len(r.Ledger) != 2 ||

@@ -132,12 +132,8 @@ func otherDelays(t *testing.T, s *mapped) {
 func noDelays(t *testing.T, s *mapped) {
 	s.begin()
 	s.exec("DELETE FROM order_delays")
-	if _, err := s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10); !errors.Is(err, store.ErrDelays) {
-		t.Errorf("a page: %v", err)
-	}
-	if err := s.CheckDelays(t.Context()); !errors.Is(err, store.ErrDelays) {
-		t.Errorf("the check: %v", err)
-	}
+	expect.Is(t, expect.Err(s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10)), store.ErrDelays, "a page")
+	expect.Is(t, s.CheckDelays(t.Context()), store.ErrDelays, "the check")
 }
 
 func categoryLeaves(t *testing.T, s *mapped) {

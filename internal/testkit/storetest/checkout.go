@@ -118,8 +118,7 @@ func lateMoneyOnce(t *testing.T, s *shop) {
 	}
 	want(t, "repeat of the payment that paid", pay("paid", "p1"), shopdb.AlreadyPaid)
 	want(t, "another payment after the close", pay("closed", "p2"), shopdb.PaidLate)
-	want(t, "late payments", s.late(),
-		[]string{"cancelled p1 -  callback ", "closed p1 -  callback ", "closed p2 -  callback ", "paid p2 -  callback "})
+	want(t, "late payments", s.late(), []string{"cancelled p1 -  callback ", "closed p1 -  callback ", "closed p2 -  callback ", "paid p2 -  callback "})
 	for _, bad := range []string{"", " p", strings.Repeat("p", 65)} {
 		_, err := s.Pay(t.Context(), "paid", bad)
 		expect.That(t, errors.Is(err, shopdb.ErrBadPayment), "payment %q: %v; want ErrBadPayment", bad, err)

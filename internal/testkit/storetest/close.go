@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -144,8 +145,7 @@ func closingTwiceChangesNothing(t *testing.T, s *shop) {
 
 func stockIsReleasedOncePerSKU(t *testing.T, s *shop) {
 	s.migrated("ink", "nib", "pad")
-	s.order("a", -time.Minute,
-		shopdb.Item{SKU: "nib", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "nib", Quantity: 4})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "nib", Quantity: 4})
 	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 7})
 	s.order("c", time.Hour, shopdb.Item{SKU: "pad", Quantity: 3})
 	want(t, "stock while reserved", s.stock(), []string{"ink 991 9", "nib 995 5", "pad 997 3"})
@@ -251,9 +251,8 @@ func batchLongerThanAnyList(t *testing.T, s *shop) {
 	slices.Reverse(ids)
 	out := s.close(ids...)
 	for i, o := range out {
-		if o.OrderID != ids[i] || o.Verdict != orderclose.Closed || !o.At.Equal(out[0].At) {
-			t.Fatalf("outcome %d is %+v; want %s closed at %v", i, o, ids[i], out[0].At)
-		}
+		must.That(t, o.OrderID == ids[i] && o.Verdict == orderclose.Closed && o.At.Equal(out[0].At),
+			"outcome %d is %+v; want %s closed at %v", i, o, ids[i], out[0].At)
 	}
 	want(t, "SKUs released", s.count("SELECT COUNT(*) FROM stock WHERE available = 3 AND reserved = 0"), len(ids))
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), len(ids))

@@ -184,7 +184,6 @@ func probe(t *testing.T, s *shop) {
 	wg.Wait()
 	want(t, "state", s.state(), before)
 	s.exec("DROP TABLE receipts")
-	if err := s.Probe(t.Context()); !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("without a table to write to: %v; want ErrUnavailable", err)
-	}
+	err := s.Probe(t.Context())
+	expect.That(t, errors.Is(err, orderclose.ErrUnavailable), "without a table to write to: %v; want ErrUnavailable", err)
 }

@@ -267,9 +267,7 @@ func recordPaymentsMapped(t *testing.T, s *mapped) {
 	}
 	want(t, "late payments", s.late(), []string{closed.ID + " p1 1250 EUR callback "})
 	want(t, "events", len(s.lateEvents()), 1)
-	if _, err := s.tryRecord(store.LatePayment{OrderID: gone.ID, PaymentID: "p"}); !errors.Is(err, store.ErrNoOrder) {
-		t.Errorf("an order that does not exist: %v", err)
-	}
+	expect.Is(t, expect.Err(s.tryRecord(store.LatePayment{OrderID: gone.ID, PaymentID: "p"})), store.ErrNoOrder, "an order that does not exist")
 	if len(s.Mapping.Status.Paid) == 0 {
 		r, err := s.tryRecord(store.LatePayment{OrderID: overdue.ID, PaymentID: "p"})
 		expect.That(t, err != nil, "the mapping has no paid status, and the order was paid: %v", r)
@@ -308,9 +306,7 @@ func resolveLate(t *testing.T, s *shop) {
 	if want(t, "again", again, p); !errors.Is(err, store.ErrResolvedBefore) || !strings.Contains(err.Error(), "refunded by ann") {
 		t.Errorf("resolved twice: %v", err)
 	}
-	if _, err := s.ResolveLate(t.Context(), 999, store.Refunded, "ann"); !errors.Is(err, store.ErrNoLatePayment) {
-		t.Errorf("an unknown id: %v", err)
-	}
+	expect.Is(t, expect.Err(s.ResolveLate(t.Context(), 999, store.Refunded, "ann")), store.ErrNoLatePayment, "an unknown id")
 	if one, err := s.LatePayment(t.Context(), p.ID); err != nil || !cmp.Equal(one, p) {
 		t.Errorf("%+v, %v", one, err)
 	}

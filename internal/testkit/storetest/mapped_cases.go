@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func onlyOurTables(t *testing.T, s *mapped) {
@@ -41,9 +42,7 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 		closed.ID + " already_closed", overdue.ID + " already_closed",
 	})
 	want(t, "due times", []time.Time{out[0].Due, out[1].Due}, []time.Time{later.Due, overdue.Due})
-	if out[1].At.Before(overdue.Due) {
-		t.Errorf("closed at %v, due %v", out[1].At, overdue.Due)
-	}
+	expect.That(t, !out[1].At.Before(overdue.Due), "closed at %v, due %v", out[1].At, overdue.Due)
 	again := s.closing(overdue)
 	want(t, "verdict on a repeat", again[0].Verdict, orderclose.AlreadyClosed)
 	want(t, "receipts", s.texts("SELECT order_id FROM receipts"), []string{overdue.ID})
@@ -144,9 +143,8 @@ func mappedNeverBeforeDue(t *testing.T, s *mapped) {
 	out := s.closing(orders...)
 	for i, o := range out {
 		late := o.At.Sub(orders[i].Due)
-		if o.Due.Before(orders[i].Due.Add(-time.Second)) || o.Due.After(orders[i].Due) {
-			t.Fatalf("order %s is due at %v, and was read as %v", o.OrderID, orders[i].Due, o.Due)
-		}
+		must.That(t, !o.Due.Before(orders[i].Due.Add(-time.Second)) && !o.Due.After(orders[i].Due),
+			"order %s is due at %v, and was read as %v", o.OrderID, orders[i].Due, o.Due)
 		closed := o.Verdict == orderclose.Closed
 		expect.That(t, closed == !o.Due.After(o.At), "order %s, due at %v, was %s at %v, %v after", o.OrderID, o.Due, o.Verdict, o.At, late)
 	}
@@ -282,9 +280,8 @@ func mappedOtherMonth(t *testing.T, s *mapped) {
 
 func tablesFit(t *testing.T, s *mapped) {
 	s.needs(describedTables)
-	if err := s.CheckMapping(t.Context()); err == nil {
-		t.Error("missing tables are not reported")
-	}
+	err := s.CheckMapping(t.Context())
+	expect.That(t, err != nil, "missing tables are not reported")
 	s.begin()
 	s.must(s.CheckMapping(t.Context()))
 	table := s.table(s.Mapping.Orders, s.today)

@@ -67,8 +67,7 @@ func pagesVisitOnce(t *testing.T, s *shop) {
 	for _, limit := range []int{1, 6, 7, 100, 5000} {
 		want(t, fmt.Sprintf("orders in pages of %d", limit), s.pages(cutoff, limit, func([]orderclose.Order) {}), ids)
 	}
-	want(t, "orders with a cutoff between two milliseconds",
-		s.pages(cutoff.Add(999*time.Microsecond), 100, func([]orderclose.Order) {}), ids)
+	want(t, "orders with a cutoff between two milliseconds", s.pages(cutoff.Add(999*time.Microsecond), 100, func([]orderclose.Order) {}), ids)
 }
 
 func pagesGoOnWhileClosing(t *testing.T, s *shop) {

@@ -163,9 +163,7 @@ func resumedPause(t *testing.T, s *shop) {
 	must.That(t, len(b.Pauses) == 2 && b.Pauses[1].Category == "film" && b.Pauses[0].CreatedAt == ended[0].CreatedAt && b.Pauses[0].Reason == "the reason",
 		"pauses %+v", b.Pauses)
 	s.within("the end", b.Pauses[0].Until, before)
-	if b.Pauses[0].Until.After(b.Now) {
-		t.Errorf("the pause ends at %v, and now it is %v", b.Pauses[0].Until, b.Now)
-	}
+	expect.That(t, !b.Pauses[0].Until.After(b.Now), "the pause ends at %v, and now it is %v", b.Pauses[0].Until, b.Now)
 	want(t, "pauses in the table", s.texts("SELECT category FROM pauses WHERE path <> '' ORDER BY category"), []string{"book", "film"})
 	on, err := s.Pauses(t.Context())
 	s.must(err)

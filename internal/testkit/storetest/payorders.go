@@ -139,9 +139,7 @@ func payOrdersMapped(t *testing.T, s *mapped) {
 	s.must(err)
 	want(t, "preview", verdicts(out), []string{
 		later.ID + " not_due", overdue.ID + " closed", gone.ID + " not_found", paid.ID + " already_paid", overdue.ID + " closed"})
-	if out[1].At.Before(overdue.Due) || !out[1].Due.Equal(overdue.Due) {
-		t.Errorf("%+v, due %v", out[1], overdue.Due)
-	}
+	expect.That(t, !out[1].At.Before(overdue.Due) && out[1].Due.Equal(overdue.Due), "%+v, due %v", out[1], overdue.Due)
 	begin := s.now()
 	out, err = s.PayOrders(t.Context(), ask(overdue, gone, paid))
 	if len(s.Mapping.Status.Paid) == 0 {

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
@@ -196,8 +194,7 @@ func verdicts(out []orderclose.Outcome) []string {
 // want reports a difference between got and want.
 func want[V any](t testing.TB, what string, got, want V) {
 	t.Helper()
-	diff := cmp.Diff(want, got)
-	expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
+	expect.Same(t, got, want, "%s", what)
 }
 
 // state returns everything that a close may change, as text, for comparison.

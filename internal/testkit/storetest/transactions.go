@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"database/sql"
-	"errors"
 	"testing"
 	"time"
 
@@ -126,9 +125,7 @@ func lentTransactions(t *testing.T, s *shop, begin Begin) {
 	want(t, "events", len(s.lateEvents()), 2)
 
 	tx, end := begin(t, db, s.dsn)
-	if _, err := record(tx, "nobody's", "p1"); !errors.Is(err, store.ErrNoOrder) {
-		t.Errorf("a payment of an unknown order: %v", err)
-	}
+	expect.Is(t, expect.Err(record(tx, "nobody's", "p1")), store.ErrNoOrder, "a payment of an unknown order")
 	s.must(end(false))
 	if _, err := record(tx, "open", "p1"); err == nil {
 		t.Error("a payment is recorded in a transaction that has ended")

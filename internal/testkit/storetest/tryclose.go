@@ -87,9 +87,7 @@ func triedLocked(t *testing.T, s *shop) {
 		s.must(err)
 		_, err = tx.ExecContext(t.Context(), lock)
 		s.must(err)
-		if _, err := s.TryClose(t.Context()); !errors.Is(err, store.ErrNoTrial) {
-			t.Errorf("while %q: %v", lock, err)
-		}
+		expect.Is(t, expect.Err(s.TryClose(t.Context())), store.ErrNoTrial, "while %q", lock)
 		s.must(tx.Rollback())
 	}
 	Await(t, "the server releases the locks of the trial before", func() (string, bool) {

@@ -117,9 +117,7 @@ func TestExporter_ExportsStatementsAndRequestsOfTracedOrdersOnly(t *testing.T) {
 	span.End()
 	e.Close()
 	for name, want := range map[string]int{tracing.CloseBatch: 1, "HTTP POST": 1, "sql.conn.exec": 1} {
-		if got.spans[name] != want {
-			t.Errorf("%d spans %s, want %d; all: %v", got.spans[name], name, want, got.spans)
-		}
+		expect.That(t, got.spans[name] == want, "%d spans %s, want %d; all: %v", got.spans[name], name, want, got.spans)
 	}
 	expect.That(t, len(headers) == 2 && headers[0] == "" && strings.Contains(headers[1], span.SpanContext().TraceID().String()),
 		"the service got %q", headers)

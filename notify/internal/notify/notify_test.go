@@ -78,9 +78,8 @@ func alerts(status string, n int) string {
 func TestNotify_SendsSignedMessagesToDingTalk(t *testing.T) {
 	d := newRobot(t)
 	r := newRig(t, team(t, d.address(), robotSecret, `at: ["13800000000"]`))
-	if status, answer := r.post("team", alerts("firing", 2)); status != 200 {
-		t.Fatalf("%d %s", status, answer)
-	}
+	status, answer := r.post("team", alerts("firing", 2))
+	must.That(t, status == 200, "%d %s", status, answer)
 	m, _ := d.last()
 	expect.Equal(t, m.Markdown.Title, "[FIRING:2] OrdercloseRoleMissing", "title")
 	for _, want := range []string{"**Alert number 0**", "Start a relay.", "(https://wiki.example/runbook#relay)", "Alert number 1", "@13800000000"} {
@@ -165,9 +164,8 @@ func TestNotify_SendsAtMost20MessagesAMinuteToARobot(t *testing.T) {
 func TestNotify_LongMessagesNameTheRest(t *testing.T) {
 	d := newRobot(t)
 	r := newRig(t, team(t, d.address(), robotSecret))
-	if status, answer := r.post("team", alerts("firing", 500)); status != 200 {
-		t.Fatalf("%d %s", status, answer)
-	}
+	status, answer := r.post("team", alerts("firing", 500))
+	must.That(t, status == 200, "%d %s", status, answer)
 	m, _ := d.last()
 	var shown, rest int
 	shown = strings.Count(m.Markdown.Text, "Alert number")
@@ -257,9 +255,8 @@ func TestNotify_ReadsSecretsForEachMessage(t *testing.T) {
 	d := newRobot(t)
 	file := secretFile(t, "SEC-old")
 	r := newRig(t, fmt.Sprintf("receivers: {team: {dingtalk: {url: %q, secret_file: %s}}}", d.address(), file))
-	if status, _ := r.post("team", alerts("firing", 1)); status != 422 {
-		t.Errorf("the old secret: %d", status)
-	}
+	status, _ := r.post("team", alerts("firing", 1))
+	expect.That(t, status == 422, "the old secret: %d", status)
 	must.Do(t, os.WriteFile(file, []byte(robotSecret), 0o600))
 	if status, answer := r.post("team", alerts("firing", 1)); status != 200 {
 		t.Errorf("the new secret: %d %s", status, answer)

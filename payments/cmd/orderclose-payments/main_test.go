@@ -193,9 +193,7 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 	}
 	stranger := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: []string{"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="}}))(t)
 	defer stranger.Close()
-	if _, err := stranger.Canceler().Cancel(t.Context(), ids); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("with another secret: %v", err)
-	}
+	expect.Says(t, expect.Err(stranger.Canceler().Cancel(t.Context(), ids)), "401", "with another secret")
 	_, text := get(t, server.URL+"/metrics")
 	for _, want := range []string{
 		`orderclose_payments_answers_total{action="cancel",answer="cancelled"} 10`,
@@ -353,9 +351,8 @@ func TestNewService_AsksTheServerOfTheURL(t *testing.T) {
 	var log bytes.Buffer
 	s := must.Get(newService(c, secrets, db, http.DefaultTransport, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	answers, err := s.provider.Ask(t.Context(), []string{"open"})
-	if err != nil || answers[0] != payment.Unpaid || asked != "/v1/checkout/sessions/cs_1" || !strings.Contains(log.String(), server.URL) {
-		t.Errorf("%s, %v, asked %s; the log is %s", answers, err, asked, log.String())
-	}
+	expect.That(t, err == nil && answers[0] == payment.Unpaid && asked == "/v1/checkout/sessions/cs_1" && strings.Contains(log.String(), server.URL),
+		"%s, %v, asked %s; the log is %s", answers, err, asked, log.String())
 }
 
 func TestRun_SaysWhatIsMissing(t *testing.T) {
