@@ -103,7 +103,7 @@ func printHistory(w io.Writer, s ops.History, unset []string) {
 	for _, p := range s.Topics {
 		looked += p.Looked
 		if p.Skipped > 0 {
-			fmt.Fprintf(w, "not checked\t%s/%d\t%s\n", p.Topic, p.Partition, text.Plural(p.Skipped, "record"))
+			fmt.Fprintf(w, "not checked\t%s\t%s\n", p.Topic, text.Plural(p.Skipped, "record"))
 		}
 	}
 	for _, what := range s.NotRead {
