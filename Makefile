@@ -59,8 +59,8 @@ test-connectors: ## the role intake with real connectors of Debezium, in a worke
 test-kafkas: ## rounds end to end and a killed broker on several versions of Kafka, which it installs; a table at the end; two minutes each (KAFKA_VERSIONS="3.9.2 4.4.0")
 	@deploy/native/test-kafkas.sh $(ARGS)
 
-race-payments: ## 10,000 orders that are paid within half a second of their close, on MariaDB and a faulty provider, judged by database and ledger; some four minutes
-	RACE_PAYMENTS=10000 REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestReal_PaymentsRaceWithTheClose$$/mariadb' -v $(ARGS)
+race-payments: ## 10,000 orders (RACE_PAYMENTS=3000: so many) that are paid within half a second of their close, on one database after the other and a faulty provider, judged by database and ledger; four minutes each
+	RING=all RACE_PAYMENTS=$(or $(RACE_PAYMENTS),10000) REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestReal_PaymentsRaceWithTheClose$$' -parallel 1 -v $(ARGS)
 
 # The limit counts neither the installation nor the compiler.
 test-console: ## the web console in a real browser, which it installs: pages, actions, a proxy with TLS, accessibility; some minutes
@@ -84,9 +84,10 @@ chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 p
 chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1, DATABASE=postgres; a night: MINUTES=480); JSON on stdout, a report in bin/
 	@deploy/native/chaos-real.sh
 
-test-power: ## cut the power of brokers, database, Redis, and of everything, on one broker and on three, as root; fifteen minutes (MINUTES=60: an hour each)
+test-power: ## cut the power of brokers, database, Redis, and of everything, on one broker and on three, also in bursts of 100,000 orders, as root; half an hour (MINUTES=60: an hour each)
 	go test -count=1 -v ./internal/testkit/power
 	POWER=1 BROKERS=1 MINUTES=$(or $(MINUTES),6) REPORT=bin/power-1.html deploy/native/chaos-real.sh
+	POWER=1 BROKERS=1 KINDS=power-burst FAULTS=0.8 MINUTES=$(or $(MINUTES),8) REPORT=bin/power-burst.html deploy/native/chaos-real.sh
 	POWER=1 BROKERS=3 SYNC=always MINUTES=$(or $(MINUTES),6) REPORT=bin/power-3.html deploy/native/chaos-real.sh
 
 mutants: ## break the code on purpose, one place at a time, and see that a test fails; a table at the end; three minutes (of changed folders only: MUTANTS_IN='closer outbox')

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -46,7 +47,7 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	c := a.o.Config.Closer
 	switch {
 	case a.o.Store != nil:
-		method.store = a.o.Store
+		method.store, err = a.o.Store, a.checkSync()
 	case c.Kind == config.KindHTTP:
 		method, err = a.httpMethod(c.HTTP)
 	case a.conns.Store == nil:
@@ -63,8 +64,19 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	return a.withPauses(method), nil
 }
 
-// httpMethod returns the method that closes orders through a service. It needs no check of the
-// service at the start, because calls are retried.
+// checkSync returns an error if a loss of power takes records for good: the close topic is not on disk, and the own Store cannot be searched.
+func (a *App) checkSync() error {
+	c := a.o.Config
+	_, searched := a.o.Store.(sweepSource)
+	if searched || a.conns.Kafka == nil || c.Replication > 1 || c.FlushMessages(c.Topics.Close) == 1 { //mutant:lost-for-good
+		return nil
+	}
+	return fmt.Errorf("a loss of power would take records of topic %s for good: it is the only copy and not synced, and Options.Store, a %T, "+
+		"has no method Overdue: set sync: always in %s and run orderclose topics apply, or give the Store the methods Now and Overdue",
+		c.Topics.Close, a.o.Store, cmp.Or(a.o.TopicsFile, "topics.yaml"))
+}
+
+// httpMethod returns the method that closes orders through a service. It needs no check of the service at the start, because calls are retried.
 func (a *App) httpMethod(c config.Service) (closeMethod, error) {
 	s, err := httpclose.New(httpclose.Options{
 		URL: c.URL, Secrets: a.o.Secrets.HTTP, Batch: c.Batch, Transport: a.o.Services,
@@ -127,8 +139,7 @@ func whyFailing(s failing) string {
 		since.UTC().Format(time.RFC3339), strings.Join(strings.Fields(cause), " "))
 }
 
-// sweepSource finds the orders that a sweep closes. The database does, and so may a store of
-// the program's own.
+// sweepSource finds the orders that a sweep closes. The database does, and so may a store of the program's own.
 type sweepSource interface {
 	Now(ctx context.Context) (time.Time, error)
 	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)

@@ -18,8 +18,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// TestReady_HintsAtAServiceThatFailsEveryCall: while every call fails, the app gives a hint
-// and stays ready.
+// TestReady_HintsAtAServiceThatFailsEveryCall: while every call fails, the app gives a hint and stays ready.
 func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config.Default()

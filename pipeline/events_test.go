@@ -47,8 +47,7 @@ func (d damaging) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// newBroker starts a broker with a topic, and returns a client of it. A second client gets one damaged
-// answer: the first that has the marker.
+// newBroker starts a broker with a topic, and returns a client of it. A second client gets one damaged answer: the first that has the marker.
 func newBroker(t *testing.T, topic string, partitions int32, marker string) (broker *kfake.Cluster, good, damaged *kafka.Cluster) {
 	t.Helper()
 	broker = must.Get(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic),

@@ -40,8 +40,7 @@ func TestHandler_WithoutAGatherer(t *testing.T) {
 	answers(t, a.Handler(false), "/-/ready", 503, "Run: was not called yet\n")
 }
 
-// A process on another database than the checkout's does no harm that it could see itself, so it
-// says which one it uses, without user and password.
+// A process on another database than the checkout's does no harm that it could see itself, so it says which one it uses, without user and password.
 func TestApp_NamesItsDatabase(t *testing.T) {
 	var log bytes.Buffer
 	a := must.Get(New(Options{Config: config.Default(), Servers: Servers{DSN: "shop:secret@tcp(db-2:3307)/shop?timeout=1s"},

@@ -34,16 +34,13 @@ import (
 // The other fields are the other keys of the file.
 type Config = config.Config
 
-// Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is
-// required by closer.http.url; Payment, a []string, by closer.payment.url. Each secret is whsec_ and 24 to
-// 64 bytes in base64. A request has a signature by each secret of its list, so that a secret can be replaced. Printing
-// or logging Secrets hides them.
+// Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is required by closer.http.url; Payment,
+// a []string, by closer.payment.url. Each secret is whsec_ and 24 to 64 bytes in base64. A request has a signature by each secret of its list, so
+// that a secret can be replaced. Printing or logging Secrets hides them.
 type Secrets = config.Secrets
 
-// Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as
-// buckets.10s; From and To are the values, "" if the key was added or removed. If Live is true, the
-// change takes effect now; otherwise when the
-// program starts again. String describes it in one line.
+// Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as buckets.10s; From and To are the values, "" if the key
+// was added or removed. If Live is true, the change takes effect now; otherwise when the program starts again. String describes it in one line.
 type Change = config.Change
 
 // Load reads a topics.yaml, with the keys of the rooms of a program: pass the same as in Options.Rooms. The error names each mistake
@@ -85,17 +82,14 @@ type Options struct {
 	// SweepsAlone says that no pipeline has to close an order before App.Compensator does: compensator.Grace does not apply.
 	SweepsAlone bool
 
-	// Store closes orders instead of the SQL store. Its "orders" may be anything that has a due
-	// time. Store may implement more:
+	// Store closes orders instead of the SQL store. Its "orders" may be anything that has a due time. Store may implement more:
 	//
-	//   - compensator.Store: sweeps search it instead of the database
+	//   - compensator.Store: sweeps search it instead of the database. Otherwise topics.yaml needs sync: always while replication is 1
 	//   - payment.Store: required if a payment provider is asked
 	//   - Probe(ctx) error and MaxBatch() int: see closer.Store
 	Store closer.Store
-	// Payment is asked before an order is closed: the customer may have paid meanwhile. A
-	// payment.Canceler cancels the order's payments before the close. Payment replaces
-	// closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store
-	// is one.
+	// Payment is asked before an order is closed: the customer may have paid meanwhile. A payment.Canceler cancels the order's payments before the
+	// close. Payment replaces closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store is one.
 	Payment payment.Provider
 
 	// Rooms are the parts beside the pipeline that the program chooses, such as release.Room, with roles of
@@ -103,10 +97,9 @@ type Options struct {
 	Rooms       []room.Room
 	Environment Environment
 
-	// OnHang is called with the reason when a loop hangs and cannot be stopped. Nobody serves the
-	// partition of the loop until the process exits. The process should exit and be restarted by
-	// its supervisor; the next process repeats the work that was not committed. OnHang may be
-	// called from several goroutines. Default: log the reason and call os.Exit(1).
+	// OnHang is called with the reason when a loop hangs and cannot be stopped. Nobody serves the partition of the loop until the process exits. The
+	// process should exit and be restarted by its supervisor; the next process repeats the work that was not committed. OnHang may be called from
+	// several goroutines. Default: log the reason and call os.Exit(1).
 	OnHang func(why string)
 
 	Secrets  Secrets           // sign the requests to the services in topics.yaml
@@ -118,16 +111,14 @@ type Options struct {
 	// Listen is the host:port at which the program serves App.Handler, if it does. Its port is part
 	// of the client id in the consumer groups, so that orderclose status names the process.
 	Listen string
-	// Instance makes the memberships in consumer groups static: a process that was killed, and is started again
-	// with the same Instance within kafka.session_timeout of topics.yaml, 30 s, gets its partitions back at once. Each process that runs needs an
-	// Instance of its own, such as the name of a pod, or host and unit; see ErrFenced. It has letters, digits,
-	// ".", "_" and "-", at most 100. Default: memberships are not static.
+	// Instance makes the memberships in consumer groups static: a process that was killed, and is started again with the same Instance within
+	// kafka.session_timeout of topics.yaml, 30 s, gets its partitions back at once. Each process that runs needs an Instance of its own, such as the
+	// name of a pod, or host and unit; see ErrFenced. It has letters, digits, ".", "_" and "-", at most 100. Default: memberships are not static.
 	Instance string
 
-	// Registerer gets the metrics of the roles. If it is also a prometheus.Gatherer, as a registry
-	// is, App.Handler serves /metrics from it. Otherwise App.Handler has no /metrics. Default: a
-	// new registry, which also has the metrics of the Go runtime and of the process. A program
-	// that passes a Registerer has registered these itself, if it wants them.
+	// Registerer gets the metrics of the roles. If it is also a prometheus.Gatherer, as a registry is, App.Handler serves /metrics from it. Otherwise
+	// App.Handler has no /metrics. Default: a new registry, which also has the metrics of the Go runtime and of the process. A program that passes a
+	// Registerer has registered these itself, if it wants them.
 	Registerer prometheus.Registerer
 	// TracerProvider makes the spans of traced orders, see docs/tracing.md. Default: no spans.
 	TracerProvider trace.TracerProvider
@@ -191,20 +182,18 @@ type Servers struct {
 	Brokers []string       // host:port of brokers of the Kafka cluster
 	TLS     *tls.Config    // encrypts the connections to Kafka; a certificate in it authenticates the client
 	SASL    *producer.SASL // authenticates at Kafka by user and password, or by a token
-	// DSN names the database: MySQL or MariaDB in the format of go-sql-driver,
-	// user:password@tcp(host:port)/database, or PostgreSQL as
-	// postgres://user:password@host:port/database?sslmode=verify-full. DatabaseTLS encrypts the connections to it, as the
-	// parameter tls=true does, and says which CA to trust. MySQL or Postgres is the configuration of the driver in place of both;
-	// see package sqlclose. MaxConns bounds the connections; default 16.
+	// DSN names the database: MySQL or MariaDB in the format of go-sql-driver, user:password@tcp(host:port)/database, or PostgreSQL as
+	// postgres://user:password@host:port/database?sslmode=verify-full. DatabaseTLS encrypts the connections to it, as the parameter tls=true does,
+	// and says which CA to trust. MySQL or Postgres is the configuration of the driver in place of both; see package sqlclose. MaxConns bounds the
+	// connections; default 16.
 	DSN         string
 	DatabaseTLS *tls.Config
 	MySQL       *mysql.Config
 	Postgres    *pgx.ConnConfig
 	MaxConns    int
-	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or rediss:// with
-	// TLS. docs/security.md has the URLs of several servers. Without a
-	// URL the lock is a row of the database. If compensator.lock is database, the URL is not used. RedisTLS says
-	// which CA to trust, and needs a URL with rediss.
+	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or rediss:// with TLS. docs/security.md has the URLs of
+	// several servers. Without a URL the lock is a row of the database. If compensator.lock is database, the URL is not used. RedisTLS says which CA
+	// to trust, and needs a URL with rediss.
 	RedisURL string
 	RedisTLS *tls.Config
 }
@@ -212,9 +201,8 @@ type Servers struct {
 // Environment is what environment variables say. FromEnvironment makes it. Printing it hides all secrets.
 type Environment = config.Servers
 
-// FromEnvironment returns Options with the servers, secrets and services that the environment
-// variables of the command orderclose name (ORDERCLOSE_KAFKA_BROKERS, …), and those of rooms. The error names each
-// variable with an invalid value, and shows no value.
+// FromEnvironment returns Options with the servers, secrets and services that the environment variables of the command orderclose name
+// (ORDERCLOSE_KAFKA_BROKERS, …), and those of rooms. The error names each variable with an invalid value, and shows no value.
 func FromEnvironment(rooms ...room.Room) (Options, error) {
 	s, err := config.FromEnviron(os.LookupEnv, config.Variables(room.Variables(rooms)...)...)
 	if err != nil {
@@ -238,8 +226,7 @@ func connect(s Servers, cfg *Config, logger *slog.Logger) (Connections, error) {
 	}, clients.Database{MySQL: s.MySQL, Postgres: s.Postgres, MaxConns: s.MaxConns}, cfg, logger)
 }
 
-// LogRedis makes the Redis clients of this process write their own lines, such as that they cannot
-// connect, to logger, at the level WARN and limited as all warnings. All clients of go-redis in a process
-// share one logger, also those of the program's own, and write to stderr by default. So an App does not
-// change it: the program calls LogRedis once, before New, if it wants their lines in its log.
+// LogRedis makes the Redis clients of this process write their own lines, such as that they cannot connect, to logger, at the level WARN and limited
+// as all warnings. All clients of go-redis in a process share one logger, also those of the program's own, and write to stderr by default. So an App
+// does not change it: the program calls LogRedis once, before New, if it wants their lines in its log.
 func LogRedis(logger *slog.Logger) { clients.LogRedis(logger) }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -73,6 +74,29 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		if a.Close(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// Nobody can find the orders of an own Store whose records are gone, unless it has the method Overdue.
+func TestApp_AnOwnStoreIsSearchedOrSynced(t *testing.T) {
+	for name, c := range map[string]struct {
+		store   closer.Store
+		text    string
+		refused bool
+	}{
+		"not searched":              {ownStore{}, "", true},
+		"not searched, never":       {ownStore{}, "sync: never", true},
+		"not searched, synced":      {ownStore{}, "sync: always", false},
+		"not searched, three":       {ownStore{}, "replication: 3", false},
+		"not searched, and the URL": {ownStore{}, "closer: {http: {url: 'https://shop.example/close'}}", false},
+		"searched":                  {sweptStore{}, "", false},
+	} {
+		cfg := must.Get(Parse("shop.yaml", []byte("buckets: [1m]\n"+c.text)))(t)
+		a := must.Get(New(Options{Config: cfg, Store: c.store, Servers: Servers{Brokers: []string{"127.0.0.1:1"}}}))(t)
+		_, err := a.closeMethodOnce()
+		said := err != nil && strings.Contains(err.Error(), "Options.Store, a pipeline.ownStore, has no method Overdue: set sync: always in topics.yaml")
+		expect.That(t, said == c.refused, "%s: %v", name, err)
+		a.Close()
 	}
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
-// TestServe_DisconnectsSlowClients: an idle client loses its connection, and so does
-// one that sends or reads slowly.
+// TestServe_DisconnectsSlowClients: an idle client loses its connection, and so does one that sends or reads slowly.
 func TestServe_DisconnectsSlowClients(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
 	for name, c := range map[string]struct {

@@ -39,9 +39,8 @@ func documented(t *testing.T, page, name string) string {
 	return block
 }
 
-// A service that closes orders itself writes rows of outbox_events in its transaction: the short
-// payload is published as a whole CloudEvent, any other payload unchanged. The close itself writes no
-// event.
+// A service that closes orders itself writes rows of outbox_events in its transaction: the short payload is published as a whole CloudEvent, any
+// other payload unchanged. The close itself writes no event.
 func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
@@ -98,8 +97,7 @@ func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config
 	return values
 }
 
-// A checkout in any language writes an order by the statements of docs/wire.md: the order closes on
-// time, and its stock comes back.
+// A checkout in any language writes an order by the statements of docs/wire.md: the order closes on time, and its stock comes back.
 func TestApp_ClosesAnOrderThatTheDocumentedStatementsWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)

@@ -13,8 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
-// TestWriteProbe_ReportsHowLongTheWritesFail: a failing probe reports for how long the writes have
-// failed. No second probe starts while one hangs.
+// TestWriteProbe_ReportsHowLongTheWritesFail: a failing probe reports for how long the writes have failed. No second probe starts while one hangs.
 func TestWriteProbe_ReportsHowLongTheWritesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -134,7 +134,7 @@ func (x *Outbox) Add(ctx context.Context, tx orderclose.Tx, order orderclose.Ord
 
 // tableIn returns the name of the schedule table for a statement. quoted is the database, quoted.
 func tableIn(database, quoted string) string {
-	if database == "" {
+	if database == "" { //mutant:other-outbox-written
 		return scheduleTable
 	}
 	return quoted + "." + scheduleTable

@@ -62,6 +62,9 @@ func (p *pipeline) closeTopic() string        { return p.prefix() + "order-close
 func (p *pipeline) process() *process.Process { return p.relay }
 func (p *pipeline) neverSyncs() bool          { return strings.HasSuffix(p.run.Way, neverSyncs) }
 
+// alwaysSyncs says that no database has the orders, so nobody could close those whose records a loss of power takes.
+func (p *pipeline) alwaysSyncs() bool { return p.roles == rolesRelay && len(p.brokers()) == 1 }
+
 // closes says whether the orders of the workload are in the database and are closed. Then a message is received when the event comes.
 func (p *pipeline) closes() bool      { return p.roles == rolesAll && p.run.Workload == "w7" }
 func (p *pipeline) brokers() []string { return strings.Split(p.run.Servers["kafka"], ",") }
@@ -69,8 +72,11 @@ func (p *pipeline) brokers() []string { return strings.Split(p.run.Servers["kafk
 func (p *pipeline) open(ctx context.Context) error {
 	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: %d\nbuckets: %s\n",
 		p.prefix(), closePartitions, len(p.brokers()), bucketsOf[p.run.Workload])
-	if p.neverSyncs() {
+	switch {
+	case p.neverSyncs():
 		text += "sync: never\n"
+	case p.alwaysSyncs():
+		text += "sync: always\n"
 	}
 	if p.run.Way == bySweeps+unlimited {
 		text += fmt.Sprintf("compensator: {rate: %d}\n", 1_000_000)
@@ -266,9 +272,12 @@ func (p *pipeline) queries(ctx context.Context) (int64, error) {
 }
 
 func (p *pipeline) settings(context.Context) map[string]string {
-	flushing := "topics are synced before the ack (flush.messages=1, as orderclose topics apply sets it on one broker)"
-	if p.neverSyncs() {
+	flushing := "topics are synced before the ack, but the close topic each 1,000 records, as orderclose topics apply sets it on one broker"
+	switch {
+	case p.neverSyncs():
 		flushing = "sync: never in topics.yaml: no fsync before the ack"
+	case p.alwaysSyncs():
+		flushing = "sync: always in topics.yaml, since no database has the orders: topics are synced before the ack (flush.messages=1)"
 	}
 	s := map[string]string{
 		"server":  "Apache Kafka 4.1.0, 1 broker; " + flushing,

@@ -144,8 +144,8 @@ var sections = []section{
 		text: "1,000 messages a second for 20 s, with a delay of 10 s. In the middle the power of all servers is cut at once, and they start again\n" +
 			"on what they have synced: the kernel would write the rest after some 30 s. *Lost* is as in W4. *Overdue* is the time from the return until\n" +
 			"the last message came that was due before it; p99 and maximum are of messages due 5 s after it or later.\n\n" +
-			"With `sync: never` orderclose loses records; orderclose-all, whose orders are in MariaDB, closes all. nats and rocketmq acknowledge\n" +
-			"before they sync, redis syncs once a second, and nats-always falls behind.",
+			"orderclose has no database here, so it sets `sync: always`. With `sync: never` it loses records; orderclose-all, whose orders are in\n" +
+			"MariaDB, closes all. nats and rocketmq acknowledge before they sync, redis syncs once a second, and nats-always falls behind.",
 		plot: &plotOf{"W7, power cut: acknowledged messages lost", "", func(r result) float64 { return float64(r.Lost) }},
 		columns: columns([]column{
 			systemColumn, count("acknowledged before the cut", acknowledged),

@@ -43,7 +43,7 @@ func (b *bookings) CloseOrders(_ context.Context, _ orderclose.Path, requests []
 // closeBookings runs relay and closer on embedded servers, as a test of a program does, until a
 // booking is closed.
 func closeBookings(ctx context.Context, logger *slog.Logger) error {
-	cfg, err := pipeline.Parse("bookings.yaml", []byte("delays: {default: 2s}\nbuckets: [1s, 1m]\npartitions: 1\n"))
+	cfg, err := pipeline.Parse("bookings.yaml", []byte("delays: {default: 2s}\nbuckets: [1s, 1m]\npartitions: 1\nsync: always\n"))
 	if err != nil {
 		return err
 	}

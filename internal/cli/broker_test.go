@@ -23,8 +23,7 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
-// rig is an embedded broker on the loopback, and a small topics.yaml. The tests create
-// the topics by the command itself.
+// rig is an embedded broker on the loopback, and a small topics.yaml. The tests create the topics by the command itself.
 type rig struct {
 	t       *testing.T
 	broker  *kfake.Cluster
@@ -145,8 +144,7 @@ func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	}
 }
 
-// TestBroker_StatusReadsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead when
-// it appended the first record.
+// TestBroker_StatusReadsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead when it appended the first record.
 func TestBroker_StatusReadsBehindAHeadThatIsNotDue(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")

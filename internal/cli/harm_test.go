@@ -28,8 +28,7 @@ orders:
   stock: none
 `
 
-// Every command that writes to the orders' tables refuses a harmful mapping, with the line
-// and a hint, before it writes anything.
+// Every command that writes to the orders' tables refuses a harmful mapping, with the line and a hint, before it writes anything.
 func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	server := os.Getenv(config.EnvDSN)
 	if server == "" && os.Getenv("REQUIRE_REAL") != "1" {

@@ -26,8 +26,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// twoOperators have a broker and a database. Each round has an overdue order, its late payment, its record in the close topic and
-// its dead letter.
+// twoOperators have a broker and a database. Each round has an overdue order, its late payment, its record in the close topic and its dead letter.
 type twoOperators struct {
 	*rig
 	s     *session

@@ -149,8 +149,7 @@ func TestOrder_RefusesWrongArguments(t *testing.T) {
 	}
 }
 
-// For a server that is not set, the output names the variable. For a server that does not
-// answer, the output has only the error.
+// For a server that is not set, the output names the variable. For a server that does not answer, the output has only the error.
 func TestOrder_SaysWhyAServerIsMissing(t *testing.T) {
 	file, broken := topicsYAML(t, "buckets: [10s]\n"), "127.0.0.1:1"
 	out, _, code := run(t, map[string]string{config.EnvBrokers: broken}, "order", "a", "--within", "1s", "--config", file)

@@ -1,12 +1,9 @@
-// Package config reads the settings: topics.yaml (buckets, delays by category,
-// names) and the environment (server addresses and secrets).
+// Package config reads the settings: topics.yaml (buckets, delays by category, names) and the environment (server addresses and secrets).
 //
-// Load reads and checks a file, Parse its content, FromEnviron the environment, and
-// ConsoleFromEnviron that of the web console.
+// Load reads and checks a file, Parse its content, FromEnviron the environment, and ConsoleFromEnviron that of the web console.
 //
-// Parse is a pure function of its bytes. It returns either a complete, checked Config
-// or all problems of the file at once, with line and column. So a process can check a
-// changed file completely before it applies anything.
+// Parse is a pure function of its bytes. It returns either a complete, checked Config or all problems of the file at once, with line and column. So a
+// process can check a changed file completely before it applies anything.
 //
 // A Reloader applies a changed file while a process runs (reload.go). Changes says which keys
 // differ, and which of them take effect without a restart (changes.go).
@@ -27,8 +24,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// Config is a checked topics.yaml. It is read-only: all parts of a process share it. Every
-// duration is positive.
+// Config is a checked topics.yaml. It is read-only: all parts of a process share it. Every duration is positive.
 type Config struct {
 	Delays   orderclose.Delays  // by category; default: 30 minutes
 	MaxDelay time.Duration      `yaml:"delays.max"` // no new order may be due further ahead; at most 3660 days; default: 30 days
@@ -62,18 +58,30 @@ type Topics struct {
 	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
 }
 
-// SyncMode says whether brokers write a record to disk before they acknowledge it; see Config.Synced.
+// SyncMode says whether brokers write a record to disk before they acknowledge it; see Config.FlushMessages.
 type SyncMode string
 
-// The values of SyncMode. The default, "", is SyncAlways while Replication is 1.
+// The values of SyncMode. The default is "".
 const (
 	SyncAlways SyncMode = "always"
 	SyncNever  SyncMode = "never"
 )
 
-// Synced reports whether every topic is written to disk before an append is acknowledged. By default a topic is if it is the only copy:
-// a loss of power then loses no acknowledged record.
-func (c *Config) Synced() bool { return c.Sync == SyncAlways || c.Sync == "" && c.Replication == 1 }
+// FlushMessages returns after how many records of a partition brokers write a topic to disk. 1: before they acknowledge each; 0: as the brokers do
+// by default. Without sync, the only copy of a record is on disk where it waits. The loop closes the orders that the close topic loses, but
+// perhaps no database has those that a service closes.
+func (c *Config) FlushMessages(topic string) int {
+	only := c.Sync == "" && c.Replication == 1
+	switch {
+	case c.Sync == SyncAlways, only && c.Closer.Kind == KindHTTP: //mutant:close-of-a-service-lost
+		return 1
+	case !only, topic == c.Topics.Control:
+		return 0
+	case topic == c.Topics.Close:
+		return 1000
+	}
+	return 1
+}
 
 // Kafka holds the settings of the connections to Kafka.
 type Kafka struct {
@@ -216,8 +224,7 @@ func (c *Config) Group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
 
-// settings is a Config that is being read, and the keys that a Config has in another form: its topics have no prefix yet, and it has
-// no buckets.
+// settings is a Config that is being read, and the keys that a Config has in another form: its topics have no prefix yet, and it has no buckets.
 type settings struct {
 	Config
 	Lengths []time.Duration `yaml:"buckets" example:"[10s, 1m, 5m]"`
@@ -248,8 +255,7 @@ func (t Topics) DelayPrefix() string {
 	return prefix
 }
 
-// BucketOf returns the bucket with this topic, whether the bucket is in use or not. It
-// returns false if the name is not the name of a delay topic.
+// BucketOf returns the bucket with this topic, whether the bucket is in use or not. It returns false if the name is not the name of a delay topic.
 func (t Topics) BucketOf(topic string) (orderclose.Bucket, bool) {
 	before, after, ok := strings.Cut(t.Delay, placeholder)
 	if !ok || !strings.HasPrefix(topic, before) || !strings.HasSuffix(topic, after) || len(topic) < len(before)+len(after) {

@@ -127,13 +127,21 @@ sync: never
 	expect.Same(t, c, want, "configuration")
 }
 
-// Without the key sync, topics are synced if each is the only copy.
-func TestSynced_DependsOnTheReplicasUnlessTheFileSaysIt(t *testing.T) {
-	for text, synced := range map[string]bool{
-		"": true, "replication: 2": false, "replication: 3": false, "sync: never": false, "{replication: 3, sync: always}": true,
+// Without the key sync, the only copy of a record is on disk where it waits, and nothing may be lost if perhaps no database has the orders.
+func TestFlushMessages_IsDecidedByTheFileAlone(t *testing.T) {
+	all, none, waiting := []int{1, 1, 1, 1, 1}, []int{0, 0, 0, 0, 0}, []int{1, 1, 1, 1000, 0}
+	const service = "closer: {http: {url: 'https://shop.example/close'}}\n"
+	for text, want := range map[string][]int{
+		"": waiting, "replication: 2\n": none, "replication: 3\n": none, service: all, "replication: 3\n" + service: none,
+		"sync: always\n": all, "sync: always\nreplication: 3\n": all, "sync: always\n" + service: all, "sync: always\nreplication: 3\n" + service: all,
+		"sync: never\n": none, "sync: never\nreplication: 3\n": none, "sync: never\n" + service: none, "sync: never\nreplication: 3\n" + service: none,
 	} {
-		text := strings.Replace("{buckets: [1m], "+strings.Trim(text, "{}")+"}", ", }", "}", 1)
-		expect.Equal(t, parse(t, text).Synced(), synced, "synced with %s", text)
+		c := parse(t, "buckets: [1m]\n"+text)
+		var got []int
+		for _, topic := range []string{c.Buckets[0].Topic, c.Topics.DeadLetter, c.Topics.Events, c.Topics.Close, c.Topics.Control} {
+			got = append(got, c.FlushMessages(topic))
+		}
+		expect.Same(t, got, want, "of bucket, dead letters, events, close and control topic with %q", text)
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// FuzzParse: any file is either refused, with positions that are inside the file, or it
-// gives a valid configuration.
+// FuzzParse: any file is either refused, with positions that are inside the file, or it gives a valid configuration.
 func FuzzParse(f *testing.F) {
 	data, err := os.ReadFile(shipped)
 	if err != nil {

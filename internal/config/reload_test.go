@@ -74,8 +74,7 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	}
 }
 
-// TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels: a change is applied and
-// reported, or neither.
+// TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels: a change is applied and reported, or neither.
 func TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels(t *testing.T) {
 	for _, when := range []string{"before it is applied", "while it is applied"} {
 		r := newRig(t, "buckets: [10s]\n")

@@ -177,8 +177,7 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 	}
 }
 
-// TestFromEnviron_ARenewedCertificateNeedsNoRestart: relays run for months, and
-// certificates expire meanwhile.
+// TestFromEnviron_ARenewedCertificateNeedsNoRestart: relays run for months, and certificates expire meanwhile.
 func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	dir := t.TempDir()
 	crt, key := makePair(t, dir, "relay")

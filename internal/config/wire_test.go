@@ -20,8 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Producers in other languages are written from docs/wire.md. These tests check that the
-// document agrees with the code.
+// Producers in other languages are written from docs/wire.md. These tests check that the document agrees with the code.
 
 func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 	doc := wireTables(t)
@@ -117,8 +116,7 @@ func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 	}
 }
 
-// murmur2 is the hash of the Java client, written after its source. The vectors are
-// from the tests of Kafka's clients.
+// murmur2 is the hash of the Java client, written after its source. The vectors are from the tests of Kafka's clients.
 func TestMurmur2_EqualsJavas(t *testing.T) {
 	for key, want := range map[string]int32{
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,

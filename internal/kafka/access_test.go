@@ -273,8 +273,7 @@ func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 	}
 }
 
-// TestSecurity_AppliesToEveryConnection: requests and group memberships open their
-// connections through the connector, which has the security.
+// TestSecurity_AppliesToEveryConnection: requests and group memberships open their connections through the connector, which has the security.
 func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{Mechanism: ScramSHA512, User: "u", Password: "hunter2"}}})
 	must.Do(t, err)

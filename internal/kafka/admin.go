@@ -190,10 +190,10 @@ func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []F
 		}
 		spec := &specs[slices.IndexFunc(specs, func(s TopicSpec) bool { return s.Name == f.Topic })]
 		err := c.change(ctx, *spec, f.By)
-		if spec.Sync && (f.By.Create || f.By.Key == flushKey) && refusesSetting(err) { //mutant:refused-sync-ends-apply
-			spec.Sync = false
-			refused = append(refused, Finding{f.Topic, fmt.Sprintf("the brokers refuse %s=1: %v", flushKey, err),
+		if spec.FlushMessages > 0 && (f.By.Create || f.By.Key == flushKey) && refusesSetting(err) { //mutant:refused-sync-ends-apply
+			refused = append(refused, Finding{f.Topic, fmt.Sprintf("the brokers refuse %s=%d: %v", flushKey, spec.FlushMessages, err),
 				"set log.flush.interval.messages=1 on the brokers, or accept it by sync: never in topics.yaml", Change{}})
+			spec.FlushMessages = 0
 			if !f.By.Create {
 				continue
 			}

@@ -97,8 +97,7 @@ func TestConsume_SurvivesHalfOpenConnections(t *testing.T) {
 	})
 }
 
-// TestConsume_EndsClaimsWhenTheSessionIsOver: the coordinator gives the partitions to others, even
-// if this member cannot hear it.
+// TestConsume_EndsClaimsWhenTheSessionIsOver: the coordinator gives the partitions to others, even if this member cannot hear it.
 func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"))
@@ -118,8 +117,7 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 	})
 }
 
-// TestPing_SkipsSilentBroker sends requests outside of a group, with SASL, while the broker
-// that is tried first does not answer.
+// TestPing_SkipsSilentBroker sends requests outside of a group, with SASL, while the broker that is tried first does not answer.
 func TestPing_SkipsSilentBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts, security := secured(true)

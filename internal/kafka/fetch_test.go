@@ -69,9 +69,8 @@ func batchOf(offset int64, key string) []byte {
 	return b
 }
 
-// TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt: Kafka reads the high watermark before it
-// reads the log, so an answer may hold records that were appended in between.
-// A larger first batch comes whole.
+// TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt: Kafka reads the high watermark before it reads the log, so an answer may hold records that were
+// appended in between. A larger first batch comes whole.
 func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
 	t.Parallel() // a fetch at the end of the log waits
 	_, c := newFake(t, 1)
@@ -214,8 +213,7 @@ func TestPeek_ReturnsNextRecord(t *testing.T) {
 	expect.Says(t, expect.Err(c.Peek(t.Context(), "t", 0, 17, 20)), "t/0 at 17", "past the end")
 }
 
-// produceTransactions commits one transaction per count, with that many records in one batch.
-// The key of a record contains its offset.
+// produceTransactions commits one transaction per count, with that many records in one batch. The key of a record contains its offset.
 func produceTransactions(t *testing.T, brokers []string, counts ...int) {
 	t.Helper()
 	client := must.Get(kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing()))(t)

@@ -19,8 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// TestConsume_RetriesLastCommit: work that is done when a claim ends is not repeated, even if
-// the coordinator cannot be reached for a moment.
+// TestConsume_RetriesLastCommit: work that is done when a claim ends is not repeated, even if the coordinator cannot be reached for a moment.
 func TestConsume_RetriesLastCommit(t *testing.T) {
 	broker, c := newFake(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -104,8 +103,7 @@ func TestConsume_AMemberHasTheNameOfItsProcess(t *testing.T) {
 	}))
 }
 
-// TestHeartbeats: memberships of a process take turns, ask at once when one of them hears of a rebalance, and often
-// while it lasts.
+// TestHeartbeats: memberships of a process take turns, ask at once when one of them hears of a rebalance, and often while it lasts.
 func TestHeartbeats(t *testing.T) {
 	for _, c := range []struct {
 		members       int

@@ -64,8 +64,7 @@ func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	expect.Is(t, expect.Err(c.TopicID(t.Context(), "t")), kafka.UnknownTopicOrPartition, "TopicID")
 }
 
-// TestRead_TruncatedLogContinuesAtDivergence: the broker reports where its log diverges, also
-// if the log has grown past the position again.
+// TestRead_TruncatedLogContinuesAtDivergence: the broker reports where its log diverges, also if the log has grown past the position again.
 func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	broker, c := newFakeWith(t, 9)
 	log := mustRead(t, c.Read, 0, wire.LogID{}).Log

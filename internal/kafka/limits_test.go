@@ -69,8 +69,7 @@ func TestExchange_NamesWhatTheBrokerDoesNotKnow(t *testing.T) {
 	})
 }
 
-// TestTopics_WaitsUntilBrokersAgree: right after a topic was deleted, one broker may still
-// list it while another does not know it.
+// TestTopics_WaitsUntilBrokersAgree: right after a topic was deleted, one broker may still list it while another does not know it.
 func TestTopics_WaitsUntilBrokersAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"))

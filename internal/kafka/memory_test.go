@@ -57,8 +57,7 @@ func TestAnswerPool_PoisonsFreedMemory(t *testing.T) {
 	}
 }
 
-// TestIdempotent_KeepsNoMemoryAfterAck: a relay has a producer id for each target of each
-// partition, and each may have appended a large batch once.
+// TestIdempotent_KeepsNoMemoryAfterAck: a relay has a producer id for each target of each partition, and each may have appended a large batch once.
 func TestIdempotent_KeepsNoMemoryAfterAck(t *testing.T) {
 	broker, c := newFakeWith(t, 1)
 	broker.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {

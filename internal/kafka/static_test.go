@@ -97,8 +97,7 @@ func (m *member) after(t *testing.T, n int) time.Duration {
 	return time.Since(began)
 }
 
-// TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack at once. Without an instance the group
-// waits for the end of the session.
+// TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack at once. Without an instance the group waits for the end of the session.
 func TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack(t *testing.T) {
 	for _, instance := range []string{"", "host-relay"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,15 +18,14 @@ type TopicSpec struct {
 	Replication int
 	// Retention is the shortest time for which records are kept.
 	Retention time.Duration
-	// Sync means that the broker writes a record to disk before it acknowledges it. Otherwise Apply removes what it has set for that.
-	Sync bool
-	// BrokerTime means that the broker stamps records when it appends them
-	// (LogAppendTime).
+	// FlushMessages is how many records of a partition the broker appends before it writes them to disk; 1: it does before it acknowledges each.
+	// 0 is the broker's own setting: Apply removes what it has set.
+	FlushMessages int
+	// BrokerTime means that the broker stamps records when it appends them (LogAppendTime).
 	BrokerTime bool
 	// MaxBytes is the size of the largest batch that the topic takes, as its readers unpack it; 0: the topic takes what Kafka does by default.
 	MaxBytes int
-	// Group is the consumer group whose commits show that the topic is orderclose's; see Foreign.
-	// It may be "".
+	// Group is the consumer group whose commits show that the topic is orderclose's; see Foreign. It may be "".
 	Group string
 	// Adopt means that Apply commits the start of the topic for Group if the group has no commit and the topic is empty: relays serve each
 	// topic in which their group has committed.
@@ -52,7 +51,7 @@ type TopicState struct {
 	Own         map[string]bool // the settings that the topic has of its own; the others are those of the broker
 }
 
-// flushKey is the setting that makes a broker write records to disk before it acknowledges them, if it is 1. Kafka's default is never.
+// flushKey is the setting that makes a broker write records to disk. Kafka's default is never.
 const flushKey = "flush.messages"
 
 // Finding is one difference between a spec and a state.
@@ -60,8 +59,7 @@ type Finding struct {
 	Topic string `json:"topic"`
 	What  string `json:"what"` // the actual and the wanted value
 	Fix   string `json:"fix"`  // how topics apply fixes it, or how a person must
-	// By is the change that fixes it. At most one of Create, Partitions and Key is set, and
-	// none if only a person can fix it.
+	// By is the change that fixes it. At most one of Create, Partitions and Key is set, and none if only a person can fix it.
 	By Change `json:"-"`
 }
 
@@ -72,8 +70,7 @@ type Change struct {
 	Key, Value string // set this setting; Value "": remove the topic's own value
 }
 
-// Drift returns the differences between specs and states, in the order of the specs. states
-// is by topic name. It makes no request.
+// Drift returns the differences between specs and states, in the order of the specs. states is by topic name. It makes no request.
 func Drift(specs []TopicSpec, states map[string]TopicState) []Finding {
 	var all []Finding
 	for _, spec := range specs {
@@ -101,14 +98,16 @@ func drift(spec TopicSpec, state TopicState) []Finding {
 	}
 	for _, c := range spec.config() {
 		have := state.Config[c.Key]
-		if !c.ok(have) {
+		synced := c.Key == flushKey && have == "1" && !state.Own[flushKey] // the brokers sync each record of every topic
+		if !synced && !c.ok(have) {
 			all = append(all, Finding{spec.Name, fmt.Sprintf("%s is %q, want %s", c.Key, have, c.want()) + c.why,
 				"set it", Change{Key: c.Key, Value: c.Value}})
 		}
 	}
-	if !spec.Sync && state.Own[flushKey] && state.Config[flushKey] == "1" && state.Replication >= spec.Replication { // as Apply has set it
-		all = append(all, Finding{spec.Name, flushKey + ` is "1", want the default of the brokers: sync in topics.yaml does not ask for it`,
-			"remove it", Change{Key: flushKey}})
+	applied := state.Own[flushKey] && slices.Contains([]string{"1", "1000"}, state.Config[flushKey]) // by an earlier topics.yaml
+	if spec.FlushMessages == 0 && applied && state.Replication >= spec.Replication {
+		all = append(all, Finding{spec.Name, fmt.Sprintf("%s is %q, want the default of the brokers: see sync in topics.yaml", flushKey,
+			state.Config[flushKey]), "remove it", Change{Key: flushKey}})
 	}
 	const size = "max.message.bytes" // a topic is created with the default of the brokers
 	if have, err := strconv.Atoi(state.Config[size]); err == nil && have < wire.MaxDeadLetter && spec.MaxBytes == 0 {
@@ -125,10 +124,9 @@ type wanted struct {
 	why        string
 }
 
-// config returns the settings that a topic needs. Compaction or a size limit would delete
-// records that still wait. Retention must outlast the wait and a long weekend. A record's
-// release time is computed from its append time, hence LogAppendTime. With three replicas, an
-// acked record survives the loss of one of them. With flush.messages=1, it survives that all brokers lose power.
+// config returns the settings that a topic needs. Compaction or a size limit would delete records that still wait. Retention must outlast the wait
+// and a long weekend. A record's release time is computed from its append time, hence LogAppendTime. With three replicas, an acked record survives
+// the loss of one of them. With flush.messages=1, it survives that all brokers lose power.
 func (s TopicSpec) config() []wanted {
 	all := []wanted{
 		{Key: "cleanup.policy", Value: "delete"},
@@ -138,8 +136,8 @@ func (s TopicSpec) config() []wanted {
 	if s.BrokerTime {
 		all = append(all, wanted{Key: "message.timestamp.type", Value: "LogAppendTime"})
 	}
-	if s.Sync { //mutant:topic-not-synced
-		all = append(all, wanted{Key: flushKey, Value: "1", why: ": it acknowledges records before they are on disk"})
+	if s.FlushMessages > 0 { //mutant:topic-not-synced
+		all = append(all, wanted{Key: flushKey, Value: strconv.Itoa(s.FlushMessages), why: ": see sync in topics.yaml"})
 	}
 	if s.MaxBytes > 0 { // a topic that is stored uncompressed has the size that its readers unpack
 		all = append(all, wanted{Key: "compression.type", Value: "uncompressed"}, wanted{Key: "max.message.bytes", Value: strconv.Itoa(s.MaxBytes)})

@@ -62,8 +62,7 @@ func (a *asked) count() int {
 // someRecords are the records that tests append.
 var someRecords = []wire.Message{{Key: []byte("1"), Value: []byte("{}")}}
 
-// TestCluster_AsksOnlyAboutItsOwnTopics: a cluster may have thousands of other topics, and
-// their metadata used to be read twice a second.
+// TestCluster_AsksOnlyAboutItsOwnTopics: a cluster may have thousands of other topics, and their metadata used to be read twice a second.
 func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := []string{"a", "delay", "delay-x", "delay_", "zz"}
@@ -152,8 +151,7 @@ func TestCluster_AcceptsSlowAnswers(t *testing.T) {
 	})
 }
 
-// TestCluster_CreatedTopicIsUsableAtOnce: the client library would wait for ever until the
-// topic is among the topics that it knows.
+// TestCluster_CreatedTopicIsUsableAtOnce: the client library would wait for ever until the topic is among the topics that it knows.
 func TestCluster_CreatedTopicIsUsableAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t)
@@ -177,8 +175,7 @@ func TestCluster_CreatedTopicIsUsableAtOnce(t *testing.T) {
 	})
 }
 
-// TestCluster_HangingBrokerCostsSecondsDespiteManyConnections: the kernel of a broker whose
-// process hangs keeps the connections open.
+// TestCluster_HangingBrokerCostsSecondsDespiteManyConnections: the kernel of a broker whose process hangs keeps the connections open.
 func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
@@ -210,8 +207,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 	})
 }
 
-// TestCluster_WorksAfterBootstrapBrokersAreReplaced: the brokers in Options may all have been
-// replaced since the process started.
+// TestCluster_WorksAfterBootstrapBrokersAreReplaced: the brokers in Options may all have been replaced since the process started.
 func TestCluster_WorksAfterBootstrapBrokersAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
@@ -278,8 +274,7 @@ func TestCluster_AsksAgainForACoordinatorThatMoved(t *testing.T) {
 	})
 }
 
-// TestCluster_AsksAgainForACoordinatorThatIsGone: the process finds the new coordinator in the same
-// request.
+// TestCluster_AsksAgainForACoordinatorThatIsGone: the process finds the new coordinator in the same request.
 func TestCluster_AsksAgainForACoordinatorThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))

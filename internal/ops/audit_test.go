@@ -19,8 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// manyOrders is a database with n orders, made when a page is read. Every tenth order has no
-// receipt.
+// manyOrders is a database with n orders, made when a page is read. Every tenth order has no receipt.
 type manyOrders struct {
 	AuditStore
 	n    int
@@ -64,8 +63,7 @@ func (e manyOrders) AuditPage(_ context.Context, part store.AuditPart, _, _ time
 	return page, nil
 }
 
-// TestRun_MemoryDoesNotGrowWithTheOrders, nor with the findings: it counts heap objects
-// early and late.
+// TestRun_MemoryDoesNotGrowWithTheOrders, nor with the findings: it counts heap objects early and late.
 func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 	const n = 100_000
 	objects := map[int]uint64{}
@@ -134,8 +132,7 @@ func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
 
 var due = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// row is an order of a state with what belongs to one that is as it should be; change
-// plants a difference.
+// row is an order of a state with what belongs to one that is as it should be; change plants a difference.
 func row(state store.AuditState, change func(r *store.AuditRow)) store.AuditRow {
 	r := store.AuditRow{Order: orderclose.Order{ID: "o", Due: due}, Part: store.AuditPart{Status: string(state), State: state}, LineQuantities: map[string]int64{}}
 	if state == store.AuditClosed {
@@ -149,8 +146,7 @@ func row(state store.AuditState, change func(r *store.AuditRow)) store.AuditRow 
 	return r
 }
 
-// factsWith returns facts of a shop with the reference schema, an hour after the due time,
-// where every order has an event.
+// factsWith returns facts of a shop with the reference schema, an hour after the due time, where every order has an event.
 func factsWith(change func(f *facts)) facts {
 	f := facts{
 		rules: store.AuditRules{Exclusive: true, Lines: true}, receipts: true, now: due.Add(time.Hour), bound: 30 * time.Minute,
@@ -305,8 +301,7 @@ func (storeWithEvents) AuditRules() store.AuditRules {
 	return store.AuditRules{Exclusive: true, Lines: true, Event: "order.closed"}
 }
 
-// TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event
-// counts, a dead letter of the order itself does not.
+// TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event counts, a dead letter of the order itself does not.
 func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 	log := topics{records: map[string][]wire.RawRecord{}}
 	for i := range 10 {

@@ -221,8 +221,7 @@ func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
 	expect.That(t, len(topics) == 2 && topics[1].Topic == "y" && topics[1].Problem == "away", "%+v", topics)
 }
 
-// longLog is one partition with a record for each second since made. The group has
-// committed the first of them.
+// longLog is one partition with a record for each second since made. The group has committed the first of them.
 type longLog struct {
 	Log
 	records   []wire.RawRecord

@@ -59,8 +59,7 @@ func (l *recordsLog) Read(_ context.Context, at wire.Position) (wire.Fetched, er
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// backlog returns a delay topic with n overdue records in the order in which their orders
-// were created.
+// backlog returns a delay topic with n overdue records in the order in which their orders were created.
 func backlog(n int) *recordsLog {
 	l := &recordsLog{records: map[string]map[int][]wire.RawRecord{}}
 	for i := range n {
@@ -69,8 +68,7 @@ func backlog(n int) *recordsLog {
 	return l
 }
 
-// TestSearchTopics_ACheckoutWhoseClockIsAhead hides no waiting record, even where the limit does
-// not allow all of them to be read.
+// TestSearchTopics_ACheckoutWhoseClockIsAhead hides no waiting record, even where the limit does not allow all of them to be read.
 func TestSearchTopics_ACheckoutWhoseClockIsAhead(t *testing.T) {
 	search := func(log Log, id string, created time.Time, limit int64) HistoryTopic {
 		topics := []HistoryTopic{{Topic: "delay_5m", Kind: KindBucket, Group: "r", Length: 5 * time.Minute}}

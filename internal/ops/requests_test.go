@@ -15,8 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// TestRequests counts what each question asks of one broker with three topics of 12 partitions. In
-// each partition three records wait.
+// TestRequests counts what each question asks of one broker with three topics of 12 partitions. In each partition three records wait.
 func TestRequests(t *testing.T) {
 	const partitions = 12
 	broker := must.Get(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "delay_1h", "delay_24h", "order-close")))(t)

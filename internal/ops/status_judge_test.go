@@ -15,8 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// message returns a record with this append time and this value of the due header, which
-// may be invalid.
+// message returns a record with this append time and this value of the due header, which may be invalid.
 func message(due string, appended time.Time) *wire.Message {
 	return &wire.Message{Key: []byte("o"), Appended: appended, Headers: []wire.Header{
 		{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)}, {Key: wire.HeaderDue, Value: []byte(due)},

@@ -17,9 +17,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// partitionsLog has two topics. "bucket" has partitions of seven records: the first is overdue,
-// and one was appended in each second up to now. Its third partition does not answer.
-// "close" does not exist.
+// partitionsLog has two topics. "bucket" has partitions of seven records: the first is overdue, and one was appended in each second up to now. Its
+// third partition does not answer. "close" does not exist.
 type partitionsLog struct {
 	Log
 	now      time.Time
@@ -165,8 +164,7 @@ func (l *behindLog) inspect() PartitionStatus {
 	return ReadStatus(context.Background(), l, []TopicGroup{{Topic: "bucket", Length: time.Minute}}, func() time.Time { return l.now }).Topics[0].Partitions[0]
 }
 
-// TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead
-// for a while, and the owner does nothing.
+// TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead for a while, and the owner does nothing.
 func TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -212,8 +210,7 @@ func TestInspect_ReadsNoMoreIfTheHeadIsOverdue(t *testing.T) {
 	})
 }
 
-// TestInspect_TheFarthestDueTimeIsOfARecordThatWaits: most records are due in order, and one of the
-// first is not. The last offsets are acked.
+// TestInspect_TheFarthestDueTimeIsOfARecordThatWaits: most records are due in order, and one of the first is not. The last offsets are acked.
 func TestInspect_TheFarthestDueTimeIsOfARecordThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().Truncate(time.Millisecond)

@@ -10,23 +10,21 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// How long records are kept. A delay topic keeps them for its bucket and a week, so that a
-// relay that was down over a long weekend finds everything. The close topic keeps them for
-// a week, which is how far back a replay can reach. Events are kept for a week, in which
-// their readers can catch up. Dead letters are kept longer, until a person has looked at
-// them.
+// How long records are kept. A delay topic keeps them for its bucket and a week, so that a relay that was down over a long weekend finds everything.
+// The close topic keeps them for a week, which is how far back a replay can reach. Events are kept for a week, in which their readers can catch up.
+// Dead letters are kept longer, until a person has looked at them.
 const (
 	week                = 7 * 24 * time.Hour
 	deadLetterRetention = 90 * 24 * time.Hour
 )
 
-// TopicSpecs returns the required properties of the topics. Topics that are searched by
-// time are stamped by the brokers. Events are too: an audit searches them by time and must
-// not depend on a dispatcher's clock.
+// TopicSpecs returns the required properties of the topics. Topics that are searched by time are stamped by the brokers. Events are too: an audit
+// searches them by time and must not depend on a dispatcher's clock.
 func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	spec := func(name, group string, retention time.Duration, brokerTime bool) kafka.TopicSpec {
 		return kafka.TopicSpec{
-			Name: name, Group: group, Partitions: c.Partitions, Replication: c.Replication, Sync: c.Synced(), Retention: retention, BrokerTime: brokerTime,
+			Name: name, Group: group, Partitions: c.Partitions, Replication: c.Replication, FlushMessages: c.FlushMessages(name),
+			Retention: retention, BrokerTime: brokerTime,
 		}
 	}
 	var specs []kafka.TopicSpec
@@ -43,11 +41,9 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 		dead, spec(c.Topics.Events, "", week, true), control)
 }
 
-// OrderTopics returns the topics that may have records of an order: the delay topics of the
-// configured buckets, shortest first; delay topics that are not in the configuration, by name;
-// the close topic, the dead letters and the events. It leaves out delay topics
-// that do not exist. If Kafka cannot list the delay topics, it returns an error, with the topics
-// of the configuration.
+// OrderTopics returns the topics that may have records of an order: the delay topics of the configured buckets, shortest first; delay topics that are
+// not in the configuration, by name; the close topic, the dead letters and the events. It leaves out delay topics that do not exist. If Kafka cannot
+// list the delay topics, it returns an error, with the topics of the configuration.
 func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]HistoryTopic, error) {
 	served, err := Served(ctx, k, cfg)
 	if err != nil {

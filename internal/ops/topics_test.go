@@ -18,8 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers: all topics but the dead letters,
-// which are always read from the start.
+// TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers: all topics but the dead letters, which are always read from the start.
 func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 	c := config.Default()
 	for _, s := range TopicSpecs(c) {
@@ -92,7 +91,7 @@ func TestApply_RaisesALimitThatRefusesRecords(t *testing.T) {
 	}
 }
 
-// A log without a second copy is synced. With replicas, topics apply removes what it has set, and nothing else.
+// A log without a second copy is synced where records wait. topics apply changes and removes what it has set, and nothing else.
 func TestApply_SyncsTheOnlyCopy(t *testing.T) {
 	broker, k := fakeKafka(t, kfake.NumBrokers(3))
 	apply := func(text string) (fixed []kafka.Finding, flush []string) {
@@ -108,18 +107,39 @@ func TestApply_SyncsTheOnlyCopy(t *testing.T) {
 		return fixed, flush
 	}
 	all := func(value string) []string { return slices.Repeat([]string{value}, 5) }
-	_, flush := apply("")
-	expect.Same(t, flush, all("1"), "of the only copy")
-	fixed, flush := apply("sync: never")
-	expect.Same(t, flush, all(""), "with sync: never")
-	expect.That(t, len(fixed) == 5, "fixed %v", fixed)
-	apply("")
+	waiting := []string{"1", "1000", "1", "1", ""} // bucket, close topic, dead letters, events, control topic
+	for _, step := range []struct {
+		text  string
+		fixed int
+		want  []string
+	}{
+		{"", 5, waiting}, {"sync: always", 2, all("1")}, {"", 2, waiting}, {"sync: never", 4, all("")}, {"", 4, waiting},
+		{"closer: {http: {url: 'https://shop.example/close'}}", 2, all("1")},
+	} {
+		fixed, flush := apply(step.text)
+		expect.Same(t, flush, step.want, "of the only copy with %q", step.text)
+		expect.Equal(t, len(fixed), step.fixed, "topics fixed with %q", step.text)
+	}
 	must.Do(t, k.DeleteTopics(t.Context(), "delay_10s", "order-close", "order-close-dead-letter", "order-events", "order-close-control"))
-	_, flush = apply("replication: 3\nsync: always")
+	_, flush := apply("replication: 3\nsync: always")
 	expect.Same(t, flush, all("1"), "with sync: always")
 	setTopic(t, broker, "order-close", "flush.messages", "100") // by an operator
 	_, flush = apply("replication: 3")
 	expect.Same(t, flush, []string{"", "100", "", "", ""}, "with replicas")
+}
+
+// Brokers that sync each record of every topic need no setting of the close topic, which would sync less.
+func TestCheck_LeavesBrokersThatSyncEachRecord(t *testing.T) {
+	specs := TopicSpecs(must.Get(config.Parse("topics.yaml", []byte("buckets: [10s]\n")))(t))
+	closes := slices.IndexFunc(specs, func(s kafka.TopicSpec) bool { return s.FlushMessages == 1000 })
+	state := kafka.TopicState{Exists: true, Partitions: 12, Replication: 1, Config: map[string]string{
+		"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1", "message.timestamp.type": "LogAppendTime", "flush.messages": "1",
+	}}
+	for own, want := range map[bool]int{false: 0, true: 1} {
+		state.Own = map[string]bool{"flush.messages": own}
+		found := kafka.Drift(specs[closes:closes+1], map[string]kafka.TopicState{specs[closes].Name: state})
+		expect.That(t, len(found) == want, "own %v: %v", own, found)
+	}
 }
 
 // Topics that have one replica yet stay synced, although topics.yaml wants more.
@@ -164,10 +184,10 @@ func TestApply_WhereBrokersRefuseToSyncTheRestIsApplied(t *testing.T) {
 	specs := TopicSpecs(must.Get(config.Parse("topics.yaml", []byte("buckets: [10s]\npartitions: 1\n")))(t))
 	for _, round := range []string{"created", "exists"} {
 		_, left, err := k.Apply(t.Context(), specs)
-		expect.That(t, err == nil && len(left) == 5 && strings.Contains(left[0].What, "refuse flush.messages") && strings.Contains(left[0].Fix, "sync: never"),
+		expect.That(t, err == nil && len(left) == 4 && strings.Contains(left[0].What, "refuse flush.messages") && strings.Contains(left[0].Fix, "sync: never"),
 			"%s: left %v, %v", round, left, err)
 		found, err := k.Check(t.Context(), specs)
-		expect.That(t, err == nil && len(found) == 5 && strings.Contains(found[0].What, "before they are on disk"), "%s: found %v, %v", round, found, err)
+		expect.That(t, err == nil && len(found) == 4 && strings.Contains(found[0].What, "see sync in topics.yaml"), "%s: found %v, %v", round, found, err)
 	}
 }
 

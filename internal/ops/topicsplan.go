@@ -15,8 +15,7 @@ type TopicsPlan struct {
 	Would    []kafka.Finding `json:"would_fix"` // that orderclose topics apply fixes
 	Left     []kafka.Finding `json:"left"`      // that a person must fix
 	MaxDelay string          `json:"max_delay"`
-	// AppendsAtMost is the largest number of appends of a record with a delay up to
-	// MaxDelay, including the append to the close topic.
+	// AppendsAtMost is the largest number of appends of a record with a delay up to MaxDelay, including the append to the close topic.
 	AppendsAtMost int `json:"appends_at_most"`
 	// Durability says in words whether a loss of power loses acknowledged records.
 	Durability string `json:"durability"`
@@ -24,8 +23,11 @@ type TopicsPlan struct {
 
 // Durability says what topics that match the configuration lose if brokers lose power.
 func Durability(cfg *config.Config) string {
-	switch n := cfg.Replication; {
-	case cfg.Synced():
+	switch n, flush := cfg.Replication, cfg.FlushMessages(cfg.Topics.Close); {
+	case flush > 1:
+		return fmt.Sprintf("a record is on disk before it is acknowledged; of each partition of %s a loss of power takes up to %d records, "+
+			"whose orders a compensator closes", cfg.Topics.Close, flush)
+	case flush == 1:
 		return "a record is on disk before it is acknowledged"
 	case n == 1:
 		return "a record is acknowledged before it is on disk: a loss of power loses the last ones"

@@ -57,9 +57,8 @@ func closesA(t *testing.T, s *store.Store, done <-chan error) {
 	must.Do(t, err)
 }
 
-// waiter returns the connection that waits for a lock with a statement that contains part, and
-// the start of its transaction; 0 if there is none. The list of transactions of MariaDB and MySQL may be 100 ms old, and have a
-// transaction of the test before. The list of processes is not.
+// waiter returns the connection that waits for a lock with a statement that contains part, and the start of its transaction; 0 if there is none. The
+// list of transactions of MariaDB and MySQL may be 100 ms old, and have a transaction of the test before. The list of processes is not.
 func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	t.Helper()
 	query := "SELECT t.trx_mysql_thread_id, CAST(t.trx_started AS CHAR) FROM information_schema.innodb_trx t JOIN information_schema.processlist p" +

@@ -147,8 +147,7 @@ func TestCountOrders_EachUnpaidOrderIsInOneNumber(t *testing.T) {
 	})
 }
 
-// The server's counters report how many rows a count read. Orders that the mapping excludes stay overdue for
-// ever, and there may be millions.
+// The server's counters report how many rows a count read. Orders that the mapping excludes stay overdue for ever, and there may be millions.
 func TestMySQL_OverdueNowReadsAThousandRows(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		dsn := ownDatabase(t)

@@ -28,8 +28,7 @@ func TestMigrate_ContinuesAfterItWasInterruptedAtTheVeryBeginning(t *testing.T) 
 	})
 }
 
-// TestMigrated_AMissingGrantIsNotAMissingSchema: the server does not list tables on which the
-// user has no privilege.
+// TestMigrated_AMissingGrantIsNotAMissingSchema: the server does not list tables on which the user has no privilege.
 func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		root := openMigrated(t, store.Options{})

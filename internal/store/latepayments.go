@@ -131,7 +131,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 				}
 				closed := o.state == stateClosed || !o.named && o.state == statePaid
 				if o.table == nil { // its row may have been archived since it was closed //mutant:archived-money-unrecorded
-					if closed, err = s.wasClosed(t, p.OrderID); err != nil {
+					if closed, err = s.hasReceipt(t, "receipts", p.OrderID); err != nil {
 						return err
 					}
 					if o.now, err = s.now(tx); err != nil {
@@ -159,9 +159,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 // somebody has resolved the row. Nothing else of a row changes. A row without an id may be the same money as a row with one:
 // markSame says so when rows are read.
 func (s *Store) recordLate(tx lent, p LatePayment, now time.Time) (isNew bool, err error) {
-	// A locking read: at REPEATABLE READ another one would not see what other transactions committed since.
-	known, err := rowsOf(tx, "SELECT id, payment_id, currency FROM late_payments WHERE order_id = ? ORDER BY id"+s.dialect.lock, []any{p.OrderID},
-		func(k *LatePayment) []any { return []any{&k.ID, &k.PaymentID, &k.Currency} })
+	known, err := s.lateOf(tx, p.OrderID)
 	if err != nil || p.PaymentID == "" && len(known) > 0 {
 		return false, err
 	}
@@ -185,6 +183,12 @@ func (s *Store) recordLate(tx lent, p LatePayment, now time.Time) (isNew bool, e
 		return false, err
 	}
 	return true, tx.change(1, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, event, at)
+}
+
+// lateOf reads the late payments of an order. It locks them: at REPEATABLE READ another read would not see what other transactions committed since.
+func (s *Store) lateOf(tx lent, order string) ([]LatePayment, error) {
+	return rowsOf(tx, "SELECT id, payment_id, currency, resolution FROM late_payments WHERE order_id = ?"+allRows+s.dialect.lock, []any{order},
+		func(k *LatePayment) []any { return []any{&k.ID, &k.PaymentID, &k.Currency, &k.Resolution} })
 }
 
 // event returns the event of a late payment.

@@ -20,6 +20,9 @@ type lent struct {
 	translate func(query string, args []any) (string, []any)
 }
 
+// allRows ends a SELECT of several rows in a session of the shop, which may have a sql_select_limit.
+const allRows = " LIMIT 1000000"
+
 // lentBy returns a transaction of a program.
 func (s *Store) lentBy(ctx context.Context, tx orderclose.Tx) lent {
 	if p, ok := wrappedBy(tx).(*gorm.PreparedStmtTX); ok {

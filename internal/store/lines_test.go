@@ -86,8 +86,7 @@ func batchOfLockedOrders(t *testing.T) {
 	}
 }
 
-// Without the lock, a line whose removal is not committed would come back twice. What the lock does
-// is played on real servers.
+// Without the lock, a line whose removal is not committed would come back twice. What the lock does is played on real servers.
 func TestOpen_ACloseLocksTheLinesThatItReads(t *testing.T) {
 	for _, orders := range []*mapping.Mapping{nil, spelling} {
 		for dsn, lock := range map[string]string{"root@tcp(127.0.0.1:1)/shop": " LOCK IN SHARE MODE NOWAIT */",

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -225,37 +224,6 @@ func pageOfOwnTables(t *testing.T) {
 				}
 			}
 			after = orders[limit-1]
-		}
-	}
-}
-
-// Orders of two tables may have the same numbers, and a receipt says neither of which order it is nor of which close.
-func TestMigrate_RefusesASecondTableOrCloseOfOrders(t *testing.T) {
-	eachDatabase(t, refusesSecondTable)
-}
-
-func refusesSecondTable(t *testing.T) {
-	dsn := ownDatabase(t)
-	goods := *examples(t)[0].Mapping
-	first := open(t, store.Options{DSN: dsn, Orders: &goods})
-	must.Do(t, first.Migrate(t.Context()))
-	for what, change := range map[string]func(m *mapping.Mapping){
-		"table course_order, status WAIT_PAY, event order.closed": func(m *mapping.Mapping) { m.Orders = "course_order" },
-		"table t_order, status SHIPPED, event order.closed":       func(m *mapping.Mapping) { m.Status.From = mapping.TextValue("SHIPPED") },
-		"table t_order, status WAIT_PAY, event order.confirmed":   func(m *mapping.Mapping) { m.Event = "order.confirmed" },
-	} {
-		other := goods
-		change(&other)
-		second := open(t, store.Options{DSN: dsn, Orders: &other})
-		for _, err := range []error{second.Migrated(t.Context()), second.Migrate(t.Context())} {
-			wrong, _ := errors.AsType[*store.SchemaError](err)
-			must.That(t, wrong != nil && strings.Contains(err.Error(), "belong to (table t_order, status WAIT_PAY, event order.closed), and this topics.yaml says ("+
-				what+")"), "%v", err)
-			_, rename, _ := strings.Cut(err.Error(), "a name has changed: ")
-			must.Do(t, first.Migrated(t.Context()))
-			exec(t, first.DB(), rename)
-			must.Do(t, second.Migrated(t.Context()))
-			exec(t, first.DB(), "UPDATE orderclose_schema SET owner = 'table t_order, status WAIT_PAY, event order.closed' WHERE owner IS NOT NULL")
 		}
 	}
 }

@@ -318,7 +318,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	}
 	if err == nil && len(has) > 0 {
 		var own string
-		if v.Orders, own, err = s.owner(ctx); v.Orders != "" && !strings.EqualFold(v.Orders, own) {
+		if v.Orders, own, err = s.owner(ctx); v.Orders != "" && !strings.EqualFold(v.Orders, own) { //mutant:second-close-accepted
 			v.Other, v.Rename = own, fmt.Sprintf("UPDATE %s SET owner = %s WHERE owner IS NOT NULL", versionTable, s.dialect.literal(own))
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// ofTheReference finds statements that create or change a table of the reference schema, by
-// names that a shop's own tables may have too.
+// ofTheReference finds statements that create or change a table of the reference schema, by names that a shop's own tables may have too.
 var ofTheReference = regexp.MustCompile("(?i)\\b(TABLE|INTO|UPDATE|FROM|ON)\\s+(IF\\s+(NOT\\s+)?EXISTS\\s+)?`?(orders|order_items|stock)\\b")
 
 var dialects = []DialectName{MySQL, Postgres, SQLite}

@@ -32,8 +32,7 @@ var lockTypes = []struct {
 
 func TestLocks_EachChangeOfAnOrderChangesThem(t *testing.T) { eachDatabase(t, eachChangeChangesLocks) }
 
-// Closes and payments of orders whose rows the shop wrote in the same second, in the second
-// before, or with a clock that is a minute ahead.
+// Closes and payments of orders whose rows the shop wrote in the same second, in the second before, or with a clock that is a minute ahead.
 func eachChangeChangesLocks(t *testing.T) {
 	for _, c := range lockTypes {
 		t.Run(c.mysql, func(t *testing.T) {

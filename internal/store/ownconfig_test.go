@@ -132,8 +132,7 @@ func withoutAnswer(t *testing.T) {
 	}
 }
 
-// pgxPools open a pool on a PostgreSQL database in the ways of a program of the shop, with sessions in another
-// time zone.
+// pgxPools open a pool on a PostgreSQL database in the ways of a program of the shop, with sessions in another time zone.
 var pgxPools = map[string]func(t *testing.T, dsn string) *sql.DB{
 	"sql.Open": func(t *testing.T, dsn string) *sql.DB {
 		return closed(t, must.Get(sql.Open("pgx", dsn+"&timezone=Asia/Shanghai&lock_timeout=50s"))(t))

@@ -77,8 +77,7 @@ func TestMySQL_TheSecondCheckOfThePaymentsPageOnATableOfTheShop(t *testing.T) {
 	})
 }
 
-// checker creates the table of payments with the payment 17 of order a, and returns a function that runs a second check:
-// it changes so many rows.
+// checker creates the table of payments with the payment 17 of order a, and returns a function that runs a second check: it changes so many rows.
 func checker(t *testing.T, s *store.Store, blocks []string) func(what, statement string, want int64) {
 	t.Helper()
 	exec(t, s.DB(), strings.TrimSuffix(blocks[0], ";"))

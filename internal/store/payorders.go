@@ -39,16 +39,20 @@ func (s *Store) readForClose(ctx context.Context, path orderclose.Path, reqs []o
 		return nil, err
 	}
 	c := s.newClosing(s.gorm.WithContext(ctx), requests, candidates)
-	c.locks, c.path = lockNothing, path
-	if path != "" { //mutant:paused-payment-asked
-		if err := c.readPauses(); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.lockOrders(ids); err != nil {
+	if err := c.readOrders(ids, lockNothing, path); err != nil {
 		return nil, err
 	}
 	return c, c.readClock()
+}
+
+// readOrders reads the rows of orders, and locks them as locks says. With an empty path it reads no pauses.
+func (c *closing) readOrders(ids []string, locks locking, path orderclose.Path) error {
+	if c.locks, c.path = locks, path; path != "" { //mutant:paused-payment-asked
+		if err := c.readPauses(); err != nil {
+			return err
+		}
+	}
+	return c.lockOrders(ids)
 }
 
 // errNoPaidStatus says that the mapping names no status to write to a paid order.
@@ -65,7 +69,7 @@ var errNoPaidStatus = errors.New("the mapping names no paid status: list it firs
 func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	out := make([]orderclose.Outcome, len(reqs))
 	for i, r := range reqs {
-		err := s.withOrders(ctx, reqs[i:i+1], func(c *closing) (err error) {
+		err := s.withOrders(ctx, reqs[i:i+1], waitForLocks, "", func(c *closing) (err error) {
 			out[i], err = c.payOrder(r)
 			return err
 		})
@@ -76,8 +80,8 @@ func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) (
 	return out, nil
 }
 
-// withOrders runs do in a transaction that has locked the rows of orders.
-func (s *Store) withOrders(ctx context.Context, reqs []orderclose.CloseRequest, do func(c *closing) error) error {
+// withOrders runs do in a transaction that has read orders as readOrders does.
+func (s *Store) withOrders(ctx context.Context, reqs []orderclose.CloseRequest, locks locking, path orderclose.Path, do func(c *closing) error) error {
 	where, err := s.candidates(ctx, reqs) // outside the transaction, which holds one connection already
 	if err != nil {
 		return err
@@ -85,7 +89,7 @@ func (s *Store) withOrders(ctx context.Context, reqs []orderclose.CloseRequest, 
 	ids, requests := s.distinct(reqs)
 	return s.transact(ctx, func(tx *gorm.DB) error {
 		c := s.newClosing(tx, requests, where)
-		if err := c.lockOrders(ids); err != nil {
+		if err := c.readOrders(ids, locks, path); err != nil {
 			return err
 		}
 		return do(c)
@@ -101,19 +105,17 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	o := c.outcome(r.OrderID)
 	t := c.open[r.OrderID]
 	if t == nil {
+		var err error
 		late := o.Verdict == orderclose.AlreadyClosed //mutant:late-money-unrecorded
 		if o.Verdict == orderclose.AlreadyPaid {      // or it has a status that the mapping does not name, such as cancelled
-			row, err := c.s.lockPayable(own(c.tx), r.OrderID, c.candidates)
-			if err != nil {
-				return o, err
-			}
+			var row payable
+			row, err = c.s.lockPayable(own(c.tx), r.OrderID, c.candidates)
 			late = row.table != nil && !row.named
 		}
-		if late {
-			_, err := c.s.recordLate(own(c.tx), LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
-			return o, err
+		if err == nil && late {
+			_, err = c.s.recordLate(own(c.tx), LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
 		}
-		return o, nil
+		return o, err
 	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
 	if err := c.s.markPaid(own(c.tx), t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {

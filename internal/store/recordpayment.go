@@ -79,7 +79,7 @@ func (s *Store) fits(t lent) error {
 	switch there := first(all); {
 	case err != nil:
 		return err
-	case there != home:
+	case there != home: //mutant:other-store-written
 		return fmt.Errorf("the transaction finds the receipts in %q, and those of this Store are in %q: begin it on a connection to the database of the Store's DSN "+
 			"(in PostgreSQL with its search_path), and write your tables with the name of theirs", there, home)
 	case hidden && !slices.Contains(s.q.m.Accept, mapping.RowSecurity):
@@ -122,7 +122,7 @@ func (s *Store) recordPayment(tx lent, p LatePayment, where candidates) (Recorde
 	case o.payment == p.PaymentID:
 		// A close leaves the id that a shop wrote before the payment. Without a receipt of a close, this payment paid the
 		// order, whatever became of the order later: the money of a refunded order must not go back twice.
-		if closed, err := s.wasClosed(tx, p.OrderID); err != nil || !closed { //mutant:refunded-callback-late
+		if closed, err := s.hasReceipt(tx, "receipts", p.OrderID); err != nil || !closed { //mutant:refunded-callback-late
 			return RecordedAlready, err
 		}
 		p.Source = SourceSameID
@@ -157,7 +157,7 @@ func (s *Store) recordOther(tx lent, o payable, p LatePayment) (Recorded, error)
 // recordOfArchived records a payment of an order without a row. Its row may have been archived since it was closed, or since orderclose
 // marked it as paid.
 func (s *Store) recordOfArchived(tx lent, p LatePayment) (Recorded, error) {
-	closed, err := s.wasClosed(tx, p.OrderID)
+	closed, err := s.hasReceipt(tx, "receipts", p.OrderID)
 	if err == nil && !closed {
 		closed, err = s.hasReceipt(tx, "paid_receipts", p.OrderID)
 	}
@@ -178,24 +178,20 @@ func (s *Store) recordOfArchived(tx lent, p LatePayment) (Recorded, error) {
 // otherPaid reports whether late_payments says that a payment did not pay a paid order whose row has no payment's id: an
 // operator has reopened the order for another payment, or the payment itself is on record and was not reopened.
 func (s *Store) otherPaid(tx lent, p LatePayment) (other bool, err error) {
-	known, err := rowsOf(tx, "SELECT payment_id, resolution FROM late_payments WHERE order_id = ? AND payment_id <> ''"+s.dialect.lock, // as in recordLate
-		[]any{p.OrderID}, func(k *LatePayment) []any { return []any{&k.PaymentID, &k.Resolution} })
+	known, err := s.lateOf(tx, p.OrderID)
 	for _, k := range known {
 		if k.PaymentID == p.PaymentID {
 			return k.Resolution != Reopened, err
 		}
-		other = other || k.Resolution == Reopened //mutant:reopened-payment-replaced
+		other = other || k.Resolution == Reopened && k.PaymentID != "" //mutant:reopened-payment-replaced
 	}
 	return other, err
 }
 
-// wasClosed reports whether an order has a receipt of a close.
-func (s *Store) wasClosed(tx lent, id string) (bool, error) { return s.hasReceipt(tx, "receipts", id) }
-
-// hasReceipt reports whether receipts or paid_receipts has an order.
+// hasReceipt reports whether an order has a row in receipts, of its close, or in paid_receipts.
 func (s *Store) hasReceipt(tx lent, in, id string) (has bool, err error) {
 	query := "SELECT 1 FROM " + in + " WHERE order_id = ?"
-	if s.dialect.isolation == "" { // a locking read, as in recordLate: fits cannot tell REPEATABLE READ on MySQL and MariaDB
+	if s.dialect.isolation == "" { // a locking read, as in lateOf: fits cannot tell REPEATABLE READ on MySQL and MariaDB
 		query += s.dialect.share("")
 	}
 	found, err := rowsOf(tx, query, []any{id}, func(one *int) []any { return []any{one} })

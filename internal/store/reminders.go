@@ -61,26 +61,12 @@ func (s *Store) remind(ctx context.Context, reminders []Reminder) (late []time.D
 	for i, r := range reminders {
 		reqs[i] = requestOf(r.Order)
 	}
-	where, err := s.candidates(ctx, reqs)
-	if err != nil {
-		return nil, 0, err
-	}
-	ids, requests := s.distinct(reqs)
-	err = s.transact(ctx, func(tx *gorm.DB) (err error) {
-		c := s.newClosing(tx, requests, where)
-		c.locks, c.path = skipLocked, orderclose.PathSweep
-		if err := c.readPauses(); err != nil {
-			return err
-		}
-		if err := c.lockOrders(ids); err != nil {
-			return err
-		}
+	err = s.withOrders(ctx, reqs, skipLocked, orderclose.PathSweep, func(c *closing) error {
 		locked = len(c.contended)
-		left, err := s.unsent(tx, reminders) // with the rows of other processes
-		if err != nil {
-			return err
+		left, err := s.unsent(c.tx, reminders) // with the rows of other processes
+		if err == nil {
+			late, err = c.writeReminders(left)
 		}
-		late, err = c.writeReminders(left)
 		return err
 	})
 	if errors.Is(err, orderclose.ErrPaused) {
@@ -97,14 +83,14 @@ type dueKey struct {
 
 func (r Reminder) key() dueKey { return dueKey{r.ID, orderclose.CeilMilli(r.Due).UnixMilli()} }
 
-// lastSent returns the last reminders of the orders for their due times: Before.
-func (s *Store) lastSent(tx *gorm.DB, reminders []Reminder) (map[dueKey]time.Duration, error) {
+// unsent returns the reminders whose order had neither the same one nor a shorter one for the same due time.
+func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
 	ids := make([]string, len(reminders))
 	for i, r := range reminders {
 		ids[i] = r.ID
 	}
 	first, last := orderclose.CeilMilli(reminders[0].Due), orderclose.CeilMilli(reminders[len(reminders)-1].Due)
-	sent := map[dueKey]time.Duration{}
+	sent := map[dueKey]time.Duration{} // Before of the last one
 	err := eachRow(tx, "SELECT order_id, due_at, MIN(before_ms) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ?"+
 		" GROUP BY due_at, order_id",
 		[]any{s.dialect.time(first), s.dialect.time(last), ids}, func(rows *sql.Rows) error {
@@ -115,12 +101,6 @@ func (s *Store) lastSent(tx *gorm.DB, reminders []Reminder) (map[dueKey]time.Dur
 			sent[dueKey{id, due.UnixMilli()}] = time.Duration(before) * time.Millisecond
 			return err
 		})
-	return sent, err
-}
-
-// unsent returns the reminders whose order had neither the same one nor a shorter one for the same due time.
-func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
-	sent, err := s.lastSent(tx, reminders)
 	return slices.DeleteFunc(slices.Clone(reminders), func(r Reminder) bool {
 		last, was := sent[r.key()]
 		return was && last <= r.Before

@@ -190,8 +190,7 @@ func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
 	return proxy, storetest.At(t, dsn, proxy.Addr())
 }
 
-// lockTimeouts returns a DSN, and a function that counts the statements whose wait for a lock the server has ended on
-// connections of that DSN.
+// lockTimeouts returns a DSN, and a function that counts the statements whose wait for a lock the server has ended on connections of that DSN.
 func lockTimeouts(t *testing.T, dsn string) (counted string, count func() int64) {
 	t.Helper()
 	return storetest.Counted(t, dsn, "Lock wait timeout exceeded", "canceling statement due to lock timeout")

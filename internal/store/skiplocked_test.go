@@ -25,8 +25,7 @@ func begin(t *testing.T, db *sql.DB, queries ...string) *sql.Tx {
 	return tx
 }
 
-// patient returns a DSN whose sessions wait for a lock for longer than the driver waits for an answer. A close that
-// waits for one fails.
+// patient returns a DSN whose sessions wait for a lock for longer than the driver waits for an answer. A close that waits for one fails.
 func patient(t *testing.T, dsn string) string {
 	t.Helper()
 	cfg := must.Get(mysql.ParseDSN(dsn))(t)
@@ -45,8 +44,7 @@ func wantVerdicts(t *testing.T, s *store.Store, want orderclose.Verdict, reqs ..
 	}
 }
 
-// A payment holds the row of its order while it pays, and while it rolls back. The close waits for
-// neither, and closes the other orders.
+// A payment holds the row of its order while it pays, and while it rolls back. The close waits for neither, and closes the other orders.
 func TestMySQL_APaymentThatHoldsItsOrderDelaysNoOther(t *testing.T) { eachServer(t, paymentHoldsOrder) }
 
 func paymentHoldsOrder(t *testing.T) {

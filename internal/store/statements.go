@@ -127,7 +127,7 @@ func (q *statements) table(month mapping.Month) *table {
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
 	t.has, t.count = q.countStatus(t.name, "0"), q.countStatus(t.name, q.triggers(t.name))
 	status := mapping.Quote(q.m.Status.Column)
-	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)%[7]s",
+	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)"+allRows+"%[7]s",
 		q.trimmed(read), q.readState(), status, q.trimmed(paymentOf(q.m)), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock, id)
 	if q.m.PaymentID != "" {
 		set := fmt.Sprintf("UPDATE %s SET %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID))

@@ -127,22 +127,14 @@ func recheckRow(name string, step time.Duration) string {
 // Rechecked returns up to which time of the close the payment provider was asked about orders step after
 // their close, zero if it never was, and the current time, both by the database's clock.
 func (s *Store) Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error) {
-	return s.position(ctx, recheckRow(name, step))
+	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT checked_until FROM rechecks WHERE name = ?), ?", recheckRow(name, step), s.dialect.now()).
+		Row().Scan(timeInto(&until), timeInto(&now))
+	return until, now, s.failed(ctx, err, "read the row %s of rechecks", recheckRow(name, step))
 }
 
 // KeepRechecked stores the time that Rechecked returns.
 func (s *Store) KeepRechecked(ctx context.Context, name string, step time.Duration, until time.Time) error {
-	return wrap(s.keepPosition(ctx, recheckRow(name, step), until), "keep how far the orders of %s were rechecked", name)
-}
-
-func (s *Store) position(ctx context.Context, row string) (at, now time.Time, err error) {
-	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT checked_until FROM rechecks WHERE name = ?), ?", row, s.dialect.now()).
-		Row().Scan(timeInto(&at), timeInto(&now))
-	return at, now, s.failed(ctx, err, "read the row %s of rechecks", row)
-}
-
-func (s *Store) keepPosition(ctx context.Context, row string, at time.Time) error {
-	return s.transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec(s.dialect.replace("rechecks", 1, "name", "checked_until"), row, s.dialect.time(at)).Error
-	})
+	return wrap(s.transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec(s.dialect.replace("rechecks", 1, "name", "checked_until"), recheckRow(name, step), s.dialect.time(until)).Error
+	}), "keep how far the orders of %s were rechecked", name)
 }

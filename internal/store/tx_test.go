@@ -121,6 +121,20 @@ func TestTransact_ACommitInDoubtBlamesNoOrder(t *testing.T) {
 	}
 }
 
+// elsewhere is a transaction that finds the tables of another Store.
+type elsewhere struct{ orderclose.Tx }
+
+func (elsewhere) Query(_ context.Context, _ string, _ []any, each func(scan func(...any) error) error) error {
+	return each(func(into ...any) error { *into[0].(*string) = "course"; return nil })
+}
+
+func TestRecordPayment_RefusesTheTablesOfAnotherStore(t *testing.T) {
+	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
+		s.home.of = "goods"
+		must.That(t, s.fits(s.lentBy(t.Context(), elsewhere{})) != nil, "a transaction in another database is accepted")
+	})
+}
+
 func TestBackoff_GrowsAndIsBounded(t *testing.T) {
 	for try := 1; try < 40; try++ {
 		if d := backoff(try); d < firstWait/2 || d > lastWait {

@@ -15,8 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-// A demoted primary answers each write with an error and keeps its connections. The store must
-// not use them again.
+// A demoted primary answers each write with an error and keeps its connections. The store must not use them again.
 func TestMySQL_AReadOnlyErrorReplacesTheConnections(t *testing.T) { eachServer(t, readOnlyAnswer) }
 
 func readOnlyAnswer(t *testing.T) {

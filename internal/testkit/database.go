@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Wrap puts the faults in front of a driver. The driver's connections must implement the
-// interfaces of database/sql/driver that take contexts.
+// Wrap puts the faults in front of a driver. The driver's connections must implement the interfaces of database/sql/driver that take contexts.
 func (f *Faults) Wrap(c driver.Connector) driver.Connector { return &connector{c, f} }
 
 type connector struct {
@@ -139,8 +138,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return c.contextConn.QueryContext(ctx, query, args)
 }
 
-// PrepareContext implements driver.ConnPrepareContext. Faults strike here, and not when the
-// prepared statement is executed.
+// PrepareContext implements driver.ConnPrepareContext. Faults strike here, and not when the prepared statement is executed.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	if err := c.pass(ctx, pointsOf(query)...); err != nil {
 		return nil, err

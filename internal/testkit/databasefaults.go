@@ -68,9 +68,8 @@ func AllFaults() []Fault {
 	}
 }
 
-// Faults injects the failures of MySQL and MariaDB into a database/sql driver. It is for tests with
-// testing/synctest, where the database is SQLite. Faults.Wrap puts it in front of the driver, and
-// Faults.Set says which faults strike, and how often. The methods are safe for concurrent use.
+// Faults injects the failures of MySQL and MariaDB into a database/sql driver. It is for tests with testing/synctest, where the database is SQLite.
+// Faults.Wrap puts it in front of the driver, and Faults.Set says which faults strike, and how often. The methods are safe for concurrent use.
 type Faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -79,14 +78,12 @@ type Faults struct {
 	struck map[string]int
 }
 
-// NewFaults returns Faults that never strike, until Set is called. The same seed and the same calls
-// give the same faults.
+// NewFaults returns Faults that never strike, until Set is called. The same seed and the same calls give the same faults.
 func NewFaults(seed uint64) *Faults {
 	return &Faults{random: rand.New(rand.NewPCG(seed, 0xdb)), struck: map[string]int{}}
 }
 
-// Set makes one of the faults strike at a share, from 0 to 1, of the operations that pass one
-// of their points. Without faults, none strikes any more.
+// Set makes one of the faults strike at a share, from 0 to 1, of the operations that pass one of their points. Without faults, none strikes any more.
 func (f *Faults) Set(share float64, faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,8 +101,7 @@ func (f *Faults) Struck() map[string]int {
 	return all
 }
 
-// strike decides whether a fault strikes an operation at one of these points, and returns the
-// fault with its actual delay.
+// strike decides whether a fault strikes an operation at one of these points, and returns the fault with its actual delay.
 func (f *Faults) strike(points ...Point) (Fault, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

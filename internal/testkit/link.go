@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// pieceSize is the most bytes that are forwarded at once. It is small enough that a Rate is
-// kept smoothly.
+// pieceSize is the most bytes that are forwarded at once. It is small enough that a Rate is kept smoothly.
 const pieceSize = 16 << 10
 
 // link is one connection of a client, and its connection to the server.
@@ -151,8 +150,7 @@ func (p *pipe) piece(b []byte) bool {
 	return whole
 }
 
-// admit waits while the rules hold everything, and then returns the rules. It returns false
-// if the link was cut.
+// admit waits while the rules hold everything, and then returns the rules. It returns false if the link was cut.
 func (p *pipe) admit() (ProxyRules, bool) {
 	for {
 		p.proxy.mu.Lock()

@@ -39,8 +39,7 @@ func (l *Listener) Close() error {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// Transport returns a transport that connects to the listener, whatever the address. The caller
-// must close its idle connections.
+// Transport returns a transport that connects to the listener, whatever the address. The caller must close its idle connections.
 func (l *Listener) Transport() *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		here, there := net.Pipe()

@@ -23,10 +23,8 @@ const (
 	pollPause = 100 * time.Millisecond
 )
 
-// Log serves the records that were put into it, from the committed offset on, and keeps
-// appended records apart. A consumer of a topic is assigned all its partitions that have
-// records or a start offset. Set the fields before use. The methods are safe for
-// concurrent use.
+// Log serves the records that were put into it, from the committed offset on, and keeps appended records apart. A consumer of a topic is assigned all
+// its partitions that have records or a start offset. Set the fields before use. The methods are safe for concurrent use.
 type Log struct {
 	Fail func(topic string) error                // the answer to an append; nil is an ack
 	Hang func(ctx context.Context, topic string) // called at the start of each append
@@ -35,8 +33,7 @@ type Log struct {
 	Clock func(topic string) time.Time
 	// Silent makes appends return no append time.
 	Silent bool
-	// Loop makes records that are appended to the first partition of a topic readable
-	// there.
+	// Loop makes records that are appended to the first partition of a topic readable there.
 	Loop bool
 
 	appends   Appends
@@ -68,8 +65,7 @@ type position struct {
 	acked  string
 }
 
-// Put appends a record to the partition. It can be read from its append time on, or at
-// once if it has none.
+// Put appends a record to the partition. It can be read from its append time on, or at once if it has none.
 func (l *Log) Put(at TopicPartition, m wire.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,8 +217,7 @@ func (l *Log) Read(ctx context.Context, at wire.Position) (f wire.Fetched, err e
 	return f, nil
 }
 
-// read returns the records that can be read now, and if there are none, when to look
-// again.
+// read returns the records that can be read now, and if there are none, when to look again.
 func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// LogBuffer collects the output of several goroutines or processes. It may be read while it is
-// written. The zero value is empty and ready to use.
+// LogBuffer collects the output of several goroutines or processes. It may be read while it is written. The zero value is empty and ready to use.
 type LogBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

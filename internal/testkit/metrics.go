@@ -11,9 +11,8 @@ type Metrics struct{ *prometheus.Registry }
 // NewMetrics returns Metrics.
 func NewMetrics() Metrics { return Metrics{prometheus.NewRegistry()} }
 
-// Value returns the sum of the series that have the label values, given as name, value, name,
-// value. Of a histogram it is the number of observations. The name has no "orderclose_". Without
-// series it is 0.
+// Value returns the sum of the series that have the label values, given as name, value, name, value. Of a histogram it is the number of observations.
+// The name has no "orderclose_". Without series it is 0.
 func (m Metrics) Value(name string, labels ...string) (sum float64) {
 	for _, series := range m.series(name) {
 		if has(series, labels) {

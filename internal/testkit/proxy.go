@@ -15,29 +15,24 @@ const (
 	ToClient
 )
 
-// ProxyRules are applied to the bytes of one direction, of present and future connections. The zero
-// value forwards everything at once.
+// ProxyRules are applied to the bytes of one direction, of present and future connections. The zero value forwards everything at once.
 type ProxyRules struct {
 	Delay time.Duration // each piece is forwarded that much later
 	Rate  int           // bytes a second at most; 0: no limit
 	// Hold stalls: nothing is forwarded and nothing is lost until the rules change.
 	Hold bool
-	// Drop discards all bytes. A connection that has lost bytes is cut at its next piece
-	// after the rules have changed.
+	// Drop discards all bytes. A connection that has lost bytes is cut at its next piece after the rules have changed.
 	Drop bool
-	// CutAfter cuts a connection after this many bytes since the rules were set, in the
-	// middle of a piece if necessary; 0: never.
+	// CutAfter cuts a connection after this many bytes since the rules were set, in the middle of a piece if necessary; 0: never.
 	CutAfter int
 }
 
-// Proxy is a TCP proxy on loopback that injects the faults of networks: it cuts connections,
-// stalls them, leaves them half-open, delays them, limits their bandwidth, and loses answers.
-// Create it with NewProxy, and let clients connect to Addr. Its methods change what happens to
-// present and future connections, and Heal ends all faults. They are safe for concurrent use.
+// Proxy is a TCP proxy on loopback that injects the faults of networks: it cuts connections, stalls them, leaves them half-open, delays them, limits
+// their bandwidth, and loses answers. Create it with NewProxy, and let clients connect to Addr. Its methods change what happens to present and future
+// connections, and Heal ends all faults. They are safe for concurrent use.
 //
-// The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol, such as
-// those of MySQL and Redis. Kafka's clients connect to the addresses that the brokers report, so a
-// proxy in front of a broker must be its advertised listener.
+// The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol, such as those of MySQL and Redis. Kafka's clients connect
+// to the addresses that the brokers report, so a proxy in front of a broker must be its advertised listener.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -59,8 +54,7 @@ type trap struct {
 	triggered chan struct{} // is closed when the connection was cut
 }
 
-// NewProxy listens on a free port of 127.0.0.1 and forwards connections to target, which is
-// host:port. The target need not listen yet.
+// NewProxy listens on a free port of 127.0.0.1 and forwards connections to target, which is host:port. The target need not listen yet.
 func NewProxy(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,8 +89,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve serves one connection until both directions have ended. If the server refuses the
-// connection, serve resets the client's.
+// serve serves one connection until both directions have ended. If the server refuses the connection, serve resets the client's.
 func (p *Proxy) serve(client *net.TCPConn) {
 	l := &link{proxy: p, client: client, done: make(chan struct{})}
 	if !p.add(l) {
@@ -119,8 +112,7 @@ func (p *Proxy) to() string {
 	return p.target
 }
 
-// Redirect forwards connections to another server from now on, as after a failover. It cuts those to the former
-// one.
+// Redirect forwards connections to another server from now on, as after a failover. It cuts those to the former one.
 func (p *Proxy) Redirect(target string) {
 	p.mu.Lock()
 	p.target = target
@@ -202,9 +194,8 @@ func (p *Proxy) each(do func(*link)) int {
 // receive the whole pattern. The channel is closed when the connection was cut.
 func (p *Proxy) CutBefore(pattern []byte) <-chan struct{} { return p.addTrap(pattern, true) }
 
-// CutAnswer waits for the next pattern that a client sends, forwards it, waits for the server's
-// answer, and cuts the connection without forwarding the answer. So the request is done and
-// the client cannot know. The channel is closed when the connection was cut.
+// CutAnswer waits for the next pattern that a client sends, forwards it, waits for the server's answer, and cuts the connection without forwarding
+// the answer. So the request is done and the client cannot know. The channel is closed when the connection was cut.
 func (p *Proxy) CutAnswer(pattern []byte) <-chan struct{} { return p.addTrap(pattern, false) }
 
 func (p *Proxy) addTrap(pattern []byte, before bool) <-chan struct{} {
@@ -215,8 +206,7 @@ func (p *Proxy) addTrap(pattern []byte, before bool) <-chan struct{} {
 	return t.triggered
 }
 
-// MySQLCommit is a pattern: the packet by which go-sql-driver commits a transaction. It is a
-// COM_QUERY of seven bytes with sequence number 0.
+// MySQLCommit is a pattern: the packet by which go-sql-driver commits a transaction. It is a COM_QUERY of seven bytes with sequence number 0.
 var MySQLCommit = []byte("\x07\x00\x00\x00\x03COMMIT")
 
 // PostgresCommit is MySQLCommit of pgx: the message Query of eleven bytes.

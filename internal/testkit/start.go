@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Start runs a part in the background. stop ends it and fails the test if run returned an
-// error.
+// Start runs a part in the background. stop ends it and fails the test if run returned an error.
 func Start(t *testing.T, run func(ctx context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

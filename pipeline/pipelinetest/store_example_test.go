@@ -64,7 +64,7 @@ func Example_store() {
 		return
 	}
 	defer servers.Close()
-	cfg, err := pipeline.Parse("restaurant.yaml", []byte("buckets: [1m]\npartitions: 1\n"))
+	cfg, err := pipeline.Parse("restaurant.yaml", []byte("buckets: [1m]\npartitions: 1\nsync: always\n"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -117,11 +117,7 @@ func begin(ctx context.Context, tx store.Tx) (c change, err error) {
 
 // exec executes a statement, and returns how many rows it has changed.
 func (c change) exec(query string, args ...any) (int64, error) {
-	r, err := c.ExecContext(c.ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
+	return orderclose.SQL(c).Exec(c.ctx, query, args...)
 }
 
 // mark deletes what was accepted, and sets the next attempt of the other orders. It changes nothing for an attempt whose lease has passed,
@@ -170,14 +166,14 @@ func (c change) take(s *step) error {
 		orders = append(orders, row.OrderID)
 	}
 	next := map[string]int64{}
-	err = each(c.ctx, c, "SELECT order_id, MAX(next_ms) FROM webhook_events WHERE order_id IN ("+list("?", len(orders))+") GROUP BY order_id", orders,
-		func(rows *sql.Rows) error {
-			var order string
-			var at int64
-			err := rows.Scan(&order, &at)
-			next[order] = at
-			return err
-		})
+	err = orderclose.SQL(c).Query(c.ctx, "SELECT order_id, MAX(next_ms) FROM webhook_events WHERE order_id IN ("+list("?", len(orders))+")"+
+		" GROUP BY order_id", orders, func(scan func(...any) error) error {
+		var order string
+		var at int64
+		err := scan(&order, &at)
+		next[order] = at
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -192,13 +188,13 @@ func (c change) take(s *step) error {
 // that they do not wait behind those that the receiver refuses. The condition is not "= 0", for which a server may read all rows by id.
 func (c change) choose(s *step, first, again int, lease time.Duration) error {
 	var ids, orders []any
-	err := each(c.ctx, c, "SELECT e.id, e.order_id, e.payload, e.attempts + 1, o.lane FROM (SELECT MIN(w.id) AS id, MAX(d.lane) AS lane FROM"+
+	err := orderclose.SQL(c).Query(c.ctx, "SELECT e.id, e.order_id, e.payload, e.attempts + 1, o.lane FROM (SELECT MIN(w.id) AS id, MAX(d.lane) AS lane FROM"+
 		" (SELECT order_id, 0 AS lane FROM (SELECT order_id FROM webhook_events WHERE next_ms < 1 ORDER BY next_ms DESC, id DESC LIMIT ?) AS f"+
 		" UNION SELECT order_id, 1 FROM (SELECT order_id FROM webhook_events WHERE next_ms BETWEEN 1 AND ? ORDER BY next_ms, id LIMIT ?) AS a) AS d"+
 		" JOIN webhook_events AS w ON w.order_id = d.order_id GROUP BY w.order_id) AS o JOIN webhook_events AS e ON e.id = o.id",
-		[]any{max(first, 0), c.now, max(again, 0)}, func(rows *sql.Rows) error {
+		[]any{max(first, 0), c.now, max(again, 0)}, func(scan func(...any) error) error {
 			var e event
-			err := rows.Scan(&e.id, &e.order, &e.body, &e.attempts, &e.lane) //mutant:webhook-refused-delay-others
+			err := scan(&e.id, &e.order, &e.body, &e.attempts, &e.lane) //mutant:webhook-refused-delay-others
 			s.events, ids, orders = append(s.events, e), append(ids, e.id), append(orders, e.order)
 			return err
 		})
@@ -211,23 +207,6 @@ func (c change) choose(s *step, first, again int, lease time.Duration) error {
 }
 
 func list(of string, n int) string { return strings.TrimSuffix(strings.Repeat(of+", ", n), ", ") }
-
-// each reads the rows of a query.
-func each(ctx context.Context, db interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, query string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
 
 // state is what waits, and for what. Events are counted up to countMost in outbox_events, never tried, and tried.
 type state struct {
@@ -264,10 +243,10 @@ func (t table) state(ctx context.Context) (s state, err error) {
 		s.OtherReader = since(other)
 	}
 	if err == nil && s.Refused > 0 {
-		err = each(ctx, t.DB(), "SELECT order_id, error FROM "+tried+" WHERE error <> '' ORDER BY id LIMIT 3", []any{countMost},
-			func(rows *sql.Rows) error {
+		err = orderclose.SQL(t.DB()).Query(ctx, "SELECT order_id, error FROM "+tried+" WHERE error <> '' ORDER BY id LIMIT 3", []any{countMost},
+			func(scan func(...any) error) error {
 				var order, why string
-				err := rows.Scan(&order, &why)
+				err := scan(&order, &why)
 				s.First = append(s.First, fmt.Sprintf("order %s: %s", text.OneLine(order, orderclose.MaxIDBytes), why))
 				return err
 			})

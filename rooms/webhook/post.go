@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -63,12 +64,7 @@ func (o *outcome) refused(resp *http.Response) {
 }
 
 // text returns the error for the table.
-func (o outcome) text() string {
-	if o.err == nil {
-		return ""
-	}
-	return httpcall.Cut(strings.ToValidUTF8(o.err.Error(), ""), 400)
-}
+func (o outcome) text() string { return httpcall.Cut(strings.ToValidUTF8(fmt.Sprint(o.err), ""), 400) }
 
 // messageID returns the webhook-id of a CloudEvent, the same for each attempt and each duplicate. It is a hash: an id may have a dot, which
 // separates the parts of what is signed, and letters that no header has.

@@ -90,8 +90,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 	}
 }
 
-// For any day and delay, the month of an order is read in the month of its due time and in
-// all of the next month.
+// For any day and delay, the month of an order is read in the month of its due time and in all of the next month.
 func TestMinMonths_MissesNoOrder(t *testing.T) {
 	for _, longest := range []time.Duration{time.Hour, 28 * 24 * time.Hour, 28*24*time.Hour + 1, 30 * 24 * time.Hour} {
 		least := (&Shards{On: OnCreated}).MinMonths(longest)
@@ -126,8 +125,7 @@ func TestCheck_NamesWhatACloseWouldDestroy(t *testing.T) {
 	}
 }
 
-// wantOne checks for exactly one problem. want is its path and, after a colon, a part of
-// Problem.What.
+// wantOne checks for exactly one problem. want is its path and, after a colon, a part of Problem.What.
 func wantOne(t *testing.T, got []Problem, want string) {
 	t.Helper()
 	path, what, _ := strings.Cut(want, ": ")

@@ -65,8 +65,7 @@ func TestDecode_AValueThatIsNotATime(t *testing.T) {
 	}
 }
 
-// In New York, clocks go from 02:00 to 03:00 on 8 March 2026, and from 02:00 back to 01:00 on
-// 1 November.
+// In New York, clocks go from 02:00 to 03:00 on 8 March 2026, and from 02:00 back to 01:00 on 1 November.
 func TestDecode_AnAmbiguousOrMissingLocalTimeIsTheLaterOne(t *testing.T) {
 	c := codec(t, TimeColumn{Type: DateTime, Zone: "America/New_York", Precision: Seconds})
 	for wall, want := range map[string]string{
@@ -83,8 +82,7 @@ func TestDecode_AnAmbiguousOrMissingLocalTimeIsTheLaterOne(t *testing.T) {
 	}
 }
 
-// In any zone: an order that is due as decoded passes the comparison of the column with the
-// time, and no order passes both before it is due.
+// In any zone: an order that is due as decoded passes the comparison of the column with the time, and no order passes both before it is due.
 func TestCodec_NoOrderIsEarlyAndNoneIsRefusedForever(t *testing.T) {
 	zones := []string{"UTC", "+08:00", "-03:30", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"}
 	from, to := utc("2020-01-01 00:00:00"), utc("2030-01-01 00:00:00")

@@ -24,8 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 }
 
-// serverDSN returns the DSN of the PostgreSQL server that the environment names. Without a server it skips
-// or fails the test.
+// serverDSN returns the DSN of the PostgreSQL server that the environment names. Without a server it skips or fails the test.
 func serverDSN(t *testing.T) string {
 	t.Helper()
 	const variable = "ORDERCLOSE_POSTGRES_DSN"

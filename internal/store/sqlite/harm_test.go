@@ -29,9 +29,8 @@ func drawn() int {
 // harmAt is the time of the closes.
 var harmAt = time.Unix(1_800_000_000, 0)
 
-// harmDDL creates a small shop. Ids, users, lines and SKUs have the same numbers, so that a close by the wrong
-// column hits rows of others. Orders 1 and 2 may be closed; 6 too, unless the mapping excludes it. The order 3
-// is not due, 4 is paid, and 5 was closed before.
+// harmDDL creates a small shop. Ids, users, lines and SKUs have the same numbers, so that a close by the wrong column hits rows of others. Orders 1
+// and 2 may be closed; 6 too, unless the mapping excludes it. The order 3 is not due, 4 is paid, and 5 was closed before.
 var harmDDL = []string{
 	"CREATE TABLE o (id INTEGER PRIMARY KEY, user_id INTEGER NOT NULL, state INTEGER NOT NULL, made_at INTEGER, due_at INTEGER GENERATED ALWAYS AS " +
 		"(made_at + 1800) VIRTUAL," +
@@ -81,9 +80,8 @@ func rightMapping() *mapping.Mapping {
 	}
 }
 
-// A mapping with up to four random mistakes is refused, or its closes change nothing but what a right close may
-// change. Two kinds of mistakes are not drawn, because no schema tells them: what the values of a status mean,
-// and which of two plain quantities is reserved.
+// A mapping with up to four random mistakes is refused, or its closes change nothing but what a right close may change. Two kinds of mistakes are not
+// drawn, because no schema tells them: what the values of a status mean, and which of two plain quantities is reserved.
 func TestMappings_AnAcceptedOneDoesNoHarm(t *testing.T) {
 	accepted, closed := 0, 0
 	drawn := drawn()
@@ -153,8 +151,7 @@ func mistake(r *rand.Rand, m *mapping.Mapping) {
 	}
 }
 
-// closeAll closes all orders as records and as sweeps do, and returns the tables before and after it. Closes
-// may fail.
+// closeAll closes all orders as records and as sweeps do, and returns the tables before and after it. Closes may fail.
 func closeAll(t *testing.T, m *mapping.Mapping) (before, after map[string]map[string]string) {
 	t.Helper()
 	s := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m, Now: func() time.Time { return harmAt }}))(t)

@@ -100,9 +100,8 @@ func TestSuite_StockByLocation(t *testing.T) { storetest.RunWarehouses(t, inMemo
 
 func TestSuite_OnClose(t *testing.T) { storetest.RunOnClose(t, inMemory) }
 
-// An order of the last day of a month is due in the next month, or with the longest delay in the
-// month after it. Too small a Back is refused, and the smallest that is accepted finds the
-// order.
+// An order of the last day of a month is due in the next month, or with the longest delay in the month after it. Too small a Back is refused, and the
+// smallest that is accepted finds the order.
 func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 	zone := time.FixedZone("", 8*3600)
 	created := time.Date(2026, 1, 31, 23, 50, 0, 0, zone)

@@ -64,8 +64,7 @@ func TestSuite_InAFile(t *testing.T) {
 	storetest.Run(t, server)
 }
 
-// The bubble's clock decides, to the millisecond, and no goroutine of the store outlives the
-// bubble.
+// The bubble's clock decides, to the millisecond, and no goroutine of the store outlives the bubble.
 func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, sqlite.Memory)

@@ -27,8 +27,7 @@ const diskSize = "2g"
 // clockLibrary is libfaketime, as Debian installs it.
 const clockLibrary = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 
-// cluster is every server, and the proxies in front of them. The pipeline connects through the
-// proxies, everything else directly.
+// cluster is every server, and the proxies in front of them. The pipeline connects through the proxies, everything else directly.
 type cluster struct {
 	variant
 	dir     string                          // of the servers
@@ -48,8 +47,7 @@ type cluster struct {
 	redisClient *redis.Client // direct
 }
 
-// brokerSettings keep the quorum together: with the defaults, two seconds without CPU time cost it its
-// leader.
+// brokerSettings keep the quorum together: with the defaults, two seconds without CPU time cost it its leader.
 var brokerSettings = []string{
 	"controller.quorum.fetch.timeout.ms=8000", "controller.quorum.election.timeout.ms=3000", "controller.quorum.request.timeout.ms=8000",
 	"broker.session.timeout.ms=9000", "broker.heartbeat.interval.ms=1000",

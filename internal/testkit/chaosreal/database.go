@@ -16,8 +16,7 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// database is what differs between the kinds of database: how programs connect, and the statements
-// of the shop, of the witness and of the faults.
+// database is what differs between the kinds of database: how programs connect, and the statements of the shop, of the witness and of the faults.
 type database struct {
 	name    string // DATABASE
 	server  string // its script, without .sh
@@ -25,8 +24,7 @@ type database struct {
 	dialect producer.Dialect
 	root    string // user with all privileges
 	noName  string // a database that is there always
-	// dsn returns the DSN of a database for a user. It is that of a process of the pipeline, or of
-	// database/sql.
+	// dsn returns the DSN of a database for a user. It is that of a process of the pipeline, or of database/sql.
 	dsn func(user, addr, name string, process bool) string
 	// forgets says that a crash may undo commits that were shown to others, but not acknowledged. InnoDB
 	// shows a commit before its log is on disk; PostgreSQL does not.

@@ -137,8 +137,7 @@ func (w *world) addPartition(topics ...string) error {
 	})
 }
 
-// send appends records to a partition each, and waits until they are acked. If another fault makes
-// a broker refuse, it sends all of them again.
+// send appends records to a partition each, and waits until they are acked. If another fault makes a broker refuse, it sends all of them again.
 func (w *world) send(all []*kgo.Record) error {
 	return w.eventually(func() error {
 		client, err := kgo.NewClient(kgo.SeedBrokers(w.cluster.direct...), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.RecordDeliveryTimeout(time.Minute))

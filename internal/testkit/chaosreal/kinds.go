@@ -17,6 +17,8 @@ type kind struct {
 	on string
 	// loses says that records may be deleted that no stage has processed.
 	loses bool
+	// closesOnly says that these are records of the close topic: events are not lost.
+	closesOnly bool
 	// forgets says that some databases may lose commits; see database.forgets.
 	forgets bool
 	// flips says that a batch cannot be read, which becomes a dead letter.

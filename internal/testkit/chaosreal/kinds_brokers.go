@@ -124,8 +124,7 @@ func (w *world) withoutBroker(e event) error {
 	return w.restart(b)
 }
 
-// restart starts a server that was ended. The start may fail, as when a broker dies again because
-// it does not know yet that its disk has room.
+// restart starts a server that was ended. The start may fail, as when a broker dies again because it does not know yet that its disk has room.
 func (w *world) restart(s *servers.Server) error {
 	return w.eventually(func() error { return s.Restart(w.ctx) })
 }
@@ -187,8 +186,7 @@ func (w *world) fullBroker(e event) error {
 	if err := free(); err != nil {
 		return err
 	}
-	// A broker whose only disk has failed stops by itself. One that is still stopping, or had
-	// nothing to write, is ended as an operator would.
+	// A broker whose only disk has failed stops by itself. One that is still stopping, or had nothing to write, is ended as an operator would.
 	if err := b.Kill(); err != nil {
 		return fmt.Errorf("after a full disk: %w", err)
 	}

@@ -162,8 +162,7 @@ func (w *world) killSessions(e event) error {
 	return nil
 }
 
-// tooMany takes every connection that the pipeline's user may have, and cuts those of the
-// pipeline, so that it has to connect again.
+// tooMany takes every connection that the pipeline's user may have, and cuts those of the pipeline, so that it has to connect again.
 func (w *world) tooMany(e event) error {
 	if err := w.rootExec(w.cluster.kind.none); err != nil {
 		return err

@@ -48,8 +48,7 @@ var redisKinds = []kind{
 		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.redisLink) }},
 }
 
-// redisConfig sets a configuration for a while. A connection that was made before a password was
-// set stays authenticated, so it can undo that.
+// redisConfig sets a configuration for a while. A connection that was made before a password was set stays authenticated, so it can undo that.
 func (w *world) redisConfig(e event, key, value, before string) error {
 	conn := w.cluster.redisClient.Conn()
 	defer conn.Close()
@@ -150,8 +149,7 @@ func (w *world) admin(args ...string) error {
 	})
 }
 
-// sweepsAtOnce starts two sweeps at once. One that finds the lock held, or orders that it could
-// not close, says so by its exit code, and is right.
+// sweepsAtOnce starts two sweeps at once. One that finds the lock held, or orders that it could not close, says so by its exit code, and is right.
 func (w *world) sweepsAtOnce(event) error {
 	var sweeps sync.WaitGroup
 	for range 2 {

@@ -20,16 +20,17 @@ import (
 // powerKinds cut the power of servers. They need a disk of their own for each server, and no other kind is played beside them.
 func powerKinds(v variant) []kind {
 	type player = func(w *world, e event) error
-	fault := func(name, does string, loses, forgets bool, play player) kind {
+	fault := func(name, does string, loses, forgets bool, play player) kind { // loses: also if topics are synced
 		return kind{name: "power-" + name, does: does, least: 2 * time.Second, most: 8 * time.Second, on: onPower, needs: needsPower,
 			loses: loses, forgets: forgets, play: play}
 	}
 	cut := func(name, does string, loses, forgets bool, play player) kind {
 		return fault(name, does+" loses power: what no server has synced is gone, but for pages that are written back by the seed",
-			loses && !v.synced(), forgets, play)
+			loses && v.sync != "always", forgets, play)
 	}
 	full := func(name, whose string, loses, forgets bool, play player) kind {
-		return fault(name, "the disk of "+whose+" is filled and then loses power; the space is freed when it is back", loses && !v.synced(), forgets, play)
+		return fault(name, "the disk of "+whose+" is filled and then loses power; the space is freed when it is back",
+			loses && v.sync != "always", forgets, play)
 	}
 	all := []kind{
 		cut("brokers", "every broker at once", true, false, func(w *world, e event) error { return w.cutPower(e, nil, w.cluster.brokers...) }),
@@ -39,17 +40,22 @@ func powerKinds(v variant) []kind {
 		full("full-brokers", "every broker", true, false, func(w *world, e event) error { return w.cutFull(e, w.cluster.brokers...) }),
 		full("full-database", "the database", false, true, func(w *world, e event) error { return w.cutFull(e, w.cluster.database) }),
 	}
+	for i := range all {
+		all[i].closesOnly = v.synced()
+	}
 	if v.brokers > 1 {
 		return append(all, cut("broker", "one broker", false, false, func(w *world, e event) error {
 			return w.cutPower(e, nil, w.cluster.brokers[e.N%uint64(v.brokers)])
 		}))
 	}
+	inBurst := cut("burst", "in the n-th second of the n-th burst of 100,000 orders everything at once, with all processes,", true, true, (*world).cutInBurst)
+	inBurst.closesOnly = v.synced()
 	bit := fault("flip", "as power-all, and a bit flips in the log of a topic before the broker starts, which deletes the log from there on",
 		true, true, (*world).flipRecovered)
 	read := fault("flip-read", "as power-all, and a bit flips in a batch that no relay has read, after the broker has started; undone",
 		true, true, (*world).flipRead)
 	read.flips = true
-	return append(all, bit, read)
+	return append(all, inBurst, bit, read)
 }
 
 // powerDiskSize is the size of the disk of a server. The image takes only the space that is used.
@@ -85,11 +91,7 @@ func (c *cluster) syncDisks() error {
 // cutEverything cuts the power of all servers, and kills all processes of the pipeline. It calls away before the servers start, and up
 // before the processes start. Either may be nil.
 func (w *world) cutEverything(e event, away, up func() error) error {
-	for _, role := range roles {
-		for _, p := range w.parts[role] {
-			p.Kill()
-		}
-	}
+	w.killParts()
 	errs := []error{w.cutPower(e, away, w.cluster.servers()...)}
 	if up != nil {
 		errs = append(errs, up())
@@ -100,6 +102,15 @@ func (w *world) cutEverything(e event, away, up func() error) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// killParts kills all processes of the pipeline.
+func (w *world) killParts() {
+	for _, role := range roles {
+		for _, p := range w.parts[role] {
+			p.Kill()
+		}
+	}
 }
 
 // cutPower cuts the power of servers at the same time, and lets it return after a while. It calls away, which may be nil, when the disks
@@ -168,6 +179,9 @@ func (r *round) lateAfterPower() (found []string) {
 		if i+1 < len(r.played) {
 			until = r.played[i+1].From
 		}
+		if p.Kind == powerBurst { // judgeBursts has its limits
+			continue
+		}
 		n, worst := 0, time.Duration(0)
 		for _, s := range r.verdict.Samples {
 			if (span{p.To.Add(backAfter), until}).has(s.Due.Add(s.Late)) && s.Late > lateAtMost {
@@ -183,7 +197,7 @@ func (r *round) lateAfterPower() (found []string) {
 
 // eventsAgain writes the events of the round again, if a cut of power may have lost some.
 func (w *world) eventsAgain(all []kind) error {
-	if !w.cluster.power || !w.did(all, func(k kind) bool { return k.loses }) {
+	if !w.cluster.power || !w.did(all, func(k kind) bool { return k.loses && !k.closesOnly }) {
 		return nil
 	}
 	before, err := w.judge(all)

@@ -31,19 +31,32 @@ func TestLateAfterPower_FindsOrdersThatAreLateLongAfterTheReturn(t *testing.T) {
 }
 
 func TestPowerKinds_LoseRecordsOnlyIfTopicsAreNotSynced(t *testing.T) {
-	loses := func(v variant) (names []string) {
+	loses := func(v variant) (names, events []string) {
 		for _, k := range powerKinds(v) {
 			if k.loses {
 				names = append(names, k.name)
 			}
+			if k.loses && !k.closesOnly {
+				events = append(events, k.name)
+			}
 		}
-		return names
+		return names, events
 	}
-	cuts, flips := []string{"power-brokers", "power-all", "power-full-brokers"}, []string{"power-flip", "power-flip-read"}
-	expect.Same(t, loses(variant{brokers: 1}), flips, "one broker, synced")
-	expect.Equal(t, len(loses(variant{brokers: 3, sync: "always"})), 0, "three brokers, synced")
-	expect.Same(t, loses(variant{brokers: 3}), cuts, "three brokers")
-	expect.Same(t, loses(variant{brokers: 1, sync: "never"}), slices.Concat(cuts, flips), "one broker, not synced")
+	cuts, burst, flips := []string{"power-brokers", "power-all", "power-full-brokers"}, []string{powerBurst}, []string{"power-flip", "power-flip-read"}
+	for _, c := range []struct {
+		v             variant
+		loses, events []string
+	}{
+		{variant{brokers: 1}, slices.Concat(cuts, burst, flips), flips},
+		{variant{brokers: 1, sync: "always"}, flips, flips},
+		{variant{brokers: 1, sync: "never"}, slices.Concat(cuts, burst, flips), slices.Concat(cuts, burst, flips)},
+		{variant{brokers: 3, sync: "always"}, nil, nil},
+		{variant{brokers: 3}, cuts, cuts},
+	} {
+		names, events := loses(c.v)
+		expect.Same(t, names, c.loses, "records are lost with %+v", c.v)
+		expect.Same(t, events, c.events, "events are lost with %+v", c.v)
+	}
 }
 
 func TestLastBatch_IsTheLastWholeOne(t *testing.T) {

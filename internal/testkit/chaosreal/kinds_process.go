@@ -64,8 +64,7 @@ func (w *world) killBoth(e event, role string) error {
 // stopLimit is how long a process may take to end in order.
 const stopLimit = 10 * time.Second
 
-// restartAll is a rolling restart. Other stages may be disturbed meanwhile, so it takes their
-// locks one after another.
+// restartAll is a rolling restart. Other stages may be disturbed meanwhile, so it takes their locks one after another.
 func (w *world) restartAll(event) error {
 	var errs []error
 	for _, role := range roles {

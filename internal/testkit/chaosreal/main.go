@@ -3,20 +3,19 @@
 // Command chaosreal runs the whole pipeline on real servers while faults disturb them, and judges
 // what came of it. make chaos-real runs it; docs/reliability.md describes it.
 //
-// It starts three brokers, MariaDB, MySQL or PostgreSQL, and Redis, and two processes of each stage, all of the
-// production binary. A shop creates, pays, cancels and moves more than a hundred orders a second.
-// A schedule, drawn from a seed, plays faults meanwhile. Afterwards everything must be done within
-// five minutes, and package judge reads Kafka and the database.
+// It starts three brokers, MariaDB, MySQL or PostgreSQL, and Redis, and two processes of each stage, all of the production binary. A shop creates,
+// pays, cancels and moves more than a hundred orders a second. A schedule, drawn from a seed, plays faults meanwhile. Afterwards everything must be
+// done within five minutes, and package judge reads Kafka and the database.
 //
-// A long run is divided into rounds of ten minutes. Each round has topics, a database and a
-// judgement of its own, so memory and disks do not fill up. Every second round deletes no records:
-// then a record that disappeared is a violation.
+// A long run is divided into rounds of ten minutes. Each round has topics, a database and a judgement of its own, so memory and disks do not fill up.
+// Every second round deletes no records: then a record that disappeared is a violation.
 //
 //	main.go       the settings, the rounds
 //	schedule.go   draws the faults of a round
 //	kinds.go      what a kind of fault is, and all kinds
 //	kinds_brokers.go, kinds_topics.go, kinds_database.go, kinds_process.go, kinds_other.go    the kinds
 //	kinds_power.go    cuts of power, the only kinds with POWER=1
+//	kinds_burst.go    cuts of power while a burst is closed
 //	kinds_flip.go     bits that flip in a log, beside cuts of power
 //	kafka.go      requests to Kafka that the faults need
 //	database.go   what differs between the databases
@@ -126,8 +125,7 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 	return s, err
 }
 
-// run plays all rounds, prints the summary, and writes the report. The error says that a promise
-// was broken, or that the run could not be made.
+// run plays all rounds, prints the summary, and writes the report. The error says that a promise was broken, or that the run could not be made.
 func run(ctx context.Context, s settings) error {
 	c, err := startCluster(ctx, s.dir, s.database, s.variant)
 	if c != nil {

@@ -16,9 +16,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
-// settleTime is how long after the last due time, or the end of the last fault, everything may
-// take to be done. On idle cores that takes seconds: a sweep comes every 5 s and closes what is
-// overdue by 5 s. On a machine that does other work the backlog of the last faults takes longer.
+// settleTime is how long after the last due time, or the end of the last fault, everything may take to be done. On idle cores that takes seconds: a
+// sweep comes every 5 s and closes what is overdue by 5 s. On a machine that does other work the backlog of the last faults takes longer.
 const settleTime = 5 * time.Minute
 
 // settleTimeForgotten replaces settleTime if the database may have forgotten orders. The closer tries
@@ -87,7 +86,7 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 	}
 	r.looks = w.witness.AddTo(r.verdict)
 	if w.cluster.power {
-		w.harm = append(w.harm, r.lateAfterPower()...)
+		w.harm = slices.Concat(w.harm, r.lateAfterPower(), w.judgeBursts(r.verdict.Arrivals))
 	}
 	r.verdict.Violations = append(r.verdict.Violations, w.harm...)
 	return r, nil

@@ -33,8 +33,7 @@ func TestSchedule_TenMinutesHaveSixtyFaultsOfTwentyFiveKinds(t *testing.T) {
 	}
 }
 
-// Also on a machine where no clock can be stepped and no disk filled, and in rounds that delete no
-// records.
+// Also on a machine where no clock can be stepped and no disk filled, and in rounds that delete no records.
 func TestSchedule_PoorMachinesAndRoundsWithoutLossesHaveEnoughKinds(t *testing.T) {
 	all, missing := kinds(variant{}, false, func(string) bool { return false })
 	expect.That(t, len(missing) != 0, "no kind needs anything")

@@ -17,8 +17,7 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// shop creates, pays, cancels and moves orders. It connects to the servers directly and gives
-// up what fails, as a shop does whose customers go away.
+// shop creates, pays, cancels and moves orders. It connects to the servers directly and gives up what fails, as a shop does whose customers go away.
 type shop struct {
 	*scenario.Shop
 	db       *sql.DB
@@ -29,8 +28,7 @@ const (
 	skus = 200
 	// ordersPerSecond is how many orders the shop creates.
 	ordersPerSecond = 120
-	// maxInFlight bounds the orders that the shop creates at once: while the database hangs, it
-	// creates none.
+	// maxInFlight bounds the orders that the shop creates at once: while the database hangs, it creates none.
 	maxInFlight = 150
 )
 

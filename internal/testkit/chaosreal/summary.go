@@ -28,8 +28,7 @@ type summary struct {
 	Seed     uint64  `json:"seed"`
 	Minutes  float64 `json:"minutes"`
 	Rounds   int     `json:"rounds"`
-	// Orders are those in the database. PerSecond are the acknowledged creations, payments,
-	// cancellations and moves in a second.
+	// Orders are those in the database. PerSecond are the acknowledged creations, payments, cancellations and moves in a second.
 	Orders    int            `json:"orders"`
 	PerSecond float64        `json:"per_second"`
 	Acts      map[string]int `json:"acts"`
@@ -43,11 +42,9 @@ type summary struct {
 	Lost         int      `json:"lost"`
 	Double       int      `json:"double"`
 	Open         int      `json:"open"`
-	// RecoverySeconds is how long after a fault of a kind lateness was normal again; see
-	// checker.Recovery.
+	// RecoverySeconds is how long after a fault of a kind lateness was normal again; see checker.Recovery.
 	RecoverySeconds map[string]spread `json:"recovery_s"`
-	// NormalMillis is the lateness that counted as normal for that; see checker.Normal. Of several
-	// rounds it is the largest.
+	// NormalMillis is the lateness that counted as normal for that; see checker.Normal. Of several rounds it is the largest.
 	NormalMillis int64 `json:"normal_ms"`
 	// Lateness is that of all closed orders. Undisturbed leaves out the orders that were due during a
 	// fault, or before lateness was normal again after it.
@@ -116,9 +113,8 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 	return sum
 }
 
-// trustworthy returns the samples without those whose time of closing lies where a clock of the
-// database that was set off has put such times. While that clock is ahead, orders are closed that
-// are due by it, and seem late by the whole step.
+// trustworthy returns the samples without those whose time of closing lies where a clock of the database that was set off has put such times. While
+// that clock is ahead, orders are closed that are due by it, and seem late by the whole step.
 func (r *round) trustworthy() []checker.Sample {
 	var stepped []span
 	for _, p := range r.played {

@@ -24,7 +24,7 @@ type variant struct {
 	sync    string // SYNC: the key sync of topics.yaml; "": its default
 }
 
-// synced reports whether brokers write a record to disk before they acknowledge it.
+// synced reports whether brokers write a record to disk before they acknowledge it, but for those of the close topic by default.
 func (v variant) synced() bool { return v.sync == "always" || v.sync == "" && v.brokers == 1 }
 
 // String names the variant, as reports do: "" for none.
@@ -78,7 +78,7 @@ func (v variant) topics(text string, d *database) string {
 		text += "sync: " + v.sync + "\n"
 	}
 	if v.power {
-		text = strings.Replace(text, "period: 5s", "period: 1h", 1)
+		text = strings.NewReplacer("period: 5s", "period: 1h", "2s, 5s]", "2s, 5s, 30s]").Replace(text) // a burst waits in few hops
 	}
 	if v.mapped {
 		text += fmt.Sprintf(ownMapping, d.mappedTime)

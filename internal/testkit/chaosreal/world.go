@@ -21,8 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// world is one round: a pipeline with its own database and topics on the cluster, a shop, and the
-// faults that disturb them.
+// world is one round: a pipeline with its own database and topics on the cluster, a shop, and the faults that disturb them.
 type world struct {
 	ctx     context.Context
 	cluster *cluster
@@ -41,6 +40,7 @@ type world struct {
 	mu     sync.Mutex
 	played []played
 	harm   []string // violations that the driver itself has seen
+	bursts []*burst
 }
 
 // played is a fault that was played.
@@ -152,8 +152,7 @@ func (w *world) writeConfig(text string) error {
 	return os.Rename(w.file()+".new", w.file())
 }
 
-// command returns a call of the production binary. An administrator's command connects directly,
-// as root; the others connect through the proxies.
+// command returns a call of the production binary. An administrator's command connects directly, as root; the others connect through the proxies.
 func (w *world) command(admin bool, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.ctx, w.binary, append(args, "--config", w.file())...)
 	user, database, redis, brokers := "pipeline", w.cluster.databaseLink.Addr(), w.cluster.redisLink.Addr(), w.cluster.linked()
@@ -179,8 +178,7 @@ func (w *world) apply() error {
 	return err
 }
 
-// tryTime is how long a step of a fault, or of undoing it, is tried. Other faults may prevent it
-// for a while, and a busy machine for minutes.
+// tryTime is how long a step of a fault, or of undoing it, is tried. Other faults may prevent it for a while, and a busy machine for minutes.
 const tryTime = 5 * time.Minute
 
 // eventually calls try until it succeeds or tryTime is over, and returns its last error.

@@ -1,9 +1,7 @@
-// Package checker reports which promises of the system were broken in a run. Tests and the
-// demo call Check after a run, with what they know of the run in Expect. The Verdict lists
-// each violation.
+// Package checker reports which promises of the system were broken in a run. Tests and the demo call Check after a run, with what they know of the
+// run in Expect. The Verdict lists each violation.
 //
-// The checker reads only Kafka and the database, with its own clients and queries. It shares
-// no code with the parts that it checks.
+// The checker reads only Kafka and the database, with its own clients and queries. It shares no code with the parts that it checks.
 //
 //	database.go    reads the tables of the reference schema
 //	log.go         reads the topics and the commits
@@ -46,19 +44,16 @@ type Servers struct {
 type Expect struct {
 	// Stock is the stock of each SKU before the first order, available plus reserved.
 	Stock map[string]int64
-	// Created are orders whose transaction the database has acknowledged. Paid are the orders whose
-	// payment was confirmed.
+	// Created are orders whose transaction the database has acknowledged. Paid are the orders whose payment was confirmed.
 	Created, Paid []string
 	// OpenAfter bounds overdue orders: an order that was due before it must be closed.
 	OpenAfter time.Time
 	// Delays maps each delay topic to the consumer group that reads it.
 	Delays map[string]string
-	// CloseTopic and DeadLetterTopic are where records go from the delay topics. CloserGroup
-	// reads CloseTopic.
+	// CloseTopic and DeadLetterTopic are where records go from the delay topics. CloserGroup reads CloseTopic.
 	CloseTopic, DeadLetterTopic, CloserGroup string
-	// Added are the orders that a committed transaction has put into the outbox of schedules.
-	// RolledBack are the orders that only rolled-back transactions have put there. Each Added
-	// order counts as Published once the dispatcher has published it.
+	// Added are the orders that a committed transaction has put into the outbox of schedules. RolledBack are the orders that only rolled-back
+	// transactions have put there. Each Added order counts as Published once the dispatcher has published it.
 	Added, RolledBack []string
 	// EventsTopic is the topic of the events of closes; "" if there is none. OutboxEmpty says
 	// that the dispatcher ran until nothing was left to do, so that both outboxes must be empty.
@@ -69,22 +64,19 @@ type Expect struct {
 	EventsDeleted time.Time
 	// DeadLetters are the causes that dead letters may have.
 	DeadLetters []string
-	// Published are the orders whose record Kafka has acked. Calm says that nothing was killed
-	// or stopped. Missed is how many orders compensators have counted as missed by the pipeline: without
-	// them, what compensators have closed was late because of a pause or an earlier failure. If the run is Calm,
-	// the pipeline may not have missed a Published order.
+	// Published are the orders whose record Kafka has acked. Calm says that nothing was killed or stopped. Missed is how many orders compensators
+	// have counted as missed by the pipeline: without them, what compensators have closed was late because of a pause or an earlier failure. If the
+	// run is Calm, the pipeline may not have missed a Published order.
 	Published []string
 	Calm      bool
 	Missed    int64
 	// MaxAppends bounds the records of one order in the delay topics; 0 means no limit.
 	MaxAppends int
-	// Commits are all commits of all groups, as the broker received them. Without them only the
-	// last commits are checked.
+	// Commits are all commits of all groups, as the broker received them. Without them only the last commits are checked.
 	Commits []Commit
 	// Left are orders that a closer may leave to the compensator, since a pause stops their category: their record may be done before they are closed.
 	Left map[string]bool
-	// OneClock says that the database and the brokers have the same clock, so that their times
-	// can be compared.
+	// OneClock says that the database and the brokers have the same clock, so that their times can be compared.
 	OneClock bool
 	// RelayedUntil says that relays had enough time until this moment of the brokers' clock.
 	// A record that was to leave its delay topic before must have left. Zero: unknown.
@@ -92,11 +84,9 @@ type Expect struct {
 	// Stopped says that relays and closers were stopped in an orderly way while the brokers
 	// answered. Then everything that was acked must be committed.
 	Stopped bool
-	// ClockSkew says that clocks of brokers or producers were wrong. A record may then be in
-	// the close topic before it is due by another clock.
+	// ClockSkew says that clocks of brokers or producers were wrong. A record may then be in the close topic before it is due by another clock.
 	ClockSkew bool
-	// RecordsDeleted says that records were deleted from the logs before this check. A missing
-	// record then proves nothing.
+	// RecordsDeleted says that records were deleted from the logs before this check. A missing record then proves nothing.
 	RecordsDeleted bool
 	// ProducerTime says that producers set the timestamps of records, as with an embedded broker
 	// in real time. Otherwise such records are a violation, because their append time is unknown.
@@ -153,8 +143,7 @@ func (v *Verdict) violation(format string, args ...any) {
 	v.Violations = append(v.Violations, fmt.Sprintf(format, args...))
 }
 
-// several adds a violation that counts and names orders or records, if there are any. It returns their
-// number.
+// several adds a violation that counts and names orders or records, if there are any. It returns their number.
 func (v *Verdict) several(of []string, format string) int {
 	if len(of) > 0 {
 		slices.Sort(of)
@@ -267,8 +256,7 @@ func (v *Verdict) checkReceipts(db *tables) {
 	v.Early += v.several(early, "%d orders were closed before they were due, such as %v")
 }
 
-// checkLedger: a closed or cancelled order has returned exactly the stock that it held, once.
-// A shipped order has taken exactly that stock.
+// checkLedger: a closed or cancelled order has returned exactly the stock that it held, once. A shipped order has taken exactly that stock.
 func (v *Verdict) checkLedger(db *tables) {
 	for id, o := range db.orders {
 		kind, back := map[int]string{closed: "close", cancelled: "cancel", shipped: "ship", confirmed: "ship"}[o.status]
@@ -286,8 +274,7 @@ func (v *Verdict) checkLedger(db *tables) {
 	}
 }
 
-// checkStock: no stock appears or disappears, but for shipped orders, and the reserved stock
-// is what open and paid orders hold.
+// checkStock: no stock appears or disappears, but for shipped orders, and the reserved stock is what open and paid orders hold.
 func (v *Verdict) checkStock(db *tables, e Expect) {
 	held, shippedOut := map[string]int64{}, map[string]int64{}
 	for id, o := range db.orders {

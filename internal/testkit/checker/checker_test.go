@@ -19,8 +19,7 @@ func event(id string, due, closedAt time.Time, path string) string {
 		id, due.UTC().Format(time.RFC3339Nano), closedAt.UTC().Format(time.RFC3339Nano), path)
 }
 
-// evidence returns a run without violations: one order closed by the pipeline, one closed by
-// the sweep, one paid, one cancelled, one shipped.
+// evidence returns a run without violations: one order closed by the pipeline, one closed by the sweep, one paid, one cancelled, one shipped.
 func evidence() (*tables, *logs, Expect) {
 	due := epoch.Add(time.Minute)
 	db := &tables{
@@ -85,8 +84,7 @@ func TestEvaluate_WithoutAMissTheCompensatorMayClosePublishedOrders(t *testing.T
 	}
 }
 
-// TestEvaluate_AcceptsAHopWithEarlierAppendTime after a broker's clock was set back: the hop
-// has an earlier append time than the record before it.
+// TestEvaluate_AcceptsAHopWithEarlierAppendTime after a broker's clock was set back: the hop has an earlier append time than the record before it.
 func TestEvaluate_AcceptsAHopWithEarlierAppendTime(t *testing.T) {
 	db, l, e := evidence()
 	delete(l.arrived, "paid")
@@ -105,8 +103,7 @@ func TestEvaluate_AcceptsAHopWithEarlierAppendTime(t *testing.T) {
 	}
 }
 
-// TestEvaluate_EventsOfADeletedTopicMayBeMissing if their orders were closed before the topic
-// was deleted, and only then.
+// TestEvaluate_EventsOfADeletedTopicMayBeMissing if their orders were closed before the topic was deleted, and only then.
 func TestEvaluate_EventsOfADeletedTopicMayBeMissing(t *testing.T) {
 	db, l, e := evidence()
 	l.records["events"] = nil
@@ -277,8 +274,7 @@ func TestEvaluate_AcceptsAnOrderThatWasMarkedAsPaidAndItsEvents(t *testing.T) {
 	}
 }
 
-// remind adds a reminder to the events. The order is due in a minute from epoch, and the deadline is half a
-// minute earlier.
+// remind adds a reminder to the events. The order is due in a minute from epoch, and the deadline is half a minute earlier.
 func remind(l *logs, id string, at time.Duration, version int) {
 	again := l.records["events"][0]
 	again.key = id

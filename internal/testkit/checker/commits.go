@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Commit is a group's commit as an observer saw the broker receive it, whatever the broker
-// answered.
+// Commit is a group's commit as an observer saw the broker receive it, whatever the broker answered.
 type Commit struct {
 	At        time.Time // by the broker's clock
 	Group     string
@@ -49,8 +48,7 @@ func doneAbove(low int64, metadata string) (runs [][2]int64) {
 	return runs
 }
 
-// routes has the times at which records were appended to the topics that follow a delay
-// topic, by key.
+// routes has the times at which records were appended to the topics that follow a delay topic, by key.
 type routes struct {
 	closed, delayed map[string][]time.Time
 	dead            map[string][]record
@@ -72,15 +70,13 @@ func (l *logs) routes(e Expect) routes {
 	return w
 }
 
-// forwarded reports whether a record of a delay topic was forwarded, hopped or became a dead
-// letter by the given time; a zero time means at any time.
+// forwarded reports whether a record of a delay topic was forwarded, hopped or became a dead letter by the given time; a zero time means at any time.
 func (w routes) forwarded(r record, by time.Time) bool {
 	in := func(t time.Time) bool { return !t.Before(r.appended) && (by.IsZero() || !t.After(by)) }
 	return slices.ContainsFunc(w.closed[r.key], in) || w.rescheduled(r, r.appended.Add(1), by)
 }
 
-// rescheduled reports whether a record was appended to a delay topic between from and by, or
-// became a dead letter.
+// rescheduled reports whether a record was appended to a delay topic between from and by, or became a dead letter.
 func (w routes) rescheduled(r record, from, by time.Time) bool {
 	return slices.ContainsFunc(w.delayed[r.key], func(t time.Time) bool {
 		return !t.Before(from) && (by.IsZero() || !t.After(by))
@@ -90,8 +86,7 @@ func (w routes) rescheduled(r record, from, by time.Time) bool {
 	})
 }
 
-// checkCommits: everything that a commit says is done was done by then, even if the process
-// was killed afterwards.
+// checkCommits: everything that a commit says is done was done by then, even if the process was killed afterwards.
 func (v *Verdict) checkCommits(db *tables, l *logs, e Expect) {
 	type groupPartition struct {
 		group, topic string
@@ -165,9 +160,8 @@ func (v *Verdict) checkRelayed(l *logs, e Expect) {
 	v.several(stays, "%d records should have left their delay topic and went nowhere, such as %v")
 }
 
-// checkStopped: after an orderly stop nothing is repeated, because everything that was acked
-// is committed. Orders that were published twice are left out: one of their records may be
-// done and the other not.
+// checkStopped: after an orderly stop nothing is repeated, because everything that was acked is committed. Orders that were published twice are left
+// out: one of their records may be done and the other not.
 func (v *Verdict) checkStopped(db *tables, l *logs, e Expect) {
 	if !e.Stopped {
 		return

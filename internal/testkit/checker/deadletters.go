@@ -5,12 +5,10 @@ import (
 	"strconv"
 )
 
-// deadLetterHeaders are the headers of a dead letter that give the cause and the coordinates
-// of its record. The first three must not be empty.
+// deadLetterHeaders are the headers of a dead letter that give the cause and the coordinates of its record. The first three must not be empty.
 var deadLetterHeaders = []string{"cause", "detail", "stage", "source-topic", "source-partition", "source-offset"}
 
-// checkDeadLetterHeaders: each dead letter has the headers, and its coordinates lie within a
-// log.
+// checkDeadLetterHeaders: each dead letter has the headers, and its coordinates lie within a log.
 func (v *Verdict) checkDeadLetterHeaders(l *logs, e Expect) {
 	for _, r := range l.records[e.DeadLetterTopic] {
 		if r.resolution {

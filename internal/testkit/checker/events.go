@@ -42,8 +42,7 @@ type released struct {
 	Key      string `json:"key"`
 }
 
-// storedEvent is an event as a row of outbox_events stores it until it is published. The
-// other fields of the event are derived.
+// storedEvent is an event as a row of outbox_events stores it until it is published. The other fields of the event are derived.
 type storedEvent struct {
 	Type     string           `json:"event"`
 	Due      time.Time        `json:"due_at"`

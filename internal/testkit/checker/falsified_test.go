@@ -134,8 +134,7 @@ func TestWitness_SeesAnEarlyCloseUnlessItIsBlind(t *testing.T) {
 	}
 }
 
-// A statement that waits for a lock compares with the time of its beginning, and sees orders that
-// were closed meanwhile.
+// A statement that waits for a lock compares with the time of its beginning, and sees orders that were closed meanwhile.
 func TestWitness_ComparesWithTheTimeAfterItsQuery(t *testing.T) {
 	r := goodRun(t)
 	// as if it had begun long ago

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// checkLogs: every record below a relay's commit was forwarded, and no record was in the close
-// topic before it was due.
+// checkLogs: every record below a relay's commit was forwarded, and no record was in the close topic before it was due.
 func (v *Verdict) checkLogs(l *logs, e Expect) {
 	var gone []string
 	waiting := l.waiting(e)
@@ -50,8 +49,7 @@ func (v *Verdict) checkLogs(l *logs, e Expect) {
 	v.Early += v.several(early, "%d records were in the close topic before they were due, such as %v")
 }
 
-// checkCloser: for every record below the closer's commit, the order is in a final state, or
-// waits in a delay topic again, or is a dead letter.
+// checkCloser: for every record below the closer's commit, the order is in a final state, or waits in a delay topic again, or is a dead letter.
 func (v *Verdict) checkCloser(db *tables, l *logs, e Expect) {
 	var open []string
 	for _, r := range l.records[e.CloseTopic] {
@@ -66,8 +64,7 @@ func (v *Verdict) checkCloser(db *tables, l *logs, e Expect) {
 	v.Lost += v.several(open, "%d records of "+e.CloseTopic+" were committed and not settled, such as %v")
 }
 
-// checkDeadLetterCauses: there are only dead letters with expected causes, and none says of an
-// order that exists that it does not.
+// checkDeadLetterCauses: there are only dead letters with expected causes, and none says of an order that exists that it does not.
 func (v *Verdict) checkDeadLetterCauses(db *tables, l *logs, e Expect) {
 	for _, r := range l.records[e.DeadLetterTopic] {
 		if r.resolution {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Sample is a closed order: when it was due, and how much later it was closed, both by the clock
-// of the database.
+// Sample is a closed order: when it was due, and how much later it was closed, both by the clock of the database.
 type Sample struct {
 	Due  time.Time
 	Late time.Duration
@@ -17,17 +16,15 @@ type Sample struct {
 const NormalLateness = time.Second
 
 const (
-	// normalShare is the share of the orders of a second that must not be later than
-	// the normal lateness. Some orders are never published and only a sweep closes them: those whose
-	// checkout failed between its transaction and Kafka.
+	// normalShare is the share of the orders of a second that must not be later than the normal lateness. Some orders are never published and only a
+	// sweep closes them: those whose checkout failed between its transaction and Kafka.
 	normalShare = 0.95
 	// normalFor is how long lateness must be normal, by due time.
 	normalFor = 3
 )
 
-// Normal returns the lateness up to which an order is not late: a second, or twice what 95 % of the
-// orders needed that were due between from and to, while nothing was wrong. On a machine that does
-// other work too, that may be more than a second.
+// Normal returns the lateness up to which an order is not late: a second, or twice what 95 % of the orders needed that were due between from and to,
+// while nothing was wrong. On a machine that does other work too, that may be more than a second.
 func Normal(samples []Sample, from, to time.Time) time.Duration {
 	var late []time.Duration
 	for _, s := range samples {
@@ -38,12 +35,10 @@ func Normal(samples []Sample, from, to time.Time) time.Duration {
 	return max(NormalLateness, 2*Quantile(late, normalShare))
 }
 
-// Recovery returns how long after the end of a fault lateness was normal again: the time from the
-// end to the first moment from which on, for three seconds of due times in a row, at least 95 % of
-// the orders that were closed were closed within the normal lateness. It is 0 if lateness was normal at
-// the end. Seconds in which no order was due neither count nor interrupt. If a later fault begins
-// before, its effect is included, so the result is an upper bound. ok is false if lateness was
-// never normal again in the samples.
+// Recovery returns how long after the end of a fault lateness was normal again: the time from the end to the first moment from which on, for three
+// seconds of due times in a row, at least 95 % of the orders that were closed were closed within the normal lateness. It is 0 if lateness was normal
+// at the end. Seconds in which no order was due neither count nor interrupt. If a later fault begins before, its effect is included, so the result is
+// an upper bound. ok is false if lateness was never normal again in the samples.
 //
 // The samples are sorted by due time.
 func Recovery(samples []Sample, end time.Time, normalLateness time.Duration) (d time.Duration, ok bool) {

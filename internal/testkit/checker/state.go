@@ -8,9 +8,8 @@ import (
 	"slices"
 )
 
-// State is what the database holds of orders and stock at one moment, one entry for each row.
-// Compare two States around an operation that must change nothing, such as a replay or a
-// second sweep.
+// State is what the database holds of orders and stock at one moment, one entry for each row. Compare two States around an operation that must change
+// nothing, such as a replay or a second sweep.
 type State map[string]string
 
 // ReadState reads the State. Events that wait to be published are not part of it.

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Witness looks for early closes while a run goes on: closed orders whose due time has not come. It
-// reads the due times first, and then the database's clock. Of the columns that a stage writes, it
-// uses the status only.
+// Witness looks for early closes while a run goes on: closed orders whose due time has not come. It reads the due times first, and then the
+// database's clock. Of the columns that a stage writes, it uses the status only.
 type Witness struct {
 	DB *sql.DB
 	// Query selects the due times of the closed orders that are not due yet; default: EarlyQuery.
@@ -34,8 +33,7 @@ const (
 // lookInterval is the pause between two looks.
 const lookInterval = 250 * time.Millisecond
 
-// Watch looks until ctx ends. While the database does not answer, the witness sees nothing. The
-// verdict at the end of the run covers that time.
+// Watch looks until ctx ends. While the database does not answer, the witness sees nothing. The verdict at the end of the run covers that time.
 func (w *Witness) Watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.Look(ctx)
@@ -61,9 +59,8 @@ func (w *Witness) Look(ctx context.Context) {
 	w.early = max(w.early, n)
 }
 
-// count counts the closed orders that are not due. The time of a statement is that of its
-// beginning. If it then waits for a lock, it may see an order that was closed meanwhile, and was due
-// by then. So the due times are compared with a time that is read afterwards.
+// count counts the closed orders that are not due. The time of a statement is that of its beginning. If it then waits for a lock, it may see an order
+// that was closed meanwhile, and was due by then. So the due times are compared with a time that is read afterwards.
 func (w *Witness) count(ctx context.Context) (n int, err error) {
 	var dues []time.Time
 	err = read(ctx, w.DB, cmp.Or(w.Query, EarlyQuery), func(scan func(...any) error) error {
@@ -87,9 +84,8 @@ func (w *Witness) count(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// Blind makes the witness ignore what it sees until the function that it returns is called, and
-// for a time after that. After the clock of the database was set back, orders that were rightly
-// closed look early.
+// Blind makes the witness ignore what it sees until the function that it returns is called, and for a time after that. After the clock of the
+// database was set back, orders that were rightly closed look early.
 func (w *Witness) Blind(after time.Duration) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,10 +1,13 @@
 package mutants
 
-// kafkaMutants are mistakes in the Kafka client: connections, metadata, fetches, the
-// identity of a log, and the brokers' clock.
+// kafkaMutants are mistakes in the Kafka client: connections, metadata, fetches, the identity of a log, and the brokers' clock.
 var kafkaMutants = []mutant{
-	{"topic-not-synced", "a topic that is the only copy is acknowledged before it is on disk", changes{{"s.Sync", "false"}},
+	{"topic-not-synced", "a topic that is the only copy is acknowledged before it is on disk", changes{{"s.FlushMessages > 0", "false"}},
 		"internal/ops", "TestApply_SyncsTheOnlyCopy", "of the only copy"},
+	{"lost-for-good", "the close topic is not synced, and nobody searches the orders of an own Store", changes{{"c.FlushMessages(c.Topics.Close) == 1", "true"}},
+		"pipeline", "TestApp_AnOwnStoreIsSearchedOrSynced", "not searched: <nil>"},
+	{"close-of-a-service-lost", "the close topic is not synced, although perhaps no database has the orders", changes{{"only && ", "false && "}},
+		"internal/config", "TestFlushMessages_IsDecidedByTheFileAlone", "shop.example"},
 	{"refused-sync-ends-apply", "a topic that brokers do not sync is not created", changes{{"refusesSetting(err)", "false"}},
 		"internal/ops", "TestApply_WhereBrokersRefuseToSyncTheRestIsApplied", "created: left"},
 	{"session-not-renewed", "a connection does not authenticate again before its session ends", changes{{" / 4", ""}},

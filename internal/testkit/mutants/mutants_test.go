@@ -1,5 +1,4 @@
-// Package mutants tests the tests. It breaks the code on purpose, in a copy that only
-// the compiler sees, and requires that a test fails.
+// Package mutants tests the tests. It breaks the code on purpose, in a copy that only the compiler sees, and requires that a test fails.
 //
 //	make mutants                             all mutants; the table at the end says which test caught each
 //	make mutants ARGS='-run Mutants/commit'  some of them

@@ -1,7 +1,6 @@
 package mutants
 
-// partitionMutants are mistakes in the shared parts of all partition loops: the
-// watermark, the reader, the appends, and the dead letters.
+// partitionMutants are mistakes in the shared parts of all partition loops: the watermark, the reader, the appends, and the dead letters.
 var partitionMutants = []mutant{
 	{"unread-topic-lossless", "a topic that was recreated before anybody read it has lost nothing", nil,
 		"internal/partition", "TestLoop_ALossCountsTheRecordsThatWaited", "records that waited: got 0, want 1"},

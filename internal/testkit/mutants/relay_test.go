@@ -1,7 +1,6 @@
 package mutants
 
-// relayMutants are mistakes in the relay, which forwards records from bucket to
-// bucket and to the close topic.
+// relayMutants are mistakes in the relay, which forwards records from bucket to bucket and to the close topic.
 var relayMutants = []mutant{
 	{"leaderless-delays-others", "a partition of the close topic without a leader delays the others",
 		changes{{"p.ctx.Err() != nil", "true"}},

@@ -1,7 +1,6 @@
 package mutants
 
-// storeMutants are mistakes in the transactions that close orders, in the checks of a
-// mapping, in the rules of deadlines, and in the producer.
+// storeMutants are mistakes in the transactions that close orders, in the checks of a mapping, in the rules of deadlines, and in the producer.
 var storeMutants = []mutant{
 	{"never-uncounted", "orders whose due time means never are in no number", changes{{"c.From-c.Overdue-c.Waiting-c.Excluded", "0"}},
 		"internal/store/sqlite", "TestSuite_InMemory/AnOrderThatIsNeverDueIsNeverClosed", "counts"},
@@ -54,6 +53,13 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestCloseOrders_SeesWhatALaterTriggerDid", "do not have the status 2"},
 	{"capped-stock-lost", "stock that a trigger takes away is lost", changes{{"has.available != want.available", "false"}},
 		"internal/store/sqlite", "TestCloseOrders_SeesWhatALaterTriggerDid", "should be 9"},
+	{"second-close-accepted", "a second table of orders, or a second close of one, shares the receipts of the first",
+		changes{{"!strings.EqualFold(v.Orders, own)", "false"}},
+		"internal/store/sqlite", "TestSuite_InMemory/ASecondTableOrCloseOfOrdersIsRefused", "belong to (table course_order"},
+	{"other-store-written", "a payment is recorded among the receipts of another Store", changes{{"there != home", `there == ""`}},
+		"internal/store", "TestRecordPayment_RefusesTheTablesOfAnotherStore", "in another database"},
+	{"other-outbox-written", "an order is added to the outbox that the shop's connection finds", changes{{`== ""`, `!= "x"`}},
+		"producer", "TestNewOutbox_RejectsInvalidOptions", "INSERT INTO outbox_schedules"},
 	{"paid-without-event", "an order is marked as paid without its event", changes{{"c.paidEvent(r.OrderID)", "error(nil)"}},
 		"internal/store/sqlite", "TestSuite_InMemory/PayOrdersWritesAnEvent", "want one of order a"},
 	{"global-pause-ignored", "a close ignores a pause of all orders", changes{{`p.Category == ""`, "false"}},

@@ -71,8 +71,7 @@ func Tree(roots ...int) (tree []int) {
 	return tree
 }
 
-// Field returns the number that follows a name in a file of /proc, such as 4 in the line
-// "rchar: 4"; 0: the file has no such line.
+// Field returns the number that follows a name in a file of /proc, such as 4 in the line "rchar: 4"; 0: the file has no such line.
 func Field(path, name string) int64 {
 	text, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(text)) {

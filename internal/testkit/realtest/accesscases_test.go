@@ -100,11 +100,9 @@ func (c *accessCase) acls(t *testing.T) []kafkago.ACLEntry {
 }
 
 const (
-	// parallelCases is how many cases run in parallel. They mostly wait, but with 40
-	// the broker gets so slow that the last ones take minutes.
+	// parallelCases is how many cases run in parallel. They mostly wait, but with 40 the broker gets so slow that the last ones take minutes.
 	parallelCases = 12
-	// later is when orders are due that must not become due during a case. On a busy machine, a
-	// part may take a minute to begin its work.
+	// later is when orders are due that must not become due during a case. On a busy machine, a part may take a minute to begin its work.
 	later = time.Hour
 )
 
@@ -133,8 +131,7 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 
 func (b *broker) scram(user string) access { return b.by(kafka.ScramSHA512, user) }
 
-// topicSlots limits how many cases create their topics in parallel, because the broker
-// takes seconds for hundreds of topics.
+// topicSlots limits how many cases create their topics in parallel, because the broker takes seconds for hundreds of topics.
 var topicSlots = make(chan struct{}, 3)
 
 // makeTopics creates the topics of the case.
@@ -199,8 +196,7 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 	})
 }
 
-// playRelay runs a relay that forwards a record, hops another record,
-// gives a third up, and measures the brokers' time.
+// playRelay runs a relay that forwards a record, hops another record, gives a third up, and measures the brokers' time.
 func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -217,8 +213,7 @@ func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCa
 	})
 }
 
-// playCloser runs a closer that closes an order, schedules an order
-// again that is due later by the database, and gives a third up.
+// playCloser runs a closer that closes an order, schedules an order again that is due later by the database, and gives a third up.
 func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -249,8 +244,7 @@ func playCompensator(ctx context.Context, b *broker, admin *kafka.Cluster, c *ac
 	})
 }
 
-// playOutbox runs a dispatcher that publishes an event, gives up one that is too
-// large, and schedules an order that is due later and one that is due.
+// playOutbox runs a dispatcher that publishes an event, gives up one that is too large, and schedules an order that is due later and one that is due.
 func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -334,8 +328,7 @@ func usedRecords(ctx context.Context, k *kafka.Cluster, p rights.Play, cfg *conf
 	return err
 }
 
-// run runs a role until done succeeds or the log names a missing row. It returns the
-// error of done with the log.
+// run runs a role until done succeeds or the log names a missing row. It returns the error of done with the log.
 func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, done func() error) error {
 	logs := &testkit.LogBuffer{}
 	logger := slog.New(slog.NewTextHandler(logs, nil))
@@ -388,8 +381,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	})
 }
 
-// runUntil runs a role until done succeeds, or the role was refused, or ctx ends. It returns the error of
-// done with the log.
+// runUntil runs a role until done succeeds, or the role was refused, or ctx ends. It returns the error of done with the log.
 func runUntil(ctx context.Context, part *pipeline.App, role pipeline.Role, logs *testkit.LogBuffer, refused func() bool, done func() error) error {
 	running, stop := context.WithCancel(ctx)
 	ran := make(chan error, 1)
@@ -418,8 +410,7 @@ func runUntil(ctx context.Context, part *pipeline.App, role pipeline.Role, logs 
 	return nil
 }
 
-// refusalsAtWork returns the log lines that name a missing access, without those
-// about optional checks at the start.
+// refusalsAtWork returns the log lines that name a missing access, without those about optional checks at the start.
 func refusalsAtWork(log string) string {
 	var all strings.Builder
 	for line := range strings.Lines(log) {
@@ -488,8 +479,7 @@ func playInspector(ctx context.Context, b *broker, admin *kafka.Cluster, c *acce
 	return c.cli(ctx, b, []string{"topics", "check"})
 }
 
-// playViewer reads records that wait in a bucket and in the topics of due orders, and
-// records of the dead-letter topic and the control topic.
+// playViewer reads records that wait in a bucket and in the topics of due orders, and records of the dead-letter topic and the control topic.
 func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -506,8 +496,7 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	return c.cli(ctx, b, []string{"status"}, []string{"dlq", "ls"}, []string{"sweeps"})
 }
 
-// playOperator fixes every kind of drift, in delay topics and in others, replays, and
-// redrives a dead letter that is due and one that is not.
+// playOperator fixes every kind of drift, in delay topics and in others, replays, and redrives a dead letter that is due and one that is not.
 func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	var drifted []kafka.TopicSpec
 	for _, spec := range ops.TopicSpecs(c.cfg) {

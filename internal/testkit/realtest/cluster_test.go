@@ -47,9 +47,8 @@ func (r *rig) electLeaders() {
 	})
 }
 
-// owned returns an error if a partition has no owner. If a coordinator is killed
-// during a member's first join, that member stays in the group, unknown to all, until
-// its session ends.
+// owned returns an error if a partition has no owner. If a coordinator is killed during a member's first join, that member stays in the group,
+// unknown to all, until its session ends.
 func (r *rig) owned() error {
 	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
 	for _, b := range r.cfg.Buckets {

@@ -21,9 +21,8 @@ import (
 // answerWithin is the read timeout of the pipeline.
 const answerWithin = 3 * time.Second
 
-// faultyPipeline is a pipeline whose connection to the database leads through a proxy
-// to a server of its own, as a user without privileges. The shop connects directly,
-// as root.
+// faultyPipeline is a pipeline whose connection to the database leads through a proxy to a server of its own, as a user without privileges. The shop
+// connects directly, as root.
 type faultyPipeline struct {
 	*rig
 	server *ownServer
@@ -31,9 +30,8 @@ type faultyPipeline struct {
 	dsn    string // the pipeline's DSN, without the proxy
 }
 
-// databaseFaults are the faults of the database and of the connection to it. Each
-// function starts a fault and returns a function that ends it; nil means that the
-// fault ends by itself. The first ones run in make test.
+// databaseFaults are the faults of the database and of the connection to it. Each function starts a fault and returns a function that ends it; nil
+// means that the fault ends by itself. The first ones run in make test.
 var databaseFaults = []struct {
 	name  string
 	begin func(s *faultyPipeline) (end func())
@@ -92,10 +90,8 @@ var databaseFaults = []struct {
 	{"deadlocks", (*faultyPipeline).deadlock},
 }
 
-// Orders become due, and are paid, under each fault in turn. There are no sweeps: the
-// closer recovers from each fault by itself, gives no order up, and uses up none of
-// its attempts. The log has the duration of each. (A full disk is tested in
-// internal/testkit/simulation.)
+// Orders become due, and are paid, under each fault in turn. There are no sweeps: the closer recovers from each fault by itself, gives no order up,
+// and uses up none of its attempts. The log has the duration of each. (A full disk is tested in internal/testkit/simulation.)
 func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 	eachOwnDatabase(t, func(database) []string { return nil }, func(t *testing.T, servers config.Servers, own *ownServer) {
 		s := newFaultyPipeline(t, servers, own)
@@ -193,8 +189,7 @@ func (s *faultyPipeline) loseCommits(how func(*testkit.Proxy, []byte) <-chan str
 	}
 }
 
-// kill kills the server, as a power failure does, and starts it again. A server in a
-// container would lose its data; it is made unreachable instead.
+// kill kills the server, as a power failure does, and starts it again. A server in a container would lose its data; it is made unreachable instead.
 func (s *faultyPipeline) kill() (end func()) {
 	if s.server.PID() == 0 {
 		s.proxy.Refuse()
@@ -205,8 +200,7 @@ func (s *faultyPipeline) kill() (end func()) {
 	return s.server.start
 }
 
-// tooMany opens all connections that the server allows to users like the pipeline's,
-// which then has to connect again.
+// tooMany opens all connections that the server allows to users like the pipeline's, which then has to connect again.
 func (s *faultyPipeline) tooMany() (end func()) {
 	s.exec("SET GLOBAL max_connections = 12")
 	var hogs []*sql.DB
@@ -286,9 +280,8 @@ func (s *faultyPipeline) deadlocks() (n int) {
 	return n
 }
 
-// lockCrosswise locks all stock rows and then orders, while the closer locks orders
-// first. The server rolls back the transaction with fewer changed rows: the closer's,
-// because this one changes many.
+// lockCrosswise locks all stock rows and then orders, while the closer locks orders first. The server rolls back the transaction with fewer changed
+// rows: the closer's, because this one changes many.
 func (s *faultyPipeline) lockCrosswise() {
 	tx, err := s.store.DB().Begin()
 	if err != nil {

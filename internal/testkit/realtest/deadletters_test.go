@@ -19,8 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The order is published before it is in the database and is given up for that. It is
-// closed when it is redriven.
+// The order is published before it is in the database and is given up for that. It is closed when it is redriven.
 func TestReal_ADeadLetterIsRedrivenToSuccess(t *testing.T) {
 	eachDatabase(t, aDeadLetterIsRedrivenToSuccess)
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// publish puts this module into a file-system module proxy under a version, and returns the path of
-// the module and the URL of the proxy.
+// publish puts this module into a file-system module proxy under a version, and returns the path of the module and the URL of the proxy.
 func publish(t *testing.T, version string) (module, proxy string) {
 	t.Helper()
 	const root = "../../.."
@@ -73,9 +72,8 @@ func readFile(t *testing.T, path string) string {
 	return string(content)
 }
 
-// A program outside of this repository gets the module by go get, and uses exported packages
-// only: schedules, its own Store, the SQL store beside its own pool, its own payment provider,
-// registerer and logger, and the events.
+// A program outside of this repository gets the module by go get, and uses exported packages only: schedules, its own Store, the SQL store beside its
+// own pool, its own payment provider, registerer and logger, and the events.
 func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	placementOf(t)
 	t.Parallel()

@@ -251,8 +251,7 @@ func ownKafka(t *testing.T, s *config.Servers) ownServers {
 	return ownServers{prefix: newPrefix(), kafka: b}
 }
 
-// ownSecuredKafka starts a broker on which the relay is a user of its own, with the ACLs of the
-// document. All other parts may do everything.
+// ownSecuredKafka starts a broker on which the relay is a user of its own, with the ACLs of the document. All other parts may do everything.
 func ownSecuredKafka(t *testing.T, s *config.Servers) ownServers {
 	const user = "relay"
 	b := newBroker(t, user)
@@ -282,8 +281,7 @@ func ownSecuredKafka(t *testing.T, s *config.Servers) ownServers {
 	return own
 }
 
-// limitedUser gives the processes that are started from here on a user who may not write to a
-// read-only server.
+// limitedUser gives the processes that are started from here on a user who may not write to a read-only server.
 func (g *game) limitedUser() {
 	g.t.Helper()
 	dsn := must.Get(mysql.ParseDSN(g.servers.DSN))(g.t)

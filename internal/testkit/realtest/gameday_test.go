@@ -31,8 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// incident is one scenario of a game day: a cause, the alerts that it makes fire, and what the
-// runbook says to do.
+// incident is one scenario of a game day: a cause, the alerts that it makes fire, and what the runbook says to do.
 type incident struct {
 	name   string
 	alerts []string // they fire, and end after what the runbook says was done; such as NAME/VALUE of a label, see firing
@@ -51,9 +50,8 @@ type ownServers struct {
 	read    func(may bool) // gives the relay the right to read, or takes it away
 }
 
-// TestGameDay plays each incident on real servers. Prometheus evaluates the rules on the metrics of
-// the processes, with divided durations. The commands are those of the runbook: a command that the
-// section of an alert does not have fails the test.
+// TestGameDay plays each incident on real servers. Prometheus evaluates the rules on the metrics of the processes, with divided durations. The
+// commands are those of the runbook: a command that the section of an alert does not have fails the test.
 //
 // make test-ops runs it, and sets GAMEDAY.
 func TestGameDay(t *testing.T) {
@@ -145,8 +143,7 @@ func (g *game) shell(line, listen string) *exec.Cmd {
 	return cmd
 }
 
-// launch starts a process that Prometheus scrapes. A process that is started again has the same
-// address.
+// launch starts a process that Prometheus scrapes. A process that is started again has the same address.
 func (g *game) launch(part, line string) {
 	g.t.Helper()
 	if g.addresses[part] == "" {
@@ -156,8 +153,7 @@ func (g *game) launch(part, line string) {
 	g.prometheus.scrape(part, g.addresses[part])
 }
 
-// begin starts the parts, and waits until they are ready and scraped, and none of the incident's
-// alerts fires.
+// begin starts the parts, and waits until they are ready and scraped, and none of the incident's alerts fires.
 func (g *game) begin(parts ...string) {
 	g.t.Helper()
 	for _, part := range parts {
@@ -265,8 +261,7 @@ func (g *game) noPage() {
 	}
 }
 
-// resolves waits until the alerts do not fire any more, and then does what their sections say to
-// verify it.
+// resolves waits until the alerts do not fire any more, and then does what their sections say to verify it.
 func (g *game) resolves(alerts ...string) {
 	g.t.Helper()
 	g.repaired()
@@ -331,8 +326,7 @@ func (g *game) since(title string) {
 	g.until("status says since when: "+title, func() bool { out, _ := g.do("orderclose status"); return says.MatchString(out) })
 }
 
-// act runs a command of the part Act of the sections of all the given alerts. A command that runs a
-// part of the pipeline becomes that part.
+// act runs a command of the part Act of the sections of all the given alerts. A command that runs a part of the pipeline becomes that part.
 func (g *game) act(line string, alerts ...string) {
 	g.t.Helper()
 	for _, alert := range alerts {
@@ -383,8 +377,7 @@ func (g *game) do(line string) (out string, code int) {
 	return string(data), cmd.ProcessState.ExitCode()
 }
 
-// told waits until the console, status and doctor each name a problem, and logs how long each took: the
-// console and status before all others.
+// told waits until the console, status and doctor each name a problem, and logs how long each took: the console and status before all others.
 func (g *game) told(kind ops.ProblemKind) {
 	g.t.Helper()
 	g.named(kind, func(all []ops.Problem) bool { return len(all) > 0 && all[0].Kind == kind })
@@ -454,8 +447,7 @@ func (g *game) exec(query string, args ...any) {
 	expect.That(g.t, err == nil, "%s: %v", query, err)
 }
 
-// place creates n orders of one item that are due in a while, and publishes them. The ids begin with
-// name.
+// place creates n orders of one item that are due in a while, and publishes them. The ids begin with name.
 func (g *game) place(name string, n int, in time.Duration) {
 	g.t.Helper()
 	g.create(name, n, in, g.shop.Publish)
@@ -507,8 +499,7 @@ func (g *game) flow(name string, n int) (stop func()) {
 	return stop
 }
 
-// park creates n orders with a due time, and appends their records to a bucket, whether they belong
-// there or not. It returns the id of the first.
+// park creates n orders with a due time, and appends their records to a bucket, whether they belong there or not. It returns the id of the first.
 func (g *game) park(b orderclose.Bucket, n int, due time.Time) string {
 	g.t.Helper()
 	id := func(i int) string { return fmt.Sprintf("parked-%s-%d", b.Topic, i) }

@@ -2,10 +2,13 @@ package realtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,8 +71,7 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 		r.start(part)
 	}
 	<-played
-	// A crash costs the session timeout, at worst twice here. Orders that are overdue
-	// by more than the grace are closed by the compensator.
+	// A crash costs the session timeout, at worst twice here. Orders that are overdue by more than the grace are closed by the compensator.
 	r.settle()
 	v := r.check()
 	expect.That(t, v.ByPath["pipeline"] != 0, "closed by path %v: the pipeline did not come back", v.ByPath)
@@ -180,6 +182,14 @@ func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
 	r.must("topics", "apply")
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after the fix it exits with %d:\n%s", code, out)
+	}
+	for _, sync := range []config.SyncMode{config.SyncAlways, "", config.SyncNever, ""} {
+		cfg := *r.cfg
+		cfg.Sync = sync
+		must.Do(t, apply(t.Context(), r.kafka, ops.TopicSpecs(&cfg)))
+		flush := must.Get(r.kafka.Topics(t.Context(), cfg.Topics.Close))(t)[cfg.Topics.Close].Config["flush.messages"]
+		want := cmp.Or(cfg.FlushMessages(cfg.Topics.Close), math.MaxInt)
+		expect.Equal(t, flush, strconv.Itoa(want), "flush.messages of the close topic with sync: %s", sync)
 	}
 	// The control topic measures what its readers unpack: these have some hundred bytes on the wire.
 	client := must.Get(kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(1_000_000)))(t)

@@ -46,8 +46,7 @@ type marks struct {
 	pieces map[string]string // the variable that has the secret, by piece of the secret
 }
 
-// secret returns a secret of three pieces, joined by letters that separate the parts of DSNs and URLs:
-// a parser that cuts it may show one piece.
+// secret returns a secret of three pieces, joined by letters that separate the parts of DSNs and URLs: a parser that cuts it may show one piece.
 func (m *marks) secret(variable string) string {
 	a, b, c := m.mark(variable), m.mark(variable), m.mark(variable)
 	return a + "/" + b + "@" + c + "?x=#:%&"
@@ -71,8 +70,7 @@ func (m *marks) add(variable, piece string) {
 	m.pieces[piece] = variable
 }
 
-// find reports each secret that a text has: as it is, escaped for a URL, in hexadecimal digits, or in
-// base64 at any position.
+// find reports each secret that a text has: as it is, escaped for a URL, in hexadecimal digits, or in base64 at any position.
 func (m *marks) find(t *testing.T, where, text string) {
 	t.Helper()
 	m.mu.Lock()
@@ -103,8 +101,7 @@ type secretsRig struct {
 	path string // of the binary
 }
 
-// noSecretIsShown runs all roles and commands with marked secrets, valid and broken, and searches for them
-// in all that they print, answer and write.
+// noSecretIsShown runs all roles and commands with marked secrets, valid and broken, and searches for them in all that they print, answer and write.
 func noSecretIsShown(t *testing.T, b *broker) {
 	servers := realServers(t)
 	r := &secretsRig{marks: marks{pieces: map[string]string{}}, t: t, dir: t.TempDir()}
@@ -153,8 +150,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	expect.NoError(t, err)
 }
 
-// database creates a database and a user with a marked password. It returns the database as root, and
-// the DSN of the user.
+// database creates a database and a user with a marked password. It returns the database as root, and the DSN of the user.
 func (r *secretsRig) database(server, name string) (*store.Store, string) {
 	r.t.Helper()
 	dsn, drop, err := scenario.CreateDatabase(r.t.Context(), server, nil, name)
@@ -187,8 +183,7 @@ func (r *secretsRig) redis(s config.Servers, name string) string {
 	return u.String()
 }
 
-// kafkaEnviron sets the access to Kafka as its super user, and a client certificate. Their secrets are
-// random already.
+// kafkaEnviron sets the access to Kafka as its super user, and a client certificate. Their secrets are random already.
 func (r *secretsRig) kafkaEnviron(b *broker) {
 	r.t.Helper()
 	for line := range strings.Lines(readFile(r.t, filepath.Join(b.dir, "env"))) {
@@ -239,8 +234,7 @@ func (r *secretsRig) write(name, text string) (path string) {
 	return path
 }
 
-// command returns a command of the binary whose output goes to out. Variables of changed replace others;
-// empty ones are removed.
+// command returns a command of the binary whose output goes to out. Variables of changed replace others; empty ones are removed.
 func (r *secretsRig) command(ctx context.Context, out io.Writer, changed map[string]string, args ...string) *exec.Cmd {
 	env := maps.Clone(r.env)
 	maps.Copy(env, changed)

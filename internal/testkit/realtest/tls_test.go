@@ -48,8 +48,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	return a
 }
 
-// issue writes a certificate for the names of a host, or of a client, and its key. It returns their
-// paths.
+// issue writes a certificate for the names of a host, or of a client, and its key. It returns their paths.
 func (a *authority) issue(t *testing.T, name string, hosts ...string) (certificate, private string) {
 	t.Helper()
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -176,8 +175,7 @@ func TestReal_TLSToDatabaseAndRedis(t *testing.T) {
 
 var aclLine = regexp.MustCompile("(?m)^ACL SETUSER orderclose .*$")
 
-// sweepByTLS runs the production binary with TLS to both servers, as the user of Redis that
-// docs/security.md creates.
+// sweepByTLS runs the production binary with TLS to both servers, as the user of Redis that docs/security.md creates.
 func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 	var acl []any
 	for _, word := range strings.Fields(aclLine.FindString(readFile(t, "../../../docs/security.md"))) {

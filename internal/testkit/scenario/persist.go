@@ -12,9 +12,8 @@ import (
 // retryInterval is the pause before a Persistent tries again.
 const retryInterval = 500 * time.Millisecond
 
-// Persistent is Orders whose methods retry while the database fails, as a shop does whose customers
-// wait. The answer of a failed attempt may be lost although the attempt was committed. A retry
-// that finds the work done therefore reports success.
+// Persistent is Orders whose methods retry while the database fails, as a shop does whose customers wait. The answer of a failed attempt may be lost
+// although the attempt was committed. A retry that finds the work done therefore reports success.
 type Persistent struct{ Orders }
 
 // CreateOrder implements Orders.
@@ -26,8 +25,7 @@ func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items [
 	return err
 }
 
-// Checkout implements Orders. After a lost answer it runs fn again, although the rows that fn
-// creates may exist.
+// Checkout implements Orders. After a lost answer it runs fn again, although the rows that fn creates may exist.
 func (p Persistent) Checkout(ctx context.Context, fn func(*shopdb.Tx) error) error {
 	tries, err := persist(ctx, func() error { return p.Orders.Checkout(ctx, fn) })
 	if tries > 1 && errors.Is(err, shopdb.ErrDuplicateOrder) {

@@ -1,6 +1,5 @@
-// Package scenario is a workload for the demo and for tests, in the simulation and on real
-// servers. It creates orders of several categories, publishes most of them, and pays some. In
-// the end every order must be in the right state; package checker says so.
+// Package scenario is a workload for the demo and for tests, in the simulation and on real servers. It creates orders of several categories,
+// publishes most of them, and pays some. In the end every order must be in the right state; package checker says so.
 //
 // Plan makes the steps of a run, and Shop.Run plays them.
 //
@@ -43,8 +42,7 @@ type Spec struct {
 	SKUs       int
 }
 
-// Step is one order: when it is created, as the time since the start of the run, its items,
-// and its fate.
+// Step is one order: when it is created, as the time since the start of the run, its items, and its fate.
 type Step struct {
 	At         time.Duration
 	ID         string
@@ -54,17 +52,15 @@ type Step struct {
 	// ByOutbox: if the shop has an outbox, the order is scheduled in the transaction that
 	// creates it, and not after it. An order with the fate Twice is scheduled both ways.
 	ByOutbox bool
-	// RollBackFirst: before the order, another order is created and scheduled in a transaction that
-	// is rolled back.
+	// RollBackFirst: before the order, another order is created and scheduled in a transaction that is rolled back.
 	RollBackFirst bool
 	// PayAfter is the share of the order's delay after which it is paid, cancelled or moved.
 	PayAfter float64
 	MoveBy   time.Duration // of Later and Earlier
 }
 
-// Plan returns the steps of a spec, in the order of At. The same spec gives the same plan. A
-// plan of four or more orders has at least one that is paid, one unpublished and one published
-// twice.
+// Plan returns the steps of a spec, in the order of At. The same spec gives the same plan. A plan of four or more orders has at least one that is
+// paid, one unpublished and one published twice.
 func Plan(s Spec) []Step {
 	r := rand.New(rand.NewPCG(s.Seed, 0x0c105e))
 	steps := make([]Step, s.Orders)

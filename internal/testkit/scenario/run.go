@@ -78,9 +78,8 @@ func (s *Shop) Stock(ctx context.Context, skus int) error {
 	return nil
 }
 
-// Run plays the steps, each at its time after begin. It returns when the last order was created
-// and the last payment made. Its errors are those of the shop: Kafka rejects a record, or the
-// database is unavailable.
+// Run plays the steps, each at its time after begin. It returns when the last order was created and the last payment made. Its errors are those of
+// the shop: Kafka rejects a record, or the database is unavailable.
 func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 	var plays sync.WaitGroup
 	errs := make([]error, len(steps))
@@ -94,8 +93,7 @@ func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// Play plays one step now. It calls tried when the order exists or could not be created. Its errors
-// are those of Run.
+// Play plays one step now. It calls tried when the order exists or could not be created. Its errors are those of Run.
 func (s *Shop) Play(ctx context.Context, step Step, tried func()) error {
 	created := time.Now().Truncate(time.Millisecond)
 	order := s.Producer.Order(step.ID, created, step.Categories...)
@@ -201,8 +199,7 @@ func (s *Shop) add(list *[]string, id string) {
 	*list = append(*list, id)
 }
 
-// finish pays, cancels or moves an order. Being too late is no error: on a slow machine the close may
-// have won.
+// finish pays, cancels or moves an order. Being too late is no error: on a slow machine the close may have won.
 func (s *Shop) finish(ctx context.Context, order orderclose.Order, step Step) error {
 	switch step.Fate {
 	case Cancelled:
@@ -231,8 +228,7 @@ func (s *Shop) finish(ctx context.Context, order orderclose.Order, step Step) er
 // errNotUnpaid rolls back a transaction whose order is not unpaid any more.
 var errNotUnpaid = errors.New("not unpaid any more")
 
-// move moves the due time of an order. To an earlier time it schedules the order again, in the same
-// transaction.
+// move moves the due time of an order. To an earlier time it schedules the order again, in the same transaction.
 func (s *Shop) move(ctx context.Context, order orderclose.Order, due time.Time) error {
 	query := "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0"
 	if s.Bind != nil {

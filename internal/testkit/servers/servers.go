@@ -1,6 +1,5 @@
-// Package servers starts Kafka, MariaDB, MySQL, PostgreSQL, Redis and others on the loopback, by the scripts of
-// deploy/native. Each server has a folder of its own, in a temporary folder of the caller, and is
-// stopped by its process id.
+// Package servers starts Kafka, MariaDB, MySQL, PostgreSQL, Redis and others on the loopback, by the scripts of deploy/native. Each server has a
+// folder of its own, in a temporary folder of the caller, and is stopped by its process id.
 //
 //	servers.go  Server: start, stop, kill
 //	brokers.go  three brokers
@@ -26,8 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
-// Server is a server that can be stopped or killed and started again, with its data. The fields may
-// be changed before Start.
+// Server is a server that can be stopped or killed and started again, with its data. The fields may be changed before Start.
 type Server struct {
 	Kind string   // the name of its script without .sh, such as kafka
 	Dir  string   // its folder, an absolute path without symbolic links
@@ -60,8 +58,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.script(ctx, append([]string{"start", s.Dir, s.Port}, s.Args...)...)
 }
 
-// Stop stops the server by SIGTERM, and after 15 s by SIGKILL. It does nothing if the server does not
-// run.
+// Stop stops the server by SIGTERM, and after 15 s by SIGKILL. It does nothing if the server does not run.
 func (s *Server) Stop(ctx context.Context) error { return s.script(ctx, "stop", s.Dir) }
 
 // Restart starts the server if it does not run.
@@ -72,8 +69,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// Kill ends the server and its child processes by SIGKILL, and returns when they have ended. It does
-// nothing if the server does not run.
+// Kill ends the server and its child processes by SIGKILL, and returns when they have ended. It does nothing if the server does not run.
 func (s *Server) Kill() error {
 	if err := process.KillTree(context.Background(), s.PID()); err != nil {
 		return fmt.Errorf("kill %s: %w", s.Kind, err)
@@ -121,8 +117,7 @@ func pidIn(dir string) int {
 	return pid
 }
 
-// StartAll starts servers at once. On a busy machine a start may take too long, so it tries each
-// twice. If one does not start, all are killed.
+// StartAll starts servers at once. On a busy machine a start may take too long, so it tries each twice. If one does not start, all are killed.
 func StartAll(ctx context.Context, all ...*Server) error {
 	errs := make([]error, len(all))
 	var starts sync.WaitGroup
@@ -141,8 +136,7 @@ func StartAll(ctx context.Context, all ...*Server) error {
 	return err
 }
 
-// KillAll kills servers. It is the way to stop several brokers: stopped in order, the last ones would
-// wait for a majority.
+// KillAll kills servers. It is the way to stop several brokers: stopped in order, the last ones would wait for a majority.
 func KillAll(all ...*Server) error {
 	var errs []error
 	for _, s := range all {
@@ -151,8 +145,7 @@ func KillAll(all ...*Server) error {
 	return errors.Join(errs...)
 }
 
-// Script returns the path of a script of deploy/native. It looks for that folder in the working folder
-// and those above it.
+// Script returns the path of a script of deploy/native. It looks for that folder in the working folder and those above it.
 func Script(name string) (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -198,8 +191,7 @@ func Run(ctx context.Context, script string, env []string, args ...string) error
 	return nil
 }
 
-// Complaint returns the first line that a program has printed after its own name, without notes of
-// installations.
+// Complaint returns the first line that a program has printed after its own name, without notes of installations.
 func Complaint(name, printed string) string {
 	for line := range strings.Lines(printed) {
 		if text, own := strings.CutPrefix(line, name+": "); own && !strings.HasPrefix(text, "installing") && !strings.HasPrefix(text, "fetching") {

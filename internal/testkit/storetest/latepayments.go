@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +26,6 @@ var latePaymentPromises = []promise[shop]{
 	{name: "TheStatusDecidesAndNoPaymentThatTheShopWroteBefore", test: paymentWrittenBefore},
 	{name: "AStatusThatIsNotNamedIsAnError", test: unnamedStatus},
 	{name: "APaymentThatCannotBeRecordedChangesNothing", test: badPayments},
-	{name: "PaymentsThatRaceWithClosesAreNeverSilent", test: paymentsRaceWithCloses, tags: Dialect},
 	{name: "ALatePaymentIsResolvedOnce", test: resolveLate},
 }
 
@@ -250,39 +248,6 @@ func badPayments(t *testing.T, s *shop) {
 		}
 	}
 	want(t, "state afterwards", s.state(), before)
-}
-
-// paymentsRaceWithCloses: however a payment and a close meet, the order is paid, or the payment is late.
-func paymentsRaceWithCloses(t *testing.T, s *shop) {
-	s.migrated()
-	ids := names("o-%d", 40)
-	for _, id := range ids {
-		s.order(id, -time.Minute)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for _, id := range ids {
-			if _, err := s.CloseOrders(t.Context(), "pipeline", requests(id)); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	for range 2 { // a provider calls twice
-		wg.Go(func() {
-			for i := range ids {
-				id := ids[(i+20)%len(ids)]
-				if _, err := s.tryRecord(store.LatePayment{OrderID: id, PaymentID: "p-" + id}); err != nil {
-					t.Error(err) // also after a deadlock: both lock the order first
-				}
-			}
-		})
-	}
-	wg.Wait()
-	s.close(ids...)
-	want(t, "closed orders without a late payment", s.texts("SELECT id FROM orders WHERE status = 2 AND id NOT IN (SELECT order_id FROM late_payments)"), nil)
-	want(t, "paid orders with a late payment", s.texts("SELECT id FROM orders WHERE status = 1 AND id IN (SELECT order_id FROM late_payments)"), nil)
-	want(t, "orders that are neither", s.count("SELECT COUNT(*) FROM orders WHERE status NOT IN (1, 2)"), 0)
-	want(t, "events", len(s.lateEvents()), s.count("SELECT COUNT(*) FROM late_payments"))
 }
 
 // recordPaymentsMapped tests the same in a shop's own tables, which have no column for the payment's id.

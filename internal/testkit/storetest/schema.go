@@ -15,6 +15,7 @@ import (
 
 var schemaPromises = []promise[shop]{
 	{name: "WrongSchemaVersionIsReported", test: wrongSchemaVersion, tags: Dialect | Empty},
+	{name: "ASecondTableOrCloseOfOrdersIsRefused", test: secondClose, tags: Dialect | Empty},
 	{name: "ANewerSchemaIsUsedIfItSaysSo", test: newerSchema, tags: Dialect | Empty},
 	{name: "MigratingTwiceChangesNothing", test: migratingTwice, tags: Dialect | File | Empty | Settings},
 	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty | Settings},
@@ -38,6 +39,24 @@ func wrongSchemaVersion(t *testing.T, s *shop) {
 	s.must(s.Migrated(t.Context()))
 	s.exec("UPDATE orderclose_schema SET version_id = 999 WHERE version_id = 1")
 	s.wrongVersion(999, "lacks the steps")
+}
+
+// Orders of two tables may have the same numbers, and a receipt says neither of which order it is nor of which close.
+func secondClose(t *testing.T, s *shop) {
+	s.migrated()
+	const own = "table orders, status 0, event order.closed"
+	for _, other := range []string{"table course_order, status 0, event order.closed", "table orders, status 2, event order.closed",
+		"table orders, status 0, event order.confirmed"} {
+		s.exec("UPDATE orderclose_schema SET owner = ? WHERE owner IS NOT NULL", other)
+		for _, err := range []error{s.Migrate(t.Context()), s.Migrated(t.Context())} {
+			expect.Says(t, err, "belong to ("+other+"), and this topics.yaml says ("+own+")", "a second close")
+			if e, is := errors.AsType[*store.SchemaError](err); is {
+				s.exec(e.Rename)
+			}
+			s.must(s.Migrated(t.Context()))
+			s.exec("UPDATE orderclose_schema SET owner = ? WHERE owner IS NOT NULL", other)
+		}
+	}
 }
 
 // A newer program has added a table. Then a step follows with which this program cannot work.

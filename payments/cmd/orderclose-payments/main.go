@@ -115,13 +115,8 @@ func databaseConfig(servers ordercloseconfig.Servers) (*mysql.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.InterpolateParams, m.MultiStatements = true, false // one round trip for each query instead of three
 	m.Timeout = dialLimit
-	if m.Params == nil {
-		m.Params = map[string]string{}
-	}
-	m.Params["sql_select_limit"] = "18446744073709551615" // if the server's limit cut an answer, paid orders would look unpaid
-	return m, m.Apply(mysql.Charset("utf8mb4", ""))
+	return m, mysqldsn.Force(m) // if the server's sql_select_limit cut an answer, paid orders would look unpaid
 }
 
 // openDatabase returns the shop's database. It connects with the first query.
