@@ -27,7 +27,7 @@ const (
 // publish appends the rows of a batch to Kafka, each to its topic or to the dead-letter
 // topic. Afterwards b.done holds the ids of the rows that are in Kafka. Rows that Kafka rejects for good become dead letters.
 func (w *worker) publish(ctx context.Context, b *rowBatch) {
-	holding, cancel := context.WithTimeout(ctx, publishTimeout) //mutant:outbox-append-unlimited
+	holding, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	defer b.endTraces()
 	do := w.o.Kafka.Send
@@ -69,7 +69,7 @@ func (w *worker) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.Raw
 			b.refuse(m, partition.UnreadableCause(err), err)
 			continue
 		}
-		if since, wait := w.o.Kafka.Failing(topic); wait > 0 { //mutant:missing-topic-stops
+		if since, wait := w.o.Kafka.Failing(topic); wait > 0 {
 			b.err = cmp.Or(b.err, fmt.Errorf("topic %s has accepted nothing since %s", topic, since.UTC().Format(time.RFC3339)))
 			continue
 		}

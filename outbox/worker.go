@@ -97,13 +97,13 @@ func (w *worker) help(ctx context.Context, more <-chan struct{}) {
 func (w *worker) dispatchNext(ctx context.Context) (found int, err error) {
 	from := w.after
 	b, n, err := w.dispatch(ctx, from)
-	w.after = 0
+	w.after = 0 //mutant:skipped-never-retried
 	switch {
 	case b == nil || err != nil:
 		return n, err
-	case n < w.o.Batch: //mutant:skipped-never-retried
+	case n < w.o.Batch:
 		return len(b.done), b.stuck()
-	case from > 0 || len(b.done) < n: //mutant:rows-left-stop
+	case from > 0 || len(b.done) < n: //mutant:missing-topic-stops
 		w.after = b.last()
 	}
 	if len(b.done) == 0 {

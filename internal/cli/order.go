@@ -26,7 +26,7 @@ func newOrder(c *common) *cobra.Command {
 records in all topics, failed attempts, dead letters and events, as a timeline. The
 command changes nothing, and no part of the pipeline needs to be running.
 
-Its records are searched in the partition of its key. Of a topic with more than --budget
+Its records are searched in all partitions. Of a topic with more than --budget
 records so many are read, from an hour before its creation on, or from the first waiting
 record if that is later. The output says how many were skipped.
 

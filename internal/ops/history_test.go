@@ -44,7 +44,8 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		{Topic: "delay_5m", Kind: KindBucket, Group: "g",
 			Records: []Record{{Partition: 3, Offset: 17, Appended: after(20 * time.Millisecond), Leaves: after(5 * time.Minute)}}},
 		{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{
-			{Partition: 3, Offset: 7, Appended: after(5 * time.Minute)}, {Partition: 3, Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2},
+			{Partition: 3, Offset: 7, Appended: after(5 * time.Minute)},
+			{Partition: 3, Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2},
 			{Partition: 3, Offset: 11, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
 		{Topic: "dead", Kind: KindDeadLetters, Records: []Record{
 			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},

@@ -5,7 +5,7 @@
 //	request.go   what a request takes, and what becomes of it
 //
 // A topic has a queue, and a lane for each partition: one request in flight, under a producer id of its own. What arrives while a request
-// is in flight goes out together with the next one, whoever has sent it. One lane works at a time while it keeps up, and the batches go
+// is in flight goes out together with the next one, of all callers. One lane works at a time while it keeps up, and the batches go
 // round the partitions. So at a thousand records a second an append has several of them, and a broker that syncs each append syncs less.
 // A second lane works too as soon as a request takes longer than twice the usual time, and all do if more waits than a request takes.
 //
@@ -212,7 +212,7 @@ type entry struct {
 
 // send begins a call.
 func (a *Appender) send(ctx context.Context, name string, records []wire.RawRecord, place func(wire.RawRecord, int) int, done func(Result)) {
-	ctx, cancel := context.WithTimeout(ctx, MaxTime) //mutant:close-topic-unlimited
+	ctx, cancel := context.WithTimeout(ctx, MaxTime) //mutant:topic-waited-for
 	e := &entry{ctx: ctx, place: place, done: done, result: Result{Topic: name}}
 	a.running.Add(1)
 	a.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -105,7 +106,8 @@ func TestSend_OneLaneWorksWhileItKeepsUp(t *testing.T) {
 		a.Close()
 		expect.Between(t, len(f.requests), 300, 400, "requests of 1000 records")
 		for i := 1; i < len(f.requests); i++ {
-			must.That(t, f.requests[i].partition == (f.requests[i-1].partition+1)%4, "request %d goes to %d after %d", i, f.requests[i].partition, f.requests[i-1].partition)
+			last, next := f.requests[i-1].partition, f.requests[i].partition
+			must.That(t, next == (last+1)%4, "request %d goes to %d after %d", i, next, last)
 		}
 	})
 }
@@ -249,32 +251,38 @@ func TestSendByKey_APlaceThatFailsGivesBack(t *testing.T) {
 func TestSend_ACallThatEndsStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLog{partitions: 1, produce: func(ctx context.Context, _ int, records []wire.RawRecord) error {
-			if len(records) > 1 || string(records[0].Key()) != "first" {
-				t.Errorf("sent %d records", len(records))
+			for _, r := range records {
+				expect.That(t, string(r.Key()) == "first", "%s was sent", r.Key())
 			}
-			<-ctx.Done() // the request in flight ends soon after the last call that wants it
-			return wire.ErrUnanswered
+			select {
+			case <-ctx.Done(): // soon after the last call that wants it has ended
+				return wire.ErrUnanswered
+			case <-time.After(4 * time.Second):
+				return nil
+			}
 		}}
-		a := newAppender(f)
-		ctx, end := context.WithCancel(t.Context())
-		results := 0
-		var mu sync.Mutex
-		began := time.Now()
-		for _, key := range []string{"first", "waits", "waits too"} {
+		var calls sync.WaitGroup
+		a, began := newAppender(f), time.Now()
+		send := func(key string, ends time.Duration, acked int) {
+			ctx, end := context.WithTimeout(t.Context(), ends)
+			calls.Add(1)
 			a.Send(ctx, "t", records(key), func(r Result) {
-				mu.Lock()
-				defer mu.Unlock()
-				results++
-				expect.That(t, len(r.Left) == 1 && errors.Is(r.Err, context.Canceled) || key == "first", "%s: %+v", key, r)
+				defer calls.Done()
+				end()
+				expect.That(t, r.CountAcked() == acked && len(r.Left) == 1-acked, "%s after %v: %+v", key, time.Since(began), r)
+				expect.AtMost(t, time.Since(began), ends+retry.FinishTime+dropEvery, "the time of %s", key)
 			})
 			synctest.Wait()
 		}
-		time.Sleep(time.Second)
-		end()
-		a.Send(ctx, "t", records("late"), func(r Result) { expect.Equal(t, len(r.Left), 1, "left") })
+		send("first", 3*time.Second, 1)
+		send("ends while it waits", time.Second, 0)
+		send("ends just before its request", 4*time.Second-dropEvery/2, 0)
+		send("has ended", 0, 0)
+		calls.Wait()
+		began = time.Now()
+		send("first", time.Second, 0)
+		calls.Wait()
 		a.Close()
-		expect.Equal(t, results, 3, "results")
-		expect.AtMost(t, time.Since(began), 4*time.Second, "the time until all were back")
 	})
 }
 

@@ -15,10 +15,10 @@ const (
 	minRest, maxRest = 50 * time.Millisecond, 4 * time.Second
 	// maxLookUpRest is maxRest for the look-up of a topic, which is cheaper.
 	maxLookUpRest = time.Second
-	// lookUpEvery is the time between two look-ups of a topic. A number of partitions counts for keepFor if it cannot be read anew.
+	// lookUpEvery is the time between two look-ups of a topic. A number of partitions counts for keepFor if it cannot be read again.
 	lookUpEvery, keepFor = time.Second, MaxTime
-	// minPatience and maxPatience bound how long a request is in flight before another lane works too.
-	minPatience, maxPatience = 2 * time.Millisecond, 100 * time.Millisecond
+	// minLate and maxLate bound the time after which a request is late, so that another lane works too.
+	minLate, maxLate = 2 * time.Millisecond, 100 * time.Millisecond
 	// dropEvery is the time between two looks for calls that have ended among those that wait.
 	dropEvery = 10 * time.Millisecond
 	// logEvery is the time between two log lines about a partition that goes on to fail.
@@ -48,7 +48,7 @@ type topic struct {
 }
 
 func newTopic(name string) *topic {
-	return &topic{name: name, usual: minPatience, last: rand.IntN(1 << 16)} // processes begin with different partitions
+	return &topic{name: name, usual: minLate, last: rand.IntN(1 << 16)} // processes begin with different partitions
 }
 
 // lane is a partition.
@@ -205,10 +205,10 @@ func (a *Appender) next(t *topic) {
 // pick returns the lane for the next request, or how long to wait for one. While a request is not late, others wait for its end, unless
 // they fill one.
 func (t *topic) pick(now time.Time) (l *lane, wait time.Duration) {
-	lanes, patience := t.lanes[:t.partitions], min(max(2*t.usual, minPatience), maxPatience)
+	lanes, late := t.lanes[:t.partitions], min(max(2*t.usual, minLate), maxLate)
 	for _, l := range lanes {
-		if age := now.Sub(l.began); l.busy && age < patience && t.any.bytes < wire.MaxAppendBytes {
-			return nil, patience - age
+		if age := now.Sub(l.began); l.busy && age < late && t.any.bytes < wire.MaxAppendBytes { //mutant:late-request-waited-for
+			return nil, late - age
 		}
 	}
 	wait = maxRest

@@ -67,7 +67,7 @@ func (a *Appender) flush(ctx context.Context, t *topic, l *lane, parts []part) (
 	switch first := parts[0]; {
 	case err == nil:
 		answered := time.Now()
-		t.usual += (min(answered.Sub(began), maxPatience) - t.usual) / 8
+		t.usual += (min(answered.Sub(began), maxLate) - t.usual) / 8
 		for _, p := range parts {
 			if p.result.Acked = append(p.result.Acked, Acked{p.records, l.number, began, at, answered}); l.twice {
 				p.result.Repeated += len(p.records)
