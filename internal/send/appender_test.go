@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -381,4 +382,30 @@ func TestAppend_EndsWithItsContext(t *testing.T) {
 		a.Close()
 		expect.Same(t, f.written, map[string]int{"first": 1}, "written")
 	})
+}
+
+// failing are topics that rest, or that may be tried.
+type failing map[string]time.Duration
+
+func (f failing) Send(context.Context, string, []wire.RawRecord, func(Result)) {}
+
+func (f failing) Failing(topic string) (since time.Time, wait time.Duration) {
+	if wait, is := f[topic]; is {
+		return time.Unix(1, 0), wait
+	}
+	return time.Time{}, 0
+}
+
+func TestAccepting_IsTheLongestShorterBucket(t *testing.T) {
+	buckets := orderclose.Buckets{{Topic: "1m"}, {Topic: "5m"}, {Topic: "30m"}, {Topic: "1h"}}
+	for _, c := range []struct {
+		failing     failing
+		topic, want string
+	}{
+		{nil, "30m", "30m"}, {failing{"30m": time.Second}, "30m", "5m"}, {failing{"30m": time.Second, "5m": time.Second}, "30m", "1m"},
+		{failing{"30m": 0}, "30m", "30m"}, {failing{"30m": time.Second, "5m": time.Second, "1m": time.Second}, "30m", "30m"},
+		{failing{"1m": time.Second}, "1m", "1m"}, {failing{"close": time.Second}, "close", "close"},
+	} {
+		expect.Equal(t, Accepting(c.failing, buckets, c.topic), c.want, "accepting for %s while %v fail", c.topic, c.failing)
+	}
 }

@@ -183,7 +183,7 @@ func (a *Appender) lookUp(t *topic) {
 
 // next begins the requests that may begin now, and sets when to look again. The caller holds mu.
 func (a *Appender) next(t *topic) {
-	if t.drop {
+	if t.drop { //mutant:append-after-revoke
 		t.drop = false
 		a.dropEnded(t)
 	}

@@ -23,18 +23,11 @@ func (a *Appender) start(t *topic, l *lane, from *queue) {
 	if !l.failing.IsZero() {
 		most = probeRecords
 	}
-	r := &request{}
-	for _, p := range from.take(most) {
-		if err := p.ctx.Err(); err != nil { //mutant:append-after-revoke
-			p.leave(p.records, err)
-			a.settle(t, p.entry)
-			continue
-		}
-		r.parts, p.flying = append(r.parts, p), append(p.flying, r)
+	r := &request{parts: from.take(most)}
+	for _, p := range r.parts {
+		p.flying = append(p.flying, r)
 	}
-	if r.wanted = len(r.parts); r.wanted == 0 {
-		return
-	}
+	r.wanted = len(r.parts)
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
 	l.busy, l.began, l.twice, t.last = true, time.Now(), false, l.number
@@ -78,7 +71,7 @@ func (a *Appender) flush(ctx context.Context, t *topic, l *lane, parts []part) (
 	case len(parts) == 1 && len(first.records) == 1: //mutant:refuse-all-records,rejected-refuses-all
 		first.result.Refused = append(first.result.Refused, Refusal{first.records[0], err}) //mutant:refuse-all-records,rejected-refuses-all
 		a.settle(t, first.entry)                                                            //mutant:refuse-all-records,rejected-refuses-all
-		halves = nil                                                                        //mutant:refuse-all-records,rejected-refuses-all
+		halves = nil
 	case len(parts) == 1:
 		n := len(first.records) / 2
 		first.open++
@@ -141,7 +134,7 @@ func (a *Appender) retry(t *topic, left []part, err error) {
 		if errors.Is(err, wire.ErrUnanswered) && !errors.Is(p.ctx.Err(), context.Canceled) {
 			p.result.Repeated += len(p.records)
 		}
-		if p.ctx.Err() != nil || p.place != nil { //mutant:leaderless-delays-others
+		if p.ctx.Err() != nil || p.place != nil {
 			p.leave(p.records, err)
 			a.settle(t, p.entry)
 			continue

@@ -50,7 +50,7 @@ var closerMutants = []mutant{
 	{"closer-retries-unbounded", "a closer reads on while no bucket accepts its retries", changes{{" && !h.retries.full()", ""}},
 		"closer", "TestCloser_RetriesInMemoryAreBounded", "orders that were tried"},
 	{"retry-keeps-waiting", "a retry waits for a bucket that accepts nothing, though a shorter one would do", changes{{"accepts", "false"}},
-		"closer", "TestCloser_ARetryGoesToABucketThatAcceptsIt", "the latest order behind them"},
+		"internal/send", "TestAccepting_IsTheLongestShorterBucket", "accepting"},
 	{"retry-waits-bucket", "a closer waits for the bucket that its retries go to", changes{{"h.handleSent)", "h.handleSent); time.Sleep(5 * time.Second)"}},
 		"closer", "TestCloser_FailingBucketsDelayNoDueOrder", "the time from the due time to the close of"},
 	{"slow-store-hangs", "a slow store is taken for one that hangs", changes{{"h.loop.Beat", "func() {}"}},

@@ -20,7 +20,7 @@ var partitionMutants = []mutant{
 		"internal/partition", "TestLoop_AReplacedLogIsALossAndIsReadFromItsStart", "records that are counted as lost"},
 	{"append-without-limit", "a request without an answer is repeated without end", changes{{"time.Since(unanswered) >= requestTimeout", "false"}},
 		"internal/kafka", "TestIdempotent_GivesUpWithoutAnAnswer", "the time until it gave up"},
-	{"append-after-revoke", "another append is begun after the partition was revoked", changes{{"err != nil {", "err != nil && false {"}},
+	{"append-after-revoke", "another append is begun after the partition was revoked", changes{{"t.drop", "t.drop && false"}},
 		"internal/send", "TestSend_ACallThatEndsStartsNothing", "was sent"},
 	{"refuse-all-records", "all records of a refused request become dead letters", refuseAll,
 		"internal/partition", "TestSend_OnlyRefusedRecordsBecomeDeadLetters", "appended (-want +got)"},

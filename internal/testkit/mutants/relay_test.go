@@ -2,9 +2,6 @@ package mutants
 
 // relayMutants are mistakes in the relay, which forwards records from bucket to bucket and to the close topic.
 var relayMutants = []mutant{
-	{"leaderless-delays-others", "a partition of the close topic without a leader delays the others",
-		changes{{"p.ctx.Err() != nil", "true"}},
-		"delayrelay", "TestRelay_AClosePartitionWithoutALeaderDelaysNoRecord", "records were appended, the latest"},
 	{"commit-before-ack", "the relay commits before the ack",
 		changes{{"h.send", "for _, r := range toClose { h.loop.Done(r.Offset) }; h.loop.Commit(); h.send"}},
 		"delayrelay", "TestRelay_CommitsOnlyAfterTheAck", "before an ack"},
