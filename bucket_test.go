@@ -8,6 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // standard has the bucket lengths of the default topics.yaml.
@@ -47,17 +49,15 @@ func TestPick_TakesTheLargestBucketWithinItsTolerance(t *testing.T) {
 		12*time.Hour - 30*time.Second:        "delay_12h",
 		10000 * time.Hour:                    "delay_12h",
 	} {
-		if got := standard.Pick(remaining).Topic; got != want {
-			t.Errorf("%v remaining: %s, want %s", remaining, got, want)
-		}
+		got := standard.Pick(remaining).Topic
+		expect.That(t, got == want, "%v remaining: %s, want %s", remaining, got, want)
 	}
 }
 
 func TestWalk_TakesOneHopForADelayThatEqualsABucket(t *testing.T) {
 	for _, b := range standard {
-		if diff := cmp.Diff([]orderclose.Bucket{b}, standard.Walk(b.Length)); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", b.Length, diff)
-		}
+		diff := cmp.Diff([]orderclose.Bucket{b}, standard.Walk(b.Length))
+		expect.That(t, diff == "", "%v (-want +got):\n%s", b.Length, diff)
 	}
 }
 
@@ -79,15 +79,12 @@ func TestWalk_GoesDownTheBuckets(t *testing.T) {
 			}
 			got += orderclose.ShortDuration(b.Length)
 		}
-		if got != want {
-			t.Errorf("%v: walks %q, want %q", delay, got, want)
-		}
+		expect.That(t, got == want, "%v: walks %q, want %q", delay, got, want)
 	}
 }
 
-// All lengths and thresholds of the standard buckets are whole seconds. So a fraction
-// of a second stays the same along a walk and matters only at its end: testing whole
-// seconds, and whole seconds plus one fraction, covers all delays.
+// All lengths and thresholds of the standard buckets are whole seconds. So a fraction of a second stays the same along a walk and matters only at its
+// end: testing whole seconds, and whole seconds plus one fraction, covers all delays.
 func TestWalk_WithTheCloseTopicTakesAtMost23AppendsFor12hAnd82For30Days(t *testing.T) {
 	const days30 = 30 * 24 * 3600
 	for _, fraction := range []time.Duration{0, 1} {
@@ -112,16 +109,14 @@ func TestWalk_WithTheCloseTopicTakesAtMost23AppendsFor12hAnd82For30Days(t *testi
 				t.Fatalf("%v: Walk has %d hops, adding up gives %d", delay, len(standard.Walk(delay)), appends[s]-1)
 			}
 		}
-		if most12h != 23 || most30d != 82 {
-			t.Errorf("fraction %v: at most %d appends up to 12h and %d up to 30 days, want 23 and 82", fraction, most12h, most30d)
-		}
+		expect.That(t, most12h == 23 && most30d == 82,
+			"fraction %v: at most %d appends up to 12h and %d up to 30 days, want 23 and 82", fraction, most12h, most30d)
 	}
 }
 
 func TestMostHops_IsTheLongestWalkOfAnyDelay(t *testing.T) {
-	if got12h, got30d := standard.MostHops(12*time.Hour), standard.MostHops(30*24*time.Hour); got12h != 22 || got30d != 81 {
-		t.Errorf("%d hops up to 12h and %d up to 30 days, want 22 and 81", got12h, got30d)
-	}
+	got12h, got30d := standard.MostHops(12*time.Hour), standard.MostHops(30*24*time.Hour)
+	expect.That(t, got12h == 22 && got30d == 81, "%d hops up to 12h and %d up to 30 days, want 22 and 81", got12h, got30d)
 	// Lengths are a few nanoseconds, so that all delays can be tried.
 	rapid.Check(t, func(t *rapid.T) {
 		var bs orderclose.Buckets
@@ -135,9 +130,8 @@ func TestMostHops_IsTheLongestWalkOfAnyDelay(t *testing.T) {
 		for d := range longest + 1 {
 			want = max(want, len(bs.Walk(d)))
 		}
-		if got := bs.MostHops(longest); got != want {
-			t.Fatalf("%v up to %d: %d hops, trying all gives %d", bs, longest, got, want)
-		}
+		got := bs.MostHops(longest)
+		must.That(t, got == want, "%v up to %d: %d hops, trying all gives %d", bs, longest, got, want)
 	})
 }
 
@@ -147,14 +141,10 @@ func TestWalk_Ends(t *testing.T) {
 		delay := drawDuration(t, "delay", 0, 200*bs[len(bs)-1].Length)
 		var sum time.Duration
 		for i, b := range bs.Walk(delay) {
-			if i > 0 && sum >= delay {
-				t.Fatalf("%v over %v: hop %d comes after the end", delay, bs, i)
-			}
+			must.That(t, i <= 0 || sum < delay, "%v over %v: hop %d comes after the end", delay, bs, i)
 			sum += b.Length
 		}
-		if sum < delay {
-			t.Fatalf("%v over %v: the walk holds it for %v only", delay, bs, sum)
-		}
+		must.That(t, sum >= delay, "%v over %v: the walk holds it for %v only", delay, bs, sum)
 	})
 }
 
@@ -164,20 +154,13 @@ func TestRelease_IsTheEarlierOfDueTimeAndBucketEnd(t *testing.T) {
 		appended := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "appended"))
 		due := time.UnixMilli(rapid.Int64().Draw(t, "due")) // a header may hold any value
 		got, end := b.Release(due, appended), appended.Add(b.Length)
-		if got.After(end) {
-			t.Fatalf("released at %v, after the bucket's end %v", got, end)
-		}
-		if got.Before(due) && got.Before(end) {
-			t.Fatalf("released at %v, before due %v and the bucket's end %v", got, due, end)
-		}
-		if got.After(due) {
-			t.Fatalf("released at %v, after due %v", got, due)
-		}
+		must.That(t, !got.After(end), "released at %v, after the bucket's end %v", got, end)
+		must.That(t, !got.Before(due) || !got.Before(end), "released at %v, before due %v and the bucket's end %v", got, due, end)
+		must.That(t, !got.After(due), "released at %v, after due %v", got, due)
 	})
 }
 
-// A record that is moved as the relay moves it, each step a little late, never
-// reaches the close topic early, and is no later than its last step was.
+// A record that is moved as the relay moves it, each step a little late, never reaches the close topic early, and is no later than its last step was.
 func TestPickAndRelease_AreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bs := drawBuckets(t)
@@ -185,9 +168,7 @@ func TestPickAndRelease_AreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testing.T) {
 		due := now.Add(drawDuration(t, "delay", 0, 20*bs[len(bs)-1].Length))
 		var step time.Duration
 		for hops := 0; now.Before(due); hops++ {
-			if hops > 10_000 {
-				t.Fatal("the walk does not end")
-			}
+			must.That(t, hops <= 10_000, "the walk does not end")
 			b := bs.Pick(due.Sub(now))
 			send := drawDuration(t, "until appended", 0, time.Second)
 			wake := drawDuration(t, "until read", 0, time.Second)
@@ -195,9 +176,8 @@ func TestPickAndRelease_AreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testing.T) {
 			now = later(appended, b.Release(due, appended)).Add(wake)
 			step = send + wake
 		}
-		if late := now.Sub(due); late < 0 || late > step {
-			t.Fatalf("closed %v after due; the last step took %v too long", late, step)
-		}
+		late := now.Sub(due)
+		must.That(t, late >= 0 && late <= step, "closed %v after due; the last step took %v too long", late, step)
 	})
 }
 
@@ -215,9 +195,8 @@ func TestShortDuration_OmitsTrailingZeroUnits(t *testing.T) {
 		100 * time.Millisecond: "100ms",
 		0:                      "0s",
 	} {
-		if got := orderclose.ShortDuration(d); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
+		got := orderclose.ShortDuration(d)
+		expect.That(t, got == want, "%v: %q, want %q", d, got, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // withRules returns delays with rules.
@@ -60,9 +61,8 @@ func TestFor_AppliesTheFirstRuleThatMatches(t *testing.T) {
 		got := d.For(orderclose.Facts{CreatedAt: made, Categories: row.categories, Attributes: row.attributes})
 		category, _, unknown := d.Of(row.categories...)
 		want := orderclose.Deadline{Category: category, Unknown: unknown, Rule: row.rule, Due: made.Add(row.due), Shown: made.Add(row.shown), Remind: row.remind}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", row.name, diff)
-		}
+		diff := cmp.Diff(want, got)
+		expect.That(t, diff == "", "%s (-want +got):\n%s", row.name, diff)
 	}
 	got := d.For(orderclose.Facts{CreatedAt: made, Categories: []string{"virtual"}, Attributes: map[string]any{"pay": "bank", "vip": true}})
 	if want := (orderclose.Deadline{Category: "virtual", Rule: 0, Never: true, Due: orderclose.NeverDue}); !cmp.Equal(want, got) {
@@ -72,18 +72,16 @@ func TestFor_AppliesTheFirstRuleThatMatches(t *testing.T) {
 
 func TestFor_RoundsTheDueTimeUpToTheMillisecond(t *testing.T) {
 	got := withRules(orderclose.Rule{After: time.Minute, Grace: time.Second}).For(orderclose.Facts{CreatedAt: made.Add(time.Nanosecond)})
-	if want := made.Add(time.Minute + time.Millisecond); !got.Due.Equal(want) || !got.Shown.Equal(want.Add(-time.Second)) {
-		t.Errorf("due %v, shown %v", got.Due, got.Shown)
-	}
+	want := made.Add(time.Minute + time.Millisecond)
+	expect.That(t, got.Due.Equal(want) && got.Shown.Equal(want.Add(-time.Second)), "due %v, shown %v", got.Due, got.Shown)
 }
 
 func TestFor_WithoutADefaultAnOrderHasHalfAnHour(t *testing.T) {
 	listed := orderclose.Delays{ByCategory: map[string]time.Duration{"virtual": time.Hour}}
 	for _, d := range []orderclose.Delays{{}, listed} {
 		for _, categories := range [][]string{nil, {"toy"}, {"virtual", "toy"}} {
-			if got := d.For(orderclose.Facts{CreatedAt: made, Categories: categories}); !got.Due.Equal(made.Add(30 * time.Minute)) {
-				t.Errorf("%v of %v: due %v", categories, d, got.Due)
-			}
+			got := d.For(orderclose.Facts{CreatedAt: made, Categories: categories})
+			expect.That(t, got.Due.Equal(made.Add(30*time.Minute)), "%v of %v: due %v", categories, d, got.Due)
 		}
 	}
 	if got := (orderclose.Delays{}).Longest(); got != 30*time.Minute {
@@ -107,19 +105,14 @@ func TestIsNever_HoldsInEveryZone(t *testing.T) {
 		time.Date(9999, 12, 31, 0, 0, 0, 0, time.FixedZone("", 14*3600)), time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -12*3600)),
 		time.Date(9999, 1, 1, 0, 0, 0, 0, time.FixedZone("", 14*3600)),
 	} {
-		if !orderclose.IsNever(never) {
-			t.Errorf("%v closes", never)
-		}
+		expect.That(t, orderclose.IsNever(never), "%v closes", never)
 	}
 	for _, due := range []time.Time{{}, made, time.Date(9998, 12, 30, 23, 59, 59, 0, time.UTC)} {
-		if orderclose.IsNever(due) {
-			t.Errorf("%v never closes", due)
-		}
+		expect.That(t, !orderclose.IsNever(due), "%v never closes", due)
 	}
 }
 
-// TestFor_TheFirstMatchDecides: for random rules, the rule of an order matches, no earlier rule does, and rules behind
-// it change nothing.
+// TestFor_TheFirstMatchDecides: for random rules, the rule of an order matches, no earlier rule does, and rules behind it change nothing.
 func TestFor_TheFirstMatchDecides(t *testing.T) {
 	values := rapid.SampledFrom([]string{"a", "b", "c"})
 	some := rapid.SliceOfNDistinct(values, 1, 3, rapid.ID[string])

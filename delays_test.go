@@ -8,6 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var delays = orderclose.Delays{
@@ -33,10 +35,8 @@ func TestOf_PicksTheShortestDelay(t *testing.T) {
 		{"an unknown category does not decide", []string{"gift", "virtual", "toy"}, "virtual", 5 * time.Minute, []string{"gift", "toy"}},
 	} {
 		category, delay, unknown := delays.Of(row.categories...)
-		if category != row.category || delay != row.delay || !cmp.Equal(unknown, row.unknown) {
-			t.Errorf("%s: got %q, %v, unknown %q; want %q, %v, unknown %q",
-				row.name, category, delay, unknown, row.category, row.delay, row.unknown)
-		}
+		expect.That(t, category == row.category && delay == row.delay && cmp.Equal(unknown, row.unknown),
+			"%s: got %q, %v, unknown %q; want %q, %v, unknown %q", row.name, category, delay, unknown, row.category, row.delay, row.unknown)
 	}
 }
 
@@ -44,23 +44,18 @@ func TestOf_TheDelayDoesNotDependOnTheOrderOfCategories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfN(rapid.SampledFrom([]string{"virtual", "physical", "coupon", "gift"}), 1, 5).Draw(t, "categories")
 		deciding, want, _ := delays.Of(names...)
-		if _, got, _ := delays.Of(rapid.Permutation(names).Draw(t, "other order")...); got != want {
-			t.Fatalf("%q: %v in one order and %v in another", names, want, got)
-		}
-		if _, alone, _ := delays.Of(deciding); alone != want {
-			t.Fatalf("%q: %q decides for %v, and alone has %v", names, deciding, want, alone)
-		}
+		_, got, _ := delays.Of(rapid.Permutation(names).Draw(t, "other order")...)
+		must.That(t, got == want, "%q: %v in one order and %v in another", names, want, got)
+		_, alone, _ := delays.Of(deciding)
+		must.That(t, alone == want, "%q: %q decides for %v, and alone has %v", names, deciding, want, alone)
 		for _, name := range names {
-			if _, own, _ := delays.Of(name); own < want {
-				t.Fatalf("%q: %v was picked, %s has %v", names, want, name, own)
-			}
+			_, own, _ := delays.Of(name)
+			must.That(t, own >= want, "%q: %v was picked, %s has %v", names, want, name, own)
 		}
 	})
 }
 
 func TestOf_WorksWithoutAnyCategoryConfigured(t *testing.T) {
 	category, delay, unknown := orderclose.Delays{Default: time.Minute}.Of("a", "b")
-	if category != "a" || delay != time.Minute || !cmp.Equal(unknown, []string{"a", "b"}) {
-		t.Errorf("got %q, %v, %q", category, delay, unknown)
-	}
+	expect.That(t, category == "a" && delay == time.Minute && cmp.Equal(unknown, []string{"a", "b"}), "got %q, %v, %q", category, delay, unknown)
 }

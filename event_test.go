@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -21,12 +22,9 @@ func TestOrderClosed_RoundTrip(t *testing.T) {
 	}
 	value := must.Get(want.Encode())(t)
 	id, got, err := orderclose.DecodeOrderClosed(value)
-	if err != nil || id != "order.closed/o/1" {
-		t.Fatalf("id %q, err %v", id, err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	must.That(t, err == nil && id == "order.closed/o/1", "id %q, err %v", id, err)
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "", "%v", diff)
 	var generic map[string]any
 	must.Do(t, json.Unmarshal(value, &generic))
 	for key, want := range map[string]any{
@@ -46,16 +44,13 @@ func TestDecodeOrderClosed_RejectsOtherValues(t *testing.T) {
 		`{"specversion":"1.0","id":"a","type":"order.paid","data":{}}`:  true,
 	} {
 		_, _, err := orderclose.DecodeOrderClosed([]byte(value))
-		if errors.Is(err, orderclose.ErrOtherEvent) != other || errors.Is(err, orderclose.ErrBadEvent) == other {
-			t.Errorf("%s: %v", value, err)
-		}
+		expect.That(t, errors.Is(err, orderclose.ErrOtherEvent) == other && errors.Is(err, orderclose.ErrBadEvent) != other, "%s: %v", value, err)
 	}
 }
 
 func TestReleaseKey_IsUnique(t *testing.T) {
-	if a, b := wire.ReleaseKey("a/1", "b", "close"), wire.ReleaseKey("a", "1/b", "close"); a == b {
-		t.Error(a)
-	}
+	a, b := wire.ReleaseKey("a/1", "b", "close"), wire.ReleaseKey("a", "1/b", "close")
+	expect.That(t, a != b, "%v", a)
 }
 
 func TestDecodeClosed_DecodesOnlyTheGivenType(t *testing.T) {

@@ -9,10 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
-// unusedWords maps words that this project no longer uses to the words that it uses
-// instead. The keys are regular expressions; case does not matter.
+// unusedWords maps words that this project no longer uses to the words that it uses instead. The keys are regular expressions; case does not matter.
 var unusedWords = map[string]string{
 	`anew`:                          "again, recreated",
 	`of late`:                       "recently",
@@ -87,9 +88,7 @@ func TestLanguage_UsesNoWordThatWasReplaced(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, err)
 }
 
 // insteadOf returns what to write instead of an unused word.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -31,20 +32,14 @@ func TestLimits_NamesEachConstantAsTheCodeHasIt(t *testing.T) {
 				constants = nil
 			}
 		}
-		if len(constants) > 0 {
-			t.Errorf("docs/limits.md names no file of %q", constants)
-		}
+		expect.That(t, len(constants) <= 0, "docs/limits.md names no file of %q", constants)
 	}
-	if found < 90 {
-		t.Errorf("the tables of docs/limits.md have %d constants; did a heading change?", found)
-	}
+	expect.That(t, found >= 90, "the tables of docs/limits.md have %d constants; did a heading change?", found)
 }
 
 // codeOf returns a file with one space in place of each run of white space.
 func codeOf(t *testing.T, file string) string {
 	code, err := os.ReadFile(file)
-	if err != nil {
-		t.Error("docs/limits.md names a file that cannot be read:", err)
-	}
+	expect.That(t, err == nil, "docs/limits.md names a file that cannot be read: %v", err)
 	return strings.Join(strings.Fields(string(code)), " ")
 }

@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestValidateID_AcceptsIdsThatFitTheSchema(t *testing.T) {
 	for _, id := range []string{
 		"1", "ORD-2024-000017", strings.Repeat("x", 64), "订单-17", "a b", "名" + strings.Repeat("x", 61), `"\'`, "<&>", "a\u2028b",
 	} {
-		if err := orderclose.ValidateID(id); err != nil {
-			t.Errorf("%q: %v", id, err)
-		}
+		err := orderclose.ValidateID(id)
+		expect.That(t, err == nil, "%q: %v", id, err)
 	}
 }
 
@@ -75,9 +75,7 @@ func TestValidate_ChecksTheDueTime(t *testing.T) {
 		{"further than a Duration can express", now.AddDate(5000, 0, 0), orderclose.ErrDueTooFar},
 	} {
 		err := orderclose.Order{ID: "1", Due: row.due}.Validate(now, most)
-		if !errors.Is(err, row.want) {
-			t.Errorf("%s: got %v, want %v", row.name, err, row.want)
-		}
+		expect.That(t, errors.Is(err, row.want), "%s: got %v, want %v", row.name, err, row.want)
 	}
 }
 
@@ -90,14 +88,11 @@ func TestValidate_ErrorNamesTheDueTimeAndTheMaximum(t *testing.T) {
 	} {
 		err := orderclose.Order{ID: "17", Due: due}.Validate(now, time.Hour)
 		want := `order "17" refused: order is due too far ahead: it is due ` + far + ` and at most 1h0m0s is allowed (delays.max in topics.yaml)`
-		if err == nil || err.Error() != want {
-			t.Errorf("got  %v\nwant %s", err, want)
-		}
+		expect.That(t, err != nil && err.Error() == want, "got  %v\nwant %s", err, want)
 	}
 }
 
 func TestValidate_ChecksTheIDFirst(t *testing.T) {
-	if err := (orderclose.Order{}).Validate(time.Now(), time.Hour); !errors.Is(err, orderclose.ErrEmptyID) {
-		t.Errorf("got %v", err)
-	}
+	err := (orderclose.Order{}).Validate(time.Now(), time.Hour)
+	expect.That(t, errors.Is(err, orderclose.ErrEmptyID), "got %v", err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -38,7 +39,5 @@ func TestOrderReminder_IsTheEventOfTheDocument(t *testing.T) {
 		t.Errorf("a reader of reminders: %v", err)
 	}
 	want.Due = due.Add(time.Hour)
-	if want.ID() == id {
-		t.Error("an order whose due time moved has the same event again")
-	}
+	expect.That(t, want.ID() != id, "an order whose due time moved has the same event again")
 }

@@ -19,9 +19,7 @@ import (
 func join(t *testing.T, path string, with func(have string) string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
+	must.That(t, err == nil || os.IsNotExist(err), "%v", err)
 	have, want := string(text), with(string(text))
 	if have != want && os.Getenv("UPDATE_GOLDEN") == "1" {
 		must.Do(t, os.WriteFile(path, []byte(want), 0o600))

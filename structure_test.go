@@ -17,6 +17,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
@@ -89,9 +90,7 @@ func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
 		},
 	} {
 		listed, exists := packages(t)[pkg]
-		if !exists {
-			t.Errorf("package %s does not exist", pkg)
-		}
+		expect.That(t, exists, "package %s does not exist", pkg)
 		for _, linked := range listed.links {
 			if slices.ContainsFunc(forbidden, func(root string) bool { return under(linked, root) }) || under(pkg, "closer") && linked == "closer" {
 				t.Errorf("%s links %s, which its list in this test forbids", pkg, linked)
@@ -103,9 +102,8 @@ func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
 func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 	all := packages(t)
 	for _, linked := range all["internal/testkit/checker"].links {
-		if _, own := all[linked]; own {
-			t.Errorf("the checker links %s", linked)
-		}
+		_, own := all[linked]
+		expect.That(t, !own, "the checker links %s", linked)
 	}
 }
 
@@ -114,9 +112,8 @@ func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
 	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox"}
 	all := packages(t)
 	for _, pkg := range append(parts, "internal/kafka", ".", "internal/console/access") {
-		if _, exists := all[pkg]; !exists {
-			t.Errorf("package %s does not exist", pkg)
-		}
+		_, exists := all[pkg]
+		expect.That(t, exists, "package %s does not exist", pkg)
 	}
 	for pkg, of := range all {
 		for _, imported := range of.imports {
@@ -131,9 +128,7 @@ func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
 				"an example imports what programs of users can import":      under(pkg, "examples") && under(imported, "internal"),
 				"who may open the console does not depend on what it shows": pkg == "internal/console/access" && own && imported != "internal/config",
 			} {
-				if broken {
-					t.Errorf("%s imports %s: %s", pkg, imported, why)
-				}
+				expect.That(t, !broken, "%s imports %s: %s", pkg, imported, why)
 			}
 		}
 	}
@@ -154,17 +149,15 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		// What the example shop needs, the product does not.
 		"github.com/hashicorp/golang-lru/v2":  {"examples/checkout/ordercache"},
 		"github.com/bits-and-blooms/bloom/v3": {"examples/checkout/idfilter"},
-		// The checker judges the parts and takes nothing of theirs; only what runs
-		// the checker may know the fakes.
+		// The checker judges the parts and takes nothing of theirs; only what runs the checker may know the fakes.
 		"github.com/twmb/franz-go/pkg/kfake": {"pipeline/pipelinetest"},
 		"github.com/alicebob/miniredis/v2":   {"pipeline/pipelinetest"},
 	}
 	for pkg, of := range packages(t) {
 		for _, i := range of.imports {
 			for library, allowed := range homes {
-				if under(i, library) && !slices.ContainsFunc(allowed, func(home string) bool { return under(pkg, home) }) {
-					t.Errorf("%s imports %s, which only %v may", pkg, i, allowed)
-				}
+				expect.That(t, !under(i, library) || slices.ContainsFunc(allowed, func(home string) bool { return under(pkg, home) }),
+					"%s imports %s, which only %v may", pkg, i, allowed)
 			}
 		}
 	}
@@ -199,8 +192,7 @@ func eachFile(t *testing.T, each func(path, folder string)) {
 	})
 }
 
-// A package comment that lists files lists each Go file of its folder once, except tests and a doc.go.
-// A list of test files is not compared.
+// A package comment that lists files lists each Go file of its folder once, except tests and a doc.go. A list of test files is not compared.
 func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 	files, comments := map[string][]string{}, map[string]string{} // by folder
 	eachFile(t, func(path, folder string) {
@@ -223,8 +215,7 @@ func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 	}
 }
 
-// What is exported can be used outside of this module: it mentions no type of an internal package, unless
-// a public package has an alias for that type.
+// What is exported can be used outside of this module: it mentions no type of an internal package, unless a public package has an alias for that type.
 func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
 	ring.NotShort(t)
 	var public []*types.Package
@@ -248,9 +239,7 @@ func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
 			}
 		}
 	}
-	if len(public) < 10 {
-		t.Errorf("%d packages are public", len(public))
-	}
+	expect.That(t, len(public) >= 10, "%d packages are public", len(public))
 	for _, p := range public {
 		for _, name := range p.Scope().Names() {
 			if o := p.Scope().Lookup(name); o.Exported() {
@@ -324,9 +313,8 @@ const maxColumns = 160
 func TestStructure_LinesAreNotTooLong(t *testing.T) {
 	eachWith(t, ".go", func(path string) {
 		for n, line := range strings.Split(string(must.Get(os.ReadFile(path))(t)), "\n") {
-			if columns := utf8.RuneCountInString(line); columns > maxColumns {
-				t.Errorf("%s:%d has %d characters, at most %d: break it where a reader would", path, n+1, columns, maxColumns)
-			}
+			columns := utf8.RuneCountInString(line)
+			expect.That(t, columns <= maxColumns, "%s:%d has %d characters, at most %d: break it where a reader would", path, n+1, columns, maxColumns)
 		}
 	})
 }

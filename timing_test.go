@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -24,8 +25,7 @@ var (
 	timedTests = []string{"internal/store", "rooms", "notify", "examples/clients"}
 )
 
-// timingAllowed has files that still break the rule, and how often. A number may only fall. The game day waits for alerts,
-// whose rules have durations.
+// timingAllowed has files that still break the rule, and how often. A number may only fall. The game day waits for alerts, whose rules have durations.
 var timingAllowed = map[string]int{
 	"examples/clients/clients_test.go":            2,
 	"examples/clients/real_test.go":               2,
@@ -88,9 +88,7 @@ func TestTiming_NoTimeDecidesAboutATestOfRealServers(t *testing.T) {
 		}
 	}
 	for path := range timingAllowed {
-		if found[path] == nil {
-			t.Errorf("%s breaks the rule no more: remove it from timingAllowed", path)
-		}
+		expect.That(t, found[path] != nil, "%s breaks the rule no more: remove it from timingAllowed", path)
 	}
 }
 
@@ -123,19 +121,14 @@ func TestTiming_TheRuleFindsEachDecisionByTime(t *testing.T) {
 		"time.Now().Add(-time.Hour)":                                 0,
 	} {
 		f, err := readTimed("x_test.go", "package x\nconst brief = 2 * time.Second\nfunc f() {\n"+code+"\n}")
-		if err != nil {
-			t.Fatalf("%s: %v", code, err)
-		}
+		must.That(t, err == nil, "%s: %v", code, err)
 		consts := durations{}
 		consts.add(f.ast)
-		if got := f.problems(consts); len(got) != want {
-			t.Errorf("%s: found %q, want %d", code, got, want)
-		}
+		got := f.problems(consts)
+		expect.That(t, len(got) == want, "%s: found %q, want %d", code, got, want)
 	}
 	f, err := readTimed("x_test.go", "package x\nimport \"testing/synctest\"\nfunc f() { time.Sleep(1) }")
-	if err != nil || !f.bubble {
-		t.Errorf("a file with bubbles is read: %+v, %v", f, err)
-	}
+	expect.That(t, err == nil && f.bubble, "a file with bubbles is read: %+v, %v", f, err)
 }
 
 // timedFile is a file that the rule reads.

@@ -112,9 +112,8 @@ func (f *fleet) worked(during time.Duration) float64 {
 
 func (f *fleet) expectWorkers(least, most float64, when string) {
 	f.t.Helper()
-	if n := f.worked(5 * time.Minute); n < least || n > most {
-		f.t.Errorf("%s: %.2f processes work at once; want %v to %v", when, n, least, most)
-	}
+	n := f.worked(5 * time.Minute)
+	expect.That(f.t, n >= least && n <= most, "%s: %.2f processes work at once; want %v to %v", when, n, least, most)
 }
 
 func TestHolder_OneProcessWorksWhateverHappensToTheLock(t *testing.T) {

@@ -104,9 +104,8 @@ func TestLoop_HealthyOrdersCloseInHalfAMinuteBesideOthers(t *testing.T) {
 				})
 			}
 			t.Logf("worst %v, with the holder killed %v", worst, killed)
-			if bound := 30 * time.Second; worst > bound || killed > bound+18*time.Second {
-				t.Errorf("a lost order is closed after %v, with the holder killed %v", worst, killed)
-			}
+			bound := 30 * time.Second
+			expect.That(t, worst <= bound && killed <= bound+18*time.Second, "a lost order is closed after %v, with the holder killed %v", worst, killed)
 		})
 	}
 }
@@ -205,9 +204,7 @@ func TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually(t *testing.T) {
 						most = max(most, len(o.tries))
 					}
 				})
-				if most > 7 {
-					t.Errorf("an order is tried %d times in its first six minutes", most)
-				}
+				expect.That(t, most <= 7, "an order is tried %d times in its first six minutes", most)
 				round := max(5*time.Minute, time.Duration(c.n)*c.cost/pagesAtOnce)
 				time.Sleep(2 * round)
 				from := time.Now()
@@ -224,9 +221,7 @@ func TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually(t *testing.T) {
 					}
 					least, most = min(least, n), max(most, n)
 				}
-				if least < 3 || most-least > 2 {
-					t.Errorf("in four times %v orders are tried between %d and %d times", round, least, most)
-				}
+				expect.That(t, least >= 3 && most-least <= 2, "in four times %v orders are tried between %d and %d times", round, least, most)
 			})
 		})
 	}
@@ -245,9 +240,8 @@ func TestLoop_WhatCouldNotBeClosedIsTriedWithinFiveMinutesOfTheEndOfTheFault(t *
 				time.Sleep(time.Hour)
 				w.cure(orders...)
 				bound := 5*time.Minute + time.Duration(n)*(w.askCost+time.Millisecond)/pagesAtOnce
-				if took := w.within(2*bound, orders); took > bound {
-					t.Errorf("all are closed after %v; want %v", took, bound)
-				}
+				took := w.within(2*bound, orders)
+				expect.That(t, took <= bound, "all are closed after %v; want %v", took, bound)
 			})
 		})
 	}
@@ -276,9 +270,8 @@ func TestLoop_AHolderThatEndsEachMinuteKeepsNoOrderOpen(t *testing.T) {
 				if how == "killed" {
 					bound += 18 * time.Second
 				}
-				if late := w.worst(w.probes); late > bound {
-					t.Errorf("a lost order is closed after %v", late)
-				}
+				late := w.worst(w.probes)
+				expect.That(t, late <= bound, "a lost order is closed after %v", late)
 			})
 		})
 	}
@@ -297,26 +290,20 @@ func TestLoop_PausedOrdersCloseWhenThePauseEnds(t *testing.T) {
 		w.probe(4 * time.Minute)
 		w.change(func() {
 			for _, o := range paused {
-				if !o.open {
-					t.Errorf("order %s is closed during the pause", o.ID)
-				}
+				expect.That(t, o.open, "order %s is closed during the pause", o.ID)
 			}
 		})
 		time.Sleep(time.Until(w.started.Add(5 * time.Minute)))
 		w.running.Go(func() { w.probe(2 * time.Minute) })
 		bound := 12*time.Second + time.Duration(n)*time.Second/5000
-		if took := w.within(2*bound, paused); took > bound {
-			t.Errorf("all are closed %v after the pause; want %v", took, bound)
-		}
+		took := w.within(2*bound, paused)
+		expect.That(t, took <= bound, "all are closed %v after the pause; want %v", took, bound)
 		time.Sleep(3 * time.Minute)
 		w.change(func() { others = append(others, w.probes...) })
-		if late := w.worst(others); late > 30*time.Second {
-			t.Errorf("a lost order of another category is closed after %v", late)
-		}
+		late := w.worst(others)
+		expect.That(t, late <= 30*time.Second, "a lost order of another category is closed after %v", late)
 		h := w.hour()
-		if h.AfterPause < int64(n)*9/10 || h.Missed > int64(len(others)) {
-			t.Errorf("counts %+v", h.Counts)
-		}
+		expect.That(t, h.AfterPause >= int64(n)*9/10 && h.Missed <= int64(len(others)), "counts %+v", h.Counts)
 	})
 }
 
@@ -326,16 +313,13 @@ func TestLoop_APauseOfAllKeepsOrdersOpen(t *testing.T) {
 		w.setPauses(Pause{Until: w.now().Add(70 * time.Minute)})
 		w.process("a")
 		time.Sleep(69 * time.Minute)
-		if n := w.openOrders(); n != len(orders) {
-			t.Errorf("%d orders are closed in the pause", len(orders)-n)
-		}
-		if h := w.hour(); h.State != overdue.Finished {
-			t.Errorf("the hour of a pause: %+v", h)
-		}
+		n := w.openOrders()
+		expect.That(t, n == len(orders), "%d orders are closed in the pause", len(orders)-n)
+		h := w.hour()
+		expect.That(t, h.State == overdue.Finished, "the hour of a pause: %+v", h)
 		time.Sleep(time.Minute)
-		if took := w.within(time.Minute, orders); took > 12*time.Second {
-			t.Errorf("all are closed %v after the pause", took)
-		}
+		took := w.within(time.Minute, orders)
+		expect.That(t, took <= 12*time.Second, "all are closed %v after the pause", took)
 	})
 }
 
@@ -352,9 +336,8 @@ func TestLoop_AnOrderThatIsUnpaidAgainIsFoundBesideAMillionPaused(t *testing.T) 
 			w.process("a")
 			time.Sleep(15 * time.Minute)
 			w.reopen(again...)
-			if took := w.within(5*time.Minute, again); took > 30*time.Second {
-				t.Errorf("beside %d paused orders it is closed after %v", n, took)
-			}
+			took := w.within(5*time.Minute, again)
+			expect.That(t, took <= 30*time.Second, "beside %d paused orders it is closed after %v", n, took)
 		})
 	}
 }
@@ -373,9 +356,7 @@ func TestLoop_ReadsThatTakeLongGetShorter(t *testing.T) {
 			t.Errorf("a lost order is closed after %v, %d of %d old ones are open", late, w.openOrders(), len(old))
 		}
 		w.change(func() {
-			if w.slow > 20 {
-				t.Errorf("%d reads took too long", w.slow)
-			}
+			expect.That(t, w.slow <= 20, "%d reads took too long", w.slow)
 		})
 	})
 }
@@ -389,9 +370,8 @@ func TestLoop_AClockThatIsSetBackHidesNoOrder(t *testing.T) {
 			w.probes = nil
 			w.probe(2 * time.Minute)
 			time.Sleep(30 * time.Second)
-			if late := w.worst(w.probes); late > 30*time.Second {
-				t.Errorf("after the clock was set by %v a lost order is closed after %v", by, late)
-			}
+			late := w.worst(w.probes)
+			expect.That(t, late <= 30*time.Second, "after the clock was set by %v a lost order is closed after %v", by, late)
 		})
 	}
 }
@@ -458,13 +438,11 @@ func TestLoop_AnOutageOfTheDatabaseEndsWithItsEnd(t *testing.T) {
 		w.change(func() { w.down, w.leaseErr = errBroken, errBroken })
 		w.probe(time.Hour)
 		w.change(func() { w.down, w.leaseErr = nil, nil })
-		if took := w.within(2*time.Minute, w.probes); took > 30*time.Second {
-			t.Errorf("all are closed %v after the outage", took)
-		}
+		took := w.within(2*time.Minute, w.probes)
+		expect.That(t, took <= 30*time.Second, "all are closed %v after the outage", took)
 		time.Sleep(time.Minute)
-		if h := w.hour(); h.AfterFailure < int64(len(w.probes)) || h.Missed > 0 {
-			t.Errorf("counts %+v", h.Counts)
-		}
+		h := w.hour()
+		expect.That(t, h.AfterFailure >= int64(len(w.probes)) && h.Missed <= 0, "counts %+v", h.Counts)
 	})
 }
 
@@ -475,9 +453,8 @@ func TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest(t *testing.T) {
 		w.change(func() { w.mute = true })
 		w.probe(10 * time.Minute)
 		w.change(func() { w.mute = false })
-		if took := w.within(2*time.Minute, w.probes); took > 30*time.Second {
-			t.Errorf("all are closed %v after the store answers again", took)
-		}
+		took := w.within(2*time.Minute, w.probes)
+		expect.That(t, took <= 30*time.Second, "all are closed %v after the store answers again", took)
 	})
 }
 
@@ -488,9 +465,8 @@ func TestLoop_LeavesTheGraceToThePipeline(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		w.change(func() {
 			for _, o := range w.probes {
-				if early := o.closed.Sub(o.Due); early < Grace {
-					t.Errorf("an order is closed %v after it was due", early)
-				}
+				early := o.closed.Sub(o.Due)
+				expect.That(t, early >= Grace, "an order is closed %v after it was due", early)
 			}
 		})
 	})
@@ -503,9 +479,8 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 		w.change(func() { w.askCost = 15 * time.Millisecond })
 		w.add(pending, "", "news", spread(w.r, 20_000, w.now().Add(-Grace-2*time.Second), w.now().Add(-Grace))...)
 		again := w.add(healthy, "", "again", w.now().Add(-time.Hour))
-		if took := w.within(2*time.Minute, again); took > 30*time.Second {
-			t.Errorf("an older order is closed after %v beside news", took)
-		}
+		took := w.within(2*time.Minute, again)
+		expect.That(t, took <= 30*time.Second, "an older order is closed after %v beside news", took)
 	})
 	play(t, 1, func(w *world) { // orders whose rest has ended beside a pass that takes two minutes
 		w.change(func() { w.cost = 2 * time.Millisecond })
@@ -515,9 +490,8 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 		w.add(healthy, "", "lost", spread(w.r, 90_000, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
 		time.Sleep(40 * time.Second)
 		w.cure(locked...)
-		if took := w.within(2*time.Minute, locked); took > 20*time.Second {
-			t.Errorf("an order that is free is closed after %v beside older orders", took)
-		}
+		took := w.within(2*time.Minute, locked)
+		expect.That(t, took <= 20*time.Second, "an order that is free is closed after %v beside older orders", took)
 	})
 }
 
@@ -530,9 +504,8 @@ func TestLoop_AnOrderThatASearchDidNotReachIsAskedInTheNextTurn(t *testing.T) {
 		shared := w.add(healthy, "", "shared", begin.Add(2*time.Minute))
 		w.add(healthy, "", "later", spread(w.r, 90_000, begin.Add(time.Hour), w.now().Add(-2*time.Minute))...) // the pass takes 90 s
 		w.process("a")
-		if took := w.within(2*time.Minute, shared); took > 30*time.Second {
-			t.Errorf("it is closed after %v", took)
-		}
+		took := w.within(2*time.Minute, shared)
+		expect.That(t, took <= 30*time.Second, "it is closed after %v", took)
 	})
 }
 
@@ -566,9 +539,8 @@ func TestHour_ItsPassBeginsInIt(t *testing.T) {
 		{overdue.Finished, 40 * time.Minute, pass{beganAt: begin.Add(time.Second), ended: begin}, ""},
 	} {
 		h := hour{begin: begin, state: c.state}
-		if _, got := h.ended(begin.Add(c.now), time.Hour, c.p); got != c.becomes {
-			t.Errorf("%+v: becomes %q", c, got)
-		}
+		_, got := h.ended(begin.Add(c.now), time.Hour, c.p)
+		expect.That(t, got == c.becomes, "%+v: becomes %q", c, got)
 	}
 }
 
@@ -587,13 +559,10 @@ func TestPauses_TheEndOfOneIsSeen(t *testing.T) {
 		{one, []Pause{{Category: "A", Until: now}}, true},
 	} {
 		then := now.Add(-time.Second)
-		if got := pauseEnded(pausesAt(c.before, then), pausesAt(c.on, then)); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
+		got := pauseEnded(pausesAt(c.before, then), pausesAt(c.on, then))
+		expect.That(t, got == c.want, "%+v: %v", c, got)
 	}
-	if len(pausesAt(append(all, one...), now)) != 0 {
-		t.Error("a pause is on at its end")
-	}
+	expect.That(t, len(pausesAt(append(all, one...), now)) == 0, "a pause is on at its end")
 }
 
 func TestPages_ASearchEndsSoon(t *testing.T) {
@@ -607,9 +576,8 @@ func TestPages_ASearchEndsSoon(t *testing.T) {
 		}
 		began := time.Now()
 		c.newLoop().pages.close(w.ctx, kindNews, page, time.Minute)
-		if took := time.Since(began); took > callTimeout+searchTime+time.Second {
-			t.Errorf("a page takes %v", took)
-		}
+		took := time.Since(began)
+		expect.That(t, took <= callTimeout+searchTime+time.Second, "a page takes %v", took)
 	})
 }
 
@@ -623,9 +591,8 @@ func TestPages_SlowOrdersHaveSmallPages(t *testing.T) {
 		for range 3 {
 			pages.close(w.ctx, kindRested, orders, time.Minute)
 		}
-		if slow, quick := len(pages.next(kindRested, orders)[0]), len(pages.next(kindNews, orders)[0]); slow > 125 || quick != 500 {
-			t.Errorf("pages have %d slow orders and %d others", slow, quick)
-		}
+		slow, quick := len(pages.next(kindRested, orders)[0]), len(pages.next(kindNews, orders)[0])
+		expect.That(t, slow <= 125 && quick == 500, "pages have %d slow orders and %d others", slow, quick)
 	})
 }
 
@@ -635,9 +602,8 @@ func TestTurn_IsFollowedAtOnceIfItLeftOrders(t *testing.T) {
 		left        bool
 		want        time.Duration
 	}{{time.Second, 30 * time.Second, false, 29 * time.Second}, {time.Second, 30 * time.Second, true, 0}, {40 * time.Second, 30 * time.Second, false, 0}} {
-		if got := nextTurn(c.took, c.every, c.left); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
+		got := nextTurn(c.took, c.every, c.left)
+		expect.That(t, got == c.want, "%+v: %v", c, got)
 	}
 }
 
@@ -654,9 +620,7 @@ func TestSweep_EndsIfThePagesOfAStoreDoNotMoveOn(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 		defer cancel()
 		_, err := must.Get(New(Options{Store: sameAgain{ownStore{w.shop}}, PageSize: 10, Logger: discard}))(t).Sweep(ctx, false)
-		if err == nil || !strings.Contains(err.Error(), "must begin after") {
-			t.Errorf("%v", err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), "must begin after"), "%v", err)
 	})
 }
 
@@ -668,18 +632,15 @@ func TestLoop_MoreOrdersThanCanRestKeepNoneWaiting(t *testing.T) {
 		w.process("a")
 		w.probe(15 * time.Minute)
 		time.Sleep(time.Minute)
-		if late := w.worst(w.probes); late > 30*time.Second {
-			t.Errorf("a lost order is closed after %v", late)
-		}
+		late := w.worst(w.probes)
+		expect.That(t, late <= 30*time.Second, "a lost order is closed after %v", late)
 		never, most := 0, 0
 		for _, o := range orders {
 			if most = max(most, len(o.tries)); len(o.tries) == 0 {
 				never++
 			}
 		}
-		if never > 0 || most > 10 {
-			t.Errorf("%d orders were never tried, one was tried %d times", never, most)
-		}
+		expect.That(t, never <= 0 && most <= 10, "%d orders were never tried, one was tried %d times", never, most)
 	})
 }
 
@@ -689,9 +650,8 @@ func TestLoop_ALockedOrderClosesSoonAfterItIsFree(t *testing.T) {
 		w.process("a")
 		w.probe(10 * time.Minute)
 		w.cure(locked...)
-		if took := w.within(time.Minute, locked); took > 15*time.Second {
-			t.Errorf("it is closed %v after it is free", took)
-		}
+		took := w.within(time.Minute, locked)
+		expect.That(t, took <= 15*time.Second, "it is closed %v after it is free", took)
 	})
 }
 
@@ -703,14 +663,11 @@ func TestLoop_AloneClosesWithinItsInterval(t *testing.T) {
 			time.Sleep(time.Second)
 			w.probe(5 * time.Minute)
 			time.Sleep(time.Minute)
-			if late := w.worst(w.probes); late > every+time.Second {
-				t.Errorf("every %v: an order is closed %v after it was due", every, late)
-			}
+			late := w.worst(w.probes)
+			expect.That(t, late <= every+time.Second, "every %v: an order is closed %v after it was due", every, late)
 			var n int
 			w.change(func() { n = w.reads })
-			if n > int(7*time.Minute/every)+100 {
-				t.Errorf("every %v: %d reads", every, n)
-			}
+			expect.That(t, n <= int(7*time.Minute/every)+100, "every %v: %d reads", every, n)
 		})
 	}
 }
@@ -737,9 +694,8 @@ func TestLoop_AnOwnStoreIsSearchedByPages(t *testing.T) {
 				w.process("a")
 				w.probe(5 * time.Minute)
 				time.Sleep(time.Minute)
-				if late := w.worst(w.probes); late > 30*time.Second {
-					t.Errorf("a lost order is closed after %v", late)
-				}
+				late := w.worst(w.probes)
+				expect.That(t, late <= 30*time.Second, "a lost order is closed after %v", late)
 			})
 		})
 	}
@@ -760,9 +716,8 @@ func TestLoop_TheHoursCountWhatTheLoopHasClosed(t *testing.T) {
 		defer w.mu.Unlock()
 		for begin, receipts := range w.receipts {
 			h := w.hours[begin]
-			if n := h.Missed + h.AfterFailure + h.AfterPause; n > receipts || n < receipts-5 {
-				t.Errorf("hour %v: %+v and %d receipts", begin, h, receipts)
-			}
+			n := h.Missed + h.AfterFailure + h.AfterPause
+			expect.That(t, n <= receipts && n >= receipts-5, "hour %v: %+v and %d receipts", begin, h, receipts)
 			if h.State != overdue.Finished || w.ends[begin] != 1 {
 				t.Errorf("hour %v: %q, ended %d times", begin, h.State, w.ends[begin])
 			}
@@ -782,9 +737,7 @@ func TestLoop_EachPeriodHasAPass(t *testing.T) {
 					finished++
 				}
 			}
-			if finished < 118 {
-				t.Errorf("%d of 120 periods have a pass", finished)
-			}
+			expect.That(t, finished >= 118, "%d of 120 periods have a pass", finished)
 		})
 	})
 }
@@ -797,9 +750,8 @@ func TestLoop_APassThatTakesLongIsUnfinished(t *testing.T) {
 		some(pending, 8000)(w)
 		w.change(func() { w.askCost = time.Second })
 		time.Sleep(65 * time.Minute)
-		if h := w.hour(); h.State != overdue.Unfinished {
-			t.Errorf("%+v", h)
-		}
+		h := w.hour()
+		expect.That(t, h.State == overdue.Unfinished, "%+v", h)
 	})
 }
 
@@ -828,9 +780,8 @@ func TestLoop_ClosesOrdersThoughTheHoursCannotBeRead(t *testing.T) {
 		w.process("a")
 		w.probe(3 * time.Minute)
 		time.Sleep(30 * time.Second)
-		if late := w.worst(w.probes); late > 30*time.Second {
-			t.Errorf("a lost order is closed after %v", late)
-		}
+		late := w.worst(w.probes)
+		expect.That(t, late <= 30*time.Second, "a lost order is closed after %v", late)
 	})
 }
 

@@ -129,8 +129,7 @@ func (s *closedOrders) times(t *testing.T, id string) string {
 	return fmt.Sprint(steps)
 }
 
-// options returns the Options of a recheck. Each process has a lock of its own that does not exclude others,
-// as without Redis.
+// options returns the Options of a recheck. Each process has a lock of its own that does not exclude others, as without Redis.
 func (s *closedOrders) options(batch, perSecond int) Options {
 	steps := []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}
 	return Options{Every: time.Hour, Recheck: &Recheck{Store: s, Asker: s, Steps: steps, Batch: batch, Rate: perSecond}}

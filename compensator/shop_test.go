@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -434,9 +435,7 @@ func (w *world) process(name string) {
 		w.options(&o)
 	}
 	c, err := New(o)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Do(w, err)
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.mu.Lock()
 	w.loops[name] = c

@@ -68,8 +68,7 @@ func rules(t *testing.T) map[string]rule {
 	return all
 }
 
-// promtool evaluates all rules in each test, and a test names few alerts. With the rules of these alerts
-// only, promtool takes a tenth of the time.
+// promtool evaluates all rules in each test, and a test names few alerts. With the rules of these alerts only, promtool takes a tenth of the time.
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	t.Chdir("alerts")
 	tool(t, "promtool", append([]string{"check", "rules", sweeperRules}, files(t, "*.rules.yml")...)...)
@@ -199,9 +198,8 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 	t.Chdir("alerts")
 	linked, bases := map[string][]string{}, map[string]bool{}
 	for _, r := range rules(t) {
-		if s := r.Labels["severity"]; s != "ticket" && s != "page" {
-			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
-		}
+		s := r.Labels["severity"]
+		expect.That(t, s == "ticket" || s == "page", "%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		_, ok := runbook.At(anchor)
 		expect.That(t, ok, "%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
@@ -233,9 +231,8 @@ func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
 			have = append(have, p.Name)
 			expect.That(t, strings.TrimSpace(p.Text) != "", "section %q: the part %s is empty", s.Title, p.Name)
 		}
-		if want := []string{"Meaning", "Money at risk", "Look", "Act", "Verify"}; !slices.Equal(have, want) && s.Anchor != "first-look" {
-			t.Errorf("section %q has the parts %q, want %q", s.Title, have, want)
-		}
+		want := []string{"Meaning", "Money at risk", "Look", "Act", "Verify"}
+		expect.That(t, slices.Equal(have, want) || s.Anchor == "first-look", "section %q has the parts %q, want %q", s.Title, have, want)
 		expect.That(t, !seen[s.Anchor], "the runbook has two sections %q", s.Title)
 		seen[s.Anchor] = true
 	}
@@ -255,9 +252,7 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 			for _, suffix := range []string{"_sum", "_count", "_bucket"} {
 				base = strings.TrimSuffix(base, suffix)
 			}
-			if !have[name] && !have[base] {
-				t.Errorf("%s: %s uses %s, which no process exports", r.file, r.Alert, name)
-			}
+			expect.That(t, have[name] || have[base], "%s: %s uses %s, which no process exports", r.file, r.Alert, name)
 		}
 	}
 }
@@ -356,8 +351,7 @@ type route struct {
 	Routes         []route
 }
 
-// The example defines every receiver that it names, routes each severity, and its
-// inhibitions name existing alerts.
+// The example defines every receiver that it names, routes each severity, and its inhibitions name existing alerts.
 func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 	t.Chdir("alerts")
 	var c struct {
@@ -402,25 +396,29 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 		for _, m := range append(i.Source, i.Target...) {
 			_, names, ok := strings.Cut(m, "alertname")
 			for _, name := range strings.FieldsFunc(names, func(r rune) bool { return !unicode.IsLetter(r) }) {
-				if _, there := all[name]; ok && !there {
-					t.Errorf("an inhibition names the unknown alert %s", name)
-				}
+				_, there := all[name]
+				expect.That(t, !ok || there, "an inhibition names the unknown alert %s", name)
 			}
 		}
 	}
 }
 
-// The examples of a watchdog in the document are what Prometheus and Alertmanager accept.
+// The examples of a watchdog and of a reader of events in the documents are what Prometheus and Alertmanager accept.
 func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
-	document := must.Get(os.ReadFile("../docs/alerting.md"))(t)
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1)
-	must.That(t, len(blocks) == 2, "the document has %d blocks of YAML, want a rule and a route", len(blocks))
+	var blocks []string
+	for _, document := range []string{"alerting", "wire"} {
+		text := must.Get(os.ReadFile("../docs/" + document + ".md"))(t)
+		for _, m := range regexp.MustCompile("(?sm)^ *```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+			blocks = append(blocks, string(m[1]))
+		}
+	}
+	must.That(t, len(blocks) == 3, "the documents have %d blocks of YAML, want a rule, a route and the rule of a reader", len(blocks))
 	t.Chdir(t.TempDir())
-	route := strings.Replace(string(blocks[1][1]), "route:\n", "route:\n  receiver: heartbeat\n", 1)
-	for name, text := range map[string]string{"rules.yml": string(blocks[0][1]), "alertmanager.yml": route} {
+	route := strings.Replace(blocks[1], "route:\n", "route:\n  receiver: heartbeat\n", 1)
+	for name, text := range map[string]string{"rules.yml": blocks[0], "alertmanager.yml": route, "reader.yml": blocks[2]} {
 		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	tool(t, "promtool", "check", "rules", "rules.yml")
+	tool(t, "promtool", "check", "rules", "rules.yml", "reader.yml")
 	tool(t, "amtool", "check-config", "alertmanager.yml")
 }
 

@@ -20,8 +20,7 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
-// file is compose.yaml, with the parts of the specification that it uses. Anything
-// else in it is an error.
+// file is compose.yaml, with the parts of the specification that it uses. Anything else in it is an error.
 type file struct {
 	Name     string
 	Services map[string]service
@@ -137,30 +136,26 @@ func everythingExists(t *testing.T, f *file) {
 		for _, v := range s.Volumes {
 			from, _, _ := strings.Cut(v, ":")
 			if !strings.HasPrefix(from, ".") {
-				if _, ok := f.Volumes[from]; !ok {
-					t.Errorf("%s: the volume %s does not exist", name, from)
-				}
+				_, ok := f.Volumes[from]
+				expect.That(t, ok, "%s: the volume %s does not exist", name, from)
 				used[from] = true
 				continue
 			}
-			if _, err := os.Stat(from); err != nil {
-				t.Errorf("%s mounts %s: %v", name, from, err)
-			}
+			_, err := os.Stat(from)
+			expect.That(t, err == nil, "%s mounts %s: %v", name, from, err)
 			expect.That(t, strings.HasSuffix(v, ":ro"), "%s could write to %s", name, from)
 		}
 		for other := range s.DependsOn {
-			if _, ok := f.Services[other]; !ok {
-				t.Errorf("%s depends on %s, which does not exist", name, other)
-			}
+			_, ok := f.Services[other]
+			expect.That(t, ok, "%s depends on %s, which does not exist", name, other)
 			if c := s.DependsOn[other].Condition; c == "service_healthy" && f.Services[other].Healthcheck == nil {
 				t.Errorf("%s waits until %s is healthy, but that has no health check", name, other)
 			}
 		}
 		if s.Build != nil {
 			for _, path := range []string{s.Build.Context, filepath.Join(s.Build.Context, s.Build.Dockerfile)} {
-				if _, err := os.Stat(path); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
+				_, err := os.Stat(path)
+				expect.That(t, err == nil, "%s: %v", name, err)
 			}
 		}
 	}
@@ -174,9 +169,7 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 	pinned := regexp.MustCompile(`^[a-z/-]+:v?\d+\.\d+`)
 	for _, f := range composed(t) {
 		for name, s := range f.Services {
-			if s.Image != "orderclose:local" && !pinned.MatchString(s.Image) {
-				t.Errorf("%s: the image %s has no fixed version", name, s.Image)
-			}
+			expect.That(t, s.Image == "orderclose:local" || pinned.MatchString(s.Image), "%s: the image %s has no fixed version", name, s.Image)
 		}
 	}
 	dockerfile := must.Get(os.ReadFile("Dockerfile"))(t)
@@ -187,8 +180,7 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 	}
 }
 
-// Git must find every tracked file in the build's context. Otherwise the version of the image has no
-// revision, or ends with +dirty.
+// Git must find every tracked file in the build's context. Otherwise the version of the image has no revision, or ends with +dirty.
 func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 	lists := map[string][]string{"../.gitignore": nil, "compose/Dockerfile.dockerignore": nil}
 	for name := range lists {
@@ -203,8 +195,7 @@ func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 	expect.That(t, diff == "", "the context lacks other files than git ignores:\n%s", diff)
 }
 
-// Each published port is one that the service listens on, and only this machine can
-// reach it.
+// Each published port is one that the service listens on, and only this machine can reach it.
 func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 	t.Chdir("compose")
 	for _, f := range composed(t) {
@@ -386,9 +377,7 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 		}
 	}
 	for name, s := range f.parts() {
-		if s.Environment["ORDERCLOSE_LISTEN"] != "" && !scraped[name] {
-			t.Errorf("%s is not scraped", name)
-		}
+		expect.That(t, s.Environment["ORDERCLOSE_LISTEN"] == "" || scraped[name], "%s is not scraped", name)
 	}
 	for _, a := range p.Alerting.Alertmanagers {
 		for _, s := range a.Static {

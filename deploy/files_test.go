@@ -1,9 +1,7 @@
-// Package deploy contains what runs the pipeline in production: the alert rules for
-// Prometheus with their tests (alerts), everything to run it in containers on one machine
-// (compose), on Kubernetes (helm, k8s) and as systemd units (systemd), and scripts that start real
-// servers for tests (native). Its tests check what can be checked without a container engine.
-// The dashboards (grafana), more tests of the objects of Kubernetes (kubetest) and those of the web
-// console (consoletest) are modules of their own.
+// Package deploy contains what runs the pipeline in production: the alert rules for Prometheus with their tests (alerts), everything to run it in
+// containers on one machine (compose), on Kubernetes (helm, k8s) and as systemd units (systemd), and scripts that start real servers for tests (native).
+// Its tests check what can be checked without a container engine. The dashboards (grafana), more tests of the objects of Kubernetes (kubetest) and those
+// of the web console (consoletest) are modules of their own.
 package deploy
 
 import (
@@ -27,8 +25,7 @@ func decode(t *testing.T, name string, into any) {
 	must.That(t, err == nil, "%s: %v", name, err)
 }
 
-// tool runs a checker of Prometheus. If it is not installed the test is skipped, or
-// fails if REQUIRE_REAL is 1.
+// tool runs a checker of Prometheus. If it is not installed the test is skipped, or fails if REQUIRE_REAL is 1.
 func tool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -108,8 +108,7 @@ func knownVariables(t *testing.T) map[string]bool {
 
 var notSet = regexp.MustCompile(`(ORDERCLOSE_[A-Z_]+) is not set`)
 
-// requiredVariables runs a command line without any variable, and returns those that it asks for. It
-// fails if the command line is wrong in another way.
+// requiredVariables runs a command line without any variable, and returns those that it asks for. It fails if the command line is wrong in another way.
 func requiredVariables(t *testing.T, topics string, args []string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -164,9 +163,8 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 					return strings.HasPrefix(file, v.MountPath+"/")
 				})
 				// The user adds the variables of a room to the environment; the chart demands them.
-				if env[name] == "" && !mounted && !slices.Contains(room.Variables(rooms.All()), name) {
-					t.Errorf("%s: orderclose %v needs %s, which the pod does not have", m.Metadata.Name, c.Args, name)
-				}
+				expect.That(t, env[name] != "" || mounted || slices.Contains(room.Variables(rooms.All()), name),
+					"%s: orderclose %v needs %s, which the pod does not have", m.Metadata.Name, c.Args, name)
 			}
 			if d := time.Duration(pod.Grace) * time.Second; d <= stopTimeout(t)+time.Second {
 				t.Errorf("%s is killed after %v, and may need %v and a second to stop", m.Metadata.Name, d, stopTimeout(t))

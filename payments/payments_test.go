@@ -137,9 +137,8 @@ func TestProvider_WithoutReferencesThereIsNoAnswer(t *testing.T) {
 		return nil, fmt.Errorf("%w: the database is away", orderclose.ErrUnavailable)
 	}}))(t)
 	got, err := p.Cancel(t.Context(), []string{"x"})
-	if !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "the database is away") || got != nil || a.calls.Load() > 0 {
-		t.Errorf("%v, %v", got, err)
-	}
+	expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && strings.Contains(err.Error(), "the database is away") && got == nil && a.calls.Load() <= 0,
+		"%v, %v", got, err)
 }
 
 func TestProvider_WorksOnEightOrdersAtOnce(t *testing.T) {
@@ -235,9 +234,8 @@ func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 	defer closer.Close()
 	_, err = closer.Canceler().Cancel(t.Context(), []string{"a:error"})
 	var later interface{ RetryAfter() time.Duration }
-	if !errors.As(err, &later) || later.RetryAfter() != 5*time.Second || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
-		t.Errorf("error %v", err)
-	}
+	expect.That(t, errors.As(err, &later) && later.RetryAfter() == 5*time.Second && strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)),
+		"error %v", err)
 }
 
 func TestNew_NeedsReferencesAndAPIs(t *testing.T) {
@@ -283,8 +281,7 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%s: %v", query, err)
 	}
 	for _, query := range []string{"", "SELECT 1, 2", "SELECT a, b FROM c WHERE a = ?", "SELECT a, b FROM c WHERE a IN (?) OR d IN (?)"} {
-		if _, err := payments.SQL(db, query); err == nil {
-			t.Errorf("%q: no error", query)
-		}
+		_, err := payments.SQL(db, query)
+		expect.That(t, err != nil, "%q: no error", query)
 	}
 }

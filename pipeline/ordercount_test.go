@@ -12,8 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
-// counting counts in a bubble: it calls test with what counts for a time, and returns how often; overdue is what each count finds,
-// negative: it fails.
+// counting counts in a bubble: it calls test with what counts for a time, and returns how often; overdue is what each count finds, negative: it fails.
 func counting(t *testing.T, test func(c *orderCounter, overdue *int64, count func(time.Duration) int, known func() bool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

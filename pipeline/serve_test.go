@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // TestServe_DisconnectsSlowClients: an idle client loses its connection, and so does one that sends or reads slowly.
@@ -38,9 +39,7 @@ func TestServe_DisconnectsSlowClients(t *testing.T) {
 				served := make(chan error)
 				go func() { served <- ServeOn(ctx, listener, mux, slog.New(slog.DiscardHandler)) }()
 				client, err := listener.Transport().DialContext(ctx, "tcp", "x")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				go io.WriteString(client, c.send) // the server may not read all of it
 				began := time.Now()
 				if name == "reads nothing" {

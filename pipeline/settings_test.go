@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -17,9 +18,7 @@ func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
 			o.Secrets.HTTP = []string{secret}
 		}
 		a, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, err = a.closeMethodOnce()
 		if a.Close(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("secret %q: %v, want %q", secret, err, want)
@@ -29,8 +28,7 @@ func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
 
 func TestSettings_PrintNoSecret(t *testing.T) {
 	for _, v := range []any{Secrets{HTTP: []string{"hunter2"}, Payment: []string{"hunter2"}}} {
-		if s := fmt.Sprintf("%v %+v %#v", v, v, v); strings.Contains(s, "hunter2") {
-			t.Error(s)
-		}
+		s := fmt.Sprintf("%v %+v %#v", v, v, v)
+		expect.That(t, !strings.Contains(s, "hunter2"), "%v", s)
 	}
 }

@@ -139,8 +139,7 @@ func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
 	}
 }
 
-// A way that loses messages, is early or is late may be ahead. Another one is listed, with the W4 of a worker only if it
-// is ahead by more than a second.
+// A way that loses messages, is early or is late may be ahead. Another one is listed, with the W4 of a worker only if it is ahead by more than a second.
 func TestAims_CountWaysThatKeepWhatTheyAcceptAndArePunctual(t *testing.T) {
 	row := func(system, workload string, change func(*result)) result {
 		r := result{System: system, Workload: workload, Messages: 100, Cores: 2, Seconds: 10}
@@ -175,9 +174,8 @@ func TestAims_CountWaysThatKeepWhatTheyAcceptAndArePunctual(t *testing.T) {
 			row("orderclose", "w5", func(r *result) { r.LastClosedS = 3 }), row("orderclose-all", "w6", func(r *result) { r.Queries = 100 }),
 		}
 		all := append(own, c.rows...)
-		if got := (page{groups: grouped(all), all: all}).aims(); strings.Contains(got, "| no: ahead: ") != c.ahead {
-			t.Errorf("%s:\n%s", name, got)
-		}
+		got := (page{groups: grouped(all), all: all}).aims()
+		expect.That(t, strings.Contains(got, "| no: ahead: ") == c.ahead, "%s:\n%s", name, got)
 	}
 	slow := []result{crash("orderclose-3", victimLeader, 3.1)}
 	if got := (page{groups: grouped(slow), all: slow}).aims(); !strings.Contains(got, "| 3.1 | none measured | no: above 3, because ") {

@@ -67,14 +67,12 @@ func TestBody_HasTheNumberAlsoInsideOtherJSON(t *testing.T) {
 	expect.Equal(t, len(body), bodySize, "bytes")
 	wrapped := append([]byte(`{"created_at":"now",`), body[1:]...)
 	for _, b := range [][]byte{body, wrapped} {
-		if n, ok := numberIn(b, "0123abcd"); n != 77 || !ok {
-			t.Errorf("number %d, %v in %s", n, ok, b)
-		}
+		n, ok := numberIn(b, "0123abcd")
+		expect.That(t, n == 77 && ok, "number %d, %v in %s", n, ok, b)
 	}
 	for _, b := range [][]byte{bodyOf(orderID("ffffffff", 77)), []byte(`{"order_id":"0123abcd-`), nil} {
-		if n, ok := numberIn(b, "0123abcd"); ok {
-			t.Errorf("number %d in %s", n, b)
-		}
+		n, ok := numberIn(b, "0123abcd")
+		expect.That(t, !ok, "number %d in %s", n, b)
 	}
 }
 

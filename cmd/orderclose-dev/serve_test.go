@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -73,9 +74,8 @@ func startServeIn(t *testing.T, environ map[string]string, args ...string) *runn
 func (r *running) stop() {
 	r.t.Helper()
 	r.cancel()
-	if code := <-r.code; code != 0 {
-		r.t.Errorf("exit %d\n%s", code, r.stderr)
-	}
+	code := <-r.code
+	expect.That(r.t, code == 0, "exit %d\n%s", code, r.stderr)
 }
 
 // call sends a request to the shop, checks the status code, and decodes the answer.
@@ -85,9 +85,7 @@ func (r *running) call(code int, method, path, body string, into any) {
 	res := must.Get(http.DefaultClient.Do(req))(r.t)
 	defer res.Body.Close()
 	answer, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != code {
-		r.t.Fatalf("%s %s: %d %s, %v; want %d", method, path, res.StatusCode, answer, err, code)
-	}
+	must.That(r.t, err == nil && res.StatusCode == code, "%s %s: %d %s, %v; want %d", method, path, res.StatusCode, answer, err, code)
 	if err := json.Unmarshal(answer, into); err != nil {
 		r.t.Fatalf("%s %s: %s: %v", method, path, answer, err)
 	}
@@ -105,9 +103,7 @@ func (r *running) awaitStatus(id string, want checkout.State) {
 		if o.Status == want {
 			return
 		}
-		if time.Now().After(end) {
-			r.t.Fatalf("not %s: %+v\n%s", want, o, r.stderr)
-		}
+		must.That(r.t, !time.Now().After(end), "not %s: %+v\n%s", want, o, r.stderr)
 		<-time.After(50 * time.Millisecond)
 	}
 }
@@ -141,9 +137,7 @@ func TestServe_KeepsItsDataAndRefusesASecondProcess(t *testing.T) {
 		}
 	}
 	r.stop()
-	if strings.Contains(r.stderr.String(), "level=ERROR") {
-		t.Errorf("errors in the log:\n%s", r.stderr)
-	}
+	expect.That(t, !strings.Contains(r.stderr.String(), "level=ERROR"), "errors in the log:\n%s", r.stderr)
 }
 
 func TestServe_NeedsNoConfiguration(t *testing.T) {
@@ -152,18 +146,15 @@ func TestServe_NeedsNoConfiguration(t *testing.T) {
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	for _, metric := range []string{"orderclose_config_last_reload_successful 1", "go_goroutines", "process_open_fds"} {
-		if err != nil || !strings.Contains(string(body), "\n"+metric) {
-			t.Errorf("%v; /metrics has no %s", err, metric)
-		}
+		expect.That(t, err == nil && strings.Contains(string(body), "\n"+metric), "%v; /metrics has no %s", err, metric)
 	}
 	r.stop()
 }
 
 func TestServe_RefusesWrongFlags(t *testing.T) {
 	for _, args := range [][]string{{"--kafka-port", "-1"}, {"--shop-port", "65536"}, {"-o", "xml"}, {"--config", "none.yaml"}} {
-		if out, stderr, code := runDev(t, append([]string{"serve", "--dir", t.TempDir()}, args...)...); code != 2 || out != "" || stderr == "" {
-			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
-		}
+		out, stderr, code := runDev(t, append([]string{"serve", "--dir", t.TempDir()}, args...)...)
+		expect.That(t, code == 2 && out == "" && stderr != "", "%v: exit %d, %q, %q", args, code, out, stderr)
 	}
 }
 
@@ -228,9 +219,7 @@ func TestServe_ClosesThroughAService(t *testing.T) {
 	r.call(201, "POST", "/orders", `{"id":"soon","customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, &o)
 	select {
 	case id := <-asked:
-		if id != "soon" {
-			t.Errorf("asked to close %q", id)
-		}
+		expect.That(t, id == "soon", "asked to close %q", id)
 	case <-time.After(30 * time.Second):
 		t.Error("the service was not asked to close")
 	}

@@ -27,9 +27,8 @@ func updatesLive(t testing.TB, w world) {
 	eval[chromedp.Void](b, `window.isStillThis = true`)
 	w.create(t, "live-order", "tomorrow")
 	b.wait("Now shows the new order", `window.isStillThis && `+row+` !== `+literal(before))
-	if eval[string](b, `document.activeElement.id + "=" + document.activeElement.value`) != "order-id=half an id" {
-		t.Error("the update takes the focus or the text from the search")
-	}
+	expect.That(t, eval[string](b, `document.activeElement.id + "=" + document.activeElement.value`) == "order-id=half an id",
+		"the update takes the focus or the text from the search")
 	b.accessible("Now, updated")
 
 	// A reader whose focus is in the part that changes goes on there. Tables come and go with other checks' orders.
@@ -65,9 +64,8 @@ func findsAnOrder(t testing.TB, w world) {
 		t.Errorf("the timeline has %d times, and the order was created, due and closed:\n%s", times, b.text("main"))
 	}
 	for _, word := range []string{"created", "closed"} {
-		if text := b.text("main"); !strings.Contains(strings.ToLower(text), word) {
-			t.Errorf("the page does not say that the order was %s:\n%s", word, text)
-		}
+		text := b.text("main")
+		expect.That(t, strings.Contains(strings.ToLower(text), word), "the page does not say that the order was %s:\n%s", word, text)
 	}
 	b.accessible("a closed order")
 	b.searchOrder("found-waiting")
@@ -89,9 +87,8 @@ func listsDeadLetters(t testing.TB, w world) {
 	b.goTo("/dead-letters")
 	b.waitReloading("both are listed", shown(first)+" && "+shown(second))
 	for _, at := range []string{first, second} {
-		if text := b.text(`tr[data-at="` + at + `"]`); !strings.Contains(text, "listed-") {
-			t.Errorf("the row of %s does not name its order: %s", at, text)
-		}
+		text := b.text(`tr[data-at="` + at + `"]`)
+		expect.That(t, strings.Contains(text, "listed-"), "the row of %s does not name its order: %s", at, text)
 	}
 	b.goTo("/dead-letters?cause=not_found")
 	b.waitReloading("one has the cause", shown(first)+" && !"+shown(second))
@@ -128,9 +125,8 @@ func redrives(t testing.TB, w world) {
 	b.openLetter(at)
 	b.ask("redrive")
 	b.waitFor("asked")
-	if text := b.text("#action"); !strings.Contains(text, "redriven") && !strings.Contains(text, at) {
-		t.Errorf("the page does not say which dead letter is redriven:\n%s", text)
-	}
+	text := b.text("#action")
+	expect.That(t, strings.Contains(text, "redriven") || strings.Contains(text, at), "the page does not say which dead letter is redriven:\n%s", text)
 	if have := w.resolutions(t, at); len(have) > 0 {
 		t.Errorf("the dead letter is %v, and nobody has confirmed it", have)
 	}
@@ -217,8 +213,7 @@ func losesTheConsole(t testing.TB, w world) {
 	b.seen()
 }
 
-// sharesConnections opens Now in more tabs than a browser has connections to a host. All of them load, and
-// all of them are kept up to date.
+// sharesConnections opens Now in more tabs than a browser has connections to a host. All of them load, and all of them are kept up to date.
 func sharesConnections(t testing.TB, w world) {
 	b := openSignedOut(t, w, look{})
 	b.do("sign in", chromedp.Navigate(strings.Replace(w.url(), "://", "://operator:"+w.password()+"@", 1)+"/"))
@@ -255,9 +250,8 @@ func signsIn(t testing.TB, w world) {
 		}
 		answer := must.Get(anyCertificate.Do(r))(t)
 		answer.Body.Close()
-		if answer.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
-			t.Errorf("password %q: %s %v", password, answer.Status, answer.Header)
-		}
+		expect.That(t, answer.StatusCode == http.StatusUnauthorized && strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic "),
+			"password %q: %s %v", password, answer.Status, answer.Header)
 	}
 	for role, password := range passwords {
 		b := openSignedOut(t, w, look{})

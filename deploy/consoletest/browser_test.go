@@ -32,11 +32,11 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// stepTimeout bounds each step of a check. A check on a busy machine takes longer than usual, and
-// no assertion is about time.
+// stepTimeout bounds each step of a check. A check on a busy machine takes longer than usual, and no assertion is about time.
 const stepTimeout = time.Minute
 
 // missing skips a test because of a missing program, or fails it if REQUIRE_REAL is 1.
@@ -54,8 +54,7 @@ var chromium struct {
 	err       error
 }
 
-// startChromium starts the browser, or returns the one that runs. Without a browser or axe-core it
-// skips the test.
+// startChromium starts the browser, or returns the one that runs. Without a browser or axe-core it skips the test.
 func startChromium(t testing.TB) (ctx context.Context, userAgent string) {
 	t.Helper()
 	var path string
@@ -273,9 +272,8 @@ func (b *tab) seen() []string {
 	defer b.mu.Unlock()
 	faults := b.faults
 	for _, e := range b.errors {
-		// A document with an error status is a page too: checks look at its status. The browser asks for
-		// the icon of an answer that is not HTML. All else, such as a violation of the content security
-		// policy, is a fault.
+		// A document with an error status is a page too: checks look at its status. The browser asks for the icon of an answer that is not HTML. All
+		// else, such as a violation of the content security policy, is a fault.
 		if e.Source != log.EntrySourceNetwork || !slices.Contains(b.documents, e.URL) && !strings.HasSuffix(e.URL, "/favicon.ico") {
 			faults = append(faults, fmt.Sprintf("the browser reports (%s): %s %s", e.Source, e.Text, e.URL))
 		}
@@ -444,9 +442,8 @@ func (b *tab) searchOrder(id string) {
 		b.t.Fatalf("the search for order %q opens a page that does not show it (status %d):\n%s", short(id), b.lastStatus(), short(b.text("body")))
 	}
 	for _, requested := range b.requested() {
-		if strings.Contains(requested, url.QueryEscape(id)) || strings.Contains(requested, url.PathEscape(id)) {
-			b.t.Errorf("the order id is in the URL %s", requested)
-		}
+		expect.That(b.t, !strings.Contains(requested, url.QueryEscape(id)) && !strings.Contains(requested, url.PathEscape(id)),
+			"the order id is in the URL %s", requested)
 	}
 }
 
@@ -489,8 +486,7 @@ func (b *tab) screenshot() []byte {
 	return small.Bytes()
 }
 
-// keep keeps a screenshot of the page and its source, for the one who reads why the test failed
-// (go test -artifacts).
+// keep keeps a screenshot of the page and its source, for the one who reads why the test failed (go test -artifacts).
 func (b *tab) keep() {
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()

@@ -115,8 +115,7 @@ func runChecks(t *testing.T, checks map[string]func(testing.TB, world), of func(
 // maxScreenshot bounds a screenshot of the documents, in bytes.
 const maxScreenshot = 200_000
 
-// TestConsole_Screenshots takes the screenshots of the documents. UPDATE_SCREENSHOTS=1 writes them to
-// docs/images.
+// TestConsole_Screenshots takes the screenshots of the documents. UPDATE_SCREENSHOTS=1 writes them to docs/images.
 func TestConsole_Screenshots(t *testing.T) {
 	t.Parallel()
 	startChromium(t)

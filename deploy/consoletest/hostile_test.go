@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
-// hostileTexts are valid order ids and categories (1 to 64 bytes of UTF-8 without control
-// characters) that attack a page which does not escape them, in an element, an attribute, a script
-// or a URL; or that reverse the text that follows them. An element that they inject has the
-// attribute data-hostile.
+// hostileTexts are valid order ids and categories (1 to 64 bytes of UTF-8 without control characters) that attack a page which does not escape them, in
+// an element, an attribute, a script or a URL; or that reverse the text that follows them. An element that they inject has the attribute data-hostile.
 var hostileTexts = []string{
 	`"><img src=x onerror=alert(1) data-hostile>`,
 	`<script data-hostile>hostile=1;alert(2)</script>`,
@@ -43,8 +43,7 @@ func hostileLetters() (letters []letter) {
 	)
 }
 
-// plain returns the longest part of a text without characters that change its direction: a page may
-// show those in another way.
+// plain returns the longest part of a text without characters that change its direction: a page may show those in another way.
 func plain(text string) (longest string) {
 	for _, part := range strings.FieldsFunc(text, isDirection) {
 		if len(part) > len(longest) {
@@ -97,8 +96,7 @@ func (b *tab) isHarmless(where string) {
 	}
 }
 
-// showsHostileOrders creates orders with hostile ids and categories, searches them, and looks at all
-// pages.
+// showsHostileOrders creates orders with hostile ids and categories, searches them, and looks at all pages.
 func showsHostileOrders(t testing.TB, w world) {
 	b := open(t, w, look{})
 	for i, text := range hostileTexts {
@@ -169,8 +167,7 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, ""))
 }
 
-// refusesAnotherSite opens a page of another site that shows the console in a frame, and sends
-// forms to it.
+// refusesAnotherSite opens a page of another site that shows the console in a frame, and sends forms to it.
 func refusesAnotherSite(t testing.TB, w world) {
 	other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
@@ -185,9 +182,8 @@ func refusesAnotherSite(t testing.TB, w world) {
 	b.hosts = append(b.hosts, strings.TrimPrefix(site, "http://"))
 	b.mu.Unlock()
 	b.do("open another site", chromedp.Navigate(site))
-	if !slices.ContainsFunc(b.seen(), func(fault string) bool { return strings.Contains(fault, "frame") }) {
-		t.Error("another site may show the console in a frame")
-	}
+	expect.That(t, slices.ContainsFunc(b.seen(), func(fault string) bool { return strings.Contains(fault, "frame") }),
+		"another site may show the console in a frame")
 	b.leaves("send a form", func() { b.click("button") })
 	if status := b.lastStatus(); status < 400 || status >= 500 || b.has("#action") {
 		t.Errorf("another site may ask for an action: status %d\n%s", status, b.text("body"))

@@ -37,9 +37,8 @@ func pages(l look) func(testing.TB, world) {
 		for name, path := range pagesOf {
 			b.goTo(path)
 			b.isPage(w, name, l)
-			if eval[int](b, `document.querySelectorAll('nav a[aria-current="page"]').length`) != 1 || !b.has(`#nav-`+name+`[aria-current="page"]`) {
-				t.Errorf("%s: the navigation does not show which page is open", path)
-			}
+			expect.That(t, eval[int](b, `document.querySelectorAll('nav a[aria-current="page"]').length`) == 1 && b.has(`#nav-`+name+`[aria-current="page"]`),
+				"%s: the navigation does not show which page is open", path)
 		}
 		b.goTo("/order")
 		b.searchOrder("pages-" + l.name())
@@ -54,9 +53,8 @@ func (b *tab) isPage(w world, name string, l look) {
 	t := b.t
 	t.Helper()
 	where := fmt.Sprintf("page %s, %s", name, l.name())
-	if have := eval[string](b, `document.querySelector("main#main").dataset.page`); name != "" && have != name {
-		t.Errorf("%s: its main element is of the page %q", where, have)
-	}
+	have := eval[string](b, `document.querySelector("main#main").dataset.page`)
+	expect.That(t, name == "" || have == name, "%s: its main element is of the page %q", where, have)
 	expect.That(t, eval[string](b, `document.title`) != "", "%s: no title", where)
 	for page := range pagesOf {
 		expect.That(t, b.has("nav[aria-label] a#nav-"+page), "%s: no link to the page %s", where, page)
@@ -65,9 +63,8 @@ func (b *tab) isPage(w world, name string, l look) {
 	b.isInLanguage(where, l)
 	dark := eval[bool](b, isDark)
 	expect.That(t, dark == l.dark, "%s: its background is dark: %v", where, dark)
-	if moving := eval[int](b, `document.getAnimations().length`); l.still && moving > 0 {
-		t.Errorf("%s: %d parts of it move, and the reader prefers reduced motion", where, moving)
-	}
+	moving := eval[int](b, `document.getAnimations().length`)
+	expect.That(t, !l.still || moving <= 0, "%s: %d parts of it move, and the reader prefers reduced motion", where, moving)
 	unnamed := eval[int](b, `document.querySelectorAll("table:not(:has(caption)), th:not([scope])").length`)
 	expect.That(t, unnamed <= 0, "%s: %d tables or headers have no caption or scope", where, unnamed)
 	b.fits(where)
@@ -196,8 +193,7 @@ func switchesZone(t testing.TB, w world) {
 	expect.Equal(t, b.text("#times"), "Times: UTC", "after the switch back the page")
 }
 
-// cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it
-// scrolls, is inside of the window.
+// cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it scrolls, is inside of the window.
 func cutsNothing(t testing.TB, w world) {
 	for _, width := range []int64{phone, 1200} {
 		b := open(t, w, look{width: width})

@@ -78,8 +78,7 @@ func (l letter) record(now time.Time) kafka.Record {
 
 const wireTime = "2006-01-02T15:04:05.000Z"
 
-// serveTopics has a delay that tests wait for, and a bucket for each other delay, so that a check can
-// watch a bucket that no other check uses.
+// serveTopics has a delay that tests wait for, and a bucket for each other delay, so that a check can watch a bucket that no other check uses.
 const serveTopics = `partitions: 2
 buckets: [2s, 1m, 1h, 6h, 12h]
 delays:
@@ -113,9 +112,8 @@ var buildServe = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
-// startServe starts serve on free ports of the loopback, with its data in a temporary folder, and
-// waits until it is ready. topics is its topics.yaml; empty: its default. start starts the proxy. env has further variables.
-// It stops at the end of the test.
+// startServe starts serve on free ports of the loopback, with its data in a temporary folder, and waits until it is ready. topics is its topics.yaml;
+// empty: its default. start starts the proxy. env has further variables. It stops at the end of the test.
 func startServe(t *testing.T, topics string, start func(http.Handler) *httptest.Server, env ...string) *serve {
 	t.Helper()
 	program := must.Get(buildServe())(t)

@@ -76,9 +76,8 @@ func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
 				continue
 			}
 			shows, good, ok := strings.Cut(p.Description, "\n\nGood: ")
-			if !ok || shows == "" || good == "" || !strings.HasSuffix(p.Description, ".") {
-				t.Errorf("%s: %s: the description %q does not say what the panel shows and what is good", name, p.Title, p.Description)
-			}
+			expect.That(t, ok && shows != "" && good != "" && strings.HasSuffix(p.Description, "."),
+				"%s: %s: the description %q does not say what the panel shows and what is good", name, p.Title, p.Description)
 			expect.That(t, p.FieldConfig.Defaults.Unit != "" && len(p.Targets) != 0, "%s: %s has no unit or no query", name, p.Title)
 			for _, link := range p.Links {
 				anchor, ok := strings.CutPrefix(link.URL, "${runbook:raw}#")
@@ -117,9 +116,8 @@ func TestFiles_PanelsHaveAPlaceAndAnIDOfTheirOwn(t *testing.T) {
 			expect.That(t, p.GridPos.W >= 4 && p.GridPos.H >= 1 && p.GridPos.X+p.GridPos.W <= 24, "%s: %s is at %+v", name, p.Title, p.GridPos)
 			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-					if other := taken[[2]int{x, y}]; other != "" {
-						t.Fatalf("%s: %s covers %s", name, p.Title, other)
-					}
+					other := taken[[2]int{x, y}]
+					must.That(t, other == "", "%s: %s covers %s", name, p.Title, other)
 					taken[[2]int{x, y}] = p.Title
 				}
 			}
@@ -157,7 +155,6 @@ func TestProvisioning_IsReadStrictly(t *testing.T) {
 		}
 	}
 	decode("provisioning/datasources/prometheus.yaml", &sources)
-	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" || sources.Datasources[0].JSONData["timeInterval"] == "" {
-		t.Errorf("%+v", sources)
-	}
+	expect.That(t, len(sources.Datasources) == 1 && sources.Datasources[0].Type == "prometheus" && sources.Datasources[0].JSONData["timeInterval"] != "",
+		"%+v", sources)
 }

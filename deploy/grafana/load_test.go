@@ -188,8 +188,7 @@ func (s shop) play(t *testing.T, seed uint64, wanted func(scenario.Step) bool) {
 	time.Sleep(time.Until(s.LastDue()) + time.Minute)
 }
 
-// publishGarbage publishes an order that the database does not have, and records and a row that
-// cannot be read.
+// publishGarbage publishes an order that the database does not have, and records and a row that cannot be read.
 func (s shop) publishGarbage(t *testing.T, cfg *pipeline.Config) {
 	t.Helper()
 	now := time.Now()
@@ -201,8 +200,7 @@ func (s shop) publishGarbage(t *testing.T, cfg *pipeline.Config) {
 	must.Get(s.servers.DB().ExecContext(t.Context(), "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('garbage', 'garbage', 0)"))(t)
 }
 
-// database holds series in memory, by their labels. Prometheus' own database would need hundreds
-// of packages, for every cloud.
+// database holds series in memory, by their labels. Prometheus' own database would need hundreds of packages, for every cloud.
 type database map[string]*series
 
 // series is one series. Its chunk takes 65,535 samples.

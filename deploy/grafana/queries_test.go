@@ -73,8 +73,7 @@ func (p *prom) unknownSelectors(expr string) (unknown []string, err error) {
 	return unknown, nil
 }
 
-// samples counts the samples of a query in a part of the run, and those that are numbers. A stat
-// has only samples of the end.
+// samples counts the samples of a query in a part of the run, and those that are numbers. A stat has only samples of the end.
 func (p *prom) samples(ctx context.Context, expr string, instant bool, begin, end time.Time) (all, numbers int, err error) {
 	if instant {
 		begin = end
@@ -99,8 +98,7 @@ func (p *prom) samples(ctx context.Context, expr string, instant bool, begin, en
 	return all, numbers, nil
 }
 
-// substituted returns a query as Grafana sends it to Prometheus for a part of the run, with all
-// values of each variable.
+// substituted returns a query as Grafana sends it to Prometheus for a part of the run, with all values of each variable.
 func (p *prom) substituted(expr string, variables map[string]string, length time.Duration) (string, error) {
 	replace := map[string]string{"__rate_interval": (4 * scrapeInterval).String(), "__range": length.Round(time.Second).String()}
 	var unknown error

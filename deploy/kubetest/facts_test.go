@@ -108,8 +108,7 @@ func TestPods_HaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 
 func is(b *bool) bool { return b != nil && *b }
 
-// Secrets are files, and only in the pods that need them. A mounted ConfigMap changes in a running
-// pod only if no subPath is mounted.
+// Secrets are files, and only in the pods that need them. A mounted ConfigMap changes in a running pod only if no subPath is mounted.
 func TestPods_MountWhatExistsReadOnly(t *testing.T) {
 	eachSet(t, func(t *testing.T, all objects) {
 		for _, p := range all.pods(t) {
@@ -183,8 +182,7 @@ func TestPods_OfPartsAreProbedAndSpread(t *testing.T) {
 	})
 }
 
-// Each Deployment has one budget, each pod a policy that denies what is not listed, and each
-// policy, budget and Service selects pods that exist.
+// Each Deployment has one budget, each pod a policy that denies what is not listed, and each policy, budget and Service selects pods that exist.
 func TestSelectors_SelectExistingPods(t *testing.T) {
 	eachSet(t, func(t *testing.T, all objects) {
 		pods := all.pods(t)
@@ -221,8 +219,7 @@ func TestSelectors_SelectExistingPods(t *testing.T) {
 			if strings.HasPrefix(p.of, "Deployment") && budgets[p.of] != 1 {
 				t.Errorf("%s has %d budgets", p.of, budgets[p.of])
 			}
-			// Each server whose Secret the pod mounts has a policy that lets the pod reach it, and the
-			// pod may reach no other.
+			// Each server whose Secret the pod mounts has a policy that lets the pod reach it, and the pod may reach no other.
 			want := []string{""}
 			for _, v := range p.Spec.Volumes {
 				if v.Secret != nil {
@@ -399,8 +396,7 @@ func TestServiceMonitor_ScrapesEveryPart(t *testing.T) {
 	}
 }
 
-// By a value the parts that join consumer groups are StatefulSets, and each pod has an instance of its own: its name.
-// The autoscaler scales them too.
+// By a value the parts that join consumer groups are StatefulSets, and each pod has an instance of its own: its name. The autoscaler scales them too.
 func TestStatefulSets_GiveEachPodItsInstance(t *testing.T) {
 	values, want := allOn, []string{"closer", "relay"}
 	for name, of := range rolesOfRooms(t) {

@@ -102,8 +102,7 @@ func TestChart_PassesOtherVariablesOn(t *testing.T) {
 	}
 }
 
-// With values, a pod fits OpenShift, which chooses the user itself, has Secrets from a CSI driver, and
-// the service account of somebody else.
+// With values, a pod fits OpenShift, which chooses the user itself, has Secrets from a CSI driver, and the service account of somebody else.
 func TestPod_ValuesAreMergedWithThoseOfTheChart(t *testing.T) {
 	all := rendered(t, small+`
 pod:

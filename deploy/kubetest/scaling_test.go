@@ -54,8 +54,7 @@ func TestScaling_ScalesWithinItsBounds(t *testing.T) {
 	}
 }
 
-// The autoscaler owns the replicas of what it scales. A Deployment that names them as well resets
-// them with each update.
+// The autoscaler owns the replicas of what it scales. A Deployment that names them as well resets them with each update.
 func TestScaling_OwnsTheReplicas(t *testing.T) {
 	eachSet(t, func(t *testing.T, all objects) {
 		scaled := map[string]bool{}
@@ -74,8 +73,7 @@ func TestScaling_OwnsTheReplicas(t *testing.T) {
 	})
 }
 
-// A delay topic holds orders that wait, so its lag says nothing about the work of relays.
-// Fallback replicas would end the hold of a pause.
+// A delay topic holds orders that wait, so its lag says nothing about the work of relays. Fallback replicas would end the hold of a pause.
 func TestScaling_NeverReadsTheLagOfADelayTopic(t *testing.T) {
 	eachSet(t, func(t *testing.T, all objects) {
 		for name, s := range all.scaledObjects(t) {

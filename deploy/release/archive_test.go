@@ -25,8 +25,7 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
-// unpacked returns the files of a tar archive, by name. The archive must be free of everything that
-// depends on the machine.
+// unpacked returns the files of a tar archive, by name. The archive must be free of everything that depends on the machine.
 func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -40,9 +39,8 @@ func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 		if modified == nil {
 			modified = h
 		}
-		if h.Uid+h.Gid != 0 || h.Uname+h.Gname != "" || !h.ModTime.Equal(modified.ModTime) {
-			t.Errorf("%s: owner %d:%d %s:%s, time %v; want root without a name, and the time of the commit", h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.ModTime)
-		}
+		expect.That(t, h.Uid+h.Gid == 0 && h.Uname+h.Gname == "" && h.ModTime.Equal(modified.ModTime),
+			"%s: owner %d:%d %s:%s, time %v; want root without a name, and the time of the commit", h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.ModTime)
 		if want := h.Typeflag == tar.TypeDir || strings.HasPrefix(filepath.Base(h.Name), "orderclose") && filepath.Ext(h.Name) == "" ||
 			filepath.Ext(h.Name) == ".sh"; h.Mode != 0o644 && !want || h.Mode != 0o755 && want {
 			t.Errorf("%s has mode %o", h.Name, h.Mode)

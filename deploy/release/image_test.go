@@ -37,9 +37,8 @@ func images(t *testing.T) map[string]v1.Image {
 	outer := must.Get(layout.ImageIndexFromPath(dir))(t)
 	expect.NoError(t, validate.Index(outer))
 	list := must.Get(outer.IndexManifest())(t)
-	if len(list.Manifests) != 1 || list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "orderclose:"+tag {
-		t.Fatalf("the layout has %+v, want one image with the tag %s", list.Manifests, tag)
-	}
+	must.That(t, len(list.Manifests) == 1 && list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] == "orderclose:"+tag,
+		"the layout has %+v, want one image with the tag %s", list.Manifests, tag)
 	inner := must.Get(outer.ImageIndex(list.Manifests[0].Digest))(t)
 	list = must.Get(inner.IndexManifest())(t)
 	all := map[string]v1.Image{}
@@ -92,8 +91,7 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 	}
 }
 
-// dockerfile returns the settings in the last stage of deploy/compose/Dockerfile, and requires that
-// it builds the same binary and has the same files.
+// dockerfile returns the settings in the last stage of deploy/compose/Dockerfile, and requires that it builds the same binary and has the same files.
 func dockerfile(t *testing.T) v1.Config {
 	t.Helper()
 	text := must.Get(os.ReadFile("../compose/Dockerfile"))(t)

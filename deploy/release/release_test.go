@@ -18,8 +18,7 @@ import (
 
 const tag = "v1.2.3"
 
-// everything is set by make release-check: all targets are built, and for the second release
-// everything is compiled again.
+// everything is set by make release-check: all targets are built, and for the second release everything is compiled again.
 var everything = os.Getenv("RELEASE_EVERYTHING") == "1"
 
 // folder holds the clones and the releases of all tests.
@@ -35,8 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chosenTargets returns the targets that the tests build: the machine that runs them, and always one
-// with Linux, because only Linux has an image.
+// chosenTargets returns the targets that the tests build: the machine that runs them, and always one with Linux, because only Linux has an image.
 func chosenTargets() []target {
 	host := target{runtime.GOOS, runtime.GOARCH}
 	switch {
@@ -48,8 +46,7 @@ func chosenTargets() []target {
 	return []target{host, {"linux", host.arch}}
 }
 
-// commit copies the files of this repository, with all changes, to a repository of its own, and
-// commits and tags them. It returns the folder.
+// commit copies the files of this repository, with all changes, to a repository of its own, and commits and tags them. It returns the folder.
 var commit = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Join(folder, "first")
 	list, err := run("../..", nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
@@ -134,8 +131,7 @@ func revision(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// The second build is from a linked worktree in another folder. With RELEASE_EVERYTHING nothing
-// compiled is reused either.
+// The second build is from a linked worktree in another folder. With RELEASE_EVERYTHING nothing compiled is reused either.
 func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 	one := released(t)
 	source, out := filepath.Join(t.TempDir(), "another folder"), t.TempDir()
@@ -166,9 +162,7 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 		expect.NoError(t, expect.Err(run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS")))
 	}
 	for name := range files {
-		if name != "SHA256SUMS" && !bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")) {
-			t.Errorf("SHA256SUMS does not name %s", name)
-		}
+		expect.That(t, name == "SHA256SUMS" || bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")), "SHA256SUMS does not name %s", name)
 	}
 }
 

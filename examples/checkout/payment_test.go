@@ -7,8 +7,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
-// The due time passes while the start of a payment is recorded. A closer may have looked before the commit, so
-// the customer is not sent to the page.
+// The due time passes while the start of a payment is recorded. A closer may have looked before the commit, so the customer is not sent to the page.
 func TestShop_TheDueTimeIsCheckedAgainAfterAPaymentIsRecorded(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.create("a")

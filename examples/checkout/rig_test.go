@@ -45,8 +45,7 @@ const (
 	group      = "checkout"
 )
 
-// rig is a shop with an HTTP client and embedded servers in a synctest bubble: half an hour
-// takes a moment.
+// rig is a shop with an HTTP client and embedded servers in a synctest bubble: half an hour takes a moment.
 type rig struct {
 	t        *testing.T
 	cfg      *config.Config
@@ -64,8 +63,7 @@ func (r *rig) orders() *shopdb.Orders {
 	return shopdb.New(shopdb.Options{DB: r.world.DB(), Dialect: producer.SQLite})
 }
 
-// inBubble runs a test with a shop; change may change its options. No part of the pipeline runs,
-// and no process reads events.
+// inBubble runs a test with a shop; change may change its options. No part of the pipeline runs, and no process reads events.
 func inBubble(t *testing.T, change func(*checkout.Options), test func(r *rig)) {
 	t.Helper()
 	t.Parallel()

@@ -115,8 +115,7 @@ func (r *rig) dispatch() {
 	}
 }
 
-// A rule says that an order by bank transfer is never closed: not by a record, a sweep or a read. It can be paid
-// hours later.
+// A rule says that an order by bank transfer is never closed: not by a record, a sweep or a read. It can be paid hours later.
 func TestShop_AnOrderByBankTransferWaitsForItsMoney(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.start(pipeline.AllRoles()...)
@@ -149,8 +148,7 @@ func TestShop_AnOrderPaidInTimeIsNeverClosed(t *testing.T) {
 	})
 }
 
-// Hundreds of orders are due at one instant, when the pipeline, reading customers and the
-// provider's callbacks all work on them.
+// Hundreds of orders are due at one instant, when the pipeline, reading customers and the provider's callbacks all work on them.
 func TestShop_PaymentsRaceTheClose(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		const orders = racedOrders
@@ -209,9 +207,8 @@ func TestShop_ReadingAnOrderPastDueClosesIt(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				if o := r.get("a"); o.Status != checkout.Closed {
-					t.Errorf("%+v", o)
-				}
+				o := r.get("a")
+				expect.That(t, o.Status == checkout.Closed, "%+v", o)
 			})
 		}
 		wg.Wait()
@@ -432,9 +429,8 @@ func TestShop_ACloseOnAPaymentPastDueCancelsThePaymentsFirst(t *testing.T) {
 		r.want(201, "POST", "/orders/a/payments", "")
 		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
 		p := problem(t, r.want(409, "POST", "/orders/a/payments", ""))
-		if p.Order == nil || p.Order.Status != checkout.Closed || !slices.Equal(cancelled, []string{"a"}) {
-			t.Errorf("%+v, and the payments of %v were cancelled", p, cancelled)
-		}
+		expect.That(t, p.Order != nil && p.Order.Status == checkout.Closed && slices.Equal(cancelled, []string{"a"}),
+			"%+v, and the payments of %v were cancelled", p, cancelled)
 		r.same("payments that were started", len(r.rows("SELECT payment_id FROM checkout_payments")), 1)
 	})
 }
@@ -465,8 +461,7 @@ func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 	})
 }
 
-// TestShop_WithAnOutboxKafkaMayBeUnreachable: checkouts do not use Kafka, and the pipeline closes
-// their orders when Kafka is back.
+// TestShop_WithAnOutboxKafkaMayBeUnreachable: checkouts do not use Kafka, and the pipeline closes their orders when Kafka is back.
 func TestShop_WithAnOutboxKafkaMayBeUnreachable(t *testing.T) {
 	outbox := func(o *checkout.Options) {
 		o.Outbox = must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}))(t)

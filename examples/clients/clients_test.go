@@ -18,8 +18,7 @@ import (
 
 const secret, otherSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="
 
-// clients are the commands of the examples. Each takes: record ID, or verify SECRET ID TIMESTAMP SIGNATURES with the body on
-// stdin.
+// clients are the commands of the examples. Each takes: record ID, or verify SECRET ID TIMESTAMP SIGNATURES with the body on stdin.
 var clients = map[string][]string{
 	"java":   {"java"},
 	"node":   {"node", "node/orders.mjs"},

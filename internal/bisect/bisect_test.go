@@ -10,6 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // fakeStore fails each batch that contains a bad order, and closes the others.
@@ -39,8 +41,7 @@ func (s *fakeStore) Probe(context.Context) error { return s.away }
 
 var errBad = errors.New("no stock row")
 
-// For any set of bad orders, exactly these are blamed. The others are closed once,
-// and each bad order costs a few calls.
+// For any set of bad orders, exactly these are blamed. The others are closed once, and each bad order costs a few calls.
 func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 64).Draw(t, "orders")
@@ -56,9 +57,7 @@ func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 			}
 		}
 		out, err := Bisect(t.Context(), s, orderclose.PathPipeline, requests)
-		if err != nil || len(out) != n {
-			t.Fatalf("%d outcomes, %v", len(out), err)
-		}
+		must.That(t, err == nil && len(out) == n, "%d outcomes, %v", len(out), err)
 		for i, o := range out {
 			want := orderclose.Closed
 			switch s.bad[o.OrderID] {
@@ -67,12 +66,10 @@ func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 			case orderclose.ErrContended:
 				want = orderclose.Contended
 			}
-			if o.OrderID != requests[i].OrderID || o.Verdict != want || want != orderclose.Closed && !errors.Is(o.Err, s.bad[o.OrderID]) {
-				t.Fatalf("outcome %d is %+v, want %s", i, o, want)
-			}
-			if got := s.closed[o.OrderID]; want == orderclose.Closed && got != 1 {
-				t.Fatalf("order %s was closed %d times", o.OrderID, got)
-			}
+			must.That(t, o.OrderID == requests[i].OrderID && o.Verdict == want && (want == orderclose.Closed || errors.Is(o.Err, s.bad[o.OrderID])),
+				"outcome %d is %+v, want %s", i, o, want)
+			got := s.closed[o.OrderID]
+			must.That(t, want != orderclose.Closed || got == 1, "order %s was closed %d times", o.OrderID, got)
 		}
 		if most := 1 + len(s.bad)*2*7; s.calls > most { // 64 orders are halved six times
 			t.Fatalf("%d calls for %d bad orders of %d", s.calls, len(s.bad), n)
@@ -83,7 +80,6 @@ func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 func TestBisect_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 	s := &fakeStore{bad: map[string]error{"b": errBad}, away: errors.New("disk full"), closed: map[string]int{}}
 	out, err := Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
-	if out != nil || !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, errBad) || !errors.Is(err, s.away) {
-		t.Errorf("%v, %v; want ErrUnavailable, and both causes", out, err)
-	}
+	expect.That(t, out == nil && errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, errBad) && errors.Is(err, s.away),
+		"%v, %v; want ErrUnavailable, and both causes", out, err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // patientStore is a service behind a circuit breaker. It hangs on some orders.
@@ -57,9 +58,7 @@ func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 					_, _ = c.Close(t.Context(), s, orderclose.PathPipeline, requests)
 					time.Sleep(6 * time.Second)
 				}
-				if len(s.closed) < 200-bad || rounds > 2+2*bad {
-					t.Errorf("%d of %d are closed after %d batches", len(s.closed), 200-bad, rounds)
-				}
+				expect.That(t, len(s.closed) >= 200-bad && rounds <= 2+2*bad, "%d of %d are closed after %d batches", len(s.closed), 200-bad, rounds)
 			})
 		})
 	}

@@ -51,8 +51,7 @@ func named(prefix string, n int) []orderclose.CloseRequest {
 	return requests
 }
 
-// closeAll closes the requests, each time together with new orders, until all of them
-// have a verdict.
+// closeAll closes the requests, each time together with new orders, until all of them have a verdict.
 func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, s Store, rounds int, requests []orderclose.CloseRequest) map[string]orderclose.Verdict {
 	got := map[string]orderclose.Verdict{}
 	for n := range rounds {
@@ -216,8 +215,7 @@ func (panicking) CloseOrders(context.Context, orderclose.Path, []orderclose.Clos
 	panic("no such SKU")
 }
 
-// A store that is certain that no order is at fault, such as one whose connection is
-// cut repeatedly, uses up no attempt of any order.
+// A store that is certain that no order is at fault, such as one whose connection is cut repeatedly, uses up no attempt of any order.
 func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
 	s := newPlain("cut")
 	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)

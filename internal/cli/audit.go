@@ -55,7 +55,7 @@ letter, with a late payment, and closed orders about which the payment provider 
 been asked again (closer.payment.recheck).
 
 Of orders that others closed it says how many were early, on time and late against
---tolerance. This works before orderclose closes anything, with a user who may only read the
+--tolerance, and names the newest five that were early or late. This works before orderclose closes anything, with a user who may only read the
 orders: docs/mapping.md says how to compare your old job before you switch.
 
 Kafka keeps a week of events. Closes before the oldest event that is left are not checked
@@ -179,6 +179,14 @@ func (o *auditOutput) end(sum ops.AuditSummary) error {
 	return o.c.print(o, func(w io.Writer) { printAudit(w, sum, o.shown, o.orders) })
 }
 
+// newest lists orders behind their number.
+func newest(orders []ops.OrderDue) (list string) {
+	for i, o := range orders {
+		list += [...]string{": ", ", "}[min(i, 1)] + line(o.Order)
+	}
+	return list
+}
+
 func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapping) {
 	text.PrintAny(w, s.FindingCount-shown, "and %d more: --limit 0 shows all")
 	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", text.Stamp(s.From), text.Stamp(s.To), s.Orders)
@@ -197,7 +205,8 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	}
 	text.PrintAny(w, s.ClosedElsewhere, "closed in this time, and due at another time now\t%d")
 	if o := s.ClosedByOthers; o.Orders > 0 {
-		fmt.Fprintf(w, "closed by others\t%d\n  early\t%d\n  on time\t%d\n  late\t%d\n", o.Orders, o.Early, o.OnTime, o.Late)
+		fmt.Fprintf(w, "closed by others\t%d\n  early\t%d%s\n  on time\t%d\n  late\t%d%s\n",
+			o.Orders, o.Early, newest(o.EarlyNewest), o.OnTime, o.Late, newest(o.LateNewest))
 		text.PrintAny(w, o.Untimed, "  at an unknown time\t%d")
 		text.PrintAny(w, int(o.Latest), "  the latest of them\t%d s late")
 	}

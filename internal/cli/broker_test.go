@@ -139,9 +139,8 @@ func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	if p := report.Topics[0].Partitions[0]; p.Overdue < 120 || p.Head.Key != "order-17" {
 		t.Errorf("an overdue record: %+v", p)
 	}
-	if !strings.Contains(stderr, "delay_1m/0") || !strings.Contains(stderr, "orderclose run relay") {
-		t.Errorf("%q does not name the partition and the fix", stderr)
-	}
+	expect.That(t, strings.Contains(stderr, "delay_1m/0") && strings.Contains(stderr, "orderclose run relay"),
+		"%q does not name the partition and the fix", stderr)
 }
 
 // TestBroker_StatusReadsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead when it appended the first record.
@@ -229,15 +228,13 @@ func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 		wrong[name] = "x"
 	}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"dlq", "ls"}} {
-		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code != 0 {
-			t.Errorf("%v: exit %d, %q", args, code, stderr)
-		}
+		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
+		expect.That(t, code == 0, "%v: exit %d, %q", args, code, stderr)
 	}
 	delete(wrong, config.EnvBrokers)
 	wrong[config.EnvDSN] = "root@tcp(127.0.0.1:1)/shop"
 	for _, args := range [][]string{{"migrate", "--wait", "100ms"}, {"compensate"}} { // these need only the database
-		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code == 2 {
-			t.Errorf("%v: exit %d, %q", args, code, stderr)
-		}
+		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
+		expect.That(t, code != 2, "%v: exit %d, %q", args, code, stderr)
 	}
 }

@@ -94,9 +94,8 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"version", "--loud"}, "--loud"},
 	} {
 		stdout, stderr, code := run(t, nil, c.args...)
-		if code != 2 || !strings.Contains(stderr, c.want) || stdout != "" {
-			t.Errorf("%v: exit %d, stdout %q, stderr %q; want exit 2 and %q", c.args, code, stdout, stderr, c.want)
-		}
+		expect.That(t, code == 2 && strings.Contains(stderr, c.want) && stdout == "",
+			"%v: exit %d, stdout %q, stderr %q; want exit 2 and %q", c.args, code, stdout, stderr, c.want)
 	}
 }
 
@@ -121,9 +120,8 @@ orders:
   stock: none
 `), 0o600))
 	out, _, code := run(t, nil, "migrate", "--print", "--config", file)
-	if code != 0 || strings.Contains(out, "CREATE TABLE orders ") || !strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts") {
-		t.Errorf("exit %d, %q", code, out)
-	}
+	expect.That(t, code == 0 && !strings.Contains(out, "CREATE TABLE orders ") && strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts"),
+		"exit %d, %q", code, out)
 	must.Do(t, os.WriteFile(file, []byte(`buckets: [1m]
 delays: {default: 30m, categories: {"it's": 5m}}
 orders:
@@ -135,9 +133,8 @@ orders:
   stock: none
 `), 0o600))
 	out, _, code = run(t, nil, "migrate", "--print", "--config", file)
-	if code != 0 || !strings.Contains(out, "INSERT INTO order_delays") || !strings.Contains(out, "'it''s' AS category, 300000000 AS delay_us") {
-		t.Errorf("by rule: exit %d, %q", code, out)
-	}
+	expect.That(t, code == 0 && strings.Contains(out, "INSERT INTO order_delays") && strings.Contains(out, "'it''s' AS category, 300000000 AS delay_us"),
+		"by rule: exit %d, %q", code, out)
 	if _, stderr, code := run(t, nil, "migrate", "--print", "--config", file+"x"); code != 2 || !strings.Contains(stderr, "topics.yamlx") {
 		t.Errorf("a missing file: exit %d, %q", code, stderr)
 	}

@@ -89,9 +89,8 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes")
 	expect.That(t, result.Done == 2 && result.Refused == 1, "%+v", result)
 	redriven, waiting := r.records("delay_1m"), r.records("delay_1h")
-	if len(redriven) != 1 || len(waiting) != 1 || string(redriven[0].Key) != "due" || string(waiting[0].Key) != "waiting" {
-		t.Fatalf("redriven %+v, waiting %+v", redriven, waiting)
-	}
+	must.That(t, len(redriven) == 1 && len(waiting) == 1 && string(redriven[0].Key) == "due" && string(waiting[0].Key) == "waiting",
+		"redriven %+v, waiting %+v", redriven, waiting)
 	if record, err := redriven[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay ||
 		record.Release.Before(due) || record.Order.Due.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
 		t.Errorf("%+v, %v", record, err)
@@ -122,9 +121,8 @@ func TestKafka_IsNamedIfItDoesNotAnswer(t *testing.T) {
 			want = 6
 		}
 		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, append(args, "--config", file)...)
-		if code != want || out != "" || !strings.HasPrefix(stderr, "orderclose: kafka at [127.0.0.1:1] does not answer: ") {
-			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
-		}
+		expect.That(t, code == want && out == "" && strings.HasPrefix(stderr, "orderclose: kafka at [127.0.0.1:1] does not answer: "),
+			"%v: exit %d, %q, %q", args, code, out, stderr)
 	}
 }
 

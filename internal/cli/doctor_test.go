@@ -36,9 +36,7 @@ func (r *rig) doctor(code int) string {
 	}
 	for _, k := range result.Checks {
 		all = append(all, k.Check+" "+k.State)
-		if k.State == "FOUND" && k.Fix == "" {
-			r.t.Errorf("%+v has no hint", k)
-		}
+		expect.That(r.t, k.State != "FOUND" || k.Fix != "", "%+v has no hint", k)
 	}
 	return strings.Join(all, ", ")
 }
@@ -145,15 +143,12 @@ func TestDoctor_ALockInTheDatabaseNeedsNoRedis(t *testing.T) {
 		env := map[string]string{config.EnvDSN: dsn, config.EnvBrokers: "127.0.0.1:1", config.EnvRedis: "no URL"}
 		out, _, code := run(t, env, "doctor", "--config", file)
 		out = strings.ReplaceAll(out, file, "topics.yaml") // the path has the name of this test
-		if code != 3 || strings.Contains(strings.ToLower(out), "redis") {
-			t.Errorf("with the DSN %q: exit %d\n%s", dsn, code, out)
-		}
+		expect.That(t, code == 3 && !strings.Contains(strings.ToLower(out), "redis"), "with the DSN %q: exit %d\n%s", dsn, code, out)
 	}
 	for _, args := range [][]string{{"run", "compensator"}, {"compensate"}} {
 		_, stderr, code := run(t, map[string]string{config.EnvRedis: "no URL"}, append(args, "--config", file)...)
-		if code != 2 || !strings.Contains(stderr, config.EnvDSN) || strings.Contains(stderr, config.EnvRedis) {
-			t.Errorf("%v: exit %d, %s", args, code, stderr)
-		}
+		expect.That(t, code == 2 && strings.Contains(stderr, config.EnvDSN) && !strings.Contains(stderr, config.EnvRedis),
+			"%v: exit %d, %s", args, code, stderr)
 	}
 }
 

@@ -25,9 +25,8 @@ func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	for _, listen := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port} {
 		env := map[string]string{config.EnvListen: listen}
-		if out, stderr, code := run(t, env, "healthcheck"); code != 0 || out != "ready\n" {
-			t.Errorf("%s: exit %d, %q, %q", listen, code, out, stderr)
-		}
+		out, stderr, code := run(t, env, "healthcheck")
+		expect.That(t, code == 0 && out == "ready\n", "%s: exit %d, %q, %q", listen, code, out, stderr)
 	}
 	env := map[string]string{config.EnvListen: ":" + port}
 	body = "ready\nwithout topic delay_1m: does not exist\nwith database db:3306/shop\n"

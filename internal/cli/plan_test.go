@@ -38,9 +38,7 @@ func TestPlanDelay_CountsEveryHopAndTheCloseTopic(t *testing.T) {
 		sum := 0
 		for i, h := range p.Hops {
 			sum += h.Times
-			if i > 0 && p.Hops[i-1].Topic == h.Topic {
-				t.Fatalf("%v: %s appears twice in a row", delay, h.Topic)
-			}
+			must.That(t, i <= 0 || p.Hops[i-1].Topic != h.Topic, "%v: %s appears twice in a row", delay, h.Topic)
 		}
 		walk := len(cfg.Buckets.Walk(delay))
 		must.That(t, sum == walk && p.Buckets == walk && p.Appends == walk+1, "%v: %+v; the walk has %d hops", delay, p, walk)

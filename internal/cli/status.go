@@ -45,8 +45,8 @@ what was acked, and samples of the rest. Commits follow within 200 ms, so a busy
 partition is always a little overdue. Records above the commit may be done already;
 they count as waiting until the commit passes them.
 
-Without Kafka, beside orderclose run sweeper, it shows the last compensation and what is overdue
-in the database.
+Without Kafka, beside orderclose run sweeper, it shows the last compensation, the process that
+has the lease of the compensator, and what is overdue in the database.
 
 If a record is overdue by more than 30 s, the command looks again after a second, and
 says whether the backlog shrinks.
@@ -109,6 +109,9 @@ func printWithoutKafka(w io.Writer, hours ops.Answer[ops.Hours]) {
 		last = "when the last compensation finished is unknown: " + text.OneLine(hours.Err.Error(), 300)
 	} else if ended := hours.Value.LastFinished().Ended; !ended.IsZero() {
 		last = fmt.Sprintf("the last compensation finished %v ago", time.Since(ended).Round(time.Second))
+	}
+	for _, holder := range hours.Value.Leases {
+		last += "; lease of the compensator: " + line(holder)
 	}
 	fmt.Fprintf(w, "%s; Kafka was not asked: %s is not set\n", last, config.EnvBrokers)
 }

@@ -57,9 +57,8 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	}
 	r.append(r.cfg.Topics.Control, wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_30m","partition":3}`)}) // of an older relay
 	r.json(&out, 0, "sweeps")
-	if diff := cmp.Diff(want.Sweeps, out.Sweeps); diff != "" {
-		t.Errorf("sweeps (-want +got):\n%s", diff)
-	}
+	diff := cmp.Diff(want.Sweeps, out.Sweeps)
+	expect.That(t, diff == "", "sweeps (-want +got):\n%s", diff)
 	if table, _, code := r.cli("sweeps", "--limit", "1"); code != 0 || strings.Count(table, "shop-1/17") != 1 {
 		t.Errorf("exit %d, %s", code, table)
 	}

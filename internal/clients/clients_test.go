@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -25,9 +26,8 @@ func TestConnect_UsesTheServerOfTheLock(t *testing.T) {
 		cfg.Compensator.Lock.Kind = kind
 		c := must.Get(Connect(config.Servers{DSN: "u@tcp(127.0.0.1:1)/d", RedisURL: url}, Database{}, cfg, slog.New(slog.DiscardHandler)))(t)
 		defer c.Close()
-		if withRedis := kind == config.LockRedis; (c.Redis != nil) != withRedis {
-			t.Errorf("%s: a client of Redis: %v", kind, c.Redis != nil)
-		}
+		withRedis := kind == config.LockRedis
+		expect.That(t, (c.Redis != nil) == withRedis, "%s: a client of Redis: %v", kind, c.Redis != nil)
 	}
 }
 
@@ -41,9 +41,8 @@ func TestLogRedis_WritesToTheLogAndIsLimited(t *testing.T) {
 	}})
 	defer client.Close()
 	for range 2 * retry.LogBurst {
-		if err := client.Ping(t.Context()).Err(); err == nil {
-			t.Fatal("a client without a server gets an answer")
-		}
+		err := client.Ping(t.Context()).Err()
+		must.That(t, err != nil, "a client without a server gets an answer")
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != retry.LogBurst || !strings.Contains(lines[0], `level=WARN msg="the Redis client reports a failure" err="redis: connection pool: failed to `+
@@ -107,9 +106,7 @@ func TestNewRedis_ReadsAllServers(t *testing.T) {
 			case *redis.Client:
 				got = client.Options().TLSConfig
 			}
-			if got == nil || got.ServerName != "" {
-				t.Errorf("%q: all servers must have the certificate of one: %+v", all, got)
-			}
+			expect.That(t, got != nil && got.ServerName == "", "%q: all servers must have the certificate of one: %+v", all, got)
 		}
 	}
 }

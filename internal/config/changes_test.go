@@ -118,9 +118,8 @@ func TestChanges_ComparesListsOfTablesByValue(t *testing.T) {
   - {table: goods, sku: {column: id, type: integer}, available: free, reserved: held, lock: {column: at, type: unix_ms}}
   - {table: parents, sku: id, line: parent, available: free}
 `, 1)
-	if all := Changes(parseText(t, mapped), parseText(t, mapped)); len(all) > 0 {
-		t.Errorf("nothing changed: %v", all)
-	}
+	all := Changes(parseText(t, mapped), parseText(t, mapped))
+	expect.That(t, len(all) <= 0, "nothing changed: %v", all)
 	edit := strings.NewReplacer("lock: {column: at", "lock: {column: changed_at", "table: parents", "table: totals", "column: seen", "column: ended")
 	changed := edit.Replace(mapped)
 	want := []Change{

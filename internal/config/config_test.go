@@ -62,9 +62,8 @@ func TestDefault_ReturnsACopyEachTime(t *testing.T) {
 	c := config.Default()
 	c.Buckets[0].Topic = "other"
 	c.Delays.ByCategory["virtual"] = time.Second
-	if config.Default().Buckets[0].Topic == "other" || config.Default().Delays.ByCategory["virtual"] == time.Second {
-		t.Error("changing one default configuration changes the next")
-	}
+	expect.That(t, config.Default().Buckets[0].Topic != "other" && config.Default().Delays.ByCategory["virtual"] != time.Second,
+		"changing one default configuration changes the next")
 }
 
 func TestParse_RequiresOnlyBuckets(t *testing.T) {
@@ -166,9 +165,8 @@ func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
 	lifted := []string{config.LongSmallestBucket, config.LongPeriod, config.WithoutTLS}
 	for i, name := range lifted {
 		_, err := config.Parse("t", fmt.Appendf(nil, file, strings.Join(slices.Delete(slices.Clone(lifted), i, i+1), ", ")))
-		if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), ", or add "+name+" to accept") {
-			t.Errorf("without %s: %v", name, err)
-		}
+		expect.That(t, err != nil && !strings.Contains(err.Error(), "\n") && strings.HasSuffix(err.Error(), ", or add "+name+" to accept"),
+			"without %s: %v", name, err)
 	}
 	c := parse(t, fmt.Sprintf(file, strings.Join(lifted, ", ")))
 	expect.That(t, c.Accepts(config.LongPeriod) && !c.Accepts("far_due"), "it accepts %v", c.Accept)
@@ -202,9 +200,8 @@ func TestLoad_RefusesAFileThatIsTooLarge(t *testing.T) {
 	must.Get(config.Load(path))(t)
 	write(t, path, text+"#")
 	want := "read the configuration: read " + path + ": it is larger than 1024 KiB; pass the path of topics.yaml, as with --config or in ORDERCLOSE_CONFIG"
-	if _, err := config.Load(path); err == nil || err.Error() != want {
-		t.Errorf("one byte more: %v", err)
-	}
+	_, err := config.Load(path)
+	expect.That(t, err != nil && err.Error() == want, "one byte more: %v", err)
 }
 
 func parse(t *testing.T, text string) *config.Config {
@@ -221,9 +218,8 @@ func TestBucketOf_AcceptsOnlyTopicsOfBuckets(t *testing.T) {
 		"eu.wait-90s-x": 0, "eu.wait-30d-x": 0, "eu.wait-x": 0, "wait-1m-x": 0, "eu.wait-1m": 0, "eu.wait-10ms-x": 0,
 	} {
 		b, ok := topics.BucketOf(name)
-		if ok != (want > 0) || b.Length != want || ok && (b.Topic != name || topics.OfBucket(b.Length) != name) {
-			t.Errorf("%s: %+v, %v, want %v", name, b, ok, want)
-		}
+		expect.That(t, ok == (want > 0) && b.Length == want && (!ok || b.Topic == name && topics.OfBucket(b.Length) == name),
+			"%s: %+v, %v, want %v", name, b, ok, want)
 	}
 }
 
@@ -234,9 +230,8 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got)
 	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
 	for _, name := range []string{config.EnvRedis, config.EnvListen, config.EnvHTTPSecret, config.EnvDSN} {
-		if _, err := config.FromEnviron(env.lookup, config.EnvBrokers, name); err == nil {
-			t.Errorf("a wrong %s is accepted although it is used", name)
-		}
+		_, err := config.FromEnviron(env.lookup, config.EnvBrokers, name)
+		expect.That(t, err != nil, "a wrong %s is accepted although it is used", name)
 	}
 	delete(env, "ORDERCLOSE_KAFKA_BROKERS")
 	env["ORDERCLOSE_KAFKA_TLS_CA_FILE"] = "no/such"

@@ -86,9 +86,8 @@ func TestOpenSecrets_AreFilesThatOtherUsersMayReadOrWrite(t *testing.T) {
 		"ORDERCLOSE_KAFKA_TLS_KEY_FILE names a file of mode 0604: every user of the machine may read or write it; chmod o= FILE",
 		"ORDERCLOSE_REDIS_URL_FILE names a file of mode 0602: every user of the machine may read or write it; chmod o= FILE",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "", "(-want +got):\n%s", diff)
 }
 
 func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
@@ -219,9 +218,8 @@ func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
 		{"{payment: {uri: x}}", `2:20: closer.payment: unknown key "uri"; did you mean url?`},
 	} {
 		_, err := config.Parse("t.yaml", []byte("buckets: [1m]\ncloser: "+row.closer+"\n"))
-		if want := "t.yaml:" + row.want; err == nil || err.Error() != want {
-			t.Errorf("%s: got\n%v\nwant\n%s", row.closer, err, want)
-		}
+		want := "t.yaml:" + row.want
+		expect.That(t, err != nil && err.Error() == want, "%s: got\n%v\nwant\n%s", row.closer, err, want)
 	}
 }
 

@@ -15,9 +15,7 @@ import (
 // FuzzParse: any file is either refused, with positions that are inside the file, or it gives a valid configuration.
 func FuzzParse(f *testing.F) {
 	data, err := os.ReadFile(shipped)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Add(data)
 	f.Add([]byte(mapped))
 	for _, row := range refusals {
@@ -70,8 +68,5 @@ func reliable(t *testing.T, c *config.Config) {
 	for _, delay := range c.Delays.ByCategory {
 		expect.That(t, delay > 0 && delay <= c.MaxDelay, "delays %+v, maximum %v", c.Delays, c.MaxDelay)
 	}
-	if c.Partitions < 1 || c.Replication < 1 ||
-		c.Delays.Default <= 0 || c.Delays.Default > c.MaxDelay {
-		t.Errorf("unusable: %+v", c)
-	}
+	expect.That(t, c.Partitions >= 1 && c.Replication >= 1 && c.Delays.Default > 0 && c.Delays.Default <= c.MaxDelay, "unusable: %+v", c)
 }

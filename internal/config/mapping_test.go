@@ -147,9 +147,7 @@ func TestOrders_BackDependsOnTheLongestDelay(t *testing.T) {
 				(err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("on %s, max %s, back %d: %v; want %d or more", c.on, c.max, back, err, c.least)
 			}
-			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("the problem is reported more than once: %v", err)
-			}
+			expect.That(t, err == nil || !strings.Contains(err.Error(), "\n"), "the problem is reported more than once: %v", err)
 		}
 	}
 }
@@ -252,8 +250,6 @@ orders:
 	}
 	for _, other := range []string{"timestamp}", "datetime, zone: UTC}"} {
 		_, err := config.Parse("t", []byte(strings.Replace(lines, "timestamptz}", other, 1)))
-		if err == nil || !strings.Contains(err.Error(), `orders.due.precision: "" is not a precision`) {
-			t.Errorf("%s: %v", other, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), `orders.due.precision: "" is not a precision`), "%s: %v", other, err)
 	}
 }

@@ -45,9 +45,8 @@ func (r *rig) check(when string, taken int, ok bool) {
 	r.t.Helper()
 	_, err := r.Reloader.check(r.t.Context(), false)
 	expect.That(r.t, (err == nil) == ok, "%s: %v", when, err)
-	if len(r.taken) != taken || r.reported[len(r.reported)-1] != ok {
-		r.t.Errorf("%s: applied %d times, want %d; reported %v, want %v", when, len(r.taken), taken, r.reported, ok)
-	}
+	expect.That(r.t, len(r.taken) == taken && r.reported[len(r.reported)-1] == ok,
+		"%s: applied %d times, want %d; reported %v, want %v", when, len(r.taken), taken, r.reported, ok)
 }
 
 func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {

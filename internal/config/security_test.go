@@ -78,12 +78,8 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 			continue
 		}
 		expect.Equal(t, s.Kafka.String(), row.want, "%v", row.env)
-		if s.Kafka.TLS != nil && (s.Kafka.TLS.RootCAs != nil) != row.ca {
-			t.Errorf("%v: the CA is wrong", row.env)
-		}
-		if s.Kafka.TLS != nil && s.Kafka.TLS.InsecureSkipVerify {
-			t.Errorf("%v: the certificates of brokers are not verified", row.env)
-		}
+		expect.That(t, s.Kafka.TLS == nil || (s.Kafka.TLS.RootCAs != nil) == row.ca, "%v: the CA is wrong", row.env)
+		expect.That(t, s.Kafka.TLS == nil || !s.Kafka.TLS.InsecureSkipVerify, "%v: the certificates of brokers are not verified", row.env)
 		if s.Kafka.SASL != nil && s.Kafka.SASL.Token != nil {
 			token, _, err := s.Kafka.SASL.Token(t.Context())
 			if token != "hunter2" || err != nil || s.Kafka.SASL.Extensions["logicalCluster"] != row.env["ORDERCLOSE_KAFKA_SASL_EXTENSIONS"][len("logicalCluster="):] {
@@ -238,9 +234,8 @@ func TestFromEnviron_ReadsTheTLSFilesOfDatabaseAndRedis(t *testing.T) {
 			{environ{ca: "no/such"}, ca + " names a file that cannot be read: no such file or directory; mount the certificate there or unset the variable"},
 			{environ{cert: crt}, cert + " and " + private + " belong together; set both, or neither"},
 		} {
-			if _, err := config.FromEnviron(row.env.lookup); err == nil || err.Error() != row.want {
-				t.Errorf("%v: got %v, want %s", row.env, err, row.want)
-			}
+			_, err := config.FromEnviron(row.env.lookup)
+			expect.That(t, err != nil && err.Error() == row.want, "%v: got %v, want %s", row.env, err, row.want)
 		}
 	}
 }

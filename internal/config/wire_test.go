@@ -130,9 +130,8 @@ func TestWire_TheEventOfALatePaymentEqualsTheEncodedEvent(t *testing.T) {
 		FoundAt: time.Date(2026, 3, 1, 12, 5, 3, 250_000_000, time.UTC),
 	}
 	value, err := event.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late")); err != nil || diff != "" {
-		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
-	}
+	diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late"))
+	expect.That(t, err == nil && diff == "", "%v (-code +wire.md):\n%s", err, diff)
 	if id, decoded, err := orderclose.DecodeOrderPaidLate(value); err != nil || id != event.ID() || decoded != event {
 		t.Errorf("decoded: %q, %+v, %v", id, decoded, err)
 	}

@@ -79,14 +79,12 @@ func TestActions_RedriveAndDiscardDeadLetters(t *testing.T) {
 	for _, form := range []url.Values{{"kind": {"discard"}}, {"kind": {"redrive"}, "at": {"x"}}, {"kind": {"rm"}}, {}, {"kind": {"sweep"}},
 		{"kind": {"redrive"}, "since": {"soon"}}, {"kind": {"redrive"}, "through": {"x"}}, {"kind": {"redrive"}, "cause": {"other"}}} {
 		form.Set("confirm", "1")
-		if res, _ := r.do(http.MethodPost, "/actions", "en", form); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%v: %s", form, res.Status)
-		}
+		res, _ := r.do(http.MethodPost, "/actions", "en", form)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%v: %s", form, res.Status)
 	}
 	for _, gone := range []string{"/plans", "/actions"} {
-		if res, _ := r.do(http.MethodGet, gone, "en", nil); res.StatusCode != http.StatusNotFound {
-			t.Errorf("GET %s: %s", gone, res.Status)
-		}
+		res, _ := r.do(http.MethodGet, gone, "en", nil)
+		expect.That(t, res.StatusCode == http.StatusNotFound, "GET %s: %s", gone, res.Status)
 	}
 }
 
@@ -155,9 +153,8 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 	confirmed := r.confirmation(r.ask(form))
 	r.user = "bob"
 	for _, page := range []string{"/", "/order", "/sweeps", "/delays", "/payments", "/dead-letters"} {
-		if body := r.open(page); strings.Contains(body, `action="/actions"`) {
-			t.Errorf("%s offers an action to a viewer:\n%s", page, body)
-		}
+		body := r.open(page)
+		expect.That(t, !strings.Contains(body, `action="/actions"`), "%s offers an action to a viewer:\n%s", page, body)
 	}
 	for _, form := range []url.Values{form, confirmed} {
 		res, _ := r.do(http.MethodPost, "/actions", "en", form)

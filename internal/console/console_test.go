@@ -285,9 +285,8 @@ func TestLive_OneUserDoesNotTakeTheUpdatesOfOthers(t *testing.T) {
 		return res.StatusCode
 	}
 	for n := range 20 {
-		if code := open("vic"); code != http.StatusOK {
-			t.Fatalf("page %d of a user: %d", n+1, code)
-		}
+		code := open("vic")
+		must.That(t, code == http.StatusOK, "page %d of a user: %d", n+1, code)
 	}
 	if code := open("vic"); code != http.StatusServiceUnavailable {
 		t.Errorf("page 21 of a user: %d", code)
@@ -300,29 +299,21 @@ func TestLive_OneUserDoesNotTakeTheUpdatesOfOthers(t *testing.T) {
 func TestLiveCount_EndedUpdatesLeaveTheirPlace(t *testing.T) {
 	var l liveCount
 	for range maxLive {
-		if !l.begin("") {
-			t.Fatal("users without an identity are limited before all are")
-		}
+		must.That(t, l.begin(""), "users without an identity are limited before all are")
 	}
-	if l.begin("ann") {
-		t.Error("more than maxLive updates are on")
-	}
+	expect.That(t, !l.begin("ann"), "more than maxLive updates are on")
 	for range maxLive {
 		l.end("")
 	}
 	for range 2 {
 		for range maxLiveOfUser {
-			if !l.begin("ann") {
-				t.Fatal("ended updates count")
-			}
+			must.That(t, l.begin("ann"), "ended updates count")
 		}
 		for range maxLiveOfUser {
 			l.end("ann")
 		}
 	}
-	if l.all != 0 || len(l.users) != 0 {
-		t.Errorf("after the last update: %d in all, users %v", l.all, l.users)
-	}
+	expect.That(t, l.all == 0 && len(l.users) == 0, "after the last update: %d in all, users %v", l.all, l.users)
 }
 
 func TestBasePath_IsInEveryLink(t *testing.T) {
@@ -369,9 +360,8 @@ func TestConsole_RefusesByAPage(t *testing.T) {
 	r := newRig(t)
 	r.user = ""
 	res, body := r.do(http.MethodGet, "/", "en", nil)
-	if res.StatusCode != http.StatusForbidden || !strings.Contains(body, text("en", "refusal.no_user")) || strings.Contains(body, "<nav") {
-		t.Errorf("the page answers %s\n%s", res.Status, body)
-	}
+	expect.That(t, res.StatusCode == http.StatusForbidden && strings.Contains(body, text("en", "refusal.no_user")) && !strings.Contains(body, "<nav"),
+		"the page answers %s\n%s", res.Status, body)
 }
 
 func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {

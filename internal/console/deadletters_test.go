@@ -48,15 +48,13 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 	contains(t, page, `data-at="0/7"`)
 	expect.Equal(t, strings.Count(page, "<tr data-at="), 1, "dead letters of one order")
 	for _, bad := range []string{"?after=x", "?since=soon"} {
-		if res, _ := r.do(http.MethodGet, "/dead-letters"+bad, "en", nil); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %s", bad, res.Status)
-		}
+		res, _ := r.do(http.MethodGet, "/dead-letters"+bad, "en", nil)
+		expect.That(t, res.StatusCode == http.StatusBadRequest, "%s: %s", bad, res.Status)
 	}
 	contains(t, r.open("/dead-letters/0/7"), "order-7", "closing it failed", "order-close", `name="at" value="0/7"`)
 	for _, missing := range []string{"/dead-letters/0/999", "/dead-letters/x/y"} {
-		if res, _ := r.do(http.MethodGet, missing, "en", nil); res.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: %s", missing, res.Status)
-		}
+		res, _ := r.do(http.MethodGet, missing, "en", nil)
+		expect.That(t, res.StatusCode == http.StatusNotFound, "%s: %s", missing, res.Status)
 	}
 	contains(t, r.open("/"), `data-kind="letters_pending"`)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // look is a status of one delay topic and the close topic.
@@ -28,9 +29,8 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), topics)
 	}
 	samples := h.samples()
-	if last := samples[3]; len(samples) != 4 || last.Waiting != 1907 || last.Overdue != 3 || last.Created != 10 || last.Handled != 5 {
-		t.Fatalf("%+v", last)
-	}
+	last := samples[3]
+	must.That(t, len(samples) == 4 && last.Waiting == 1907 && last.Overdue == 3 && last.Created == 10 && last.Handled == 5, "%+v", last)
 	all := trends(samples)
 	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 600 || rates.Lines[1].Last != 300 || rates.Most != 600 ||
 		rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {

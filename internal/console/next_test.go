@@ -116,14 +116,12 @@ func TestMoment_IsISOInAZoneUnlessItHasAnOffset(t *testing.T) {
 		"2026-11-22T13:41:00Z": shanghai, "2026-11-22 13:41:00Z": berlin, "2026-11-22T21:41:00+08:00": time.UTC, "2026-11-22T21:41+08:00": berlin,
 		"2026-11-22 21:41": shanghai, "2026-11-22T14:41:00": berlin, " 2026-11-22T13:41:00 ": time.UTC, "2026-11-22T13:41:00.000Z": shanghai,
 	} {
-		if got, err := momentIn(zone, "from", value); err != nil || !got.Equal(want) {
-			t.Errorf("%q in %s: %s %v", value, zone, got, err)
-		}
+		got, err := momentIn(zone, "from", value)
+		expect.That(t, err == nil && got.Equal(want), "%q in %s: %s %v", value, zone, got, err)
 	}
 	for _, value := range []string{"", "11/22/2026, 01:41:00 PM", "2026-11-22", "13:41", "2026-13-01 00:00", "now"} {
-		if got, err := momentIn(shanghai, "from", value); err == nil || !strings.Contains(err.Error(), "want a moment such as 2026-11-20T12:30:00Z") {
-			t.Errorf("%q: %s %v", value, got, err)
-		}
+		got, err := momentIn(shanghai, "from", value)
+		expect.That(t, err != nil && strings.Contains(err.Error(), "want a moment such as 2026-11-20T12:30:00Z"), "%q: %s %v", value, got, err)
 	}
 }
 

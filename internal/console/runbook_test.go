@@ -31,9 +31,8 @@ func TestRunbook_MayBeElsewhere(t *testing.T) {
 	c.o.Settings.BasePath = "/ops"
 	p := page{c: c}
 	expect.Equal(t, p.Runbook("x")+" "+p.Runbook(""), "/ops/runbook#x /ops/runbook", "runbook")
-	if got, want := p.Commands("the-closer-is-behind"), "orderclose doctor\n"; !strings.HasPrefix(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	got, want := p.Commands("the-closer-is-behind"), "orderclose doctor\n"
+	expect.That(t, strings.HasPrefix(got, want), "%q, want %q", got, want)
 	expect.Equal(t, p.Commands("none"), "", "commands")
 	for _, k := range kinds() {
 		section := k.Runbook

@@ -107,19 +107,14 @@ func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
 	}
 	delete(used, "verdict.") // the beginning of a computed key
 	for key := range used {
-		if texts()[key] == nil && !strings.HasSuffix(key, ".") {
-			t.Errorf("texts.yaml lacks %q", key)
-		}
+		expect.That(t, texts()[key] != nil || strings.HasSuffix(key, "."), "texts.yaml lacks %q", key)
 	}
 	for key, byLanguage := range texts() {
-		if !used[key] && !strings.HasPrefix(key, "phrase.") {
-			t.Errorf("nothing uses %q", key)
-		}
+		expect.That(t, used[key] || strings.HasPrefix(key, "phrase."), "nothing uses %q", key)
 		for _, l := range languages {
 			expect.That(t, byLanguage[l] != "", "%q lacks %s", key, l)
-			if a, b := verb.FindAllString(byLanguage[l], -1), verb.FindAllString(byLanguage["en"], -1); strings.Join(a, "") != strings.Join(b, "") {
-				t.Errorf("%q has %v in %s, and %v in en", key, a, l, b)
-			}
+			a, b := verb.FindAllString(byLanguage[l], -1), verb.FindAllString(byLanguage["en"], -1)
+			expect.That(t, strings.Join(a, "") == strings.Join(b, ""), "%q has %v in %s, and %v in en", key, a, l, b)
 		}
 		expect.Equal(t, len(byLanguage), len(languages), "%q has languages that the console does not speak: %v", key, byLanguage)
 	}

@@ -70,9 +70,8 @@ func TestWindow_LimitStaysWithinItsBounds(t *testing.T) {
 			if took >= limit {
 				w.AddTimeout(limit)
 				took = limit
-				if next := w.Limit(); next < limit {
-					t.Fatalf("after a timeout at %v the limit is %v", limit, next)
-				}
+				next := w.Limit()
+				must.That(t, next >= limit, "after a timeout at %v the limit is %v", limit, next)
 			} else {
 				w.Add(took)
 			}
@@ -94,8 +93,7 @@ func TestWindow_LimitStaysWithinItsBounds(t *testing.T) {
 	})
 }
 
-// A service that becomes a hundred times slower for good gets a longer timeout after
-// a few calls, and soon its own timeout.
+// A service that becomes a hundred times slower for good gets a longer timeout after a few calls, and soon its own timeout.
 func TestWindow_ASlowerServiceGetsALongerTimeout(t *testing.T) {
 	w, timeouts := fill(1000, 10*time.Millisecond), 0
 	for range 50 {
@@ -129,9 +127,8 @@ func TestEndpoint_RepeatedTimeoutsOpenTheBreakerAndOneSuccessClosesIt(t *testing
 		r := &recorder{results: map[string]int{}}
 		e := NewEndpoint("service", r)
 		for range failuresToOpen {
-			if err := e.Do(t.Context(), hang); !errors.Is(err, ErrTimeout) || !errors.Is(err, orderclose.ErrUnavailable) {
-				t.Fatal(err)
-			}
+			err := e.Do(t.Context(), hang)
+			must.That(t, errors.Is(err, ErrTimeout) && errors.Is(err, orderclose.ErrUnavailable), "%v", err)
 		}
 		calls := 0
 		count := func(context.Context) error { calls++; return nil }
@@ -183,9 +180,8 @@ func TestEndpoint_ACancelledCallDoesNotCount(t *testing.T) {
 		e := NewEndpoint("service", nil)
 		for range 2 * failuresToOpen {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			if err := e.Do(ctx, hang); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, orderclose.ErrUnavailable) {
-				t.Fatal(err)
-			}
+			err := e.Do(ctx, hang)
+			must.That(t, errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, orderclose.ErrUnavailable), "%v", err)
 			cancel()
 		}
 		if err := e.Do(t.Context(), fine); err != nil || e.Limit() != firstLimit {
@@ -224,8 +220,7 @@ type failing struct {
 
 func (f *failing) CallsFailing(_ string, since time.Time) { f.since = since }
 
-// An open breaker does not hide the cause, and failing calls are reported also while
-// the breaker is closed.
+// An open breaker does not hide the cause, and failing calls are reported also while the breaker is closed.
 func TestEndpoint_AnOpenBreakerReportsTheLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics := &failing{}
@@ -233,9 +228,8 @@ func TestEndpoint_AnOpenBreakerReportsTheLastFailure(t *testing.T) {
 		answer := errors.New("it answered 500")
 		call := func() error { return e.Do(t.Context(), func(context.Context) error { return answer }) }
 		for range 2 * failuresToOpen {
-			if err := call(); errors.Is(err, ErrBreakerOpen) {
-				t.Fatal(err)
-			}
+			err := call()
+			must.That(t, !errors.Is(err, ErrBreakerOpen), "%v", err)
 			time.Sleep(time.Second)
 		}
 		expect.That(t, metrics.since.Equal(begin), "calls fail since %v, want %v", metrics.since, begin)

@@ -73,12 +73,10 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[string]uint64{"virtual pipeline": 2, "default pipeline": 3}, got); diff != "" {
-		t.Errorf("by category and path (-want +got):\n%s", diff)
-	}
-	if n := testing.AllocsPerRun(100, func() { closes.Lateness(slog.Default(), "virtual", "", late) }); n > 0 {
-		t.Errorf("%v allocations for each order", n)
-	}
+	diff := cmp.Diff(map[string]uint64{"virtual pipeline": 2, "default pipeline": 3}, got)
+	expect.That(t, diff == "", "by category and path (-want +got):\n%s", diff)
+	n := testing.AllocsPerRun(100, func() { closes.Lateness(slog.Default(), "virtual", "", late) })
+	expect.That(t, n <= 0, "%v allocations for each order", n)
 }
 
 // Otherwise increase() does not see the first order that could not be closed.
@@ -101,9 +99,8 @@ func TestFactory_AWrappedRegistererSharesToo(t *testing.T) {
 		f.Counter("c", "C.").Inc()
 		must.Do(t, f.Err())
 	}
-	if n := gathered(t, r, "orderclose_c"); n != 2 {
-		t.Errorf("counted %v, want 2", n)
-	}
+	n := gathered(t, r, "orderclose_c")
+	expect.That(t, n == 2, "counted %v, want 2", n)
 }
 
 func TestFactory_AnotherMetricOfTheNameIsAnError(t *testing.T) {
@@ -111,15 +108,12 @@ func TestFactory_AnotherMetricOfTheNameIsAnError(t *testing.T) {
 	r.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "orderclose_c", Help: "Another one."}))
 	f := With(r)
 	f.Counter("c", "C.").Inc()
-	if err := f.Err(); err == nil || !strings.Contains(err.Error(), "orderclose_c") {
-		t.Errorf("%v, want an error that names the metric", err)
-	}
+	err := f.Err()
+	expect.That(t, err != nil && strings.Contains(err.Error(), "orderclose_c"), "%v, want an error that names the metric", err)
 }
 
 func TestFactory_NeedsNoRegisterer(t *testing.T) {
 	f := With(nil)
 	f.Counter("c", "C.").Inc()
-	if err := f.Err(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, f.Err())
 }

@@ -34,16 +34,14 @@ type AuditOptions struct {
 	Bound time.Duration
 	// Tolerance is how far a close by others may be from its due time to count as on time.
 	Tolerance time.Duration
-	// Config has the topics, and says whether orders are closed in this database, so that it holds receipts, ledger
-	// rows and events.
+	// Config has the topics, and says whether orders are closed in this database, so that it holds receipts, ledger rows and events.
 	Config *config.Config
 	// EventsTaken says that a room takes the events out of the outbox, so that they reach no topic: none is judged.
 	EventsTaken bool
 
 	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.
 	OnFinding func(Finding) error
-	// Progress, if not nil, is called with the number of steps done, the number of all steps,
-	// and a text about the current step.
+	// Progress, if not nil, is called with the number of steps done, the number of all steps, and a text about the current step.
 	Progress func(done, total int64, step string)
 }
 
@@ -56,33 +54,27 @@ type AuditSummary struct {
 
 	Orders   int            `json:"orders"` // due in the window
 	Statuses map[string]int `json:"statuses"`
-	// Unlisted holds the statuses that orders have and the mapping does not name, each
-	// with the state it counts as: paid or other.
+	// Unlisted holds the statuses that orders have and the mapping does not name, each with the state it counts as: paid or other.
 	Unlisted map[string]store.AuditState `json:"unlisted"`
-	// ClosedBy counts the orders with a receipt by the path of their close. The path sweep
-	// counts orders that the pipeline missed.
+	// ClosedBy counts the orders with a receipt by the path of their close. The path sweep counts orders that the pipeline missed.
 	ClosedBy map[orderclose.Path]int `json:"closed_by"`
 	// ClosedElsewhere counts the orders that were closed in the window, and are due at another time now, or never. They are
 	// judged, and no other number has them.
 	ClosedElsewhere int      `json:"closed_due_elsewhere"`
 	ClosedByOthers  ByOthers `json:"closed_by_others"`
 	OpenWithinBound int      `json:"open_within_bound"`
-	// Excluded is the number of unpaid orders that orders.where or orders.not_before excludes: no
-	// close changes them.
+	// Excluded is the number of unpaid orders that orders.where or orders.not_before excludes: no close changes them.
 	Excluded int `json:"excluded"`
-	// LatePayments counts the orders with a late payment, and LateUnresolved those of them with one that
-	// nobody has resolved.
+	// LatePayments counts the orders with a late payment, and LateUnresolved those of them with one that nobody has resolved.
 	LatePayments   int `json:"late_payments"`
 	LateUnresolved int `json:"late_payments_unresolved"`
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
 	// was not at each step of closer.payment.recheck.
 	NotRechecked int `json:"not_rechecked"`
-	// DeadLetters counts orders of the window with a pending dead letter. DeadLettersAll
-	// counts all pending dead letters.
+	// DeadLetters counts orders of the window with a pending dead letter. DeadLettersAll counts all pending dead letters.
 	DeadLetters    int `json:"dead_letters"`
 	DeadLettersAll int `json:"dead_letters_all"`
-	// EventsUnjudged counts closes whose event is not checked: it is too old or too new, or the
-	// topic of events was not read completely.
+	// EventsUnjudged counts closes whose event is not checked: it is too old or too new, or the topic of events was not read completely.
 	EventsUnjudged int   `json:"events_unjudged"`
 	EventsRead     int64 `json:"events_read"`
 
@@ -103,6 +95,15 @@ type ByOthers struct {
 	Untimed int `json:"untimed"`
 	// Latest is how late the latest was, in seconds.
 	Latest float64 `json:"latest_s"`
+	// EarlyNewest and LateNewest have up to five of the orders that were early or late, the latest due time first.
+	EarlyNewest []OrderDue `json:"early_newest,omitempty"`
+	LateNewest  []OrderDue `json:"late_newest,omitempty"`
+}
+
+// OrderDue is an order and its due time.
+type OrderDue struct {
+	Order string    `json:"order"`
+	Due   time.Time `json:"due"`
 }
 
 // audit is one run.
@@ -123,20 +124,16 @@ const (
 	percent = 100
 )
 
-// Audit compares what the database holds about each order that was due in a window of time
-// (its row, its receipt, its stock that moved and its event) with the records in Kafka. It reads
-// Kafka first, then pages of orders by due time and id, each page with all its rows as of one
-// moment, and passes each Finding to OnFinding at once. It returns an error of the database,
-// of the context, or of OnFinding. What could not be read from Kafka is in
+// Audit compares what the database holds about each order that was due in a window of time (its row, its receipt, its stock that moved and its event)
+// with the records in Kafka. It reads Kafka first, then pages of orders by due time and id, each page with all its rows as of one moment, and passes
+// each Finding to OnFinding at once. It returns an error of the database, of the context, or of OnFinding. What could not be read from Kafka is in
 // AuditSummary.NotRead. Memory holds 8 bytes of each event since the window began, and the pending dead letters.
 //
-// Before Migrate, and for a user who may read the orders only, it says which orders are open for too long, and when others
-// closed the rest.
+// Before Migrate, and for a user who may read the orders only, it says which orders are open for too long, and when others closed the rest.
 //
-// An audit has limits. Topics keep events for a week. For an older close Audit does not check
-// the event, which AuditSummary.EventsUnjudged counts. It does not see an order whose row was deleted or whose status is NULL. An order whose
-// status the mapping does not name is checked as the close transaction treats it, and
-// AuditSummary.Unlisted names the status.
+// An audit has limits. Topics keep events for a week. For an older close Audit does not check the event, which AuditSummary.EventsUnjudged counts. It
+// does not see an order whose row was deleted or whose status is NULL. An order whose status the mapping does not name is checked as the close
+// transaction treats it, and AuditSummary.Unlisted names the status.
 func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
 	a := &audit{o: o, sum: AuditSummary{
@@ -248,8 +245,7 @@ func (a *audit) closed(ctx context.Context) error {
 	}
 }
 
-// readRechecks returns, by step, when the orders were closed that should have been asked about again, and
-// were not.
+// readRechecks returns, by step, when the orders were closed that should have been asked about again, and were not.
 func (a *audit) readRechecks(ctx context.Context) (spans []span, err error) {
 	if !a.common.pays {
 		return nil, nil

@@ -218,10 +218,19 @@ func (s *ByOthers) count(r store.AuditRow, tolerance time.Duration) {
 		s.Untimed++
 	case late < -tolerance:
 		s.Early++
+		s.EarlyNewest = latestDue(s.EarlyNewest, r)
 	case late > tolerance:
 		s.Late++
+		s.LateNewest = latestDue(s.LateNewest, r)
 		s.Latest = max(s.Latest, late.Seconds())
 	default:
 		s.OnTime++
 	}
+}
+
+// latestDue returns the five orders with the latest due times of some and one more.
+func latestDue(some []OrderDue, r store.AuditRow) []OrderDue {
+	some = append(some, OrderDue{r.ID, r.Due})
+	slices.SortStableFunc(some, func(a, b OrderDue) int { return b.Due.Compare(a.Due) })
+	return some[:min(len(some), 5)]
 }

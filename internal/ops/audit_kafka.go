@@ -16,14 +16,11 @@ import (
 )
 
 const (
-	// auditSlack is how long before the window a record may have been appended that belongs to
-	// an order of the window, since clocks differ.
+	// auditSlack is how long before the window a record may have been appended that belongs to an order of the window, since clocks differ.
 	auditSlack = time.Minute
-	// settling is how long before the audit an order must have been closed for its event
-	// to be required: a commit takes a moment.
+	// settling is how long before the audit an order must have been closed for its event to be required: a commit takes a moment.
 	settling = time.Minute
-	// recheckSlack is how late a question about a closed order may be: a look each minute, and the
-	// take-over of a killed process.
+	// recheckSlack is how late a question about a closed order may be: a look each minute, and the take-over of a killed process.
 	recheckSlack = 3 * time.Minute
 )
 
@@ -35,8 +32,7 @@ type kafkaState struct {
 	eventLetters map[string]string // the same for events that were never published
 }
 
-// readKafka reads the outbox before the topics: an event that leaves the outbox meanwhile is
-// found in its topic.
+// readKafka reads the outbox before the topics: an event that leaves the outbox meanwhile is found in its topic.
 func (a *audit) readKafka(ctx context.Context) error {
 	a.kafka.letters, a.kafka.eventLetters = map[string]string{}, map[string]string{}
 	if a.o.Log == nil {
@@ -77,9 +73,8 @@ func (a *audit) eventID(orderID string) string {
 	return orderclose.OrderClosed{Type: a.common.rules.Event, OrderID: orderID}.ID()
 }
 
-// read passes the records of a topic to each, from the beginning of the window to the
-// present end. since is the time from which the topic is complete, if that is later than
-// the window. n is how many records were read.
+// read passes the records of a topic to each, from the beginning of the window to the present end. since is the time from which the topic is complete,
+// if that is later than the window. n is how many records were read.
 func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord)) (since time.Time, n int64, err error) {
 	partitions, err := a.o.Log.Partitions(ctx, topic)
 	if err != nil {
@@ -114,8 +109,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 	return since, n, nil
 }
 
-// readLetters reads the pending dead letters. The index has room for the oldest 100,000: the orders of others are checked as if they
-// had none.
+// readLetters reads the pending dead letters. The index has room for the oldest 100,000: the orders of others are checked as if they had none.
 func (a *audit) readLetters(ctx context.Context) error {
 	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.Config.Topics.DeadLetter}
 	_, index, err := topic.Index(ctx, deadletters.Filter{})
@@ -144,9 +138,8 @@ func (a *audit) facts(r store.AuditRow) facts {
 	return f
 }
 
-// hashes is a set of strings that keeps 8 bytes of each: call add for all, then seal, then
-// has. has is wrong for at least one of n strings that are not in a set of m with a
-// probability of n × m / 2^64: for a million of each, one in 18 million.
+// hashes is a set of strings that keeps 8 bytes of each: call add for all, then seal, then has. has is wrong for at least one of n strings that are not
+// in a set of m with a probability of n × m / 2^64: for a million of each, one in 18 million.
 type hashes struct {
 	seed maphash.Seed
 	all  []uint64

@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // closedOrders is a store without orders that are due in the window. Its orders were closed in it.
@@ -39,9 +40,8 @@ func TestAudit_JudgesTheOrdersThatWereClosedInTheWindow(t *testing.T) {
 			found = append(found, string(f.Kind))
 			return nil
 		}})
-	if got := fmt.Sprint(found, sum.ClosedElsewhere, sum.FindingCount, sum.Orders); err != nil || got != "[paid_but_closed stray_receipt] 2 2 0" {
-		t.Errorf("%s, %v", got, err)
-	}
+	got := fmt.Sprint(found, sum.ClosedElsewhere, sum.FindingCount, sum.Orders)
+	expect.That(t, err == nil && got == "[paid_but_closed stray_receipt] 2 2 0", "%s, %v", got, err)
 }
 
 // The event of a close without a close: readers of the event give back points of a paid order.
@@ -56,8 +56,6 @@ func TestAudit_FindsAnEventWithoutAReceipt(t *testing.T) {
 		for _, f := range judge(r, a.facts(r)) {
 			kinds = append(kinds, f.Kind)
 		}
-		if fmt.Sprint(kinds) != want {
-			t.Errorf("an order that is %s: %v, want %s", state, kinds, want)
-		}
+		expect.That(t, fmt.Sprint(kinds) == want, "an order that is %s: %v, want %s", state, kinds, want)
 	}
 }

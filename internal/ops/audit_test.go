@@ -341,8 +341,14 @@ func TestSummary_CountsWhatOthersClosedByTheTimeOfTheirClose(t *testing.T) {
 	for _, late := range []time.Duration{-time.Hour, -time.Minute, 0, time.Minute, 61 * time.Second, 5 * time.Minute} {
 		s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.ClosedAt = nil, due.Add(late) }), mapped)
 	}
+	late := s.ClosedByOthers.LateNewest
+	for i := range 7 {
+		late = latestDue(late, store.AuditRow{Order: orderclose.Order{ID: fmt.Sprint(i), Due: due.Add(time.Duration(i%3) * time.Hour)}})
+	}
+	expect.That(t, len(late) == 5 && late[0].Order == "2" && late[3].Order == "4", "the latest due of more are %v", late)
 	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), mapped)
-	expect.Equal(t, s.ClosedByOthers, ByOthers{Orders: 7, Early: 1, OnTime: 3, Late: 2, Untimed: 1, Latest: 300}, "closed by others")
+	one := OrderDue{"o", due}
+	expect.Same(t, s.ClosedByOthers, ByOthers{7, 1, 3, 2, 1, 300, []OrderDue{one}, []OrderDue{one, one}}, "closed by others")
 }
 
 // bareOrders is a database in which orderclose has closed nothing: it has no tables for that.

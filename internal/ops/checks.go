@@ -177,9 +177,13 @@ func (f *Findings) records() {
 		if !found {
 			return
 		}
-		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s",
-			worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset, worst.Partition.Overdue, worst.Next()))
-		p.Since = status.At.Add(-time.Duration(worst.Partition.Overdue * float64(time.Second)))
+		next, section := worst.Next(), f.kinds[kind].Runbook
+		if o := AskOverdue.Of(f.Facts).Value; kind == closesOverdue && o.locked() {
+			next, section = o.Failure.String(), failureRunbook
+		}
+		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
+			worst.Partition.Overdue, next))
+		p.Since, p.Runbook = status.At.Add(-time.Duration(worst.Partition.Overdue*float64(time.Second))), section
 	}
 	delays, closes := status.split()
 	late(RecordsOverdue, delays)
@@ -205,7 +209,7 @@ func (f *Findings) orders() {
 	if unknown {
 		p.Runbook = "the-payment-provider-does-not-answer"
 	}
-	if overdue.Failure != nil && severity == Today {
+	if overdue.Failure != nil && severity == Today || overdue.locked() {
 		p.Runbook = failureRunbook
 	}
 }

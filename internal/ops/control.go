@@ -29,10 +29,9 @@ type ControlLog interface {
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
-// Control reads the control topic. It remembers its position, so that each Read reads only what was
-// appended since the last one. The first Read reads everything: a week of records, most of them
-// probes of the brokers' clock, six a minute for each relay and closer. Make a Control with
-// NewControl. It is safe for concurrent use.
+// Control reads the control topic. It remembers its position, so that each Read reads only what was appended since the last one. The first Read reads
+// everything: a week of records, most of them probes of the brokers' clock, six a minute for each relay and closer. Make a Control with NewControl. It
+// is safe for concurrent use.
 type Control struct {
 	log   ControlLog
 	topic string
@@ -76,9 +75,8 @@ type ControlState struct {
 	Processes []Process
 }
 
-// Read returns what the topic says at now. If the topic was deleted and recreated, or has lost
-// records that were not read yet, it forgets what it knew and reads everything again. It skips a
-// record that it cannot decode. After an error the next Read continues where this one ended.
+// Read returns what the topic says at now. If the topic was deleted and recreated, or has lost records that were not read yet, it forgets what it knew
+// and reads everything again. It skips a record that it cannot decode. After an error the next Read continues where this one ended.
 func (c *Control) Read(ctx context.Context, now time.Time) (ControlState, error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -92,8 +90,7 @@ func (c *Control) Read(ctx context.Context, now time.Time) (ControlState, error)
 	return c.state(now), nil
 }
 
-// maxRestarts is how often one Read begins at the start of the log. More means that the log is
-// replaced all the time.
+// maxRestarts is how often one Read begins at the start of the log. More means that the log is replaced all the time.
 const maxRestarts = 3
 
 // catchUp reads the topic to its end.

@@ -185,13 +185,10 @@ func TestControl_RemembersTheNewest(t *testing.T) {
 		}
 		c := NewControl(log, "control")
 		s, err := c.Read(t.Context(), noon)
-		if err != nil || len(s.Sweeps) != controlKeeps {
-			t.Fatalf("%d sweeps, %v", len(s.Sweeps), err)
-		}
+		must.That(t, err == nil && len(s.Sweeps) == controlKeeps, "%d sweeps, %v", len(s.Sweeps), err)
 		last := 3*controlKeeps - 1
-		if diff := cmp.Diff(sweepAt(last), s.Sweeps[0]); diff != "" {
-			t.Error(diff)
-		}
+		diff := cmp.Diff(sweepAt(last), s.Sweeps[0])
+		expect.That(t, diff == "", "%v", diff)
 	})
 }
 

@@ -51,8 +51,7 @@ func ExplainDelay(d orderclose.Delays, facts orderclose.Facts) DelayAnswer {
 	return a
 }
 
-// delayTolerance is how far the due time of a row may differ from the one that the row's creation gives: columns
-// are rounded to seconds.
+// delayTolerance is how far the due time of a row may differ from the one that the row's creation gives: columns are rounded to seconds.
 const delayTolerance = time.Second
 
 // OrderDelay says when an order would close if it was written with the present delays.
@@ -62,8 +61,7 @@ type OrderDelay struct {
 	Differs bool
 }
 
-// ExplainOrder applies delays to the row of an order. It returns nil if the row does not say when the order was
-// created. Pure.
+// ExplainOrder applies delays to the row of an order. It returns nil if the row does not say when the order was created. Pure.
 func ExplainOrder(d orderclose.Delays, o store.OrderRow) *OrderDelay {
 	if o.CreatedAt.IsZero() {
 		return nil

@@ -1,6 +1,5 @@
-// Package ops holds the work of the commands and of the console: it reads the state of the
-// pipeline from Kafka and the database, and sends records again. A command of internal/cli parses
-// its flags, calls this package, and prints the result; a page of internal/console renders it.
+// Package ops holds the work of the commands and of the console: it reads the state of the pipeline from Kafka and the database, and sends records
+// again. A command of internal/cli parses its flags, calls this package, and prints the result; a page of internal/console renders it.
 //
 //	Pipeline       one pipeline and its servers: what commands and the console ask
 //	ReadStatus     what waits in each partition, by how much it is overdue, and its owner
@@ -11,8 +10,7 @@
 //
 // Dead letters are in internal/ops/deadletters.
 //
-// Apart from Replay and a pause, everything here only reads, locks nothing, and
-// needs no running part of the pipeline.
+// Apart from Replay and a pause, everything here only reads, locks nothing, and needs no running part of the pipeline.
 //
 //	pipeline.go          the questions to one pipeline
 //	overview.go          what is known of a pipeline, and what a problem is

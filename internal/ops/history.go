@@ -120,8 +120,7 @@ func (s History) pending() Sentence {
 	return nil
 }
 
-// record says where the order's record is: the waiting one, or else the pending dead letter, or else the one that a
-// closer has acknowledged.
+// record says where the order's record is: the waiting one, or else the pending dead letter, or else the one that a closer has acknowledged.
 func (s History) record() (where Sentence, acked bool) {
 	searched, dead := false, deadletters.Position{Offset: -1}
 	none := Sentence{say("no record of it waits")}

@@ -113,9 +113,8 @@ func (topic *HistoryTopic) search(ctx context.Context, log Log, id string, limit
 	}
 }
 
-// ScanRecords reads a span and calls each with its records. read is the offset after the last one
-// read: the end of the span unless ScanRecords fails. ScanRecords skips offsets that are deleted or
-// damaged. A topic that is recreated meanwhile is an error.
+// ScanRecords reads a span and calls each with its records. read is the offset after the last one read: the end of the span unless ScanRecords fails.
+// ScanRecords skips offsets that are deleted or damaged. A topic that is recreated meanwhile is an error.
 func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, each func(wire.RawRecord)) (read int64, err error) {
 	read, err = kafka.Scan(ctx, log, topic, s, func(f wire.Fetched) error {
 		for _, r := range f.Records {

@@ -206,9 +206,8 @@ func TestWaits_DecodesTheCommit(t *testing.T) {
 		expect.That(t, p.waits(offset) != want, "%d: want %v", offset, want)
 	}
 	for commit, offset := range map[int64]int64{30: 5, -1: 0} {
-		if p := (recordSearch{commit: kafka.Commit{Offset: commit}, end: 20}); !p.waits(offset) {
-			t.Error("a commit past the end, or a missing commit, counts as done")
-		}
+		p := (recordSearch{commit: kafka.Commit{Offset: commit}, end: 20})
+		expect.That(t, p.waits(offset), "a commit past the end, or a missing commit, counts as done")
 	}
 }
 
@@ -264,9 +263,8 @@ func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 	for _, budget := range []int64{10_000, 500, 50} {
 		p := SearchTopics(t.Context(), log, []HistoryTopic{{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}, "o950",
 			SearchLimit{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
-		if found := len(p.Records) == 1 && p.Records[0].Waits; found != (budget > 50) || !found && p.Skipped == 0 {
-			t.Errorf("budget %d: %+v", budget, p)
-		}
+		found := len(p.Records) == 1 && p.Records[0].Waits
+		expect.That(t, found == (budget > 50) && (found || p.Skipped != 0), "budget %d: %+v", budget, p)
 	}
 }
 
@@ -299,9 +297,8 @@ func TestHistory_AnIntegerIDMayBeginWithZeros(t *testing.T) {
 		"orders: {table: t, id: {column: id, type: %s}, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none}\n"
 	integer := must.Get(config.Parse("t", fmt.Appendf(nil, file, "integer")))(t)
 	text := must.Get(config.Parse("t", fmt.Appendf(nil, file, "text")))(t)
-	if _, _, err := k.Apply(t.Context(), TopicSpecs(integer)); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := k.Apply(t.Context(), TopicSpecs(integer))
+	must.That(t, err == nil, "%v", err)
 	for _, id := range []string{"42", "007", "7"} {
 		o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now().Add(time.Hour)}
 		m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(t)

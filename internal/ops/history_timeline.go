@@ -22,9 +22,8 @@ type Event struct {
 // database is the value of Where for events from the tables.
 const database = "database"
 
-// timeline merges the events of the database and of the topics, sorted by time. Events of the same
-// millisecond are in the order in which the pipeline causes them. The clocks of the database and
-// of the brokers may differ a little.
+// timeline merges the events of the database and of the topics, sorted by time. Events of the same millisecond are in the order in which the pipeline
+// causes them. The clocks of the database and of the brokers may differ a little.
 func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 	all := []Event{}
 	add := func(at time.Time, where string, what ...Phrase) {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Judge says whether all is well. It lists causes before their consequences: the first problem explains the
-// state. It is a pure function.
+// Judge says whether all is well. It lists causes before their consequences: the first problem explains the state. It is a pure function.
 func Judge(facts Facts) Verdict {
 	f := Findings{Facts: facts, kinds: map[ProblemKind]Kind{}}
 	for _, c := range facts.Checks {

@@ -20,8 +20,7 @@ import (
 const (
 	// OverdueGrace is how long an order may be due before it counts as overdue.
 	OverdueGrace = compensator.Grace
-	// fewOverdue is how many orders may be overdue while all is well: those that are retried, and those whose
-	// payment is pending. Retries end after 7 minutes.
+	// fewOverdue is how many orders may be overdue while all is well: those that are retried, and those whose payment is pending. Retries end after 7 minutes.
 	fewOverdue    = 10
 	fewOverdueFor = 10 * time.Minute
 )
@@ -33,8 +32,7 @@ type OverdueOrders struct {
 	Orders int64     `json:"orders"` // without those in Paused
 	// More says that the database has more than the thousand that were read, so Orders and Paused may be higher.
 	More bool `json:"more"`
-	// Categories has Orders by category. Categories that topics.yaml does not list are summed up as default,
-	// which is always there.
+	// Categories has Orders by category. Categories that topics.yaml does not list are summed up as default, which is always there.
 	Categories map[string]int64 `json:"categories"`
 	Oldest     time.Time        `json:"oldest,omitzero"` // the earliest due time of Orders
 	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
@@ -46,8 +44,7 @@ type OverdueOrders struct {
 	Pays     bool          `json:"-"`                   // the payment provider is asked before a close
 }
 
-// OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
-// reads at most a thousand of them. The error is
+// OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It reads at most a thousand of them. The error is
 // ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
 func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
 	if p.Store == nil {
@@ -157,17 +154,21 @@ func sumOverdue(l OverdueList, listed map[string]time.Duration) (o OverdueOrders
 	return o
 }
 
-// Severity returns Urgent if many orders are overdue beside those that are dead letters, Today if a few have
-// been for long, and otherwise "". No more than 1,000 orders are counted, so dead letters count as 900 at most, as in the alert
-// OrdercloseOrdersOverdue.
+// Severity returns Urgent if many orders are overdue beside those that are dead letters, Today if a few have been for long, and otherwise "". No more than
+// 1,000 orders are counted, so dead letters count as 900 at most, as in the alert OrdercloseOrdersOverdue.
 func (o OverdueOrders) Severity(deadLetters int) Severity {
 	switch {
 	case o.Orders-int64(min(deadLetters, 900)) > fewOverdue:
 		return Urgent
-	case o.Orders > 0 && o.At.Sub(o.Oldest) > fewOverdueFor:
+	case o.Orders > 0 && o.At.Sub(o.Oldest) > fewOverdueFor, o.locked():
 		return Today
 	}
 	return ""
+}
+
+// locked reports whether a transaction of somebody else keeps the oldest order open.
+func (o OverdueOrders) locked() bool {
+	return o.Failure != nil && o.Failure.Cause == string(orderclose.Locked)
 }
 
 // why says what is possible.
@@ -263,8 +264,7 @@ func (p Pipeline) CountLate(ctx context.Context) (store.LateSummary, error) {
 // LateListed is how many late payments a list shows at most.
 const LateListed = 1000
 
-// LatePayments returns the late payments that nobody has resolved, or all, at most LateListed. The errors are those
-// of CountLate.
+// LatePayments returns the late payments that nobody has resolved, or all, at most LateListed. The errors are those of CountLate.
 func (p Pipeline) LatePayments(ctx context.Context, all bool) ([]store.LatePayment, error) {
 	if p.Store == nil {
 		return nil, ErrNoDatabase

@@ -49,7 +49,7 @@ func hours(ago time.Duration, all ...overdue.Hour) Answer[Hours] {
 	for i := range all {
 		all[i].Begin = noon.Add(-ago - time.Duration(i)*time.Hour)
 	}
-	return knownAs(Hours{all, time.Hour})
+	return knownAs(Hours{all, time.Hour, nil})
 }
 
 // uses returns a process that uses a database.
@@ -69,6 +69,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	}
 	stuck := waiting(1, 11*time.Minute)
 	stuck.Failure = &wire.Failure{OrderID: "2", Error: "locked: a row"}
+	locked := waiting(2, 6*time.Second)
+	locked.Failure = &wire.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
 	paying := waiting(11, 6*time.Second)
 	paying.Pays = true
 	frozen := func(topic string) Status {
@@ -157,6 +159,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			[]ProblemKind{LettersPending}, "", "dead-letters"},
 		{told{AskOverdue: knownAs(stuck)}, LookToday, []ProblemKind{OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
 			"an-order-cannot-be-closed"},
+		{told{AskOverdue: knownAs(locked)}, LookToday, []ProblemKind{OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{AskOverdue: knownAs(locked), AskStatus: knownAs(behind)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue},
+			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
 		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskStatus: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3",
 			"records-do-not-leave-a-delay-topic"},
 		{told{AskPauses: knownAs([]wire.Pause{{Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused},
@@ -169,7 +174,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{AskHours: hours(3*time.Hour, done)}, ActNow, []ProblemKind{SweepMissing}, "", "the-compensator-is-late"},
 		{told{AskHours: hours(0, undone, undone, undone, done)}, ActNow, []ProblemKind{SweepMissing}, "", "the-compensator-is-late"},
 		{told{AskHours: hours(0, hour{}, hour{})}, Well, nil, "", ""}, // the first ones
-		{told{AskHours: knownAs(Hours{nil, time.Hour})}, Well, nil, "", ""},
+		{told{AskHours: knownAs(Hours{nil, time.Hour, nil})}, Well, nil, "", ""},
 		{told{AskHours: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, LookToday, []ProblemKind{SweepFound},
 			"3 missed, 2 after a pause, 0 after a failure, 0 not closed", "the-compensator-finds-orders"},
 		{told{AskHours: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, Well, nil, "", ""},

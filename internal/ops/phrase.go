@@ -11,8 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/text"
 )
 
-// Phrase is a part of a sentence: a format of package fmt and its values. The console translates
-// formats; everything else uses String.
+// Phrase is a part of a sentence: a format of package fmt and its values. The console translates formats; everything else uses String.
 type Phrase struct {
 	Format string
 	Args   []any

@@ -53,8 +53,7 @@ type Log interface {
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
 }
 
-// ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not
-// know.
+// ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not know.
 var (
 	ErrNoKafka    = errors.New("set " + config.EnvBrokers)
 	ErrNoDatabase = errors.New("set " + config.EnvDSN)
@@ -62,8 +61,7 @@ var (
 	errUnused = fmt.Errorf("a sweeper uses no Kafka: %w", ErrNoKafka)
 )
 
-// reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only
-// say which request failed.
+// reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only say which request failed.
 func (p Pipeline) reachKafka(ctx context.Context) error {
 	switch {
 	case p.Kafka == nil && p.WithoutKafka:
@@ -94,10 +92,9 @@ const (
 	HistoryTimeout = 20 * time.Second
 )
 
-// History returns what the database and Kafka know about an order. It reads at most limit records
-// of each topic. What could not be asked is in History.NotRead; History.Database is nil without a
-// database, and History.Topics is empty without Kafka. An integer id may begin with zeros, as ZEROFILL shows it: History.ID has
-// none, unless that id is known.
+// History returns what the database and Kafka know about an order. It reads at most limit records of each topic. What could not be asked is in
+// History.NotRead; History.Database is nil without a database, and History.Topics is empty without Kafka. An integer id may begin with zeros, as
+// ZEROFILL shows it: History.ID has none, unless that id is known.
 func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	var notRead []string
 	var database *store.OrderHistory
@@ -167,6 +164,7 @@ func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 type Hours struct {
 	Hours  []overdue.Hour // newest first, at most hoursKept
 	Period time.Duration  // of each
+	Leases []string       // who has the lease of a compensator, and until when; empty: nobody, or this user may not read it
 }
 
 // LastFinished returns the newest compensation that has finished; the zero Hour: none is known.
@@ -187,6 +185,7 @@ const hoursKept = 500
 func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 	h.Period = p.Config.Compensator.Period
 	if p.Store != nil && !p.OwnStore {
+		h.Leases, _ = p.Store.LeaseHolders(ctx)
 		h.Hours, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
 		return h, err
 	}

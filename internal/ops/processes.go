@@ -38,9 +38,8 @@ type Process struct {
 	Seen      time.Time    `json:"last_seen_at,omitzero"` // when it was last seen in a group or announced itself; zero: not since it started
 }
 
-// processes returns the processes that run or should run, sorted by name; status was just read. Processes
-// are known by their membership in groups, those that announce themselves each minute by that. If a group
-// could not be read, none is Gone. complete says that all groups and announcements were read.
+// processes returns the processes that run or should run, sorted by name; status was just read. Processes are known by their membership in groups, those
+// that announce themselves each minute by that. If a group could not be read, none is Gone. complete says that all groups and announcements were read.
 func (p Pipeline) processes(ctx context.Context, status Status) (all []Process, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, factTimeout)
 	defer cancel()

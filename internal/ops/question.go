@@ -55,9 +55,8 @@ func NewQuestion[T any](ends context.Context, every, limit, first time.Duration,
 	return &Question[T]{ends: ends, every: every, limit: limit, first: first, ask: ask}
 }
 
-// Get returns the answer. It asks first if the last answer is too old. It waits for the new one for 200 ms, or as long as
-// NewQuestion says for the first one and for one that nobody has asked for in a while, and then returns the last answer. The attempt goes on, and the
-// next Get returns its result.
+// Get returns the answer. It asks first if the last answer is too old. It waits for the new one for 200 ms, or as long as NewQuestion says for the first
+// one and for one that nobody has asked for in a while, and then returns the last answer. The attempt goes on, and the next Get returns its result.
 func (q *Question[T]) Get(ctx context.Context) Answer[T] {
 	q.mu.Lock()
 	wait := waitKnown

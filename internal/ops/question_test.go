@@ -29,9 +29,8 @@ func TestQuestion_IsAskedOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 		})
 		get := func() Answer[int] { return s.Get(t.Context()) }
 		for range 3 {
-			if k := get(); k.Value != 1 || !k.Known() || k.Away() {
-				t.Errorf("%+v", k)
-			}
+			k := get()
+			expect.That(t, k.Value == 1 && k.Known() && !k.Away(), "%+v", k)
 		}
 		time.Sleep(5 * time.Second)
 		takes = time.Second

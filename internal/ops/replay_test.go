@@ -131,9 +131,8 @@ func TestReplay_SendsAllButCopiesWithFullRetries(t *testing.T) {
 	expect.Same(t, progress, []int64{2, 4, 5}, "progress")
 	expect.Equal(t, log.keys(), "abc", "keys of the copies")
 	for _, m := range log.sent {
-		if r, err := m.Decode(); err != nil || !m.Raw().IsCopy() || r.Attempt != 0 {
-			t.Errorf("%+v, %v", r, err)
-		}
+		r, err := m.Decode()
+		expect.That(t, err == nil && m.Raw().IsCopy() && r.Attempt == 0, "%+v, %v", r, err)
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// partitionsAtOnce bounds how many partitions of a topic, or how many topics, are inspected at
-// once, so that a cluster in trouble gets no heavy load.
+// partitionsAtOnce bounds how many partitions of a topic, or how many topics, are inspected at once, so that a cluster in trouble gets no heavy load.
 const partitionsAtOnce = 8
 
 // TopicGroup is a topic in which records wait, and the group that consumes it.
@@ -56,9 +55,8 @@ type PartitionStatus struct {
 	Waiting   int64   `json:"waiting"` // from the commit to the end, without what was acked out of order
 	Head      *Head   `json:"head,omitempty"`
 	Overdue   float64 `json:"overdue_seconds"` // seconds by which Late, or else the head, is overdue; 0 if it is not due
-	// Late is the most overdue record behind the head, if it is more overdue than the head. It
-	// is not searched for if the head is overdue by more than OverdueLimit. If many records
-	// wait, only some of them are read; see status_scan.go.
+	// Late is the most overdue record behind the head, if it is more overdue than the head. It is not searched for if the head is overdue by more than
+	// OverdueLimit. If many records wait, only some of them are read; see status_scan.go.
 	Late *Head `json:"late,omitempty"`
 	// FarthestDue is the latest due time of the waiting records that were read: the first, the
 	// last, and those among which Late was searched. Others may be due later.
@@ -82,9 +80,8 @@ type Head struct {
 	Leaves time.Time `json:"leaves"`
 }
 
-// ReadStatus returns the state of the targets. An error becomes the Problem of its topic or
-// partition and does not hide the others. now returns the current time; it is called several
-// times, by several goroutines at once.
+// ReadStatus returns the state of the targets. An error becomes the Problem of its topic or partition and does not hide the others. now returns the
+// current time; it is called several times, by several goroutines at once.
 func ReadStatus(ctx context.Context, log Log, targets []TopicGroup, now func() time.Time) Status {
 	r := Status{At: now().UTC(), Topics: make([]TopicStatus, len(targets))}
 	commits := make([][]kafka.Commit, len(targets))

@@ -12,13 +12,11 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// OverdueLimit is how overdue a record may be before a person must act. A crash of the
-// owner causes less.
+// OverdueLimit is how overdue a record may be before a person must act. A crash of the owner causes less.
 const OverdueLimit = 30 * time.Second
 
-// leaves returns when a record should leave its bucket, or the close topic if length is 0.
-// A record without a valid due time becomes a dead letter at its release, which is at the
-// end of the bucket at the latest.
+// leaves returns when a record should leave its bucket, or the close topic if length is 0. A record without a valid due time becomes a dead letter at
+// its release, which is at the end of the bucket at the latest.
 func leaves(length time.Duration, m *wire.Message) time.Time {
 	due, err := m.Due()
 	switch {
@@ -80,8 +78,7 @@ func (t TopicStatus) Head() (first *Head) {
 	return first
 }
 
-// FarthestDue returns how many seconds after now the latest due time lies that was read in the
-// topic; 0 if no record is due later.
+// FarthestDue returns how many seconds after now the latest due time lies that was read in the topic; 0 if no record is due later.
 func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
 	for _, p := range t.Partitions {
 		if !p.FarthestDue.IsZero() {
@@ -206,8 +203,7 @@ func (o Behind) runbook() string {
 	return "records-do-not-leave-a-delay-topic"
 }
 
-// MemberName returns the client id of a member, which names role, host, process and port, or else the
-// client id and the host; "" for none.
+// MemberName returns the client id of a member, which names role, host, process and port, or else the client id and the host; "" for none.
 func MemberName(m *kafka.Member) string {
 	if m == nil {
 		return ""

@@ -11,8 +11,7 @@ import (
 
 // Bounds of the search behind a head, per partition. A glance reads some dozens of records.
 const (
-	// maxFirstGaps is how many of the first gaps are searched. A gap is a run of records that
-	// are not acked, between records that are.
+	// maxFirstGaps is how many of the first gaps are searched. A gap is a run of records that are not acked, between records that are.
 	maxFirstGaps = 4
 	// lastGapBytes is how much one fetch reads at the start of the last gap, which extends to the end
 	// of the log. Records that the owner has not read are there.
@@ -28,10 +27,9 @@ type scanned struct {
 	read     int64     // the offset up to which the last gap was read, from its start on
 }
 
-// scan searches the records that are not acked for the most overdue one. The head is not
-// always the most overdue: append times and due times are only nearly in order. If a
-// broker's clock was wrong for a minute, a head that is due in an hour may be followed by
-// records that are due now. scan reads a bounded number of records.
+// scan searches the records that are not acked for the most overdue one. The head is not always the most overdue: append times and due times are only
+// nearly in order. If a broker's clock was wrong for a minute, a head that is due in an hour may be followed by records that are due now. scan reads a
+// bounded number of records.
 func (in *inspection) scan(ctx context.Context, gaps []wire.Run, now time.Time) (seen scanned, err error) {
 	last := gaps[len(gaps)-1]
 	glance := func(from int64, maxBytes int32) (next int64, err error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// partitionsLog has two topics. "bucket" has partitions of seven records: the first is overdue, and one was appended in each second up to now. Its
-// third partition does not answer. "close" does not exist.
+// partitionsLog has two topics. "bucket" has partitions of seven records: the first is overdue, and one was appended in each second up to now. Its third
+// partition does not answer. "close" does not exist.
 type partitionsLog struct {
 	Log
 	now      time.Time
@@ -93,9 +93,8 @@ func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
 		log := &partitionsLog{now: time.Now(), n: 30}
 		r := ReadStatus(t.Context(), log, []TopicGroup{{Topic: "bucket", Length: time.Minute}, {Topic: "close"}}, time.Now)
 		bucket := r.Topics[0]
-		if bucket.Waiting != 29*7-3 || len(bucket.Partitions) != 30 || bucket.Problem != "" {
-			t.Errorf("%d wait in %d partitions, %q; want 200 in 30", bucket.Waiting, len(bucket.Partitions), bucket.Problem)
-		}
+		expect.That(t, bucket.Waiting == 29*7-3 && len(bucket.Partitions) == 30 && bucket.Problem == "",
+			"%d wait in %d partitions, %q; want 200 in 30", bucket.Waiting, len(bucket.Partitions), bucket.Problem)
 		if p := bucket.Partitions[2]; !strings.Contains(p.Problem, "no leader") || p.Head != nil {
 			t.Errorf("the partition that does not answer: %+v", p)
 		}
@@ -193,9 +192,8 @@ func TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue(t *testing.T) {
 				t.Errorf("%s: overdue by %v s, late %+v, head %+v", name, p.Overdue, p.Late, p.Head)
 			}
 			r := Status{Topics: []TopicStatus{{Topic: "bucket", Partitions: []PartitionStatus{p}}}}
-			if worst, found := r.Worst(OverdueLimit); found != c.want || found && worst.Record().Offset < c.from {
-				t.Errorf("%s: worst %+v, %v", name, worst, found)
-			}
+			worst, found := r.Worst(OverdueLimit)
+			expect.That(t, found == c.want && (!found || worst.Record().Offset >= c.from), "%s: worst %+v, %v", name, worst, found)
 			expect.That(t, log.glances <= maxFirstGaps+1+samples, "%s: %d glances", name, log.glances)
 		}
 	})

@@ -10,9 +10,9 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// How long records are kept. A delay topic keeps them for its bucket and a week, so that a relay that was down over a long weekend finds everything.
-// The close topic keeps them for a week, which is how far back a replay can reach. Events are kept for a week, in which their readers can catch up.
-// Dead letters are kept longer, until a person has looked at them.
+// How long records are kept. A delay topic keeps them for its bucket and a week, so that a relay that was down over a long weekend finds everything. The
+// close topic keeps them for a week, which is how far back a replay can reach. Events are kept for a week, in which their readers can catch up. Dead
+// letters are kept longer, until a person has looked at them.
 const (
 	week                = 7 * 24 * time.Hour
 	deadLetterRetention = 90 * 24 * time.Hour

@@ -54,9 +54,7 @@ func setTopic(t *testing.T, broker *kfake.Cluster, topic, key, value string) {
 		ResourceType: sk.ResourceTypeTopic, ResourceName: topic,
 		Configs: []sk.IncrementalAlterConfigsRequestConfig{{Name: key, Value: value, ConfigOperation: sk.ConfigOperationSet}},
 	}}})
-	if err != nil || res.Resources[0].Error != nil {
-		t.Fatal(err, res)
-	}
+	must.That(t, err == nil && res.Resources[0].Error == nil, "%v %v", err, res)
 }
 
 // A topic that refuses records keeps its orders from being closed in time.
@@ -78,9 +76,8 @@ func TestApply_RaisesALimitThatRefusesRecords(t *testing.T) {
 		setTopic(t, broker, topic, "max.message.bytes", "200")
 		got, err := k.Check(t.Context(), TopicSpecs(c))
 		want := `max.message.bytes is "200", want at least 151552: it refuses larger records`
-		if err != nil || len(got) != 1 || got[0].Topic != topic || got[0].What != want || !strings.HasPrefix(got[0].Fix, "set it to 1048588") {
-			t.Errorf("%s: %+v, %v", topic, got, err)
-		}
+		expect.That(t, err == nil && len(got) == 1 && got[0].Topic == topic && got[0].What == want && strings.HasPrefix(got[0].Fix, "set it to 1048588"),
+			"%s: %+v, %v", topic, got, err)
 		if fixed, left, err := k.Apply(t.Context(), TopicSpecs(c)); err != nil || len(fixed) != 1 || len(left) > 0 {
 			t.Errorf("%s: fixed %v, left %v, %v", topic, fixed, left, err)
 		}
@@ -227,9 +224,8 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 	_, left, err := k.Apply(t.Context(), TopicSpecs(c))
 	must.Do(t, err)
 	for _, f := range ofTopic(left, "customers") {
-		if !strings.Contains(f.Fix, "no commit shows that it is orderclose's") || !strings.Contains(f.Fix, "topics apply --change customers") {
-			t.Errorf("the finding says %q", f.Fix)
-		}
+		expect.That(t, strings.Contains(f.Fix, "no commit shows that it is orderclose's") && strings.Contains(f.Fix, "topics apply --change customers"),
+			"the finding says %q", f.Fix)
 	}
 	n := len(ofTopic(left, "customers"))
 	expect.That(t, n == 4, "%d differences are left to a person, want partitions, cleanup.policy, message.timestamp.type and flush.messages", n)

@@ -36,8 +36,7 @@ func Durability(cfg *config.Config) string {
 	}
 }
 
-// NewTopicsPlan divides the findings into those that topics apply would fix and those for a
-// person. topics is the number of topics that were compared.
+// NewTopicsPlan divides the findings into those that topics apply would fix and those for a person. topics is the number of topics that were compared.
 func NewTopicsPlan(cfg *config.Config, topics int, findings []kafka.Finding) TopicsPlan {
 	p := TopicsPlan{
 		Topics: topics, Would: []kafka.Finding{}, Left: []kafka.Finding{},

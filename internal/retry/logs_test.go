@@ -104,8 +104,7 @@ func TestLimitLogs_FloodHidesNoOtherKind(t *testing.T) {
 	})
 }
 
-// TestLimitLogs_NumberOfKindsIsBounded uses messages that contain ids, so that each message is
-// another kind.
+// TestLimitLogs_NumberOfKindsIsBounded uses messages that contain ids, so that each message is another kind.
 func TestLimitLogs_NumberOfKindsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output

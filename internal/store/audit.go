@@ -27,16 +27,14 @@ const (
 	AuditOther    AuditState = "other"    // ended in another way, such as cancelled
 )
 
-// AuditPart is a table of orders and a status. One query of an audit reads one part, by the
-// index on status and due time.
+// AuditPart is a table of orders and a status. One query of an audit reads one part, by the index on status and due time.
 type AuditPart struct {
 	Table  string
 	Status string // as the database stores it
 	State  AuditState
 	// RowsOnly makes AuditPage read the rows of the orders only: no receipts, lines and ledger rows.
 	RowsOnly bool
-	// Unlisted says that the mapping does not name the status. State is what a close
-	// takes the status for.
+	// Unlisted says that the mapping does not name the status. State is what a close takes the status for.
 	Unlisted bool
 	meaning  string // what the shop's own status means, such as unpaid; empty in the reference schema
 	table    *table
@@ -61,8 +59,7 @@ type AuditRow struct {
 	// The following fields are read only for a part with the state AuditClosed.
 
 	PaidAt bool // the order has a payment time; reference schema only
-	// LineQuantities is the quantity of the order's lines by SKU, without quantities of 0. It
-	// is empty if the mapping has no lines.
+	// LineQuantities is the quantity of the order's lines by SKU, without quantities of 0. It is empty if the mapping has no lines.
 	LineQuantities map[string]int64
 	// LinesError says why the lines cannot be read. LineQuantities is then incomplete.
 	LinesError error
@@ -76,8 +73,7 @@ type AuditRules struct {
 	Lines     bool // orders have lines, so each receipt has what came back
 	// Event is the type of the event of a close.
 	Event string
-	// Overwritten says that an order with a receipt should have the status Status.To, and no other
-	// closed status.
+	// Overwritten says that an order with a receipt should have the status Status.To, and no other closed status.
 	Overwritten bool
 }
 
@@ -87,9 +83,8 @@ func (s *Store) AuditRules() AuditRules {
 		Overwritten: s.mapped && !slices.Contains(s.q.m.Accept, mapping.OverwrittenClose)}
 }
 
-// AuditParts returns all parts of an audit: the statuses that the mapping names, and the other
-// statuses that orders have. An order whose status is NULL is in no part. If row-level security may hide rows, the error is a
-// *MappingError.
+// AuditParts returns all parts of an audit: the statuses that the mapping names, and the other statuses that orders have. An order whose status is NULL
+// is in no part. If row-level security may hide rows, the error is a *MappingError.
 func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 	in, err := s.allTables(ctx)
 	if err == nil {
@@ -138,10 +133,9 @@ func statusOf(v mapping.Value) Status {
 	return Status(n)
 }
 
-// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to], with their receipts, lines
-// and ledger rows, all as of one moment. Both ends are rounded down to the precision of the due time's column, so the
-// page may have orders from just before from. The orders are sorted by due time and id, and begin after the order
-// after; the zero Order begins with the first.
+// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to], with their receipts, lines and ledger rows, all as of one
+// moment. Both ends are rounded down to the precision of the due time's column, so the page may have orders from just before from. The orders are sorted
+// by due time and id, and begin after the order after; the zero Order begins with the first.
 func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) (rows []AuditRow, err error) {
 	last := after.ID
 	limit = min(limit, maxIn)

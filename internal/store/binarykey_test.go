@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -39,28 +40,21 @@ func TestMySQL_BinaryUUIDs(t *testing.T) {
 			now := must.Get(s.Now(t.Context()))(t)
 			page := must.Get(s.Overdue(t.Context(), now, orderclose.Order{}, 2))(t)
 			rest := must.Get(s.Overdue(t.Context(), now, page[1], 2))(t)
-			if len(page)+len(rest) != 3 || !strings.HasPrefix(page[0].ID, "6ccd780c-baba-102") {
-				t.Errorf("%s: pages %v, %v", kind, page, rest)
-			}
+			expect.That(t, len(page)+len(rest) == 3 && strings.HasPrefix(page[0].ID, "6ccd780c-baba-102"), "%s: pages %v, %v", kind, page, rest)
 			verdicts := must.Get(closeOrders(t, s, ids[0], strings.ToUpper(ids[1]), ids[2]))(t)
-			if got := fmt.Sprint(verdicts); got != "[closed not_found closed]" {
-				t.Errorf("%s: %s", kind, got)
-			}
+			got := fmt.Sprint(verdicts)
+			expect.That(t, got == "[closed not_found closed]", "%s: %s", kind, got)
 			var state string
 			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT SUM(status) FROM b_order), ' ', (SELECT free FROM b_stock), ' ', (SELECT "+
 				"COUNT(*) FROM b_hold), ' ',"+
 				" (SELECT GROUP_CONCAT(order_id, '/', returned ORDER BY order_id) FROM receipts))").Scan(&state))
-			if want := "2 9 1 " + ids[2] + `/{"00000000-0000-4000-8000-00000000000a":2},` + ids[0] + `/{"00000000-0000-4000-8000-00000000000a":2}`; state != want {
-				t.Errorf("%s: %s, want %s", kind, state, want)
-			}
+			want := "2 9 1 " + ids[2] + `/{"00000000-0000-4000-8000-00000000000a":2},` + ids[0] + `/{"00000000-0000-4000-8000-00000000000a":2}`
+			expect.That(t, state == want, "%s: %s, want %s", kind, state, want)
 			history := must.Get(s.OrderHistory(t.Context(), ids[0]))(t)
-			if history.Receipt == nil || len(history.Items) != 1 || history.Items[0].SKU != "00000000-0000-4000-8000-00000000000a" {
-				t.Errorf("%s: history %+v", kind, history)
-			}
+			expect.That(t, history.Receipt != nil && len(history.Items) == 1 && history.Items[0].SKU == "00000000-0000-4000-8000-00000000000a",
+				"%s: history %+v", kind, history)
 			out := must.Get(s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: ids[1]}}))(t)
-			if out[0].Verdict != orderclose.AlreadyPaid {
-				t.Errorf("%s: a payment: %+v", kind, out)
-			}
+			expect.That(t, out[0].Verdict == orderclose.AlreadyPaid, "%s: a payment: %+v", kind, out)
 		}
 	})
 }
@@ -98,9 +92,7 @@ func TestMySQL_BinaryUUIDsNeedBinaryColumns(t *testing.T) {
 		err := s.CheckMapping(t.Context())
 		for _, want := range []string{"orders.items.sku: column b_line.sku is char(36), and is mapped as uuid_binary",
 			"orders.items.order: column b_line.order_id is binary(18)"} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v; want %s", err, want)
-			}
+			expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v; want %s", err, want)
 		}
 	})
 }

@@ -51,7 +51,8 @@ func (s *Store) withCause(ctx context.Context, r orderclose.CloseRequest, err er
 	return err
 }
 
-// rowCause looks for the cause in the rows of an order. It locks nothing. err is the error of the close; nil: none was tried.
+// rowCause looks for the cause in the rows of an order. err is the error of the close; nil: none was tried, and rows of stock that nobody
+// locks are locked for a moment if this user may.
 func (s *Store) rowCause(ctx context.Context, r orderclose.CloseRequest, err error) (why error) {
 	c, failed := s.readForClose(ctx, "", []orderclose.CloseRequest{r})
 	if failed != nil {
@@ -84,6 +85,12 @@ func (s *Store) rowCause(ctx context.Context, r orderclose.CloseRequest, err err
 	for i, stock := range s.q.m.Stock {
 		if failed == nil && why == nil {
 			why = s.stockCause(c.tx, stock, moved[i], hasCode(err, codeCauses[orderclose.NumberOutOfRange]))
+		}
+		if failed == nil && why == nil && err == nil {
+			locked, _ := s.lockStock(c.tx, stock, slices.Sorted(maps.Keys(moved[i])))
+			for _, sku := range slices.Sorted(maps.Keys(locked))[:min(len(locked), 1)] {
+				why = because(orderclose.Locked, "another transaction locks SKU %q in table %s", sku, stock.Table)
+			}
 		}
 	}
 	return why

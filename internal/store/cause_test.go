@@ -85,11 +85,13 @@ func namedCauses(t *testing.T) {
 	}
 	look, err := s.WhyOpen(t.Context(), orderclose.CloseRequest{OrderID: "1"}, true)
 	expect.That(t, look.Verdict == "" && err == nil, "an order that can be closed: %v, %v", look, err)
-	tx := begin(t, s.DB(), "SELECT * FROM o WHERE no = '1' FOR UPDATE")
-	look, err = s.WhyOpen(t.Context(), orderclose.CloseRequest{OrderID: "1"}, true)
-	cause, _ := look.Why()
-	expect.That(t, err == nil && cause == orderclose.Locked, "a locked order: %v, %v", look, err)
-	must.Do(t, tx.Rollback())
+	for query, says := range map[string]string{"o WHERE no = '1'": "the order's row", "g WHERE sku = 'pen'": `SKU "pen" in table g`} {
+		tx := begin(t, s.DB(), "SELECT * FROM "+query+" FOR UPDATE")
+		look, err = s.WhyOpen(t.Context(), orderclose.CloseRequest{OrderID: "1"}, says == "the order's row")
+		cause, why := look.Why()
+		expect.That(t, err == nil && cause == orderclose.Locked && strings.Contains(why, "another transaction locks "+says), "%s: %s, %v", query, why, err)
+		must.Do(t, tx.Rollback())
+	}
 	must.Get(s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}}))(t)
 	exec(t, s.DB(), "UPDATE o SET status = 0 WHERE no = '2'")
 	out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}}))(t)

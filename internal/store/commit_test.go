@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -46,9 +47,8 @@ func commitWithoutAnAnswer(t *testing.T) {
 			var stock, receipts, events int
 			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT available, (SELECT COUNT(*) FROM receipts), (SELECT COUNT(*) FROM outbox_events) FROM stock").
 				Scan(&stock, &receipts, &events))
-			if stock != 1000 || receipts != 1 || events != 1 {
-				t.Errorf("%d in stock, %d receipts and %d events; want 1000, 1 and 1", stock, receipts, events)
-			}
+			expect.That(t, stock == 1000 && receipts == 1 && events == 1,
+				"%d in stock, %d receipts and %d events; want 1000, 1 and 1", stock, receipts, events)
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -52,9 +53,8 @@ func TestConnect_RefusesASessionThatIsNotInUTC(t *testing.T) {
 	for off, want := range map[int64]error{0: nil, 8 * 3600: ErrZone, -5 * 3600: ErrZone} {
 		db := sql.OpenDB(checkedConnector{&zoned{off: off, version: "8.0.36"}, checkSession})
 		err := db.PingContext(t.Context())
-		if !errors.Is(err, want) || (want != nil && !errors.Is(err, orderclose.ErrUnavailable)) {
-			t.Errorf("a session %d s off UTC: %v; want %v", off, err, want)
-		}
+		expect.That(t, errors.Is(err, want) && (want == nil || errors.Is(err, orderclose.ErrUnavailable)),
+			"a session %d s off UTC: %v; want %v", off, err, want)
 		_ = db.Close()
 	}
 }
@@ -66,9 +66,8 @@ func TestConnect_RefusesAServerThatDoesNotFit(t *testing.T) {
 	} {
 		db := sql.OpenDB(checkedConnector{z, checkSession})
 		err := db.PingContext(t.Context())
-		if !errors.Is(err, ErrServer) || !errors.Is(err, orderclose.ErrUnavailable) || Passes(err) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want an error about %s that does not end by itself", err, want)
-		}
+		expect.That(t, errors.Is(err, ErrServer) && errors.Is(err, orderclose.ErrUnavailable) && !Passes(err) && strings.Contains(err.Error(), want),
+			"%v; want an error about %s that does not end by itself", err, want)
 		_ = db.Close()
 	}
 }
@@ -102,9 +101,8 @@ func TestConnect_SaysWhatToDoAboutTLS(t *testing.T) {
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, certified, failed},
 	} {
 		_, err := tlsConnector{refusing{err: row.err}, row.tls}.Connect(t.Context())
-		if !errors.Is(err, row.err) || !strings.HasPrefix(err.Error(), row.want) {
-			t.Errorf("%v, TLS %v: got\n%v\nwant\n%s", row.err, row.tls != nil, err, row.want)
-		}
+		expect.That(t, errors.Is(err, row.err) && strings.HasPrefix(err.Error(), row.want),
+			"%v, TLS %v: got\n%v\nwant\n%s", row.err, row.tls != nil, err, row.want)
 	}
 }
 

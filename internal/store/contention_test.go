@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
@@ -23,9 +24,7 @@ import (
 
 func wantError(t *testing.T, err, target error) {
 	t.Helper()
-	if !errors.Is(err, target) {
-		t.Errorf("error %v; want %v", err, target)
-	}
+	expect.That(t, errors.Is(err, target), "error %v; want %v", err, target)
 }
 
 // closeA closes the order "a" in another goroutine and sends its error.
@@ -96,9 +95,8 @@ func partOfNoDeadlock(t *testing.T) {
 	exec(t, shop, "UPDATE orders SET category = 'other' WHERE id = 'a'")
 	must.Do(t, shop.Commit())
 	must.Do(t, <-done) // it had its turn
-	if n := s.MaxBatch(); n != 100 {
-		t.Errorf("after the wait a batch has up to %d orders, want 100", n)
-	}
+	n := s.MaxBatch()
+	expect.That(t, n == 100, "after the wait a batch has up to %d orders, want 100", n)
 }
 
 // A shop removes a line before it locks the order. The close leaves the order out, and returns the line's stock no second time.
@@ -114,9 +112,8 @@ func lineBeforeOrder(t *testing.T) {
 	exec(t, shop, "UPDATE orders SET version = version + 1 WHERE id = 'a'")
 	must.Do(t, shop.Commit())
 	must.Do(t, <-closeA(t, s))
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"); got != "1000 0" {
-		t.Errorf("the stock is %s; want the line returned once", got)
-	}
+	got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'")
+	expect.That(t, got == "1000 0", "the stock is %s; want the line returned once", got)
 }
 
 func TestClose_AReadOnlyServerBlamesNoOrder(t *testing.T) {
@@ -133,9 +130,8 @@ func readOnlyServer(t *testing.T) {
 	}
 	err := <-closeA(t, s)
 	wantError(t, err, orderclose.ErrUnavailable)
-	if my, ok := errors.AsType[*mysql.MySQLError](err); !isPostgres(t) && (!ok || my.Number != 1792) {
-		t.Errorf("error %v; want the server's error in the chain", err)
-	}
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	expect.That(t, isPostgres(t) || ok && my.Number == 1792, "error %v; want the server's error in the chain", err)
 	closesA(t, s, closeA(t, s)) // on another connection
 }
 
@@ -217,9 +213,8 @@ func lockedOrdersAreLeftOut(t *testing.T) {
 				want = append(want, reqs[n].OrderID)
 			}
 		}
-		if got := contended(reqs[round.from:round.to]); !slices.Equal(got, want) {
-			t.Errorf("%d to %d: %q are locked, want %q", round.from, round.to, got, want)
-		}
+		got := contended(reqs[round.from:round.to])
+		expect.That(t, slices.Equal(got, want), "%d to %d: %q are locked, want %q", round.from, round.to, got, want)
 		// On PostgreSQL each try to write the stock is a wait of a millisecond, so the first round has several.
 		if n := timeouts() - before; !waitsLookLikeNOWAIT(t) && (i == 0 && n != 1 && !isPostgres(t) || i > 0 && n > 0) {
 			t.Errorf("round %d has waited for locks %d times", i, n)
@@ -265,7 +260,6 @@ func replacedLines(t *testing.T) {
 	wantError(t, err, orderclose.ErrContended)
 	must.Do(t, shop.Commit())
 	must.Do(t, <-closeA(t, s))
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock"); got != "ink 1000 0" {
-		t.Errorf("the stock is %s", got)
-	}
+	got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock")
+	expect.That(t, got == "ink 1000 0", "the stock is %s", got)
 }

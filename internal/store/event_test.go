@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -33,12 +34,9 @@ func TestWholeEvent(t *testing.T) {
 			}
 			kept := must.Get(encodeKept(e, returned, ""))(t)
 			want := must.Get(e.Encode())(t)
-			if len(kept)*2 > len(want) {
-				t.Errorf("it takes %d bytes of the event's %d", len(kept), len(want))
-			}
-			if got := string(ExpandEvent(e.OrderID, []byte(kept))); got != string(want) {
-				t.Errorf("%s comes back as\n%s\nwant\n%s", kept, got, want)
-			}
+			expect.That(t, len(kept)*2 <= len(want), "it takes %d bytes of the event's %d", len(kept), len(want))
+			got := string(ExpandEvent(e.OrderID, []byte(kept)))
+			expect.That(t, got == string(want), "%s comes back as\n%s\nwant\n%s", kept, got, want)
 		})
 	}
 }
@@ -46,9 +44,8 @@ func TestWholeEvent(t *testing.T) {
 func TestWholeEvent_ReturnsAnyOtherPayloadUnchanged(t *testing.T) {
 	whole := must.Get(orderclose.OrderClosed{OrderID: "o", Path: orderclose.PathPipeline}.Encode())(t)
 	for _, payload := range []string{string(whole), "", "{", "[]", "null", `{"due_at":7}`, `{"event":""}`, strings.Repeat("x", 1000)} {
-		if got := string(ExpandEvent("o", []byte(payload))); got != payload {
-			t.Errorf("%.50q becomes %.50q", payload, got)
-		}
+		got := string(ExpandEvent("o", []byte(payload)))
+		expect.That(t, got == payload, "%.50q becomes %.50q", payload, got)
 	}
 }
 
@@ -59,9 +56,8 @@ func TestWholeEvent_GivesTheTraceContextApart(t *testing.T) {
 	want, err1 := e.Encode()
 	kept, err2 := encodeKept(e, nil, trace)
 	got, traceparent := expandEvent("o", []byte(kept))
-	if err1 != nil || err2 != nil || traceparent != trace || string(got) != string(want) {
-		t.Errorf("%v, %v, %q\n%s\nwant\n%s", err1, err2, traceparent, got, want)
-	}
+	expect.That(t, err1 == nil && err2 == nil && traceparent == trace && string(got) == string(want),
+		"%v, %v, %q\n%s\nwant\n%s", err1, err2, traceparent, got, want)
 	if _, traceparent = expandEvent("o", want); traceparent != "" {
 		t.Errorf("without one it is %q", traceparent)
 	}
@@ -73,9 +69,7 @@ func TestWholeEvent_CompletesThePayloadOfTheDocumentation(t *testing.T) {
 		data := must.Get(os.ReadFile("../../docs/" + file))(t)
 		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
 		body, _, _ := strings.Cut(rest, "\n```")
-		if !strings.HasPrefix(body, "{") {
-			t.Fatalf("%s has no block %q", file, name)
-		}
+		must.That(t, strings.HasPrefix(body, "{"), "%s has no block %q", file, name)
 		return body
 	}
 	short, whole := block("http.md", "payload"), block("http.md", "cloudevent")
@@ -94,8 +88,6 @@ func TestWholeEvent_CompletesThePayloadOfTheDocumentation(t *testing.T) {
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[keptEvent]()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if !strings.Contains(string(doc), "\n| `"+name+"` |") {
-			t.Errorf("http.md does not list the field %s", name)
-		}
+		expect.That(t, strings.Contains(string(doc), "\n| `"+name+"` |"), "http.md does not list the field %s", name)
 	}
 }

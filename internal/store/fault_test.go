@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestServerFault_NamesTheCause(t *testing.T) {
@@ -51,9 +52,8 @@ func TestServerFault_NamesTheCause(t *testing.T) {
 		{errors.New("anything else"), FaultOrder},
 		{&rowsError{Want: 2, Got: 1}, FaultOrder},
 	} {
-		if got := ServerFault(c.err); got != c.want {
-			t.Errorf("%v (%T): fault %d, want %d", c.err, c.err, got, c.want)
-		}
+		got := ServerFault(c.err)
+		expect.That(t, got == c.want, "%v (%T): fault %d, want %d", c.err, c.err, got, c.want)
 	}
 }
 
@@ -67,9 +67,8 @@ func TestServerFault_NamesTheCauseOfASQLSTATE(t *testing.T) {
 		"XX001": FaultUnavailable,
 		"22001": FaultOrder, "22003": FaultOrder, "22P02": FaultOrder, "23502": FaultOrder, "23514": FaultOrder, "25P02": FaultOrder, "P0001": FaultOrder,
 	} {
-		if got := ServerFault(&pgconn.PgError{Code: code}); got != want {
-			t.Errorf("%s: %v, want %v", code, got, want)
-		}
+		got := ServerFault(&pgconn.PgError{Code: code})
+		expect.That(t, got == want, "%s: %v, want %v", code, got, want)
 	}
 }
 
@@ -78,22 +77,18 @@ func TestUnavailable_AddsTheContextsErrorOnce(t *testing.T) {
 	cancel()
 	err := unavailable(ctx, unavailable(ctx, driver.ErrBadConn))
 	for _, target := range []error{orderclose.ErrUnavailable, context.Canceled, driver.ErrBadConn} {
-		if !errors.Is(err, target) {
-			t.Errorf("%v is not %v", err, target)
-		}
+		expect.That(t, errors.Is(err, target), "%v is not %v", err, target)
 	}
-	if want := "the store is unavailable: context canceled: driver: bad connection"; err.Error() != want {
-		t.Errorf("error %q, want %q", err, want)
-	}
+	want := "the store is unavailable: context canceled: driver: bad connection"
+	expect.That(t, err.Error() == want, "error %q, want %q", err, want)
 }
 
 func TestUnavailable_SaysWhatCreatesAMissingTable(t *testing.T) {
 	for _, missing := range []error{&mysql.MySQLError{Number: 1146}, &mysql.MySQLError{Number: 1054}, &pgconn.PgError{Code: "42P01"},
 		&pgconn.PgError{Code: "42703"}} {
 		err := unavailable(t.Context(), missing)
-		if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, missing) || !strings.Contains(err.Error(), "orderclose migrate") {
-			t.Errorf("error %v", err)
-		}
+		expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, missing) && strings.Contains(err.Error(), "orderclose migrate"),
+			"error %v", err)
 	}
 }
 
@@ -116,9 +111,8 @@ func TestVerdict_BoundaryIsInclusive(t *testing.T) {
 		}
 	}
 	for _, st := range []state{stateOpen, stateExcluded} {
-		if got := verdict(st, due.Add(-time.Second), due, due); got != orderclose.Excluded {
-			t.Errorf("status %d, due before the first due time: %v, want it excluded", st, got)
-		}
+		got := verdict(st, due.Add(-time.Second), due, due)
+		expect.That(t, got == orderclose.Excluded, "status %d, due before the first due time: %v, want it excluded", st, got)
 	}
 	if got := verdict(stateOpen, time.Time{}, time.Time{}, due); got != orderclose.Failed {
 		t.Errorf("an order without a due time: %v, want it failed", got)

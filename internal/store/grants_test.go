@@ -8,6 +8,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -41,9 +42,7 @@ func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
 		defer exec(t, root.DB(), "DROP USER "+cfg.User+"@'%'")
 		exec(t, root.DB(), "GRANT SELECT ON `"+name+"`.orders TO "+cfg.User+"@'%'")
 		err = open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "grant SELECT on the table orderclose_schema") {
-			t.Errorf("a missing grant is reported as %v", err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), "grant SELECT on the table orderclose_schema"), "a missing grant is reported as %v", err)
 		exec(t, root.DB(), "GRANT SELECT ON `"+name+"`.* TO "+cfg.User+"@'%'")
 		must.Do(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context()))
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -49,9 +50,7 @@ func paymentOnAShopsConnection(t *testing.T) {
 	} {
 		tx := must.Get(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 		got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: row.order, PaymentID: row.payment})
-		if err != nil || got != row.want {
-			t.Errorf("payment %s of %s: %q, %v; want %q", row.payment, row.order, got, err, row.want)
-		}
+		expect.That(t, err == nil && got == row.want, "payment %s of %s: %q, %v; want %q", row.payment, row.order, got, err, row.want)
 		must.Do(t, tx.Commit())
 	}
 	for _, query := range []string{
@@ -96,9 +95,7 @@ func TestRecordPayment_RefusesWhatIsNoTransaction(t *testing.T) {
 	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
 	for _, tx := range []orderclose.Tx{nil, orderclose.SQL(nil), orderclose.SQL(s.DB()), orderclose.SQL(&gorm.PreparedStmtDB{ConnPool: s.DB()})} {
 		_, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a", PaymentID: "p1"})
-		if err == nil || !strings.Contains(err.Error(), "begin") || errors.Is(store.Classify(err), orderclose.ErrUnavailable) {
-			t.Errorf("%T: %v", tx, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), "begin") && !errors.Is(store.Classify(err), orderclose.ErrUnavailable), "%T: %v", tx, err)
 	}
 }
 
@@ -106,9 +103,7 @@ func TestRecordPayment_AnIDThatNoOrderCanHaveIsNotAskedFor(t *testing.T) {
 	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
 	for _, id := range []string{"", " a", "a\x00b", "a\xffb", strings.Repeat("a", orderclose.MaxIDBytes+1)} {
 		_, err := s.RecordPayment(t.Context(), orderclose.SQL((*sql.Tx)(nil)), store.LatePayment{OrderID: id, PaymentID: "p1"})
-		if !errors.Is(err, store.ErrNoOrder) {
-			t.Errorf("%q: %v", id, err)
-		}
+		expect.That(t, errors.Is(err, store.ErrNoOrder), "%q: %v", id, err)
 	}
 }
 
@@ -142,9 +137,7 @@ func TestRecordPayment_SeesWhatOthersCommitAtRepeatableRead(t *testing.T) {
 			must.Do(t, tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(new(int)))
 			row.others()
 			got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: "p1", Amount: 5, Currency: "EUR"})
-			if err != nil || got != store.RecordedLate {
-				t.Errorf("%s: %q, %v; want %q", id, got, err, store.RecordedLate)
-			}
+			expect.That(t, err == nil && got == store.RecordedLate, "%s: %q, %v; want %q", id, got, err, store.RecordedLate)
 			must.Do(t, tx.Commit())
 		}
 		if got := texts(t, s, "SELECT order_id FROM late_payments WHERE payment_id = 'p1' ORDER BY order_id"); got != "archived, reopened, same id" {
@@ -162,9 +155,7 @@ func documentedStatements(t *testing.T) {
 	postgres := isPostgres(t)
 	text := must.Get(os.ReadFile("../../docs/wire.md"))(t)
 	run := strings.Split(strings.TrimSuffix(block(t, string(text), "sql payment"), ";\n"), ";\n")
-	if len(run) != 8 {
-		t.Fatalf("docs/wire.md has %d statements of a payment", len(run))
-	}
+	must.That(t, len(run) == 8, "docs/wire.md has %d statements of a payment", len(run))
 	age := "ABS(TIMESTAMPDIFF(SECOND, found_at, UTC_TIMESTAMP()))"
 	if postgres {
 		age = "ABS(EXTRACT(EPOCH FROM found_at - now()))"
@@ -228,17 +219,15 @@ func documentedStatements(t *testing.T) {
 			must.Do(t, json.Unmarshal([]byte(payload), &e))
 			data := e["data"].(map[string]any)
 			at, err := time.Parse(time.RFC3339, data["found_at"].(string))
-			if age := time.Since(at).Abs(); err != nil || age > time.Hour || e["time"] != data["found_at"] {
-				t.Errorf("event %s is %v old, %v", payload, age, err)
-			}
+			age := time.Since(at).Abs()
+			expect.That(t, err == nil && age <= time.Hour && e["time"] == data["found_at"], "event %s is %v old, %v", payload, age, err)
 			delete(data, "found_at")
 			delete(e, "time")
 			states[i] = append(states[i], fmt.Sprint(e))
 		}
 	}
-	if diff := cmp.Diff(states[0], states[1]); diff != "" {
-		t.Errorf("(-RecordPayment +docs/wire.md):\n%s", diff)
-	}
+	diff := cmp.Diff(states[0], states[1])
+	expect.That(t, diff == "", "(-RecordPayment +docs/wire.md):\n%s", diff)
 }
 
 // forPostgres changes a statement of docs/wire.md as the document says.

@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // TakeLease takes the lease of a name for a holder if nobody has it or it has ended, and makes it longer if the holder has it. It then
@@ -34,4 +37,17 @@ func (s *Store) DropLease(ctx context.Context, name, holder string) error {
 	return wrap(s.transact(ctx, func(tx *gorm.DB) error {
 		return tx.Exec("UPDATE leases SET until_ms = 0 WHERE name = ? AND holder = ?", name, holder).Error
 	}), "give back the lease %s", name)
+}
+
+// LeaseHolders says who has a lease of any name, and until when by the database's clock, the latest end first.
+func (s *Store) LeaseHolders(ctx context.Context) (holders []string, err error) {
+	err = eachRow(s.gorm.WithContext(ctx), "SELECT holder, until_ms FROM leases WHERE until_ms > ? ORDER BY until_ms DESC", []any{s.dialect.millis()},
+		func(rows *sql.Rows) error {
+			var holder string
+			var until int64
+			err := rows.Scan(&holder, &until)
+			holders = append(holders, holder+" until "+text.Stamp(time.UnixMilli(until)))
+			return err
+		})
+	return holders, wrap(err, "read the leases")
 }

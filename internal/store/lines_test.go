@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -62,9 +63,8 @@ func batchOfLockedOrders(t *testing.T) {
 	} {
 		before := timeouts()
 		out := must.Get(bisect.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...)))(t)
-		if n := timeouts() - before; n != round.waits && !waitsLookLikeNOWAIT(t) {
-			t.Errorf("the batch has waited for a lock %d times, want %d", n, round.waits)
-		}
+		n := timeouts() - before
+		expect.That(t, n == round.waits || waitsLookLikeNOWAIT(t), "the batch has waited for a lock %d times, want %d", n, round.waits)
 		if round.also != nil {
 			if out[0].Verdict != orderclose.Closed {
 				t.Errorf("an order of another SKU: %+v", out[0])
@@ -72,17 +72,14 @@ func batchOfLockedOrders(t *testing.T) {
 			out = out[1:]
 		}
 		for _, o := range out {
-			if o.Verdict != orderclose.Contended || !errors.Is(o.Err, orderclose.ErrContended) || o.At.IsZero() {
-				t.Errorf("%+v; want it to be contended", o)
-			}
+			expect.That(t, o.Verdict == orderclose.Contended && errors.Is(o.Err, orderclose.ErrContended) && !o.At.IsZero(),
+				"%+v; want it to be contended", o)
 		}
 	}
 	must.Do(t, tx.Rollback())
 	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	for _, o := range out {
-		if o.Verdict != orderclose.Closed {
-			t.Errorf("after the rollback: %+v", o)
-		}
+		expect.That(t, o.Verdict == orderclose.Closed, "after the rollback: %+v", o)
 	}
 }
 
@@ -92,9 +89,8 @@ func TestOpen_ACloseLocksTheLinesThatItReads(t *testing.T) {
 		for dsn, lock := range map[string]string{"root@tcp(127.0.0.1:1)/shop": " LOCK IN SHARE MODE NOWAIT */",
 			"postgres://u@127.0.0.1:1/shop": " FOR SHARE NOWAIT"} {
 			s := open(t, store.Options{DSN: dsn, Orders: orders})
-			if got := s.LineStatement(); !strings.Contains(got, lock+") AS v UNION ALL SELECT ") {
-				t.Errorf("a close reads lines without a lock: %s", got)
-			}
+			got := s.LineStatement()
+			expect.That(t, strings.Contains(got, lock+") AS v UNION ALL SELECT "), "a close reads lines without a lock: %s", got)
 		}
 	}
 }
@@ -128,19 +124,14 @@ func lockedLines(t *testing.T) {
 			case round > 0:
 				want = orderclose.AlreadyClosed
 			}
-			if o.Verdict != want {
-				t.Errorf("round %d: %+v; want it to be %s", round, o, want)
-			}
+			expect.That(t, o.Verdict == want, "round %d: %+v; want it to be %s", round, o, want)
 		}
 	}
 	must.Do(t, tx.Commit())
 	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
-	if out[3].Verdict != orderclose.Closed || out[5].Verdict != orderclose.Closed {
-		t.Errorf("after the commit: %+v", out)
-	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 9 91, nib 1 99" {
-		t.Errorf("the stock is %s", got)
-	}
+	expect.That(t, out[3].Verdict == orderclose.Closed && out[5].Verdict == orderclose.Closed, "after the commit: %+v", out)
+	got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g")
+	expect.That(t, got == "ink 9 91, nib 1 99", "the stock is %s", got)
 }
 
 // Columns of a shop's own tables may be NULL.
@@ -158,13 +149,11 @@ func nulls(t *testing.T) {
 		`SKU "ink" whose quantity is NULL`) {
 		t.Errorf("%+v", out)
 	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', no, status, COALESCE(v, '-')) FROM o"); got != "fee 2 1, unclear 0 -" {
-		t.Errorf("the orders are %s", got)
-	}
+	got := texts(t, s, "SELECT CONCAT_WS(' ', no, status, COALESCE(v, '-')) FROM o")
+	expect.That(t, got == "fee 2 1, unclear 0 -", "the orders are %s", got)
 	for _, id := range []string{"fee", "unclear"} {
-		if _, err := s.OrderHistory(t.Context(), id); err != nil {
-			t.Error(err)
-		}
+		_, err := s.OrderHistory(t.Context(), id)
+		expect.That(t, err == nil, "%v", err)
 	}
 }
 
@@ -177,9 +166,7 @@ func missingIndex(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapped})
 	createTables(t, s, "INSERT INTO o VALUES ('a', 0, 1)", "INSERT INTO l VALUES ('a', 'ink', 1)", "ALTER TABLE g ADD UNIQUE KEY by_other_name (sku)")
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
-	if !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("%v; want the store to be unavailable", err)
-	}
+	expect.That(t, errors.Is(err, orderclose.ErrUnavailable), "%v; want the store to be unavailable", err)
 }
 
 // Orders may spell a SKU in several ways that are one row of the stock. An order that does so itself is named.
@@ -193,9 +180,7 @@ func spelledSKUs(t *testing.T) {
 	for range 2 {
 		for _, o := range bisected(t, s, "a", "b", "both", "gone") {
 			want := says[o.OrderID]
-			if (o.Verdict == orderclose.Failed) != (want != "") || !strings.Contains(fmt.Sprint(o.Err), want) {
-				t.Errorf("%+v, want %q", o, want)
-			}
+			expect.That(t, (o.Verdict == orderclose.Failed) == (want != "") && strings.Contains(fmt.Sprint(o.Err), want), "%+v, want %q", o, want)
 		}
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 3 97, nib 1 99" {
@@ -235,9 +220,7 @@ func binaryIDs(t *testing.T) {
 	must.Do(t, s.Migrate(t.Context()))
 	err := s.CheckMapping(t.Context())
 	for _, path := range []string{"orders.id.column", "orders.items.order", "orders.items.sku", "orders.stock.sku.column"} {
-		if err == nil || !strings.Contains(err.Error(), path+": column") {
-			t.Errorf("no problem with %s: %v", path, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), path+": column"), "no problem with %s: %v", path, err)
 	}
 	for _, table := range []string{"o", "l"} {
 		exec(t, s.DB(), "ALTER TABLE "+table+" ADD COLUMN no_text VARCHAR(64) AS (HEX(no)) STORED, ADD KEY by_no_text (no_text)")
@@ -253,9 +236,8 @@ func binaryIDs(t *testing.T) {
 	must.Do(t, s.CheckMapping(t.Context()))
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}})
 	must.Do(t, err)
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_text, free, held) FROM g"); out[0].Verdict != orderclose.Closed || got != "00FF1234 1 99" {
-		t.Errorf("%+v; the stock is %s", out, got)
-	}
+	got := texts(t, s, "SELECT CONCAT_WS(' ', sku_text, free, held) FROM g")
+	expect.That(t, out[0].Verdict == orderclose.Closed && got == "00FF1234 1 99", "%+v; the stock is %s", out, got)
 }
 
 // spelling maps tables in which all ids and SKUs compare without their case.
@@ -310,9 +292,8 @@ func otherCollations(t *testing.T) {
 		"ALTER TABLE `l` MODIFY `no` varchar(20) COLLATE utf8mb4_bin NOT NULL",
 		"ALTER TABLE `l` MODIFY `sku` varchar(20) COLLATE utf8mb4_unicode_ci",
 	} {
-		if err := s.CheckMapping(t.Context()); err == nil || !strings.Contains(err.Error(), fix+" -- with the column's default") {
-			t.Errorf("%v; want %s", err, fix)
-		}
+		err := s.CheckMapping(t.Context())
+		expect.That(t, err != nil && strings.Contains(err.Error(), fix+" -- with the column's default"), "%v; want %s", err, fix)
 		exec(t, s.DB(), fix)
 	}
 	must.Do(t, s.CheckMapping(t.Context()))
@@ -331,9 +312,7 @@ func differInCase(t *testing.T) {
 		for _, ids := range [][]string{{"aB", "ord-1", "x-1", "good"}, {"X-1"}} {
 			for _, o := range bisected(t, s, ids...) {
 				failed := o.Verdict == orderclose.Failed
-				if failed != (o.OrderID != "good") || failed && !strings.Contains(o.Err.Error(), "lines_wrong: the lines of order") {
-					t.Errorf("%+v", o)
-				}
+				expect.That(t, failed == (o.OrderID != "good") && (!failed || strings.Contains(o.Err.Error(), "lines_wrong: the lines of order")), "%+v", o)
 			}
 		}
 	}

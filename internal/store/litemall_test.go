@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -50,9 +51,8 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 			must.Do(t, s.Migrate(t.Context()))
 			must.Do(t, s.CheckMapping(t.Context()))
 			hints := must.Get(s.MappingHints(t.Context()))(t)
-			if noted := fmt.Sprint(hints); locked == strings.Contains(noted, "update_time") {
-				t.Errorf("locked %v: %s", locked, noted)
-			}
+			noted := fmt.Sprint(hints)
+			expect.That(t, locked != strings.Contains(noted, "update_time"), "locked %v: %s", locked, noted)
 			exec(t, s.DB(), "INSERT INTO litemall_goods_product (id, number) VALUES (10, 0)")
 			const orders = 40
 			overwritten := 0
@@ -63,16 +63,12 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 				exec(t, s.DB(), "INSERT INTO litemall_coupon_user (user_id, status, order_id) VALUES (1, 1, ?)", id)
 				if prepay(t, s.DB(), id, func() {
 					verdicts := must.Get(closeOrders(t, s, strconv.Itoa(id)))(t)
-					if verdicts[0] != orderclose.Closed {
-						t.Errorf("verdict %v", verdicts)
-					}
+					expect.That(t, verdicts[0] == orderclose.Closed, "verdict %v", verdicts)
 				}) {
 					overwritten++
 				}
 			}
-			if locked != (overwritten == 0) {
-				t.Errorf("locked %v: the shop has overwritten %d of %d closes", locked, overwritten, orders)
-			}
+			expect.That(t, locked == (overwritten == 0), "locked %v: the shop has overwritten %d of %d closes", locked, overwritten, orders)
 			if !locked {
 				continue
 			}
@@ -111,15 +107,12 @@ func raceWithPrepay(t *testing.T, s *store.Store, orders int) {
 		})
 	}
 	for n := range 200 { // an order whose row the shop locks is contended
-		if _, err := closeOrders(t, s, ids[n%orders]); err != nil {
-			t.Error(err)
-		}
+		_, err := closeOrders(t, s, ids[n%orders])
+		expect.That(t, err == nil, "%v", err)
 	}
 	customers.Wait()
 	verdicts := must.Get(closeOrders(t, s, ids...))(t)
 	for _, v := range verdicts {
-		if v != orderclose.AlreadyClosed && v != orderclose.Closed {
-			t.Errorf("verdicts at the end: %v", verdicts)
-		}
+		expect.That(t, v == orderclose.AlreadyClosed || v == orderclose.Closed, "verdicts at the end: %v", verdicts)
 	}
 }

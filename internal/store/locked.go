@@ -40,8 +40,7 @@ const (
 	// another process can lock the stock. This halves the time in which four processes close 100,000 orders.
 	manyOrders = 50
 	stockPause = 2 * time.Millisecond
-	// lockMemory is how long a row of stock is remembered for whose lock a close has waited in vain. Meanwhile
-	// no close waits for it.
+	// lockMemory is how long a row of stock is remembered for whose lock a close has waited in vain. Meanwhile no close waits for it.
 	lockMemory = time.Minute
 )
 
@@ -83,9 +82,8 @@ func (c *closing) awaitTurn() error {
 	return err
 }
 
-// lockStockFirst locks the rows of stock that the orders of c.won need, before anything is written. It leaves out the
-// orders that need a row that another transaction locks, and makes the row that most of them need c.turn of
-// the next transaction.
+// lockStockFirst locks the rows of stock that the orders of c.won need, before anything is written. It leaves out the orders that need a row that another
+// transaction locks, and makes the row that most of them need c.turn of the next transaction.
 func (c *closing) lockStockFirst() error {
 	needs := make([]map[string][]string, len(c.s.q.m.Stock)) // orders by SKU
 	for i := range needs {
@@ -181,9 +179,8 @@ func (s *Store) crowded() { s.crowdedUntil.Store(time.Now().Add(crowdedFor).Unix
 
 func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowdedUntil.Load() }
 
-// release runs ReleaseStock for SKUs, in the order of their keys. While another transaction, such as another close, locks one of the rows,
-// release repeats the statement. At the time until it gives up: the error is errStockLocked. If lockStockFirst has locked the rows before,
-// release runs the statement once.
+// release runs ReleaseStock for SKUs, in the order of their keys. While another transaction, such as another close, locks one of the rows, release repeats the
+// statement. At the time until it gives up: the error is errStockLocked. If lockStockFirst has locked the rows before, release runs the statement once.
 func (c *closing) release(i int, skus []string, args []any, until time.Time) error {
 	d, ctx, stock := c.s.dialect, c.tx.Statement.Context, c.s.q.m.Stock[i]
 	change := func(lock string) (err error) {
@@ -221,9 +218,8 @@ func (c *closing) release(i int, skus []string, args []any, until time.Time) err
 	}
 }
 
-// undoRelease prepares the transaction for the next try of ReleaseStock, after a lock has made the last try fail. With
-// innodb_rollback_on_timeout=ON, MariaDB has then rolled back the whole transaction, and would commit each further statement alone. In this
-// case the error is errStockLocked.
+// undoRelease prepares the transaction for the next try of ReleaseStock, after a lock has made the last try fail. With innodb_rollback_on_timeout=ON, MariaDB
+// has then rolled back the whole transaction, and would commit each further statement alone. In this case the error is errStockLocked.
 func (c *closing) undoRelease(failed error) error {
 	if c.s.dialect.failFast != "" {
 		return c.tx.Exec("ROLLBACK TO SAVEPOINT stock").Error
@@ -305,9 +301,8 @@ func (s *Store) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock
 	})
 }
 
-// ordersWithLockedLines returns the orders with a line that another transaction locks; none if a query
-// fails. It reads twice: committed rows do not include a new line of an open transaction, and
-// uncommitted rows do not include a line that it deletes.
+// ordersWithLockedLines returns the orders with a line that another transaction locks; none if a query fails. It reads twice: committed rows do not include a
+// new line of an open transaction, and uncommitted rows do not include a line that it deletes.
 func (s *Store) ordersWithLockedLines(ctx context.Context, ids []string, where candidates) map[string]bool {
 	found := map[string]bool{}
 	for _, isolation := range []*sql.TxOptions{readCommitted, readUncommitted} {

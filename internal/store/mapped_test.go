@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -36,9 +37,7 @@ func examples(t *testing.T) []storetest.Shop {
 		shop.Mapping = cfg.Orders
 		shops = append(shops, shop)
 	}
-	if len(shops) != 5 {
-		t.Fatalf("docs/mapping.md has %d examples", len(shops))
-	}
+	must.That(t, len(shops) == 5, "docs/mapping.md has %d examples", len(shops))
 	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.TextValue("PAID")
 	number := func(n int) string { return fmt.Sprintf("NO%06d", n) }
 	shops[1].ID, shops[1].SKUs, shops[1].Paid, shops[1].Month = number, [2]string{"ink", "pen"}, mapping.IntValue(20), "202611"
@@ -85,9 +84,7 @@ func block(t *testing.T, text, language string) string {
 	t.Helper()
 	_, code, found := strings.Cut(text, "```"+language+"\n")
 	code, _, closed := strings.Cut(code, "```")
-	if !found || !closed {
-		t.Fatalf("no block of %s in %q", language, text)
-	}
+	must.That(t, found && closed, "no block of %s in %q", language, text)
 	return code
 }
 
@@ -169,9 +166,7 @@ func paymentsInShards(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), storetest.Limit)
 	defer cancel()
 	out := must.Get(s.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "NO1", CreatedAt: time.Now()}}))(t)
-	if out[0].Verdict != orderclose.NotFound {
-		t.Errorf("%+v", out)
-	}
+	expect.That(t, out[0].Verdict == orderclose.NotFound, "%+v", out)
 }
 
 // In the first example the due column is a DATETIME in +08:00 with whole seconds, compared with
@@ -215,13 +210,10 @@ func pageOfOwnTables(t *testing.T) {
 		for page := range 4 {
 			exec(t, s.DB(), "FLUSH STATUS")
 			orders := must.Get(s.Overdue(t.Context(), now, after, limit))(t)
-			if len(orders) != limit {
-				t.Fatalf("%s: page %d has %d orders", shop.Title, page, len(orders))
-			}
+			must.That(t, len(orders) == limit, "%s: page %d has %d orders", shop.Title, page, len(orders))
 			if page > 0 { // the first page may list the months
-				if read := handlerReads(t, s.DB()); read > c.most {
-					t.Errorf("%s: page %d of %d orders read %d rows", shop.Title, page, limit, read)
-				}
+				read := handlerReads(t, s.DB())
+				expect.That(t, read <= c.most, "%s: page %d of %d orders read %d rows", shop.Title, page, limit, read)
 			}
 			after = orders[limit-1]
 		}

@@ -35,9 +35,8 @@ func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
 	}
 	want := definitions(MySQL)
 	for _, of := range dialects {
-		if got := definitions(of); !slices.Equal(got, want) {
-			t.Errorf("%s has %q, MySQL %q", of, got, want)
-		}
+		got := definitions(of)
+		expect.That(t, slices.Equal(got, want), "%s has %q, MySQL %q", of, got, want)
 	}
 }
 

@@ -78,9 +78,8 @@ func ordersOfAnyMonth(t *testing.T, on string) {
 	must.Do(t, s.CheckMapping(t.Context()))
 	for _, months := range []int{-40, -4, 0, 2, 4, 30} {
 		for what, want := range map[string]store.Recorded{"open": store.RecordedPaid, "closed": store.RecordedLate} {
-			if got, err := paid(t, s, fmt.Sprint(what, months), "p1"); got != want {
-				t.Errorf("payment of the order %s%d: %q, %v; want %q", what, months, got, err, want)
-			}
+			got, err := paid(t, s, fmt.Sprint(what, months), "p1")
+			expect.That(t, got == want, "payment of the order %s%d: %q, %v; want %q", what, months, got, err, want)
 		}
 		if n, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: fmt.Sprint("asked", months), Source: store.SourceRecheck}}); n != 1 || err != nil {
 			t.Errorf("late money of the order asked%d: recorded %d, %v", months, n, err)
@@ -110,17 +109,15 @@ func TestCheckMapping_RefusesAColumnThatCutsIDsOfPaymentsOff(t *testing.T) {
 			must.Do(t, err)
 			exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES (1, 0, %d)", now.Add(time.Hour).UnixMilli()))
 			broken, ok := errors.AsType[*store.MappingError](s.CheckMapping(t.Context()))
-			if !ok || len(broken.Problems) != 1 || !strings.Contains(broken.Error(), "ids of payments have up to 64 bytes") {
-				t.Fatalf("a column of 32 characters: %v", broken)
-			}
+			must.That(t, ok && len(broken.Problems) == 1 && strings.Contains(broken.Error(), "ids of payments have up to 64 bytes"),
+				"a column of 32 characters: %v", broken)
 			fix := broken.Problems[0].Fix
 			exec(t, s.DB(), fix)
 			must.Do(t, s.CheckMapping(t.Context()))
 			must.Do(t, s.Migrate(t.Context()))
 			for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
-				if got, err := paid(t, s, "1", strings.Repeat("p", orderclose.MaxIDBytes)); got != want {
-					t.Errorf("%q, %v; want %q", got, err, want)
-				}
+				got, err := paid(t, s, "1", strings.Repeat("p", orderclose.MaxIDBytes))
+				expect.That(t, got == want, "%q, %v; want %q", got, err, want)
 			}
 		})
 	}
@@ -184,9 +181,8 @@ func TestCloseOrders_ATriggerThatKeepsTheStatusFailsTheOrder(t *testing.T) {
 				{"SELECT CONCAT(id, ' ', status) FROM orders ORDER BY id", "a 0, b 2, c 2"}, {"SELECT order_id FROM receipts ORDER BY order_id", "b, c"},
 				{"SELECT order_id FROM outbox_events ORDER BY order_id", "b, c"}, {"SELECT CONCAT(available, ' ', reserved) FROM stock", "999 1"},
 			} {
-				if got := texts(t, s, c.query); got != c.want {
-					t.Errorf("%s: %s, want %s", c.query, got, c.want)
-				}
+				got := texts(t, s, c.query)
+				expect.That(t, got == c.want, "%s: %s, want %s", c.query, got, c.want)
 			}
 			if r, err := paid(t, s, "a", "p1"); err == nil {
 				t.Errorf("a payment of the order that stays unpaid: %q", r)
@@ -251,9 +247,8 @@ func laterTriggers(t *testing.T) {
 		if _, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "c"}}); (err == nil) != (c.table == "stock") {
 			t.Errorf("paid by asking with %s: %v", c.ddl, err)
 		}
-		if got := texts(t, s, "SELECT CONCAT(available, ' ', reserved) FROM stock"); got != "998 2" {
-			t.Errorf("with %s the stock is %s", c.ddl, got)
-		}
+		got := texts(t, s, "SELECT CONCAT(available, ' ', reserved) FROM stock")
+		expect.That(t, got == "998 2", "with %s the stock is %s", c.ddl, got)
 		if drop := "DROP TRIGGER later"; pg {
 			exec(t, s.DB(), drop+" ON "+c.table)
 			exec(t, s.DB(), "DROP FUNCTION later()")
@@ -295,9 +290,8 @@ func TestCloseOrders_AnErrorThatIsRaisedForOneOrderIsThatOrders(t *testing.T) {
 func oneIsRefused(t *testing.T, s *store.Store) {
 	t.Helper()
 	out, err := new(bisect.Culprits).Close(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
-	if err != nil || out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || out[2].Verdict != orderclose.Closed {
-		t.Errorf("%+v, %v; want that only b fails", out, err)
-	}
+	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.Failed && out[2].Verdict == orderclose.Closed,
+		"%+v, %v; want that only b fails", out, err)
 	exec(t, s.DB(), "DROP TABLE outbox_events") // now no order can be closed
 	overdue(t, s, "d")
 	if _, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "d"}}); !errors.Is(err, orderclose.ErrNoOrderAtFault) {
@@ -327,9 +321,8 @@ func TestPostgres_TransactionsRaiseSynchronousCommit(t *testing.T) {
 			_, err = s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "b", PaymentID: "p1"})
 			must.Do(t, err)
 			must.Do(t, tx.Commit())
-			if got := texts(t, s, "SELECT CONCAT(value, ' ', COUNT(*)) FROM seen GROUP BY value"); got != c.want+" 3" {
-				t.Errorf("synchronous_commit %s: the UPDATEs of a close and of a payment have %s, want %s in all 3", c.set, got, c.want)
-			}
+			got := texts(t, s, "SELECT CONCAT(value, ' ', COUNT(*)) FROM seen GROUP BY value")
+			expect.That(t, got == c.want+" 3", "synchronous_commit %s: the UPDATEs of a close and of a payment have %s, want %s in all 3", c.set, got, c.want)
 		})
 	}
 }
@@ -390,9 +383,8 @@ func TestTryClose_PrintsLocalTimesWithoutAZone(t *testing.T) {
 			exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES (1, 0, %d)", now.UnixMilli()))
 			trial, err := s.TryClose(t.Context())
 			want := "finish_time - -> " + now.Add(8*time.Hour).UTC().Format("2006-01-02 15:")
-			if got := fmt.Sprint(trial.Changes); err != nil || !strings.Contains(got, want) || strings.Contains(got, "Z") {
-				t.Errorf("%s, %v; want %s", got, err, want)
-			}
+			got := fmt.Sprint(trial.Changes)
+			expect.That(t, err == nil && strings.Contains(got, want) && !strings.Contains(got, "Z"), "%s, %v; want %s", got, err, want)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
@@ -42,9 +43,8 @@ func eachPaymentEndsOnce(t *testing.T) {
 		m := &moneyWorld{T: t, Rand: rand.New(rand.NewPCG(seed, 49)), s: s, id: fmt.Sprintf("o%d", seed), payments: map[string]*payment{}}
 		m.automatic = m.IntN(2) == 0
 		m.play()
-		if wrong := m.judge(); wrong != "" {
-			t.Errorf("seed %d: %s, after\n\t%s", seed, wrong, strings.Join(m.log, "\n\t"))
-		}
+		wrong := m.judge()
+		expect.That(t, wrong == "", "seed %d: %s, after\n\t%s", seed, wrong, strings.Join(m.log, "\n\t"))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
@@ -33,13 +34,10 @@ func settingsAreForced(t *testing.T) {
 
 	var zone, mode string
 	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT @@session.time_zone, @@session.sql_mode").Scan(&zone, &mode))
-	if zone != "+00:00" || !strings.Contains(mode, "STRICT") {
-		t.Errorf("the session's zone is %q and its mode %q; want +00:00 and a strict one", zone, mode)
-	}
+	expect.That(t, zone == "+00:00" && strings.Contains(mode, "STRICT"), "the session's zone is %q and its mode %q; want +00:00 and a strict one", zone, mode)
 	now, err := s.Now(t.Context())
-	if d := time.Since(now).Abs(); err != nil || d > time.Hour || now.Location() != time.UTC {
-		t.Errorf("the database's clock says %v, %v; it is %v off", now, err, d)
-	}
+	d := time.Since(now).Abs()
+	expect.That(t, err == nil && d <= time.Hour && now.Location() == time.UTC, "the database's clock says %v, %v; it is %v off", now, err, d)
 	overdue(t, s, "a")
 	if _, err := scenario.OrdersOf(s).Pay(t.Context(), "a", "p"); err != nil {
 		t.Error(err)
@@ -72,12 +70,9 @@ func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 	for page := range 5 {
 		exec(t, s.DB(), "FLUSH STATUS")
 		orders := must.Get(s.Overdue(t.Context(), now, after, 200))(t)
-		if len(orders) != 200 {
-			t.Fatalf("page %d has %d orders, want 200", page, len(orders))
-		}
-		if read := handlerReads(t, s.DB()); read > 200+10 {
-			t.Errorf("page %d of 200 orders read %d rows", page, read)
-		}
+		must.That(t, len(orders) == 200, "page %d has %d orders, want 200", page, len(orders))
+		read := handlerReads(t, s.DB())
+		expect.That(t, read <= 200+10, "page %d of 200 orders read %d rows", page, read)
 		after = orders[len(orders)-1]
 	}
 	exec(t, s.DB(), "FLUSH STATUS")
@@ -126,9 +121,8 @@ func foreignTable(t *testing.T) {
 	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "a table stock that orderclose did not create") {
 		t.Errorf("error %v; want one that names the table", err)
 	}
-	if got := texts(t, s, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"); got != "stock" {
-		t.Errorf("the database has %s", got)
-	}
+	got := texts(t, s, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
+	expect.That(t, got == "stock", "the database has %s", got)
 	exec(t, s.DB(), "DROP TABLE stock")
 	must.Do(t, s.Migrate(t.Context()))
 }
@@ -159,9 +153,8 @@ func serversMigrateOnce(t *testing.T) {
 		go func() { errs <- s.Migrate(t.Context()) }()
 	}
 	for range 4 {
-		if err := <-errs; err != nil {
-			t.Errorf("one of four that migrate at once: %v", err)
-		}
+		err := <-errs
+		expect.That(t, err == nil, "one of four that migrate at once: %v", err)
 	}
 	must.Do(t, open(t, store.Options{DSN: dsn}).Migrated(t.Context()))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -49,9 +50,7 @@ func TestCloseOrders_ChecksTheSumsOfEachOrderInEachTable(t *testing.T) {
 		for range 2 {
 			reqs := []orderclose.CloseRequest{{OrderID: "1"}, {OrderID: "2"}, {OrderID: "3"}, {OrderID: "4"}}
 			for _, o := range must.Get(s.CloseOrders(t.Context(), orderclose.PathSweep, reqs))(t) {
-				if o.OrderID != "2" && o.Cause != orderclose.LinesWrong {
-					t.Errorf("order %s: %s, %s, %v", o.OrderID, o.Verdict, o.Cause, o.Err)
-				}
+				expect.That(t, o.OrderID == "2" || o.Cause == orderclose.LinesWrong, "order %s: %s, %s, %v", o.OrderID, o.Verdict, o.Cause, o.Err)
 			}
 		}
 		got := texts(t, s, "SELECT CONCAT(sku, ' ', free) FROM t_stock UNION ALL SELECT CONCAT(id, ' ', free) FROM t_total ORDER BY 1")
@@ -83,9 +82,7 @@ func TestCloseOrders_AnOrderThatFailsInALaterRoundIsAlone(t *testing.T) {
 		})
 		must.Do(t, tx.Rollback())
 		must.Do(t, <-ended)
-		if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Cause != orderclose.StockRowMissing {
-			t.Errorf("%+v", out)
-		}
+		expect.That(t, out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.Closed && out[2].Cause == orderclose.StockRowMissing, "%+v", out)
 	})
 }
 
@@ -114,9 +111,8 @@ func TestCheckMapping_RefusesATableOfStockUnderTwoNames(t *testing.T) {
     - {table: t_stock, sku: sku, available: free, reserved: held}
     - {table: "`+here+`.t_stock", sku: sku, line: sku2, available: total}
 `)})
-		if err := s.CheckMapping(t.Context()); err == nil || !strings.Contains(err.Error(), "is listed twice") {
-			t.Error(err)
-		}
+		err := s.CheckMapping(t.Context())
+		expect.That(t, err != nil && strings.Contains(err.Error(), "is listed twice"), "%v", err)
 	})
 }
 
@@ -150,18 +146,14 @@ func TestRecordPayment_IsRightInAnySessionOfTheShop(t *testing.T) {
 				for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
 					tx := must.Get(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 					got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: "pi_1", Amount: 1, Currency: "EUR"})
-					if got != want || err != nil {
-						t.Errorf("%s: %q, %v; want %q", id, got, err, want)
-					}
+					expect.That(t, got == want && err == nil, "%s: %q, %v; want %q", id, got, err, want)
 					must.Do(t, tx.Commit())
 				}
 				must.Do(t, db.Close())
 				var paid, touched int
 				must.Do(t, s.DB().QueryRow("SELECT COALESCE(ABS(TIMESTAMPDIFF(SECOND, paid, UTC_TIMESTAMP())), -1), "+
 					"COALESCE(ABS(TIMESTAMPDIFF(SECOND, touched, UTC_TIMESTAMP())), -1) FROM t_order WHERE id = ?", id).Scan(&paid, &touched))
-				if paid < 0 || paid > 30 || touched > 30 {
-					t.Errorf("%s in %s was paid %d seconds off, and its lock is %d off", id, zone, paid, touched)
-				}
+				expect.That(t, paid >= 0 && paid <= 30 && touched <= 30, "%s in %s was paid %d seconds off, and its lock is %d off", id, zone, paid, touched)
 			}
 		}
 	})

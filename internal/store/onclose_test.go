@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -22,8 +23,7 @@ import (
 // mall is the public shop with statements of its own.
 func mall(t *testing.T) storetest.Shop { return examples(t)[3] }
 
-// openMall opens a database with the tables of mall. Each order is {id, member, points} and was due an
-// hour ago; each has used a coupon of the kind 7.
+// openMall opens a database with the tables of mall. Each order is {id, member, points} and was due an hour ago; each has used a coupon of the kind 7.
 func openMall(t *testing.T, dsn string, m *mapping.Mapping, orders ...[3]int) *store.Store {
 	t.Helper()
 	s := open(t, store.Options{DSN: dsn, Orders: m})
@@ -76,18 +76,16 @@ func TestMySQL_StatementsOfACloseChangeTheRowsOfItsOrders(t *testing.T) {
 		must.Do(t, s.CheckMapping(t.Context()))
 		for range 2 { // a record that is delivered again changes nothing
 			must.Get(closeOrders(t, s, "1", "3", "4"))(t)
-			if got, want := mallState(t, s.DB()), "1:0 1:0 1:1 2:0 1=125 2=101 47"; got != want {
-				t.Errorf("%s; want %s", got, want)
-			}
+			got, want := mallState(t, s.DB()), "1:0 1:0 1:1 2:0 1=125 2=101 47"
+			expect.That(t, got == want, "%s; want %s", got, want)
 		}
 		var payload string
 		must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT payload FROM outbox_events WHERE order_id = '3'").Scan(&payload))
 		_, event, err := orderclose.DecodeOrderClosed(store.ExpandEvent("3", []byte(payload)))
 		must.Do(t, err)
 		want := map[string]json.RawMessage{"member_id": json.RawMessage("1"), "order_sn": json.RawMessage(`"SN3"`), "pay_amount": json.RawMessage(`"99.90"`)}
-		if diff := cmp.Diff(want, event.Columns); diff != "" {
-			t.Errorf("columns of the event (-want +got):\n%s", diff)
-		}
+		diff := cmp.Diff(want, event.Columns)
+		expect.That(t, diff == "", "columns of the event (-want +got):\n%s", diff)
 	})
 }
 
@@ -102,9 +100,8 @@ func TestMySQL_StatementsOfACommitInDoubtRunOnce(t *testing.T) {
 			_, err := closeOrders(t, s, "1", "2")
 			wantError(t, err, orderclose.ErrUnavailable)
 			<-broken
-			if got, want := fmt.Sprint(settled(t, s, "1", "2"), mallState(t, s.DB())), want+"1:0 1:0 1=110 48"; got != want {
-				t.Errorf("%s; want %s", got, want)
-			}
+			got, want := fmt.Sprint(settled(t, s, "1", "2"), mallState(t, s.DB())), want+"1:0 1:0 1=110 48"
+			expect.That(t, got == want, "%s; want %s", got, want)
 		}
 	})
 }
@@ -125,9 +122,8 @@ func TestMySQL_ALockedRowOfAStatementDelaysItsOrderOnly(t *testing.T) {
 		must.Do(t, checkout.Rollback())
 		_, err = closeOrders(t, s, "2")
 		must.Do(t, err)
-		if got, want := mallState(t, s.DB()), "1:0 2:0 3:0 1=100 2=100 3=100 47"; got != want {
-			t.Errorf("%s; want %s", got, want)
-		}
+		got, want := mallState(t, s.DB()), "1:0 2:0 3:0 1=100 2=100 3=100 47"
+		expect.That(t, got == want, "%s; want %s", got, want)
 	})
 }
 
@@ -137,14 +133,12 @@ func TestMySQL_AFailureOfAStatementIsThatOfItsOrder(t *testing.T) {
 		s := openMall(t, ownDatabase(t), mall(t).Mapping, [3]int{1, 1, 1}, [3]int{2, 2, 2147483647})
 		for _, ids := range [][]string{{"1", "2"}, {"2"}} {
 			_, err := closeOrders(t, s, ids...)
-			if err == nil || errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "orders.on_close[1]") {
-				t.Errorf("%q: %v; want an error of an order that names the statement", ids, err)
-			}
+			expect.That(t, err != nil && !errors.Is(err, orderclose.ErrUnavailable) && strings.Contains(err.Error(), "orders.on_close[1]"),
+				"%q: %v; want an error of an order that names the statement", ids, err)
 		}
 		must.Get(closeOrders(t, s, "1"))(t)
-		if got, want := mallState(t, s.DB()), "1:0 2:1 1=101 2=100 49"; got != want {
-			t.Errorf("%s; want %s", got, want)
-		}
+		got, want := mallState(t, s.DB()), "1:0 2:1 1=101 2=100 49"
+		expect.That(t, got == want, "%s; want %s", got, want)
 	})
 }
 
@@ -182,9 +176,8 @@ func TestMySQL_StatementsOfACloseAreChecked(t *testing.T) {
 			m.OnClose, m.Accept = []string{statement}, []string{mapping.OnCloseOtherID}
 			s := open(t, store.Options{DSN: dsn, Orders: &m})
 			err := s.CheckMapping(context.Background())
-			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("%s: %v; want %q", statement, err, want)
-			}
+			expect.That(t, (want != "" || err == nil) && (want == "" || err != nil && strings.Contains(err.Error(), want)),
+				"%s: %v; want %q", statement, err, want)
 		}
 	})
 }

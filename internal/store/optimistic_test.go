@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -73,9 +74,7 @@ func eachChangeChangesLocks(t *testing.T) {
 			}
 			verdicts := must.Get(closeOrders(t, s, ids...))(t)
 			for _, v := range verdicts {
-				if v != orderclose.Closed {
-					t.Errorf("verdicts %v", verdicts)
-				}
+				expect.That(t, v == orderclose.Closed, "verdicts %v", verdicts)
 			}
 			for id := 13; id <= 16; id++ {
 				must.Get(s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: fmt.Sprint(id)}}))(t)
@@ -91,13 +90,9 @@ func eachChangeChangesLocks(t *testing.T) {
 				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.touched = was.touched OR "+
 					"o.touched IS NULL").Scan(&n))
 				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.rev <> was.rev + 1").Scan(&same))
-				if n != 0 || same != 0 {
-					t.Errorf("%s: %d stale writes of a time and %d of a number would succeed", what, n, same)
-				}
+				expect.That(t, n == 0 && same == 0, "%s: %d stale writes of a time and %d of a number would succeed", what, n, same)
 				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM shop_order WHERE end_time IS NOT NULL AND gone_at IS NOT NULL").Scan(&closed))
-				if closed != rows {
-					t.Errorf("%s: %d orders have all times of the close, want %d", what, closed, rows)
-				}
+				expect.That(t, closed == rows, "%s: %d orders have all times of the close, want %d", what, closed, rows)
 			}
 			stale("first changes", 12)
 			// The provider's callback of an order that is marked as paid already writes the payment only.

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -54,9 +55,7 @@ func connectsByOwnConfig(t *testing.T) {
 	exec(t, s.DB(), "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 10, 0)")
 	overdue(t, s, "a")
 	out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "a"}})
-	if err != nil || out[0].Verdict != orderclose.Closed || out[0].Remaining() > -time.Minute {
-		t.Errorf("%+v, %v", out, err)
-	}
+	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed && out[0].Remaining() <= -time.Minute, "%+v, %v", out, err)
 	query, want := "SELECT CONCAT(@@time_zone, ' ', @@innodb_lock_wait_timeout, ' ', @@sql_mode)", "+00:00 2 STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
 	if isPostgres(t) {
 		query, want = "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')", "UTC 2s"
@@ -170,9 +169,7 @@ func recordedInAnyTransaction(t *testing.T) {
 			for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
 				tx := must.Get(pool.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 				got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: name, PaymentID: "p", Amount: 100, Currency: "EUR"})
-				if err != nil || got != want {
-					t.Errorf("%v, %v; want %v", got, err, want)
-				}
+				expect.That(t, err == nil && got == want, "%v, %v; want %v", got, err, want)
 				must.Do(t, tx.Commit())
 			}
 		})

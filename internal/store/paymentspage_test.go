@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -19,9 +20,7 @@ func paymentsPage(t *testing.T) (blocks []string) {
 		block, _, _ := strings.Cut(rest, "```")
 		blocks = append(blocks, strings.TrimSpace(block))
 	}
-	if len(blocks) != 3 {
-		t.Fatalf("docs/payments.md has %d statements, want the table, the second check, and that of another table", len(blocks))
-	}
+	must.That(t, len(blocks) == 3, "docs/payments.md has %d statements, want the table, the second check, and that of another table", len(blocks))
 	return blocks
 }
 
@@ -41,9 +40,8 @@ func TestMySQL_TheStatementsOfThePaymentsPage(t *testing.T) {
 
 		const seldom = "SELECT COUNT(*) FROM order_payments WHERE order_id IN ('a') AND (reference IS NOT NULL OR started_at > NOW() - INTERVAL 10 MINUTE)"
 		page := must.Get(os.ReadFile("../../docs/payments.md"))(t)
-		if _, condition, _ := strings.Cut(seldom, "('a') "); !strings.Contains(string(page), condition) {
-			t.Errorf("docs/payments.md has no %q", condition)
-		}
+		_, condition, _ := strings.Cut(seldom, "('a') ")
+		expect.That(t, strings.Contains(string(page), condition), "docs/payments.md has no %q", condition)
 		for _, row := range []struct {
 			set  string
 			want int
@@ -51,9 +49,7 @@ func TestMySQL_TheStatementsOfThePaymentsPage(t *testing.T) {
 			exec(t, s.DB(), "UPDATE order_payments SET "+row.set)
 			var n int
 			must.Do(t, s.DB().QueryRowContext(t.Context(), seldom).Scan(&n))
-			if n != row.want {
-				t.Errorf("after %s the query returns %d rows, want %d", row.set, n, row.want)
-			}
+			expect.That(t, n == row.want, "after %s the query returns %d rows, want %d", row.set, n, row.want)
 		}
 	})
 }
@@ -86,8 +82,7 @@ func checker(t *testing.T, s *store.Store, blocks []string) func(what, statement
 		t.Helper()
 		exec(t, s.DB(), "UPDATE order_payments SET reference = NULL")
 		result := must.Get(s.DB().ExecContext(t.Context(), statement))(t)
-		if n, err := result.RowsAffected(); err != nil || n != want {
-			t.Errorf("%s: the second check changes %d rows, want %d; %v", what, n, want, err)
-		}
+		n, err := result.RowsAffected()
+		expect.That(t, err == nil && n == want, "%s: the second check changes %d rows, want %d; %v", what, n, want, err)
 	}
 }

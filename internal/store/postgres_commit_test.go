@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
@@ -68,9 +69,8 @@ func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
 	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) {
 		t.Errorf("the close returned %v", err)
 	}
-	if !is(waiting, 2) || !is("SELECT status FROM orders", 0) || !is("SELECT COUNT(*) FROM outbox_events", 0) {
-		t.Error("others see the close, or its COMMIT does not wait any more")
-	}
+	expect.That(t, is(waiting, 2) && is("SELECT status FROM orders", 0) && is("SELECT COUNT(*) FROM outbox_events", 0),
+		"others see the close, or its COMMIT does not wait any more")
 	setting("")
 	storetest.Await(t, "the order is closed", counts("SELECT status FROM orders", 2))
 	storetest.Await(t, "no COMMIT waits", counts(waiting, 0))
@@ -83,8 +83,6 @@ func needsReadCommitted(t *testing.T) {
 	s := open(t, store.Options{DSN: migratedDatabase(t)})
 	tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 	defer func() { must.Do(t, tx.Rollback()) }()
-	if _, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "a", PaymentID: "p1"}); err == nil ||
-		!strings.Contains(err.Error(), "begin it at READ COMMITTED") {
-		t.Errorf("recorded: %v", err)
-	}
+	_, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "a", PaymentID: "p1"})
+	expect.That(t, err != nil && strings.Contains(err.Error(), "begin it at READ COMMITTED"), "recorded: %v", err)
 }

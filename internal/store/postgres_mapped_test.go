@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -197,9 +198,8 @@ func aPartialIndexServesThePages(t *testing.T) {
 	exec(t, s.DB(), `ANALYZE "order"`)
 	now := must.Get(s.Now(t.Context()))(t)
 	query, args := s.PageStatement(now, orderclose.Order{}, 100)
-	if plan := texts(t, s, "EXPLAIN "+query, args...); !strings.Contains(plan, "Index Scan using order_due") || strings.Contains(plan, "Sort") {
-		t.Error(plan)
-	}
+	plan := texts(t, s, "EXPLAIN "+query, args...)
+	expect.That(t, strings.Contains(plan, "Index Scan using order_due") && !strings.Contains(plan, "Sort"), "%v", plan)
 	page := must.Get(s.Overdue(t.Context(), now, orderclose.Order{}, 100))(t)
 	var reqs []orderclose.CloseRequest
 	for i := range 4 {
@@ -211,17 +211,12 @@ func aPartialIndexServesThePages(t *testing.T) {
 	for _, o := range out {
 		got += " " + string(o.Verdict)
 	}
-	if len(page) != 2 || got != " closed excluded closed not_found not_found not_found" {
-		t.Errorf("the page has %d orders, the verdicts are%s", len(page), got)
-	}
+	expect.That(t, len(page) == 2 && got == " closed excluded closed not_found not_found not_found",
+		"the page has %d orders, the verdicts are%s", len(page), got)
 	counts := must.Get(s.CountOrders(t.Context()))(t)
-	if counts.From != 1 || counts.To != 2 || counts.Excluded != 1 {
-		t.Errorf("%+v", counts)
-	}
+	expect.That(t, counts.From == 1 && counts.To == 2 && counts.Excluded == 1, "%+v", counts)
 	parts := must.Get(s.AuditParts(t.Context()))(t)
-	if len(parts) != 4 {
-		t.Errorf("%+v", parts)
-	}
+	expect.That(t, len(parts) == 4, "%+v", parts)
 }
 
 // The documented statements add a due column to a table that has only the time of creation.
@@ -250,9 +245,8 @@ func aTableWithoutDueTimesGetsAColumn(t *testing.T) {
 	exec(t, s.DB(), "INSERT INTO orders (id, state) VALUES (1, 'unpaid')")
 	now := must.Get(s.Now(t.Context()))(t)
 	for ahead, want := range map[time.Duration]int{29 * time.Minute: 0, 31 * time.Minute: 1} {
-		if page := must.Get(s.Overdue(t.Context(), now.Add(ahead), orderclose.Order{}, 100))(t); len(page) != want {
-			t.Errorf("%d orders are overdue in %v, want %d", len(page), ahead, want)
-		}
+		page := must.Get(s.Overdue(t.Context(), now.Add(ahead), orderclose.Order{}, 100))(t)
+		expect.That(t, len(page) == want, "%d orders are overdue in %v, want %d", len(page), ahead, want)
 	}
 }
 
@@ -271,9 +265,7 @@ func hintsNameTriggersAndOptimisticLocks(t *testing.T) {
 	hints := must.Get(s.MappingHints(t.Context()))(t)
 	for _, want := range []string{"fires the triggers of table order: order_touch; make", "not every close changes the column updated_at",
 		`no order has the status "PENDING"`} {
-		if !strings.Contains(strings.Join(hints, "\n"), want) {
-			t.Errorf("%q; want %q", hints, want)
-		}
+		expect.That(t, strings.Contains(strings.Join(hints, "\n"), want), "%q; want %q", hints, want)
 	}
 }
 
@@ -307,8 +299,6 @@ func anIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
 	s := openShop(t, ownDatabase(t), postgresShops(t)[1])
 	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "3000000000"}, {OrderID: "7"}}))(t)
 	for _, o := range out {
-		if o.Verdict != orderclose.NotFound {
-			t.Errorf("%+v", o)
-		}
+		expect.That(t, o.Verdict == orderclose.NotFound, "%+v", o)
 	}
 }

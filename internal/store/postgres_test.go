@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
@@ -28,9 +29,8 @@ func TestPostgres_BehindAPooler(t *testing.T) {
 			t.Run(mode, func(t *testing.T) {
 				s := open(t, store.Options{DSN: pooled(t, dsn, mode)})
 				if want != "" {
-					if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-						t.Errorf("error %v, want %q", err, want)
-					}
+					err := s.Migrate(t.Context())
+					expect.That(t, err != nil && strings.Contains(err.Error(), want), "error %v, want %q", err, want)
 					return
 				}
 				behindAPooler(t, s)
@@ -96,8 +96,6 @@ func behindAPooler(t *testing.T, s *store.Store) {
 		var settings string
 		must.Do(t, tx.QueryRowContext(t.Context(), "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')").Scan(&settings))
 		must.Do(t, tx.Rollback())
-		if settings != "UTC 2s" {
-			t.Fatalf("a transaction has %s", settings)
-		}
+		must.That(t, settings == "UTC 2s", "a transaction has %s", settings)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
@@ -41,9 +42,7 @@ func rightsSuffice(t *testing.T) {
 	}
 	must.Do(t, s.ForgetReminders(t.Context(), time.Now()))
 	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}))(t)
-	if out[0].Verdict != orderclose.Closed {
-		t.Errorf("%+v", out)
-	}
+	expect.That(t, out[0].Verdict == orderclose.Closed, "%+v", out)
 	n, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 10, publishAll)
 	if must.Do(t, err); n != 2 {
 		t.Errorf("%d events", n)
@@ -52,9 +51,7 @@ func rightsSuffice(t *testing.T) {
 	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 	recorded, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "1", PaymentID: "p"})
 	must.Do(t, errors.Join(err, tx.Commit()))
-	if recorded != store.RecordedLate {
-		t.Errorf("payment after the close: %s", recorded)
-	}
+	expect.That(t, recorded == store.RecordedLate, "payment after the close: %s", recorded)
 	must.Do(t, s.EndSweep(t.Context(), "p", time.Now().Truncate(time.Hour), "finished", 0))
 	must.Get(s.AuditParts(t.Context()))(t)
 }
@@ -123,9 +120,7 @@ func previewOnlyReads(t *testing.T) {
 	must.Do(t, s.Ping(t.Context()))
 	must.Do(t, s.CheckTables(t.Context()))
 	out := must.Get(s.PreviewClose(t.Context(), "", []orderclose.CloseRequest{{OrderID: "1"}, {OrderID: "2"}}))(t)
-	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.AlreadyClosed {
-		t.Errorf("%+v", out)
-	}
+	expect.That(t, out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.AlreadyClosed, "%+v", out)
 	parts := must.Get(s.AuditParts(t.Context()))(t)
 	due, closedAt := out[0].Due, map[string]time.Time{}
 	for _, part := range parts {
@@ -135,9 +130,7 @@ func previewOnlyReads(t *testing.T) {
 			closedAt[r.ID] = r.ClosedAt
 		}
 	}
-	if len(closedAt) != 2 || !closedAt["1"].IsZero() || !closedAt["2"].Equal(due.Add(9*time.Second)) {
-		t.Errorf("due at %v, closed at %v", due, closedAt)
-	}
+	expect.That(t, len(closedAt) == 2 && closedAt["1"].IsZero() && closedAt["2"].Equal(due.Add(9*time.Second)), "due at %v, closed at %v", due, closedAt)
 }
 
 func publishAll(_ context.Context, rows []wire.OutboxRow) (done []int64) {

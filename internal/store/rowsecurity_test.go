@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -76,9 +77,8 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 				t.Errorf("a close with policies of %s: %v", table, err)
 			}
 			if table == "t_order" || table == "receipts" {
-				if _, err := paid(t, closer, "1", "p1"); err == nil || !strings.Contains(err.Error(), "row-level security") {
-					t.Errorf("a payment with policies of %s: %v", table, err)
-				}
+				_, err := paid(t, closer, "1", "p1")
+				expect.That(t, err != nil && strings.Contains(err.Error(), "row-level security"), "a payment with policies of %s: %v", table, err)
 			}
 			if _, err := closer.AuditParts(t.Context()); err == nil || !strings.Contains(err.Error(), "row-level security of table "+table+" applies") {
 				t.Errorf("an audit with policies of %s: %v", table, err)
@@ -92,9 +92,8 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			must.Do(t, tolerant.CheckMapping(t.Context()))
 			out, err := tolerant.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "3"}})
 			must.That(t, err == nil && out[0].Verdict == orderclose.NotFound, "a close with accepted policies of %s: %v, %v", table, out, err)
-			if notes := must.Get(tolerant.MappingHints(t.Context()))(t); !strings.Contains(strings.Join(notes, "; "), "row-level security of table "+table) {
-				t.Errorf("an accepted policy leaves no note: %q", notes)
-			}
+			notes := must.Get(tolerant.MappingHints(t.Context()))(t)
+			expect.That(t, strings.Contains(strings.Join(notes, "; "), "row-level security of table "+table), "an accepted policy leaves no note: %q", notes)
 			exec(t, owner.DB(), "ALTER TABLE "+table+" DISABLE ROW LEVEL SECURITY")
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestCheckVersion_RefusesServersOnWhichACloseMayGoWrong(t *testing.T) {
@@ -24,8 +26,7 @@ func TestCheckVersion_RefusesServersOnWhichACloseMayGoWrong(t *testing.T) {
 		"a version that nobody can read": "",
 	} {
 		err := checkVersion(version)
-		if (err != nil) != (refused != "") || err != nil && (!errors.Is(err, ErrServer) || !strings.Contains(err.Error(), refused)) {
-			t.Errorf("%s: %v; want %q", version, err, refused)
-		}
+		expect.That(t, (err != nil) == (refused != "") && (err == nil || errors.Is(err, ErrServer) && strings.Contains(err.Error(), refused)),
+			"%s: %v; want %q", version, err, refused)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -38,9 +39,8 @@ func wantVerdicts(t *testing.T, s *store.Store, want orderclose.Verdict, reqs ..
 	t.Helper()
 	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	for _, o := range out {
-		if o.Verdict != want || o.At.IsZero() || want == orderclose.Contended && !errors.Is(o.Err, orderclose.ErrContended) {
-			t.Errorf("%+v; want it to be %s", o, want)
-		}
+		expect.That(t, o.Verdict == want && !o.At.IsZero() && (want != orderclose.Contended || errors.Is(o.Err, orderclose.ErrContended)),
+			"%+v; want it to be %s", o, want)
 	}
 }
 
@@ -56,9 +56,7 @@ func paymentHoldsOrder(t *testing.T) {
 		wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
 		wantVerdicts(t, s, orderclose.NotFound, orderclose.CloseRequest{OrderID: "unknown"})
 		out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "a"}}))(t)
-		if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Contended {
-			t.Errorf("%+v; want b closed and a contended", out)
-		}
+		expect.That(t, out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.Contended, "%+v; want b closed and a contended", out)
 		if end == "COMMIT" {
 			must.Do(t, payment.Commit())
 		} else {
@@ -90,9 +88,8 @@ func lockedInItsMonth(t *testing.T) {
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "b", CreatedAt: now}) // in the month before
 	must.Do(t, payment.Rollback())
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a", CreatedAt: now})
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', no, status) FROM "+last); got != "a 0, b 2" {
-		t.Errorf("the month before has %s", got)
-	}
+	got := texts(t, s, "SELECT CONCAT_WS(' ', no, status) FROM "+last)
+	expect.That(t, got == "a 0, b 2", "the month before has %s", got)
 }
 
 // receiptOfA makes a close of the order "a" wait that has locked the order.
@@ -114,7 +111,6 @@ func twoClosers(t *testing.T) {
 	must.Do(t, hold.Rollback())
 	must.Do(t, <-done)
 	wantVerdicts(t, second, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"); got != "1000 0" {
-		t.Errorf("the stock is %s; want it returned once", got)
-	}
+	got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'")
+	expect.That(t, got == "1000 0", "the stock is %s; want it returned once", got)
 }

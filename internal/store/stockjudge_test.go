@@ -3,6 +3,8 @@ package store
 import (
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestJudgeStock_FindsWhatClosingNeverLeaves(t *testing.T) {
@@ -32,12 +34,9 @@ func TestJudgeStock_FindsWhatClosingNeverLeaves(t *testing.T) {
 		var kinds []string
 		for _, f := range JudgeStock(c.held, c.ledger, c.want) {
 			kinds = append(kinds, f.Kind, f.SKU)
-			if f.What == "" || f.Fix == "" {
-				t.Errorf("%s: %+v does not say what is and what to do", what, f)
-			}
+			expect.That(t, f.What != "" && f.Fix != "", "%s: %+v does not say what is and what to do", what, f)
 		}
-		if got := strings.Join(kinds, " "); got != c.found {
-			t.Errorf("%s: found %q, want %q", what, got, c.found)
-		}
+		got := strings.Join(kinds, " ")
+		expect.That(t, got == c.found, "%s: found %q, want %q", what, got, c.found)
 	}
 }

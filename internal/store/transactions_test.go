@@ -4,6 +4,8 @@ import (
 	"os"
 	osexec "os/exec"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // Transactions of libraries that this module does not have are lent too: pgx, sqlx and ent. Their tests are in a module of their own.
@@ -20,7 +22,6 @@ func TestTransactions_OfOtherLibrariesAreLent(t *testing.T) {
 	t.Parallel()
 	cmd := osexec.Command("go", "test", "-count=1", "-vet=off", ".")
 	cmd.Dir = "../testkit/transactions"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	expect.That(t, err == nil, "%v\n%s", err, out)
 }

@@ -33,10 +33,9 @@ type Trial struct {
 	Changes []string `json:"changes"`            // in words, table by table
 }
 
-// TryClose closes one unpaid order that no other transaction locks, in a transaction that it rolls back. It runs the
-// statements of a close, and takes the order for due. Values of AUTO_INCREMENT and of sequences are used up. The
-// error is a *MappingError if the tables or their data do not let the order be closed, wraps ErrNoTrial if that
-// could not be tried, or orderclose.ErrUnavailable if the database failed.
+// TryClose closes one unpaid order that no other transaction locks, in a transaction that it rolls back. It runs the statements of a close, and takes the
+// order for due. Values of AUTO_INCREMENT and of sequences are used up. The error is a *MappingError if the tables or their data do not let the order be
+// closed, wraps ErrNoTrial if that could not be tried, or orderclose.ErrUnavailable if the database failed.
 func (s *Store) TryClose(ctx context.Context) (Trial, error) {
 	if s.dialect.describe == nil {
 		return Trial{}, fmt.Errorf("%w: on %s the transaction would lock the whole database", ErrNoTrial, s.dialect.Name)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -24,14 +25,10 @@ func trialSays(t *testing.T, s *store.Store, refused bool, said string) {
 		return fmt.Sprint(err), err == nil || !strings.Contains(err.Error(), "it took longer than")
 	})
 	if said == "" {
-		if err != nil || trial.OrderID == "" {
-			t.Errorf("%+v, %v; want a close", trial, err)
-		}
+		expect.That(t, err == nil && trial.OrderID != "", "%+v, %v; want a close", trial, err)
 		return
 	}
-	if err == nil || errors.Is(err, store.ErrNoTrial) != refused || !strings.Contains(err.Error(), said) {
-		t.Errorf("%+v, %v; want %q", trial, err, said)
-	}
+	expect.That(t, err != nil && errors.Is(err, store.ErrNoTrial) == refused && strings.Contains(err.Error(), said), "%+v, %v; want %q", trial, err, said)
 }
 
 // A trial fires the triggers of a close, also those that this user may not see, and leaves nothing behind.
@@ -53,9 +50,8 @@ func trialWithTriggers(t *testing.T) {
 	exec(t, s.DB(), "DROP TRIGGER watch")
 	exec(t, s.DB(), "UPDATE t_order_line SET num = -1")
 	trialSays(t, s, false, "orders.items: closing order \"1\" fails: lines_wrong: order \"1\" holds -1 of SKU \"10\"")
-	if got := texts(t, s, "SELECT state FROM t_order UNION ALL SELECT CONCAT(free, '') FROM t_goods_stock UNION ALL SELECT id FROM log"); got != "5, WAIT_PAY" {
-		t.Errorf("trials left %s", got)
-	}
+	got := texts(t, s, "SELECT state FROM t_order UNION ALL SELECT CONCAT(free, '') FROM t_goods_stock UNION ALL SELECT id FROM log")
+	expect.That(t, got == "5, WAIT_PAY", "trials left %s", got)
 	user := "oc_" + strings.ToLower(rand.Text()[:16])
 	exec(t, s.DB(), "CREATE USER "+user+"@'%'")
 	defer exec(t, s.DB(), "DROP USER "+user+"@'%'")
@@ -82,7 +78,6 @@ func trialWithTriggersOfPostgres(t *testing.T) {
 		trialSays(t, s, false, said)
 		exec(t, s.DB(), "DROP TRIGGER watch ON shop.orders")
 	}
-	if got := texts(t, s, "SELECT status FROM shop.orders"); got != "unpaid" {
-		t.Errorf("trials left %s", got)
-	}
+	got := texts(t, s, "SELECT status FROM shop.orders")
+	expect.That(t, got == "unpaid", "trials left %s", got)
 }

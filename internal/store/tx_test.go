@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -61,9 +62,7 @@ func TestTransact_RetriesAfterALostConflict(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || tries != maxTries {
-			t.Errorf("after %d tries: %v; want success at try %d", tries, err, maxTries)
-		}
+		expect.That(t, err == nil && tries == maxTries, "after %d tries: %v; want success at try %d", tries, err, maxTries)
 	})
 }
 
@@ -71,9 +70,8 @@ func TestTransact_GivesUpAfterTheLastRetry(t *testing.T) {
 	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
 		tries := 0
 		err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return deadlock })
-		if !errors.Is(err, orderclose.ErrContended) || !errors.Is(err, deadlock) || tries != maxTries {
-			t.Errorf("after %d tries: %v; want ErrContended and the deadlock after %d", tries, err, maxTries)
-		}
+		expect.That(t, errors.Is(err, orderclose.ErrContended) && errors.Is(err, deadlock) && tries == maxTries,
+			"after %d tries: %v; want ErrContended and the deadlock after %d", tries, err, maxTries)
 		tries = 0
 		began := time.Now()
 		err = s.transact(t.Context(), func(*gorm.DB) error { tries++; time.Sleep(retryFor / 2); return deadlock })
@@ -91,9 +89,8 @@ func TestTransact_RetriesOnlyALostConflict(t *testing.T) {
 		}{{tooLong, false}, {errors.New("some other"), false}, {readOnly, true}, {mysql.ErrInvalidConn, true}} {
 			tries := 0
 			err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return c.err })
-			if tries != 1 || !errors.Is(err, c.err) || errors.Is(err, orderclose.ErrUnavailable) != c.unavailable {
-				t.Errorf("%v: %d tries, %v; want one, and unavailable %v", c.err, tries, err, c.unavailable)
-			}
+			expect.That(t, tries == 1 && errors.Is(err, c.err) && errors.Is(err, orderclose.ErrUnavailable) == c.unavailable,
+				"%v: %d tries, %v; want one, and unavailable %v", c.err, tries, err, c.unavailable)
 		}
 	})
 }
@@ -103,9 +100,8 @@ func TestTransact_CancelEndsTheWait(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		tries := 0
 		err := s.transact(ctx, func(*gorm.DB) error { tries++; cancel(); return deadlock })
-		if tries != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Errorf("after %d tries: %v; want context.Canceled after one", tries, err)
-		}
+		expect.That(t, tries == 1 && errors.Is(err, context.Canceled) && errors.Is(err, orderclose.ErrUnavailable),
+			"after %d tries: %v; want context.Canceled after one", tries, err)
 	})
 }
 
@@ -114,9 +110,8 @@ func TestTransact_ACommitInDoubtBlamesNoOrder(t *testing.T) {
 		inBubble(t, &scripted{commit: lost}, func(t *testing.T, s *Store) {
 			tries := 0
 			err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return nil })
-			if tries != 1 || !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, lost) {
-				t.Errorf("%d tries, %v; want one and ErrUnavailable with %v", tries, err, lost)
-			}
+			expect.That(t, tries == 1 && errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, lost),
+				"%d tries, %v; want one and ErrUnavailable with %v", tries, err, lost)
 		})
 	}
 }
@@ -137,8 +132,7 @@ func TestRecordPayment_RefusesTheTablesOfAnotherStore(t *testing.T) {
 
 func TestBackoff_GrowsAndIsBounded(t *testing.T) {
 	for try := 1; try < 40; try++ {
-		if d := backoff(try); d < firstWait/2 || d > lastWait {
-			t.Errorf("wait after try %d is %v", try, d)
-		}
+		d := backoff(try)
+		expect.That(t, d >= firstWait/2 && d <= lastWait, "wait after try %d is %v", try, d)
 	}
 }

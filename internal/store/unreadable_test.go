@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -53,7 +54,6 @@ func unreadableRows(t *testing.T) {
 			rows[r.ID] = r
 		}
 	}
-	if len(rows) != 4 || rows["c"].LinesError == nil || rows["d"].LinesError != nil || rows["d"].LineQuantities["ink"] != 2 {
-		t.Errorf("the audit reads %+v", rows)
-	}
+	expect.That(t, len(rows) == 4 && rows["c"].LinesError != nil && rows["d"].LinesError == nil && rows["d"].LineQuantities["ink"] == 2,
+		"the audit reads %+v", rows)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -23,13 +24,10 @@ func readOnlyAnswer(t *testing.T) {
 	overdue(t, s, "o")
 	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY") // the pool has one connection
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
-	if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1792 || !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Fatalf("on a connection that is read-only: %v", err)
-	}
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	must.That(t, ok && my.Number == 1792 && errors.Is(err, orderclose.ErrUnavailable), "on a connection that is read-only: %v", err)
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
-	if err != nil || out[0].Verdict != orderclose.Closed {
-		t.Errorf("afterwards: %+v, %v", out, err)
-	}
+	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed, "afterwards: %+v, %v", out, err)
 }
 
 func TestMySQL_Writable(t *testing.T) { eachServer(t, writable) }
@@ -49,9 +47,7 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 		return n
 	}
 	before := setting()
-	if before != 20 {
-		t.Errorf("the server waits %d s for a table lock, and the client 15", before)
-	}
+	expect.That(t, before == 20, "the server waits %d s for a table lock, and the client 15", before)
 	mustBeWritable(t, s)
 	var rows int
 	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM receipts) + (SELECT COUNT(*) FROM outbox_events)").Scan(&rows))
@@ -59,9 +55,8 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 		t.Errorf("%d rows; the wait for a table lock is %d s, was %d s", rows, setting(), before)
 	}
 	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
-	if err := s.Writable(t.Context()); err == nil || !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "1792") {
-		t.Errorf("read-only: %v", err)
-	}
+	err := s.Writable(t.Context())
+	expect.That(t, err != nil && errors.Is(err, orderclose.ErrUnavailable) && strings.Contains(err.Error(), "1792"), "read-only: %v", err)
 }
 
 // mustBeWritable requires that Writable finds nothing. A busy machine may not answer within its time.
@@ -82,9 +77,8 @@ func writableSeesLocks(t *testing.T, s *store.Store) {
 	other := must.Get(s.DB().Conn(t.Context()))(t)
 	defer func() { _ = other.Close() }()
 	exec(t, other, "LOCK TABLES stock WRITE")
-	if err := s.Writable(t.Context()); !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), "`stock`") {
-		t.Errorf("stock is locked: %v", err)
-	}
+	err := s.Writable(t.Context())
+	expect.That(t, errors.Is(err, store.ErrLocked) && strings.Contains(err.Error(), "`stock`"), "stock is locked: %v", err)
 	exec(t, other, "UNLOCK TABLES")
 	mustBeWritable(t, s)
 }
@@ -101,9 +95,8 @@ func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
 	exec(t, admin.DB(), "GRANT UPDATE (available) ON "+cfg.DBName+".stock TO "+name+"@'%'")
 	cfg.User, cfg.Passwd = name, ""
 	s := open(t, store.Options{DSN: cfg.FormatDSN()})
-	if err := s.Writable(t.Context()); err == nil || !strings.Contains(err.Error(), "'reserved'") {
-		t.Errorf("without the privilege to update reserved: %v", err)
-	}
+	err := s.Writable(t.Context())
+	expect.That(t, err != nil && strings.Contains(err.Error(), "'reserved'"), "without the privilege to update reserved: %v", err)
 	must.Do(t, s.TakesWrites(t.Context())) // the server does
 	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".stock TO "+name+"@'%'")
 	mustBeWritable(t, s)

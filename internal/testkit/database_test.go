@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -35,9 +36,7 @@ func named(t *testing.T, name string, at testkit.Point) (some []testkit.Fault) {
 			some = append(some, f)
 		}
 	}
-	if len(some) == 0 {
-		t.Fatalf("there is no fault %q at that point", name)
-	}
+	must.That(t, len(some) != 0, "there is no fault %q at that point", name)
 	return some
 }
 
@@ -83,9 +82,8 @@ func TestFaults_LeaveTheStateThatADatabaseWouldLeave(t *testing.T) {
 				t.Errorf("%s: %v after striking %d times; want %v", c.name, err, f.Struck()[c.name], c.err)
 			}
 			f.Set(0)
-			if n := rows(t, db); n != c.rows {
-				t.Errorf("%s left %d rows, want %d", c.name, n, c.rows)
-			}
+			n := rows(t, db)
+			expect.That(t, n == c.rows, "%s left %d rows, want %d", c.name, n, c.rows)
 			if err := insert(db); err != nil {
 				t.Errorf("insert after the faults were removed: %v", err)
 			}
@@ -103,21 +101,18 @@ func TestFaults_ATransactionEndsWithADeadlock(t *testing.T) {
 		if commit := tx.Commit(); first == nil || second == nil || commit == nil {
 			t.Errorf("the deadlock: %v, a statement after it: %v, the commit: %v; want three errors", first, second, commit)
 		}
-		if n := rows(t, db); n != 0 {
-			t.Errorf("%d rows of a transaction that was rolled back", n)
-		}
+		n := rows(t, db)
+		expect.That(t, n == 0, "%d rows of a transaction that was rolled back", n)
 	})
 }
 
 func TestFaults_ReadOnlyAllowsReads(t *testing.T) {
 	simulate(t, func(t *testing.T, f *testkit.Faults, db *sql.DB) {
 		f.Set(1, named(t, "read-only", testkit.Write)...)
-		if err := insert(db); err == nil {
-			t.Error("insert succeeded")
-		}
-		if n := rows(t, db); n != 0 {
-			t.Errorf("%d rows", n)
-		}
+		err := insert(db)
+		expect.That(t, err != nil, "insert succeeded")
+		n := rows(t, db)
+		expect.That(t, n == 0, "%d rows", n)
 	})
 }
 
@@ -125,11 +120,7 @@ func TestFaults_SlowUsesTheSimulatedClock(t *testing.T) {
 	simulate(t, func(t *testing.T, f *testkit.Faults, db *sql.DB) {
 		f.Set(1, named(t, "slow", testkit.Begin)...)
 		began := time.Now()
-		if err := insert(db); err != nil {
-			t.Error(err)
-		}
-		if time.Since(began) == 0 {
-			t.Error("it took no time")
-		}
+		expect.NoError(t, insert(db))
+		expect.That(t, time.Since(began) != 0, "it took no time")
 	})
 }

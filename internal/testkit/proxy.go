@@ -31,8 +31,8 @@ type ProxyRules struct {
 // their bandwidth, and loses answers. Create it with NewProxy, and let clients connect to Addr. Its methods change what happens to present and future
 // connections, and Heal ends all faults. They are safe for concurrent use.
 //
-// The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol, such as those of MySQL and Redis. Kafka's clients connect
-// to the addresses that the brokers report, so a proxy in front of a broker must be its advertised listener.
+// The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol, such as those of MySQL and Redis. Kafka's clients connect to
+// the addresses that the brokers report, so a proxy in front of a broker must be its advertised listener.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -194,8 +194,8 @@ func (p *Proxy) each(do func(*link)) int {
 // receive the whole pattern. The channel is closed when the connection was cut.
 func (p *Proxy) CutBefore(pattern []byte) <-chan struct{} { return p.addTrap(pattern, true) }
 
-// CutAnswer waits for the next pattern that a client sends, forwards it, waits for the server's answer, and cuts the connection without forwarding
-// the answer. So the request is done and the client cannot know. The channel is closed when the connection was cut.
+// CutAnswer waits for the next pattern that a client sends, forwards it, waits for the server's answer, and cuts the connection without forwarding the
+// answer. So the request is done and the client cannot know. The channel is closed when the connection was cut.
 func (p *Proxy) CutAnswer(pattern []byte) <-chan struct{} { return p.addTrap(pattern, false) }
 
 func (p *Proxy) addTrap(pattern []byte, before bool) <-chan struct{} {

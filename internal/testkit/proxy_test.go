@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -84,9 +85,7 @@ func newPair(t *testing.T) (*Proxy, *echo) {
 	e := newEcho(t)
 	p := must.Get(NewProxy(e.listener.Addr().String()))(t)
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, p.Close())
 	})
 	return p, e
 }
@@ -100,9 +99,8 @@ func dial(t *testing.T, p *Proxy) client {
 
 func (c client) send(text string) {
 	c.Helper()
-	if _, err := c.Write([]byte(text)); err != nil {
-		c.Fatal(err)
-	}
+	_, err := c.Write([]byte(text))
+	must.That(c, err == nil, "%v", err)
 }
 
 // expect requires that the client receives text within ten seconds.
@@ -110,9 +108,8 @@ func (c client) expect(text string) {
 	c.Helper()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	b := make([]byte, len(text))
-	if _, err := io.ReadFull(c, b); err != nil || string(b) != text {
-		c.Fatalf("received %q, %v; want %q", b, err, text)
-	}
+	_, err := io.ReadFull(c, b)
+	must.That(c, err == nil && string(b) == text, "received %q, %v; want %q", b, err, text)
 }
 
 func (c client) exchange(text string) {
@@ -125,9 +122,8 @@ func (c client) exchange(text string) {
 func (c client) broken() {
 	c.Helper()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if n, err := c.Read(make([]byte, 100)); !errors.Is(err, syscall.ECONNRESET) {
-		c.Fatalf("read %d, %v; want a reset", n, err)
-	}
+	n, err := c.Read(make([]byte, 100))
+	must.That(c, errors.Is(err, syscall.ECONNRESET), "read %d, %v; want a reset", n, err)
 }
 
 // refused requires that a new connection is reset, perhaps while it is being opened.
@@ -146,9 +142,8 @@ func refused(t *testing.T, p *Proxy) {
 func (c client) silent() {
 	c.Helper()
 	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	if n, err := c.Read(make([]byte, 100)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.Fatalf("read %d, %v; want neither data nor an error", n, err)
-	}
+	n, err := c.Read(make([]byte, 100))
+	must.That(c, errors.Is(err, os.ErrDeadlineExceeded), "read %d, %v; want neither data nor an error", n, err)
 }
 
 func TestProxy_ForwardsDataAndCloseWrite(t *testing.T) {
@@ -159,16 +154,13 @@ func TestProxy_ForwardsDataAndCloseWrite(t *testing.T) {
 	c.expect(big)
 	c.send("last words")
 	must.Do(t, c.Conn.(*net.TCPConn).CloseWrite())
-	if rest, err := io.ReadAll(c); err != nil || string(rest) != "last words" {
-		t.Errorf("after closing its side the client received %q, %v", rest, err)
-	}
+	rest, err := io.ReadAll(c)
+	expect.That(t, err == nil && string(rest) == "last words", "after closing its side the client received %q, %v", rest, err)
 }
 
 func TestProxy_ResetsIfServerIsDown(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // its port is free after Close
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l.Close()
 	p := must.Get(NewProxy(l.Addr().String()))(t)
 	defer p.Close()
@@ -180,9 +172,8 @@ func TestProxy_CutBreaksPresentAndRefuseFutureConnections(t *testing.T) {
 	a, b := dial(t, p), dial(t, p)
 	a.exchange("a")
 	b.exchange("b")
-	if n := p.Cut(); n != 2 {
-		t.Errorf("cut %d, want 2", n)
-	}
+	n := p.Cut()
+	expect.That(t, n == 2, "cut %d, want 2", n)
 	a.broken()
 	b.broken()
 	dial(t, p).exchange("c")
@@ -202,9 +193,8 @@ func TestProxy_StallAcceptsConnectionsAndLosesNothing(t *testing.T) {
 	b.send("new")
 	a.silent()
 	b.silent()
-	if got := e.received(); got != "before" {
-		t.Errorf("the server got %q", got)
-	}
+	got := e.received()
+	expect.That(t, got == "before", "the server got %q", got)
 	p.Heal()
 	a.expect("while")
 	b.expect("new")
@@ -222,29 +212,24 @@ func TestProxy_DropDiscardsBytesAndLaterCutsTheConnection(t *testing.T) {
 	b.exchange("unharmed")
 	a.send("more")
 	a.broken()
-	if got := e.received(); !bytes.Contains([]byte(got), []byte("lost")) {
-		t.Errorf("the server got %q; only answers were to be dropped", got)
-	}
+	got := e.received()
+	expect.That(t, bytes.Contains([]byte(got), []byte("lost")), "the server got %q; only answers were to be dropped", got)
 }
 
 func TestProxy_HalfOpenResetsOnlyTheServerSide(t *testing.T) {
 	p, e := newPair(t)
 	a := dial(t, p)
 	a.exchange("a")
-	if n := p.HalfOpen(); n != 1 {
-		t.Errorf("%d half open, want 1", n)
-	}
+	n := p.HalfOpen()
+	expect.That(t, n == 1, "%d half open, want 1", n)
 	a.send("dropped")
 	a.silent()
 	dial(t, p).exchange("b")
-	if got := e.received(); got != "ab" {
-		t.Errorf("the server got %q", got)
-	}
+	got := e.received()
+	expect.That(t, got == "ab", "the server got %q", got)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.ends) != 1 || !errors.Is(e.ends[0], syscall.ECONNRESET) {
-		t.Errorf("the server saw %v; want one reset", e.ends)
-	}
+	expect.That(t, len(e.ends) == 1 && errors.Is(e.ends[0], syscall.ECONNRESET), "the server saw %v; want one reset", e.ends)
 }
 
 func TestProxy_CutAfterCountsBytes(t *testing.T) {
@@ -256,9 +241,8 @@ func TestProxy_CutAfterCountsBytes(t *testing.T) {
 	for i := 0; len(e.received()) < 5 && i < 1000; i++ {
 		<-time.After(time.Millisecond)
 	}
-	if got := e.received(); got != "12345" {
-		t.Errorf("the server got %q, want five bytes", got)
-	}
+	got := e.received()
+	expect.That(t, got == "12345", "the server got %q, want five bytes", got)
 }
 
 func TestProxy_DelayAndRateSlowDown(t *testing.T) {
@@ -269,9 +253,8 @@ func TestProxy_DelayAndRateSlowDown(t *testing.T) {
 		p.Set(ToClient, rules)
 		began := time.Now()
 		c.exchange("twenty bytes or more")
-		if took := time.Since(began); took < 40*time.Millisecond {
-			t.Errorf("%s: the round trip took %v", name, took)
-		}
+		took := time.Since(began)
+		expect.That(t, took >= 40*time.Millisecond, "%s: the round trip took %v", name, took)
 	}
 }
 
@@ -285,9 +268,8 @@ func TestProxy_CutBeforeKeepsThePatternFromTheServer(t *testing.T) {
 	a.broken()
 	<-triggered
 	b.exchange(" COMMIT") // a trap triggers once
-	if got := e.received(); got != "some COMMIT COMMIT" {
-		t.Errorf("the server got %q; the first MIT must be that of b", got)
-	}
+	got := e.received()
+	expect.That(t, got == "some COMMIT COMMIT", "the server got %q; the first MIT must be that of b", got)
 }
 
 func TestProxy_CutAnswerLosesOnlyTheAnswer(t *testing.T) {
@@ -298,9 +280,8 @@ func TestProxy_CutAnswerLosesOnlyTheAnswer(t *testing.T) {
 	a.send(" COMMIT")
 	a.broken()
 	<-triggered
-	if got := e.received(); got != "some COMMIT" {
-		t.Errorf("the server got %q", got)
-	}
+	got := e.received()
+	expect.That(t, got == "some COMMIT", "the server got %q", got)
 	p.CutAnswer([]byte("COMMIT"))
 	p.Heal()
 	dial(t, p).exchange("COMMIT")

@@ -3,6 +3,8 @@ package testkit
 import (
 	"context"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // Start runs a part in the background. stop ends it and fails the test if run returned an error.
@@ -13,8 +15,6 @@ func Start(t *testing.T, run func(ctx context.Context) error) (stop func()) {
 	go func() { done <- run(ctx) }()
 	return func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-done)
 	}
 }

@@ -17,8 +17,7 @@ func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {
 	dead := wire.DeadLetter(m, "relay", "bad_due", `header due is "soon"`)
 	expect.That(t, bytes.Equal(dead.Key, m.Key) && bytes.Equal(dead.Value, m.Value), "key %q, value %q", dead.Key, dead.Value)
 	want := []wire.Header{
-		// The headers of the record without its own cause: a dead letter has one
-		// cause.
+		// The headers of the record without its own cause: a dead letter has one cause.
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 		{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
 		{Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},
@@ -81,8 +80,7 @@ func TestDecodeResolution_RejectsOtherRecords(t *testing.T) {
 	}
 	for _, settles := range []string{"", "5", "0/", "/5", "0/-5", "-1/5", "0/5/6", "a/b", "0/9223372036854775808", "99999999999/1"} {
 		m := wire.Message{Headers: []wire.Header{{Key: wire.HeaderSettles, Value: []byte(settles)}}}
-		if got, ok := wire.DecodeResolution(&m); ok {
-			t.Errorf("%q is read as %+v", settles, got)
-		}
+		got, ok := wire.DecodeResolution(&m)
+		expect.That(t, !ok, "%q is read as %+v", settles, got)
 	}
 }

@@ -88,13 +88,9 @@ func TestSchedule_YieldsTheRecordOfItsOrder(t *testing.T) {
 		}
 		r := Record{Order: o, Release: o.Due, Traceparent: rapid.StringMatching(`|00-[0-9a-f]{32}-[0-9a-f]{16}-01`).Draw(t, "traceparent")}
 		want, err := r.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		payload, err := r.SchedulePayload()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		m, due, err := OutboxRow{OrderID: o.ID, Payload: payload}.Schedule()
 		diff := cmp.Diff(want, m)
 		must.That(t, err == nil && diff == "" && due.Equal(orderclose.CeilMilli(o.Due)), "due %v, %v (-want +got):\n%s", due, err, diff)

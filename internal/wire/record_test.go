@@ -66,15 +66,13 @@ func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
 	for _, text := range []string{`"soon"`, `null`, `17`, `{}`} {
 		other := m
 		other.Value = []byte(strings.Replace(string(m.Value), `"2030-01-02T03:03:05.000Z"`, text, 1))
-		if got, err := other.Decode(); err != nil || !got.Order.Deadline.IsZero() {
-			t.Errorf("deadline_at is %s: %+v, %v", text, got.Order, err)
-		}
+		got, err := other.Decode()
+		expect.That(t, err == nil && got.Order.Deadline.IsZero(), "deadline_at is %s: %+v, %v", text, got.Order, err)
 	}
 	for _, same := range []time.Time{{}, due} {
 		r.Order.Deadline = same
-		if m, err := r.Encode(); err != nil || strings.Contains(string(m.Value), "deadline_at") {
-			t.Errorf("%s, %v", m.Value, err)
-		}
+		m, err := r.Encode()
+		expect.That(t, err == nil && !strings.Contains(string(m.Value), "deadline_at"), "%s, %v", m.Value, err)
 	}
 	r.Order.Deadline = time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)
 	expect.Says(t, expect.Err(r.Encode()), "deadline_at", "a deadline in the year 12000")
@@ -131,20 +129,16 @@ func TestDecode_RoundTrip(t *testing.T) {
 		want := drawRecord(t)
 		m := must.Get(want.Encode())(t)
 		got, err := m.Decode()
-		if err != nil {
-			t.Fatalf("%v\nvalue %s\nheaders %q", err, m.Value, m.Headers)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("(-want +got):\n%s", diff)
-		}
+		must.That(t, err == nil, "%v\nvalue %s\nheaders %q", err, m.Value, m.Headers)
+		diff := cmp.Diff(want, got)
+		must.That(t, diff == "", "(-want +got):\n%s", diff)
 		if due, err := m.Due(); err != nil || !due.Equal(want.Release) {
 			t.Fatalf("Due is %v, %v; want %v", due, err, want.Release)
 		}
 	})
 }
 
-// A retry decodes a record and encodes it again. The attributes stay the same,
-// including numbers of any size.
+// A retry decodes a record and encodes it again. The attributes stay the same, including numbers of any size.
 func TestDecode_ThenEncodeKeepsAttributes(t *testing.T) {
 	m := whole(t)
 	m.Value = []byte(strings.Replace(string(m.Value), `{"shop":"eu"}`,
@@ -245,8 +239,7 @@ func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 	expect.That(t, r.Order.ID == "订单-17" && r.Order.Due.Equal(due) && r.Release.Equal(due) && r.Order.Category == "", "got %+v", r)
 }
 
-// FuzzDecode checks that no input makes Decode panic, and that a decoded record can
-// be encoded again.
+// FuzzDecode checks that no input makes Decode panic, and that a decoded record can be encoded again.
 func FuzzDecode(f *testing.F) {
 	m := whole(f)
 	for _, attributes := range []string{"null", "{}", `{"n": {"m": [1, 2.5e400]}}`, "[]", `"text"`, "1", "true"} {
@@ -283,8 +276,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("%s is decoded, and encoded as %s: %v", value, again.Value, err)
 			}
 		}
-		// A record with any due time stays in its bucket for at most the bucket's
-		// length.
+		// A record with any due time stays in its bucket for at most the bucket's length.
 		if dueErr == nil {
 			b := orderclose.Bucket{Length: time.Minute}
 			if got := b.Release(release, created); got.After(created.Add(time.Minute)) || got.Before(release) && got.Before(created.Add(time.Minute)) {
@@ -341,8 +333,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// The result is the same for a dead letter, and for a record that was sent again
-// before.
+// The result is the same for a dead letter, and for a record that was sent again before.
 func TestSentAgain_GoesToTheReplayLaneWithoutAttempts(t *testing.T) {
 	want := []wire.Header{
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},

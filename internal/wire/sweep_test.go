@@ -27,14 +27,12 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 	} {
 		m := must.Get(s.Encode())(t)
 		got, err := DecodeSweep(m.Value)
-		if diff := cmp.Diff(s, got); err != nil || diff != "" || string(m.Key) != KeySweep {
-			t.Errorf("%s: key %q, %v (-want +got):\n%s", what, m.Key, err, diff)
-		}
+		diff := cmp.Diff(s, got)
+		expect.That(t, err == nil && diff == "" && string(m.Key) == KeySweep, "%s: key %q, %v (-want +got):\n%s", what, m.Key, err, diff)
 	}
 }
 
-// A sweep that failed with a long error, or that found an order with a nonsensical due time, is
-// recorded too.
+// A sweep that failed with a long error, or that found an order with a nonsensical due time, is recorded too.
 func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
 	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20),
 		OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -56,8 +54,7 @@ func TestProcess_IsARecordOfTheControlTopic(t *testing.T) {
 	p := Process{Name: "compensator@host:17:9464", Version: "v1.2.0", Ended: true, EverySeconds: 60}
 	m := must.Get(p.Encode())(t)
 	var got Process
-	if err := json.Unmarshal(m.Value, &got); err != nil || string(m.Key) != KeyProcess {
-		t.Fatalf("%s %s, %v", m.Key, m.Value, err)
-	}
+	err := json.Unmarshal(m.Value, &got)
+	must.That(t, err == nil && string(m.Key) == KeyProcess, "%s %s, %v", m.Key, m.Value, err)
 	expect.Same(t, got, p, "the process")
 }

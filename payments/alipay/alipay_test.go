@@ -245,9 +245,8 @@ func TestAPI_AnswersByTheStatusOfTheTrade(t *testing.T) {
 				t.Errorf("Ask: %q, %v, want %q; calls %v", got, err, row.ask, s.calls)
 			}
 			for range 2 { // a repeated cancel has the same answer
-				if got, err := api.Cancel(t.Context(), row.reference); string(got) != row.cancel || err != nil {
-					t.Errorf("Cancel: %q, %v, want %q", got, err, row.cancel)
-				}
+				got, err := api.Cancel(t.Context(), row.reference)
+				expect.That(t, string(got) == row.cancel && err == nil, "Cancel: %q, %v, want %q", got, err, row.cancel)
 			}
 			expect.That(t, s.status[number] == row.after, "its status is %q after the cancel", s.status[number])
 		})
@@ -277,9 +276,8 @@ func TestAPI_SaysWhyItDoesNotKnow(t *testing.T) {
 			func() (payment.Answer, error) { return api.Ask(t.Context(), reference) },
 			func() (payment.Answer, error) { return api.Cancel(t.Context(), reference) },
 		} {
-			if got, err := call(); got != payment.Unknown || err == nil || !strings.Contains(err.Error(), "alipay:NUMBER:EXPIRES") {
-				t.Errorf("%q: %q, %v", reference, got, err)
-			}
+			got, err := call()
+			expect.That(t, got == payment.Unknown && err != nil && strings.Contains(err.Error(), "alipay:NUMBER:EXPIRES"), "%q: %q, %v", reference, got, err)
 		}
 	}
 }
@@ -334,8 +332,7 @@ func TestAPI_ATradeThatIsNotClosedStaysUnknown(t *testing.T) {
 	}
 }
 
-// A response is believed only with Alipay's signature over its bytes, and if it is about the trade. All of these would
-// say that the trade has ended.
+// A response is believed only with Alipay's signature over its bytes, and if it is about the trade. All of these would say that the trade has ended.
 func TestAPI_BelievesOnlyResponsesOfAlipay(t *testing.T) {
 	for name, forge := range map[string]func(s *standIn, w http.ResponseWriter, node, content string){
 		"another key": func(s *standIn, w http.ResponseWriter, node, content string) {
@@ -397,9 +394,8 @@ func TestAPI_CancelBelievesNoAnswerToAQuery(t *testing.T) {
 			return true
 		}
 		var u *payments.Unavailable
-		if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); got != payment.Unknown || !errors.As(err, &u) {
-			t.Errorf("%s: %q, %v", status, got, err)
-		}
+		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open)
+		expect.That(t, got == payment.Unknown && errors.As(err, &u), "%s: %q, %v", status, got, err)
 	}
 }
 
@@ -541,9 +537,8 @@ func TestAPI_AnAppInCertificateMode(t *testing.T) {
 		"app certificate: it does not belong to the":        {AppCertificate: own, RootCertificates: root1},
 	} {
 		o.AppID, o.PrivateKey, o.AlipayPublicKey = appID, privateText(shopKey), own
-		if _, err := alipay.New(o); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %s", err, says)
-		}
+		_, err := alipay.New(o)
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%v, want %s", err, says)
 	}
 }
 

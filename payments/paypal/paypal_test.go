@@ -174,9 +174,8 @@ func TestAPI_TokensAreKeptAndReplaced(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 20 {
 		calls.Go(func() {
-			if got, err := api.Cancel(t.Context(), id); got != payment.Cancelled || err != nil {
-				t.Errorf("%q, %v", got, err)
-			}
+			got, err := api.Cancel(t.Context(), id)
+			expect.That(t, got == payment.Cancelled && err == nil, "%q, %v", got, err)
 		})
 	}
 	calls.Wait()

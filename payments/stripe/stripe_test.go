@@ -204,9 +204,8 @@ func TestAPI_AnswersByTheStateOfThePayment(t *testing.T) {
 					t.Errorf("Ask: %q, %v, want %q; it changed %v", got, err, ask, s.changed())
 				}
 				for range 2 { // a repeated cancel has the same answer
-					if got, err := api.Cancel(t.Context(), reference); string(got) != cancel || err != nil {
-						t.Errorf("Cancel: %q, %v, want %q", got, err, cancel)
-					}
+					got, err := api.Cancel(t.Context(), reference)
+					expect.That(t, string(got) == cancel && err == nil, "Cancel: %q, %v, want %q", got, err, cancel)
 				}
 				was, is := row.intent, s.intents["pi_1"]["status"]
 				if row.session != "" {
@@ -335,8 +334,7 @@ func TestAPI_SaysWhetherStripeOrThePaymentIsAtFault(t *testing.T) {
 	}
 }
 
-// The client's own retry has the same idempotency key, and the next cancel another: Stripe repeats its answer
-// to a key for a day, also an error.
+// The client's own retry has the same idempotency key, and the next cancel another: Stripe repeats its answer to a key for a day, also an error.
 func TestAPI_ARetryHasTheSameIdempotencyKeyAndALaterCancelAnother(t *testing.T) {
 	s := start(t)
 	s.intent("pi_1", "requires_payment_method")

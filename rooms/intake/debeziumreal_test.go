@@ -38,8 +38,7 @@ type shopDatabase struct {
 	postgres bool
 }
 
-// TestReal_Debezium runs each connector in a worker of Kafka Connect, as users do. deploy/native/install.sh debezium
-// fetches them.
+// TestReal_Debezium runs each connector in a worker of Kafka Connect, as users do. deploy/native/install.sh debezium fetches them.
 func TestReal_Debezium(t *testing.T) {
 	if os.Getenv("DEBEZIUM") == "" {
 		t.Skip("it takes a minute and a half: make test-connectors")

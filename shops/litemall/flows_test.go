@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -14,8 +15,7 @@ const (
 	couponUsable, couponUsed                               = 0, 1
 )
 
-// litemall plays the statements of litemall at commit a1ef964a, in the order of its code. A flow calls
-// between after its read and before its write.
+// litemall plays the statements of litemall at commit a1ef964a, in the order of its code. A flow calls between after its read and before its write.
 type litemall struct {
 	*shoptest.Shop
 	// fixed says that payNotify has the condition that README.md asks for.
@@ -102,8 +102,7 @@ func release(q shoptest.Session, id int) {
 	q.Exec("UPDATE litemall_coupon_user SET status = ?, update_time = NOW() WHERE order_id = ? AND deleted = 0", couponUsable, id)
 }
 
-// timeout is OrderUnpaidTask.run, which has no transaction. crash says that the process ends between the
-// order and the stock.
+// timeout is OrderUnpaidTask.run, which has no transaction. crash says that the process ends between the order and the stock.
 func (l *litemall) timeout(id int, between func(), crash bool) (closed bool) {
 	o := read(l.Session, id)
 	if o.status != unpaid {
@@ -205,7 +204,5 @@ func (l *litemall) expect(id int, want state) {
 	l.Helper()
 	got := state{l.Int("SELECT order_status FROM litemall_order WHERE id = ?", id), l.Int("SELECT number FROM litemall_goods_product WHERE id = 1"),
 		l.Int("SELECT status FROM litemall_coupon_user WHERE order_id = ?", id)}
-	if got != want {
-		l.Errorf("order %d: status, stock, coupon are %+v, want %+v", id, got, want)
-	}
+	expect.That(l, got == want, "order %d: status, stock, coupon are %+v, want %+v", id, got, want)
 }

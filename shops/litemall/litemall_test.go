@@ -1,5 +1,4 @@
-// Package litemall plays the statements of litemall against its own time-out task, and against closes of
-// orderclose with the mapping of this folder.
+// Package litemall plays the statements of litemall against its own time-out task, and against closes of orderclose with the mapping of this folder.
 package litemall
 
 import (
@@ -34,8 +33,7 @@ func TestOwnTask_APaymentAfterTheTimeoutHasNoStock(t *testing.T) {
 	})
 }
 
-// A prepay changes update_time between the task's read and write. The task ends, and only a restart
-// queues the order again.
+// A prepay changes update_time between the task's read and write. The task ends, and only a restart queues the order again.
 func TestOwnTask_APrepayMakesItForgetTheOrder(t *testing.T) {
 	each(t, func(l *litemall) {
 		l.submit(1)
@@ -113,9 +111,8 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 
 func (l *litemall) sweep(want int) {
 	l.Helper()
-	if n := l.Sweep(); n != want {
-		l.Errorf("a sweep closes %d orders, want %d", n, want)
-	}
+	n := l.Sweep()
+	expect.That(l, n == want, "a sweep closes %d orders, want %d", n, want)
 }
 
 // A payment after a close needs one condition in payNotify, whatever closes the orders. Without it litemall takes
@@ -138,8 +135,7 @@ func TestClose_APaymentAfterACloseNeedsTheFix(t *testing.T) {
 	})
 }
 
-// Payments, cancels, prepays and refunds of 100 due orders meet sweeps. No acknowledged payment is
-// lost, and stock and coupons are exact.
+// Payments, cancels, prepays and refunds of 100 due orders meet sweeps. No acknowledged payment is lost, and stock and coupons are exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(l *litemall) {
 		l.fixed = true

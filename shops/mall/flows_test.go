@@ -3,6 +3,7 @@ package mall
 import (
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -12,8 +13,7 @@ const (
 	stock, points        = 1000, 100
 )
 
-// mall plays the statements of mall at commit 74eebe06, in the order of its code. A flow calls between
-// after its read and before its write.
+// mall plays the statements of mall at commit 74eebe06, in the order of its code. A flow calls between after its read and before its write.
 type mall struct{ *shoptest.Shop }
 
 func each(t *testing.T, test func(m mall)) {
@@ -56,8 +56,7 @@ func (m mall) generateOrder(id, member int) {
 	}
 }
 
-// paySuccess is OmsPortalOrderServiceImpl.paySuccess, which the callback of the provider calls. It compares
-// the status.
+// paySuccess is OmsPortalOrderServiceImpl.paySuccess, which the callback of the provider calls. It compares the status.
 func (m mall) paySuccess(id int) (taken bool) {
 	return m.Tx(func(q shoptest.Session) {
 		if q.Exec("UPDATE oms_order SET status = 1, payment_time = NOW(), pay_type = 1 WHERE id = ? AND delete_status = 0 AND status = 0", id) == 0 {
@@ -99,8 +98,7 @@ func (m mall) cancelOrder(id int, between func()) (done bool) {
 	})
 }
 
-// giveBack returns the first used coupon of the member, and the points of an order, as a number that was
-// read before.
+// giveBack returns the first used coupon of the member, and the points of an order, as a number that was read before.
 func giveBack(q shoptest.Session, member int) {
 	var coupon int
 	if q.Read([]any{&coupon}, "SELECT id FROM sms_coupon_history WHERE member_id = ? AND coupon_id = 7 AND use_status = 1 LIMIT 1", member) {
@@ -109,8 +107,7 @@ func giveBack(q shoptest.Session, member int) {
 	q.Exec("UPDATE ums_member SET integration = ? WHERE id = ?", q.Int("SELECT integration FROM ums_member WHERE id = ?", member)+10, member)
 }
 
-// cancelTimeOutOrder is OmsPortalOrderServiceImpl.cancelTimeOutOrder: all overdue orders, without comparing
-// the status again.
+// cancelTimeOutOrder is OmsPortalOrderServiceImpl.cancelTimeOutOrder: all overdue orders, without comparing the status again.
 func (m mall) cancelTimeOutOrder(between func()) (done bool) {
 	return m.Tx(func(q shoptest.Session) {
 		var id, member int
@@ -141,7 +138,5 @@ func (m mall) expect(id, member int, want state) {
 	m.Read([]any{&got.stock, &got.locked}, "SELECT stock, lock_stock FROM pms_sku_stock WHERE id = 1")
 	m.Read([]any{&got.points}, "SELECT integration FROM ums_member WHERE id = ?", member)
 	m.Read([]any{&got.coupons}, "SELECT COUNT(*) FROM sms_coupon_history WHERE member_id = ? AND use_status = 0", member)
-	if got != want {
-		m.Errorf("order %d: %+v, want %+v", id, got, want)
-	}
+	expect.That(m, got == want, "order %d: %+v, want %+v", id, got, want)
 }

@@ -1,5 +1,4 @@
-// Package mall plays the statements of mall against its own time-out, and against closes of orderclose with the
-// mapping of this folder.
+// Package mall plays the statements of mall against its own time-out, and against closes of orderclose with the mapping of this folder.
 package mall
 
 import (
@@ -20,8 +19,7 @@ func TestOwnTimeout_CancelsAnOrder(t *testing.T) {
 	})
 }
 
-// A payment between the read and the write of a cancel: the order is closed though it is paid, and it takes what
-// another order has locked.
+// A payment between the read and the write of a cancel: the order is closed though it is paid, and it takes what another order has locked.
 func TestOwnTimeout_ClosesAPaidOrder(t *testing.T) {
 	for name, cancel := range map[string]func(m mall, between func()) bool{
 		"message": func(m mall, between func()) bool { return m.cancelOrder(1, between) },
@@ -80,9 +78,8 @@ func TestClose_IsNotRepeatedByACancel(t *testing.T) {
 
 func (m mall) sweep(want int) {
 	m.Helper()
-	if n := m.Sweep(); n != want {
-		m.Errorf("a sweep closes %d orders, want %d", n, want)
-	}
+	n := m.Sweep()
+	expect.That(m, n == want, "a sweep closes %d orders, want %d", n, want)
 }
 
 // Each flow of the shop is before the close. A member with two closed orders gets both coupons and all points.
@@ -100,8 +97,7 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and stock, coupons and
-// points are exact.
+// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and stock, coupons and points are exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(m mall) {
 		var mu sync.Mutex
@@ -125,9 +121,8 @@ func TestClose_InACrowd(t *testing.T) {
 		})
 		t.Logf("%v, closed %d", done, swept)
 		count := func(status int) int { return m.Int("SELECT COUNT(*) FROM oms_order WHERE status = ?", status) }
-		if count(unpaid) != 0 || count(paid) != done["paid"] || count(closed) != done["cancelled"]+swept {
-			t.Errorf("%v and %d closes are expected", done, swept)
-		}
+		expect.That(t, count(unpaid) == 0 && count(paid) == done["paid"] && count(closed) == done["cancelled"]+swept,
+			"%v and %d closes are expected", done, swept)
 		expect.Equal(t, m.Int("SELECT COUNT(*) FROM oms_order WHERE status = 4 AND payment_time IS NOT NULL"), 0, "a paid order is closed")
 		m.exact()
 	})
@@ -141,14 +136,10 @@ func (m mall) exact() {
 		m.Read([]any{&free, &locked}, "SELECT stock, lock_stock FROM pms_sku_stock WHERE id = ?", sku)
 		sold := m.Int(`SELECT COALESCE(SUM(product_quantity), 0) FROM oms_order_item i JOIN oms_order o ON o.id = i.order_id
 			WHERE o.status = 1 AND product_sku_id = ?`, sku)
-		if locked != 0 || free+sold != stock {
-			m.Errorf("SKU %d: stock %d, locked %d, sold %d of %d", sku, free, locked, sold, stock)
-		}
+		expect.That(m, locked == 0 && free+sold == stock, "SKU %d: stock %d, locked %d, sold %d of %d", sku, free, locked, sold, stock)
 	}
 	var wrong int
 	m.Read([]any{&wrong}, `SELECT COUNT(*) FROM oms_order o JOIN ums_member m ON m.id = o.member_id JOIN sms_coupon_history c ON c.member_id = m.id
 		WHERE m.integration <> IF(o.status = 1, ?, ?) OR c.use_status <> IF(o.status = 1, 1, 0)`, points-10, points)
-	if wrong != 0 {
-		m.Errorf("coupons or points of %d orders are wrong", wrong)
-	}
+	expect.That(m, wrong == 0, "coupons or points of %d orders are wrong", wrong)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -13,8 +14,7 @@ const (
 	stock                = 1000
 )
 
-// mall4j plays the statements of mall4j at commit 2617536e, in the order of its code. A flow calls between after
-// its read and before its write.
+// mall4j plays the statements of mall4j at commit 2617536e, in the order of its code. A flow calls between after its read and before its write.
 type mall4j struct {
 	*shoptest.Shop
 	// fixed says that cancelOrders has the condition that README.md asks for.
@@ -83,8 +83,7 @@ func (m *mall4j) cancel(n int, between func()) (done bool) {
 	return m.cancelOrders([]string{number(n)})
 }
 
-// cancelOrders is OrderServiceImpl.cancelOrders: it returns the stock of all its orders, whether the UPDATE has
-// found them or not.
+// cancelOrders is OrderServiceImpl.cancelOrders: it returns the stock of all its orders, whether the UPDATE has found them or not.
 func (m *mall4j) cancelOrders(orders []string) (done bool) {
 	return m.Tx(func(q shoptest.Session) {
 		for _, order := range orders {
@@ -106,8 +105,7 @@ func (m *mall4j) cancelOrders(orders []string) (done bool) {
 	})
 }
 
-// paySuccess is PayServiceImpl.paySuccess: a settlement is paid once, and its order becomes paid whatever its
-// status is.
+// paySuccess is PayServiceImpl.paySuccess: a settlement is paid once, and its order becomes paid whatever its status is.
 func (m *mall4j) paySuccess(n int) (taken bool) {
 	return m.Tx(func(q shoptest.Session) {
 		var status, version int
@@ -128,7 +126,5 @@ func (m *mall4j) expect(n int, want state) {
 	m.Helper()
 	got := state{m.Int("SELECT status FROM tz_order WHERE order_number = ?", number(n)), m.Int("SELECT stocks FROM tz_sku WHERE sku_id = 1"),
 		m.Int("SELECT total_stocks FROM tz_prod WHERE prod_id = 1")}
-	if got != want {
-		m.Errorf("order %d: status, SKU, product are %+v, want %+v", n, got, want)
-	}
+	expect.That(m, got == want, "order %d: status, SKU, product are %+v, want %+v", n, got, want)
 }

@@ -1,5 +1,4 @@
-// Package mall4j plays the statements of mall4j against its own task, and against closes of orderclose with the
-// mapping of this folder.
+// Package mall4j plays the statements of mall4j against its own task, and against closes of orderclose with the mapping of this folder.
 package mall4j
 
 import (
@@ -67,9 +66,8 @@ func TestClose_IsNotRepeated(t *testing.T) {
 
 func (m *mall4j) sweep(want int) {
 	m.Helper()
-	if n := m.Sweep(); n != want {
-		m.Errorf("a sweep closes %d orders, want %d", n, want)
-	}
+	n := m.Sweep()
+	expect.That(m, n == want, "a sweep closes %d orders, want %d", n, want)
 }
 
 // Each flow of the shop is before the close.
@@ -86,8 +84,7 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and the stock of SKUs and
-// products is exact.
+// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and the stock of SKUs and products is exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(m *mall4j) {
 		m.fixed = true
@@ -112,9 +109,8 @@ func TestClose_InACrowd(t *testing.T) {
 		})
 		t.Logf("%v, closed %d", done, swept)
 		count := func(status int) int { return m.Int("SELECT COUNT(*) FROM tz_order WHERE status = ?", status) }
-		if count(unpaid) != 0 || count(paid) != done["paid"] || count(closed) != done["cancelled"]+swept {
-			t.Errorf("%v and %d closes are expected", done, swept)
-		}
+		expect.That(t, count(unpaid) == 0 && count(paid) == done["paid"] && count(closed) == done["cancelled"]+swept,
+			"%v and %d closes are expected", done, swept)
 		if n := m.Int("SELECT COUNT(*) FROM tz_order o JOIN tz_order_settlement s ON s.order_number = o.order_number WHERE (s.pay_status = 1) <> " +
 			"(o.status = 2)"); n != 0 {
 			t.Errorf("%d orders differ from their settlement", n)
@@ -123,9 +119,8 @@ func TestClose_InACrowd(t *testing.T) {
 		for sku := 1; sku <= 3; sku++ {
 			n := m.Int(`SELECT COALESCE(SUM(i.prod_count), 0) FROM tz_order_item i JOIN tz_order o ON o.order_number = i.order_number
 				WHERE o.status = 2 AND i.sku_id = ?`, sku)
-			if free := m.Int("SELECT stocks FROM tz_sku WHERE sku_id = ?", sku); free+n != stock {
-				t.Errorf("SKU %d: %d are free and %d sold, of %d", sku, free, n, stock)
-			}
+			free := m.Int("SELECT stocks FROM tz_sku WHERE sku_id = ?", sku)
+			expect.That(t, free+n == stock, "SKU %d: %d are free and %d sold, of %d", sku, free, n, stock)
 			sold += n
 		}
 		if free := m.Int("SELECT total_stocks FROM tz_prod WHERE prod_id = 1"); free+sold != 3*stock {

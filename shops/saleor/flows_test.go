@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
-// saleor plays the statements of Saleor at commit 723cd4eb, in the order of its code. A flow calls between after
-// its read and before its write.
+// saleor plays the statements of Saleor at commit 723cd4eb, in the order of its code. A flow calls between after its read and before its write.
 type saleor struct{ *shoptest.Shop }
 
 const stock = 1000 // of each variant
@@ -56,8 +56,7 @@ func (s saleor) complete(n, channel int) {
 	}
 }
 
-// expireOrders is order/tasks.py, _expire_orders. It reads from the replica, and does not compare the status
-// when it writes.
+// expireOrders is order/tasks.py, _expire_orders. It reads from the replica, and does not compare the status when it writes.
 func (s saleor) expireOrders(between func()) (done bool) {
 	var order string
 	var orders []string
@@ -144,7 +143,5 @@ func (s saleor) expect(n int, want state) {
 	s.Read([]any{&got.allocated}, "SELECT quantity_allocated FROM warehouse_stock WHERE id = 1")
 	s.Read([]any{&got.held}, "SELECT quantity_allocated FROM warehouse_allocation WHERE order_line_id = $1", id(1000*n))
 	s.Read([]any{&got.used}, "SELECT used FROM discount_vouchercode")
-	if got != want {
-		s.Errorf("order %d: %+v, want %+v", n, got, want)
-	}
+	expect.That(s, got == want, "order %d: %+v, want %+v", n, got, want)
 }

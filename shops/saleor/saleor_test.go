@@ -1,5 +1,4 @@
-// Package saleor plays the statements of Saleor against its own task, and against closes of orderclose with the
-// mapping of this folder.
+// Package saleor plays the statements of Saleor against its own task, and against closes of orderclose with the mapping of this folder.
 package saleor
 
 import (
@@ -71,13 +70,11 @@ func TestOwnTask_CountsDaysAsHours(t *testing.T) {
 
 func (s saleor) sweep(want int) {
 	s.Helper()
-	if n := s.Sweep(); n != want {
-		s.Errorf("a sweep closes %d orders, want %d", n, want)
-	}
+	n := s.Sweep()
+	expect.That(s, n == want, "a sweep closes %d orders, want %d", n, want)
 }
 
-// An order with a transaction stays open, as Saleor wants it. Cancels before, during and after a close leave the
-// stock exact.
+// An order with a transaction stays open, as Saleor wants it. Cancels before, during and after a close leave the stock exact.
 func TestClose_FollowsSaleorsRule(t *testing.T) {
 	adopted(t, func(s saleor) {
 		s.complete(1, 1)
@@ -104,8 +101,7 @@ func TestClose_FollowsSaleorsRule(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 100 due orders meet sweeps. No order that has a payment is closed, and what is
-// allocated is exact.
+// Payments and cancels of 100 due orders meet sweeps. No order that has a payment is closed, and what is allocated is exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(s saleor) {
 		var mu sync.Mutex

@@ -12,8 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
-// vendure plays the statements of Vendure, in the order of its code. A flow calls between after its read and before
-// its write.
+// vendure plays the statements of Vendure, in the order of its code. A flow calls between after its read and before its write.
 type vendure struct{ *shoptest.Shop }
 
 func each(t *testing.T, test func(v vendure)) {
@@ -46,9 +45,8 @@ func (v vendure) state(id int) (state string) {
 	return state
 }
 
-// addPayment is OrderService.addPaymentToOrder in the transaction of its mutation: it reads the order, creates the
-// payment, writes the state by the id, and allocates stock, as a number that it has read. asked is called between
-// the provider's answer and the first write.
+// addPayment is OrderService.addPaymentToOrder in the transaction of its mutation: it reads the order, creates the payment, writes the state by the id,
+// and allocates stock, as a number that it has read. asked is called between the provider's answer and the first write.
 func (v vendure) addPayment(id int, asked, allocating func()) (taken bool) {
 	return v.Tx(func(q shoptest.Session) {
 		var state string
@@ -77,8 +75,7 @@ func (v vendure) addItems(id int, between func()) (done bool) {
 	})
 }
 
-// Two payments for one variant at once: one allocation is lost, because Vendure writes the number that it has
-// read.
+// Two payments for one variant at once: one allocation is lost, because Vendure writes the number that it has read.
 func TestVendure_TwoPaymentsLoseAnAllocation(t *testing.T) {
 	each(t, func(v vendure) {
 		v.arrange(1)
@@ -105,9 +102,8 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 	adopted(t, func(v vendure) {
 		sweep := func(want int) func() {
 			return func() {
-				if n := v.Sweep(); n != want {
-					t.Errorf("a sweep closes %d orders, want %d", n, want)
-				}
+				n := v.Sweep()
+				expect.That(t, n == want, "a sweep closes %d orders, want %d", n, want)
 			}
 		}
 		v.arrange(1)
@@ -146,9 +142,8 @@ func TestClose_InACrowd(t *testing.T) {
 		})
 		count := func(where string) int { return v.Int(`SELECT COUNT(*) FROM "order" o WHERE ` + where) }
 		t.Logf("%d paid, %d closed", paid, closed)
-		if count("state = 'PaymentSettled'") != paid || count("state = 'Cancelled'") != closed || paid+closed != 100 {
-			t.Errorf("%d paid and %d closes are expected", paid, closed)
-		}
+		expect.That(t, count("state = 'PaymentSettled'") == paid && count("state = 'Cancelled'") == closed && paid+closed == 100,
+			"%d paid and %d closes are expected", paid, closed)
 		n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`)
 		expect.That(t, n == 0, "%d orders differ from their payments", n)
 	})

@@ -3,6 +3,7 @@ package yudao
 import (
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/shoptest"
 )
 
@@ -13,8 +14,7 @@ const (
 	byMember, stock               = 30, 1000
 )
 
-// yudao plays the statements of yudao's mall at commit e4e460d5, in the order of its code. A flow calls between
-// after its read and before its write.
+// yudao plays the statements of yudao's mall at commit e4e460d5, in the order of its code. A flow calls between after its read and before its write.
 type yudao struct{ *shoptest.Shop }
 
 func each(t *testing.T, test func(y yudao)) {
@@ -72,8 +72,7 @@ func (y yudao) updateOrderPaid(id int, between func()) (taken bool) {
 	})
 }
 
-// cancelOrderBySystem is the job TradeOrderAutoCancelJob: it reads all overdue orders, and cancels each in a
-// transaction of its own.
+// cancelOrderBySystem is the job TradeOrderAutoCancelJob: it reads all overdue orders, and cancels each in a transaction of its own.
 func (y yudao) cancelOrderBySystem(between func()) (done int) {
 	var id int
 	var orders []int
@@ -115,8 +114,7 @@ func (y yudao) cancelOrder0(id, cancelType int) (done bool) {
 	})
 }
 
-// state is what a test expects: the status of an order and of its coupon, stock and sales of SKU 1, and the
-// product's.
+// state is what a test expects: the status of an order and of its coupon, stock and sales of SKU 1, and the product's.
 type state struct{ status, coupon, stock, sales, product, productSales int }
 
 func (y yudao) expect(id int, want state) {
@@ -124,7 +122,5 @@ func (y yudao) expect(id int, want state) {
 	got := state{status: y.status(id), coupon: y.Int("SELECT status FROM promotion_coupon WHERE id = ?", id)}
 	y.Read([]any{&got.stock, &got.sales}, "SELECT stock, sales_count FROM product_sku WHERE id = 1")
 	y.Read([]any{&got.product, &got.productSales}, "SELECT stock, sales_count FROM product_spu WHERE id = 1")
-	if got != want {
-		y.Errorf("order %d: %+v, want %+v", id, got, want)
-	}
+	expect.That(y, got == want, "order %d: %+v, want %+v", id, got, want)
 }

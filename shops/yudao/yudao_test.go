@@ -1,5 +1,4 @@
-// Package yudao plays the statements of yudao's mall against its own job, and against closes of orderclose with the
-// mapping of this folder.
+// Package yudao plays the statements of yudao's mall against its own job, and against closes of orderclose with the mapping of this folder.
 package yudao
 
 import (
@@ -31,8 +30,7 @@ func TestOwnJob_IsExact(t *testing.T) {
 	})
 }
 
-// A callback that comes after the job is refused. yudao logs it, and no row tells that there is money without an
-// order.
+// A callback that comes after the job is refused. yudao logs it, and no row tells that there is money without an order.
 func TestOwnJob_APaymentAfterItIsLost(t *testing.T) {
 	each(t, func(y yudao) {
 		y.createOrder(1)
@@ -67,13 +65,11 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 
 func (y yudao) sweep(want int) {
 	y.Helper()
-	if n := y.Sweep(); n != want {
-		y.Errorf("a sweep closes %d orders, want %d", n, want)
-	}
+	n := y.Sweep()
+	expect.That(y, n == want, "a sweep closes %d orders, want %d", n, want)
 }
 
-// Payments, cancels and yudao's own job meet sweeps over 100 due orders. No acknowledged payment is lost, and
-// stock, sales and coupons are exact.
+// Payments, cancels and yudao's own job meet sweeps over 100 due orders. No acknowledged payment is lost, and stock, sales and coupons are exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(y yudao) {
 		var mu sync.Mutex
@@ -107,9 +103,8 @@ func TestClose_InACrowd(t *testing.T) {
 		for _, table := range []string{"product_sku", "product_spu"} {
 			var free, sales int
 			y.Read([]any{&free, &sales}, "SELECT SUM(stock), SUM(sales_count) FROM "+table)
-			if free+sold != 3*stock || sales != sold {
-				t.Errorf("%s: %d are free and %d counted as sold, sold are %d of %d", table, free, sales, sold, 3*stock)
-			}
+			expect.That(t, free+sold == 3*stock && sales == sold,
+				"%s: %d are free and %d counted as sold, sold are %d of %d", table, free, sales, sold, 3*stock)
 		}
 		if n := y.Int("SELECT COUNT(*) FROM promotion_coupon c JOIN trade_order o ON o.id = c.use_order_id WHERE (c.status = 2) <> (o.status = 10)"); n != 0 {
 			t.Errorf("%d coupons are wrong", n)

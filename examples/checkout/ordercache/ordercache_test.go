@@ -64,8 +64,7 @@ func TestCache_AStaleFillNeverReplacesANewerVersion(t *testing.T) {
 	expect.Equal(t, len(c.filling), 0, "reads are kept after their end")
 }
 
-// Any mix of reads and changes: no view is shown that is older than a change that was announced before
-// the view was asked for.
+// Any mix of reads and changes: no view is shown that is older than a change that was announced before the view was asked for.
 func TestCache_NeverShowsAnOlderVersionThanAnnounced(t *testing.T) {
 	c := New(Options{Size: 4})
 	var mu sync.Mutex
@@ -153,21 +152,18 @@ func TestRefresh_ReplacesViewsThatAreInUse(t *testing.T) {
 		want(t, "after a failed round", version(c, "used"), 2)
 		cancel()
 		<-done
-		if len(asked) != 2 || len(asked[0]) != 2 || len(asked[1]) != 1 {
-			t.Errorf("asked for %v: want the two in use, and then the one that was read since", asked)
-		}
+		expect.That(t, len(asked) == 2 && len(asked[0]) == 2 && len(asked[1]) == 1,
+			"asked for %v: want the two in use, and then the one that was read since", asked)
 	})
 }
 
 func TestMessage_IsParsed(t *testing.T) {
 	for _, id := range []string{"o-1", "an order", "1 2"} {
-		if got, v, ok := parseMessage(Message(id, 7)); got != id || v != 7 || !ok {
-			t.Errorf("%q: %q, %d, %v", id, got, v, ok)
-		}
+		got, v, ok := parseMessage(Message(id, 7))
+		expect.That(t, got == id && v == 7 && ok, "%q: %q, %d, %v", id, got, v, ok)
 	}
 	for _, m := range []string{"", "x", "x y", "7 "} {
-		if _, _, ok := parseMessage(m); ok {
-			t.Errorf("%q is no message", m)
-		}
+		_, _, ok := parseMessage(m)
+		expect.That(t, !ok, "%q is no message", m)
 	}
 }

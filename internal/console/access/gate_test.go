@@ -42,9 +42,8 @@ func TestGate_AcceptsTheHostsOfTheSettingsOnly(t *testing.T) {
 		})
 		u := vic()
 		for _, host := range row.accepted {
-			if resp := r.do(u.request(request{host: host})); resp.StatusCode != 200 {
-				t.Errorf("listen %s, hosts %v: Host %q answers %s", row.listen, row.hosts, host, resp.Status)
-			}
+			resp := r.do(u.request(request{host: host}))
+			expect.That(t, resp.StatusCode == 200, "listen %s, hosts %v: Host %q answers %s", row.listen, row.hosts, host, resp.Status)
 		}
 		for _, host := range row.refused {
 			for _, path := range []string{"/", "/login", "/static/style.css"} {
@@ -61,9 +60,7 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, u := as(t)
 			r.do(u.request(request{}))
-			if r.identity.Role != u.role {
-				t.Errorf("the identity is %+v, want role %s", r.identity, u.role)
-			}
+			expect.That(t, r.identity.Role == u.role, "the identity is %+v, want role %s", r.identity, u.role)
 			resp := r.do(u.request(request{method: "POST", path: "/actions", form: url.Values{}}))
 			if u.role == access.Operator {
 				expect.That(t, resp.StatusCode == 200 && r.reached == "action", "an action answers %s", resp.Status)
@@ -74,9 +71,8 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 				{path: "/"}, {path: "/dead-letters?cause=x"}, {path: "/static/style.css"}, {method: "HEAD"},
 				{method: "POST", path: "/order", form: url.Values{"id": {"1"}}},
 			} {
-				if resp := r.do(u.request(read)); resp.StatusCode != 200 || r.reached == "" {
-					t.Errorf("%s %s answers %s", read.method, read.path, resp.Status)
-				}
+				resp := r.do(u.request(read))
+				expect.That(t, resp.StatusCode == 200 && r.reached != "", "%s %s answers %s", read.method, read.path, resp.Status)
 			}
 			if resp := r.do(u.request(request{path: "/actions"})); resp.StatusCode != 405 || r.reached != "" {
 				t.Errorf("an action by GET answers %s", resp.Status)
@@ -88,9 +84,8 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 func TestGate_WithoutOperatorsNobodyStartsAnAction(t *testing.T) {
 	r := newRig(t, func(r *rig, s *config.Console) { withProxy(r, s); s.Operators = nil })
 	resp := r.do(ann().request(request{method: "POST", path: "/actions", form: url.Values{}}))
-	if text := body(t, resp); resp.StatusCode != 403 || r.reached != "" || text != "not_operator\n" {
-		t.Errorf("answers %s %s", resp.Status, text)
-	}
+	text := body(t, resp)
+	expect.That(t, resp.StatusCode == 403 && r.reached == "" && text == "not_operator\n", "answers %s %s", resp.Status, text)
 }
 
 func TestGate_AnActionOutsideOfWrapIsRefused(t *testing.T) {
@@ -131,15 +126,13 @@ func TestGate_RefusesPathsThatARouterReadsDifferently(t *testing.T) {
 		"/static//x", "/%73tatic/x", "/a/..",
 	} {
 		for _, q := range []request{{path: path}, u.request(request{path: path})} {
-			if resp := r.do(q); resp.StatusCode != 400 || r.reached != "" {
-				t.Errorf("%s answers %s, reached %q", path, resp.Status, r.reached)
-			}
+			resp := r.do(q)
+			expect.That(t, resp.StatusCode == 400 && r.reached == "", "%s answers %s, reached %q", path, resp.Status, r.reached)
 		}
 	}
 	for _, path := range []string{"/dead-letters/", "/dead-letters?x=/../", "/a%20b", "/%E8%AE%A2"} {
-		if resp := r.do(u.request(request{path: path})); resp.StatusCode != 200 || r.reached == "" {
-			t.Errorf("%s answers %s", path, resp.Status)
-		}
+		resp := r.do(u.request(request{path: path}))
+		expect.That(t, resp.StatusCode == 200 && r.reached != "", "%s answers %s", path, resp.Status)
 	}
 }
 
@@ -223,9 +216,8 @@ func TestGate_OffTheLoopbackRequestsNeedAListedProxy(t *testing.T) {
 			header["X-Forwarded-Proto"] = row.forwarded
 		}
 		resp := r.do(vic().request(request{host: "console.example", from: row.from, header: header}))
-		if (r.reached != "") != (row.refused == "") || row.refused != "" && (resp.StatusCode != 403 || body(t, resp) != row.refused+"\n") {
-			t.Errorf("%+v answers %s", row, resp.Status)
-		}
+		expect.That(t, (r.reached != "") == (row.refused == "") && (row.refused == "" || resp.StatusCode == 403 && body(t, resp) == row.refused+"\n"),
+			"%+v answers %s", row, resp.Status)
 	}
 }
 
@@ -243,9 +235,8 @@ func TestGate_WorksBelowABasePath(t *testing.T) {
 		"/": 403, "/static/style.css": 403, "/shop/orderclosex/static/": 403,
 		"/shop/orderclose/static/x": 200, "/shop/orderclose/static/../../x": 400,
 	} {
-		if resp := r.do(request{path: path}); resp.StatusCode != status || (r.reached != "") != (status == 200) {
-			t.Errorf("%s answers %s, reached %q", path, resp.Status, r.reached)
-		}
+		resp := r.do(request{path: path})
+		expect.That(t, resp.StatusCode == status && (r.reached != "") == (status == 200), "%s answers %s, reached %q", path, resp.Status, r.reached)
 	}
 	r.do(ann().request(request{path: "/shop/orderclose/dead-letters"}))
 	expect.That(t, r.reached == "page", "the user does not open the page")
@@ -285,9 +276,8 @@ func TestNew_RefusesUnsafeSettings(t *testing.T) {
 		{Listen: "127.0.0.1:9465"}, {Listen: "0.0.0.0:9465", UserHeader: "X-User", Proxies: prefixes("10.0.0.7/32")},
 		{Listen: "localhost:0", UserHeader: "X-User", Proxies: prefixes("127.0.0.1/32"), Operators: []string{"ann"}},
 	} {
-		if _, err := access.New(access.Options{Settings: s}); err != nil {
-			t.Errorf("%+v: %v", s, err)
-		}
+		_, err := access.New(access.Options{Settings: s})
+		expect.That(t, err == nil, "%+v: %v", s, err)
 	}
 }
 

@@ -20,15 +20,11 @@ func TestProxy_IsBelievedFromListedAddressesOnly(t *testing.T) {
 		q := request{from: from, header: map[string]string{"X-Forwarded-User": "ann", "X-Forwarded-For": "10.0.0.7", "X-Real-Ip": "10.0.0.7",
 			"Forwarded": "for=10.0.0.7"}}
 		resp := r.do(q)
-		if want == "" && (resp.StatusCode != 200 || r.identity.Name != "ann" || r.identity.Role != access.Operator) {
-			t.Errorf("from %s: answers %s to %+v", from, resp.Status, r.identity)
-		}
-		if want != "" && (resp.StatusCode != 403 || r.reached != "") {
-			t.Errorf("from %s: answers %s to %+v, want %s", from, resp.Status, r.identity, want)
-		}
-		if text := body(t, resp); want != "" && text != want+"\n" {
-			t.Errorf("from %s: answers %q", from, text)
-		}
+		expect.That(t, want != "" || resp.StatusCode == 200 && r.identity.Name == "ann" && r.identity.Role == access.Operator,
+			"from %s: answers %s to %+v", from, resp.Status, r.identity)
+		expect.That(t, want == "" || resp.StatusCode == 403 && r.reached == "", "from %s: answers %s to %+v, want %s", from, resp.Status, r.identity, want)
+		text := body(t, resp)
+		expect.That(t, want == "" || text == want+"\n", "from %s: answers %q", from, text)
 	}
 }
 
@@ -41,9 +37,7 @@ func TestProxy_NeedsOneValidUser(t *testing.T) {
 		h.Header["X-Forwarded-User"] = users
 		w := httptest.NewRecorder()
 		r.handler.ServeHTTP(w, h)
-		if w.Code != http.StatusForbidden || r.reached != "" || w.Body.String() != "no_user\n" {
-			t.Errorf("%q answers %d %s", users, w.Code, w.Body)
-		}
+		expect.That(t, w.Code == http.StatusForbidden && r.reached == "" && w.Body.String() == "no_user\n", "%q answers %d %s", users, w.Code, w.Body)
 	}
 }
 
@@ -95,9 +89,8 @@ func TestOtherSites_TheirRequestsAreRefused(t *testing.T) {
 				for path, reached := range map[string]string{"/order": "search", "/language": "language"} {
 					resp := r.do(u.request(request{method: "POST", path: path, header: row.header}))
 					refused := resp.StatusCode == 403 && body(t, resp) == "other_site\n"
-					if refused == row.ok || !row.ok && r.reached != "" || row.ok && r.reached != reached {
-						t.Errorf("%v: %s answers %s, reached %q", row.header, path, resp.Status, r.reached)
-					}
+					expect.That(t, refused != row.ok && (row.ok || r.reached == "") && (!row.ok || r.reached == reached),
+						"%v: %s answers %s, reached %q", row.header, path, resp.Status, r.reached)
 				}
 			}
 		})

@@ -58,9 +58,8 @@ func TestServer_ChecksTheHostOfTheRequestTarget(t *testing.T) {
 		{"GET /static/../ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
 		{"GET /%2e%2e/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
 	} {
-		if status := raw(t, server, row.request); status != row.status {
-			t.Errorf("%q answers %d, want %d", row.request, status, row.status)
-		}
+		status := raw(t, server, row.request)
+		expect.That(t, status == row.status, "%q answers %d, want %d", row.request, status, row.status)
 	}
 }
 

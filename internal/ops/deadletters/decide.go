@@ -16,12 +16,10 @@ type Rules struct {
 	Events string
 }
 
-// OutboxOfEvents is the source topic of dead letters that the dispatcher makes of events that could not
-// be published: the table of their rows.
+// OutboxOfEvents is the source topic of dead letters that the dispatcher makes of events that could not be published: the table of their rows.
 const OutboxOfEvents = "outbox_events"
 
-// decide returns the topic and the record to send for a dead letter at this moment. If the
-// dead letter cannot be sent, refusal says why.
+// decide returns the topic and the record to send for a dead letter at this moment. If the dead letter cannot be sent, refusal says why.
 func (r Rules) decide(l Letter, now time.Time) (topic string, m wire.Message, refusal string) {
 	if l.Source.Topic == r.Events || l.Source.Topic == OutboxOfEvents {
 		return "", m, "it is an event: orderclose events again writes it again, from the database" //mutant:event-redriven

@@ -41,9 +41,8 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal))
 		expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 		for _, h := range m.Headers {
-			if strings.HasPrefix(h.Key, "source-") || h.Key == "detail" || h.Key == "stage" || h.Key == "cause" {
-				t.Errorf("%s: it has a header %s", what, h.Key)
-			}
+			expect.That(t, !strings.HasPrefix(h.Key, "source-") && h.Key != "detail" && h.Key != "stage" && h.Key != "cause",
+				"%s: it has a header %s", what, h.Key)
 		}
 	}
 }

@@ -48,9 +48,8 @@ func NewFollower(log Log, topic string, logger *slog.Logger) *Follower {
 	return &Follower{log: log, topic: topic, logger: logger, index: newIndex(false, maxLetters), next: map[int]wire.Position{}}
 }
 
-// Run reads the topic from its beginning, without a group, and then at each interval what was appended, until ctx ends. It
-// calls caughtUp, if that is not nil, each time it has read to the end. If the topic is missing or may not be read, Run logs
-// that once, and keeps trying.
+// Run reads the topic from its beginning, without a group, and then at each interval what was appended, until ctx ends. It calls caughtUp, if that is
+// not nil, each time it has read to the end. If the topic is missing or may not be read, Run logs that once, and keeps trying.
 func (f *Follower) Run(ctx context.Context, interval time.Duration, caughtUp func(State)) {
 	for failing := false; ; {
 		began := time.Now()
@@ -103,8 +102,7 @@ func (f *Follower) Letters(of Filter) []Letter {
 	return f.index.Letters(of)
 }
 
-// read reads each partition to its present end. A partition that fails does not hold up the
-// others. read returns the first error.
+// read reads each partition to its present end. A partition that fails does not hold up the others. read returns the first error.
 func (f *Follower) read(ctx context.Context) error {
 	n, err := f.log.Partitions(ctx, f.topic)
 	if err != nil {

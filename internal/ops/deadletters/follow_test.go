@@ -193,9 +193,8 @@ func TestFollower_FollowsATopicOfABroker(t *testing.T) {
 	defer client.Close()
 	create := func(keys ...string) {
 		t.Helper()
-		if _, _, err := client.Apply(t.Context(), []kafka.TopicSpec{{Name: deadTopic, Partitions: 1, Replication: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := client.Apply(t.Context(), []kafka.TopicSpec{{Name: deadTopic, Partitions: 1, Replication: 1}})
+		must.That(t, err == nil, "%v", err)
 		for _, key := range keys {
 			must.Get(client.Append(t.Context(), deadTopic, 0, []wire.Message{dead(t, key, "failed", now)}))(t)
 		}
@@ -207,9 +206,8 @@ func TestFollower_FollowsATopicOfABroker(t *testing.T) {
 	expect.Equal(t, f.fed(t).keys(Filter{}), "b c d", "deleted")
 	must.Do(t, client.DeleteTopics(t.Context(), deadTopic))
 	err := f.read(t.Context())
-	if s := f.note(err, now); err == nil || s.Problem == "" {
-		t.Errorf("the topic is missing: %v, %+v", err, s)
-	}
+	s := f.note(err, now)
+	expect.That(t, err != nil && s.Problem != "", "the topic is missing: %v, %+v", err, s)
 	create("e", "f", "g", "h")
 	expect.Equal(t, f.fed(t).keys(Filter{}), "e f g h", "recreated")
 }

@@ -14,8 +14,7 @@ import (
 const (
 	// maxLetters bounds the dead letters of an Index, some 60 MB.
 	maxLetters = 100_000
-	// maxCauses bounds how many causes are counted separately. The stages have a dozen causes,
-	// and other programs may write to the topic too.
+	// maxCauses bounds how many causes are counted separately. The stages have a dozen causes, and other programs may write to the topic too.
 	maxCauses = 64
 	// maxName bounds the length of a cause that is counted separately, in bytes: the longest name of a topic.
 	maxName = 249

@@ -55,8 +55,7 @@ type Letter struct {
 	Source     Source              `json:"source"`
 	Key        string              `json:"key"`               // the order's id, if the record had one
 	Resolution wire.ResolutionKind `json:"settled,omitempty"` // "" while pending
-	// Record is the original record, without the headers that the dead letter added. It may
-	// have been cut.
+	// Record is the original record, without the headers that the dead letter added. It may have been cut.
 	Record wire.Message `json:"-"`
 }
 
@@ -78,8 +77,7 @@ func Read(partition int, m wire.Message) Letter {
 	return l
 }
 
-// cut says which part of the record was cut, or may have been cut, when it became a dead
-// letter. It returns "" if the record is whole.
+// cut says which part of the record was cut, or may have been cut, when it became a dead letter. It returns "" if the record is whole.
 func (l Letter) cut() string {
 	switch {
 	case len(l.Record.Key) >= wire.MaxDeadKey:
@@ -101,8 +99,7 @@ func (l Letter) cut() string {
 type Whole struct {
 	Letter
 	Headers []Header `json:"headers"`
-	// Value is the record's value: JSON if it is valid JSON, or else text. Base64 has the value if it is
-	// neither.
+	// Value is the record's value: JSON if it is valid JSON, or else text. Base64 has the value if it is neither.
 	Value        any    `json:"value,omitempty"`
 	Base64       []byte `json:"value_base64,omitempty"`
 	OrderProblem string `json:"order_problem,omitempty"` // why it is not a valid record of an order

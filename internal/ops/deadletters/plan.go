@@ -22,8 +22,7 @@ type Options struct {
 	Now    func() time.Time    // the clock that due times are compared with; default time.Now
 }
 
-// Plan is what a redrive or a discard would do. It describes a snapshot: later dead letters
-// do not change it.
+// Plan is what a redrive or a discard would do. It describes a snapshot: later dead letters do not change it.
 type Plan struct {
 	Topic string              `json:"topic"`
 	How   wire.ResolutionKind `json:"how"`

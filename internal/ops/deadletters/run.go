@@ -32,8 +32,7 @@ func Send(ctx context.Context, records []wire.RawRecord, start func(ctx context.
 	}
 }
 
-// finishTime is how long resolutions may still be written after the context has ended: half of the 10 s
-// in which a process must stop.
+// finishTime is how long resolutions may still be written after the context has ended: half of the 10 s in which a process must stop.
 const finishTime = 5 * time.Second
 
 // Result is what a redrive or a discard did.
@@ -42,11 +41,9 @@ type Result struct {
 	Done int `json:"done"` // dead letters that were sent or discarded, and marked
 }
 
-// Run redrives or discards the dead letters that are pending now, as MakePlan describes. It
-// writes a resolution only after the record was acked. If the process is killed in between,
-// the next run sends some records again, which is harmless. progress, if not nil, is called
-// with the number of finished dead letters and their total. If Run fails, the result still
-// counts what it did.
+// Run redrives or discards the dead letters that are pending now, as MakePlan describes. It writes a resolution only after the record was acked. If the
+// process is killed in between, the next run sends some records again, which is harmless. progress, if not nil, is called with the number of finished
+// dead letters and their total. If Run fails, the result still counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
 	return t.run(ctx, o, false, progress)
 }
@@ -79,8 +76,7 @@ type run struct {
 	onlyPlan bool // nothing is sent
 }
 
-// batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of
-// those that were acked.
+// batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of those that were acked.
 func (r *run) batch(ctx context.Context, letters []Letter) error {
 	now := time.Now()
 	if r.o.Now != nil {

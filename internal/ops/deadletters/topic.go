@@ -40,8 +40,7 @@ type Filter struct {
 	Since  time.Time // appended then or later
 	// Positions, if not empty, are the only dead letters.
 	Positions []Position
-	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A
-	// partition that is not listed is left out.
+	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A partition that is not listed is left out.
 	Through []Position
 }
 
@@ -72,8 +71,7 @@ func (f Filter) Match(l *Letter) bool {
 		!l.AppendedAt.Before(f.Since)
 }
 
-// snapshot returns, by partition, the offsets of the dead letters of the filter and of the
-// resolutions behind them, up to the present end.
+// snapshot returns, by partition, the offsets of the dead letters of the filter and of the resolutions behind them, up to the present end.
 func (t *Topic) snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	begin := kafka.LogStart
 	if !f.Since.IsZero() {
@@ -191,8 +189,7 @@ func (t *Topic) List(ctx context.Context, f Filter, resolved bool, limit int) (l
 	return letters, x, nil
 }
 
-// read reads a span. It skips records that retention deletes meanwhile, and damaged ones:
-// they can be neither shown nor sent.
+// read reads a span. It skips records that retention deletes meanwhile, and damaged ones: they can be neither shown nor sent.
 func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]wire.Message) error) error {
 	_, err := kafka.Scan(ctx, t.Log, t.Name, s, func(f wire.Fetched) error {
 		if len(f.Records) == 0 {

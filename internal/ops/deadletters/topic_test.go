@@ -58,9 +58,8 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		expect.That(t, err == nil && got == c.want, "%s: %q, %v; want %q", what, got, err, c.want)
 	}
 	l := must.Get(log.topic().Find(t.Context(), b))(t)
-	if l == nil || l.Resolution != wire.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
-		t.Errorf("%+v", l)
-	}
+	expect.That(t, l != nil && l.Resolution == wire.Discarded && l.Source == (Source{"order-close", 1, 99}) && l.Detail == "in words" && l.Stage == "closer",
+		"%+v", l)
 	if l := must.Get(log.topic().Find(t.Context(), Position{1, 2}))(t); l != nil {
 		t.Errorf("a resolution is shown as a dead letter: %+v", l)
 	}
@@ -74,9 +73,8 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	corrupt := wire.DeadLetter(wire.Message{Topic: "order-close"}, "relay", "corrupt", "")
 	log.put(deadTopic, 0, corrupt.Raw(), now)
 	plan := must.Get(log.topic().MakePlan(t.Context(), redrive(Filter{})))(t)
-	if plan.Pending != 11 || plan.Refused != 1 || plan.To[shortest] != 7 || plan.To["delay_1h"] != 3 || log.appends != 0 {
-		t.Errorf("%+v after %d appends", plan, log.appends)
-	}
+	expect.That(t, plan.Pending == 11 && plan.Refused == 1 && plan.To[shortest] == 7 && plan.To["delay_1h"] == 3 && log.appends == 0,
+		"%+v after %d appends", plan, log.appends)
 
 	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
 	diff := cmp.Diff(plan, result.Plan)

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // shop returns a mapping without a problem.
@@ -23,9 +26,8 @@ func shop() *Mapping {
 
 func TestCheck_ReportsEachMistake(t *testing.T) {
 	for _, m := range []*Mapping{shop(), Reference()} {
-		if err := Err(m.Check()); err != nil {
-			t.Errorf("a good mapping: %v", err)
-		}
+		err := Err(m.Check())
+		expect.That(t, err == nil, "a good mapping: %v", err)
 	}
 	for _, c := range []struct {
 		change func(m *Mapping)
@@ -97,9 +99,7 @@ func TestMinMonths_MissesNoOrder(t *testing.T) {
 		for day := range 4 * 366 {
 			created := time.Date(2026, 1, 1+day, 23, 59, 59, 0, time.UTC)
 			last := MonthOf(created.Add(longest), time.UTC) + 1
-			if MonthOf(created, time.UTC) <= last-Month(least) {
-				t.Fatalf("%v after %v, the last %d months leave out its table", longest, created, least)
-			}
+			must.That(t, MonthOf(created, time.UTC) > last-Month(least), "%v after %v, the last %d months leave out its table", longest, created, least)
 		}
 	}
 }
@@ -109,9 +109,7 @@ func TestCheck_AColumnMayHaveTwoPurposesThatOnlyRead(t *testing.T) {
 	m := shop()
 	m.Shards, m.Orders, m.Items.Table = nil, "tickets", "tickets"
 	m.Items.Order, m.Category = "id", "sku"
-	if err := Err(m.Check()); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, Err(m.Check()))
 }
 
 // The problem of a harmful mapping names the harm.
@@ -120,18 +118,16 @@ func TestCheck_NamesWhatACloseWouldDestroy(t *testing.T) {
 	m.Version = "state"
 	want := "orders.lock: column shop_orders_{yyyyMM}.state is mapped as the order's status and as the order's version: " +
 		"a close adds one to it, which destroys the order's status; map the column that holds the order's version, or remove lock"
-	if got := Err(m.Check()); got == nil || got.Error() != want {
-		t.Errorf("got  %v\nwant %s", got, want)
-	}
+	got := Err(m.Check())
+	expect.That(t, got != nil && got.Error() == want, "got  %v\nwant %s", got, want)
 }
 
 // wantOne checks for exactly one problem. want is its path and, after a colon, a part of Problem.What.
 func wantOne(t *testing.T, got []Problem, want string) {
 	t.Helper()
 	path, what, _ := strings.Cut(want, ": ")
-	if len(got) != 1 || got[0].Path != path || !strings.Contains(got[0].What, what) || got[0].Fix == "" {
-		t.Errorf("got %v; want one that says %q", got, want)
-	}
+	expect.That(t, len(got) == 1 && got[0].Path == path && strings.Contains(got[0].What, what) && got[0].Fix != "",
+		"got %v; want one that says %q", got, want)
 }
 
 // fittingSchema returns tables of November that fit the mapping of shop.
@@ -165,9 +161,8 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 	check := func(m *Mapping, f Schema) []Problem {
 		return m.WithDefaults().CheckDatabase(f, []string{orders}, []string{"shop_lines_202611"})
 	}
-	if got := check(shop(), fittingSchema()); len(got) != 0 {
-		t.Errorf("tables that fit: %v", got)
-	}
+	got := check(shop(), fittingSchema())
+	expect.That(t, len(got) == 0, "tables that fit: %v", got)
 	change := func(table string, change func(t *Table)) func(*Mapping, Schema) {
 		return func(_ *Mapping, f Schema) {
 			t := f[table]
@@ -326,9 +321,8 @@ func TestCheckDatabase_RefusesOtherCollations(t *testing.T) {
 		f := fittingSchema()
 		f["shop_lines_202611"].Columns["sku"], f["shop_stock"].Columns["sku"] = c.lines, c.stock
 		got := shop().WithDefaults().CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})
-		if (len(got) > 0) != (c.fix != "") || len(got) > 0 && (got[0].Path != "items.sku" || !strings.HasPrefix(got[0].Fix, c.fix)) {
-			t.Errorf("%+v and %+v: %v; want %q", c.lines, c.stock, got, c.fix)
-		}
+		expect.That(t, (len(got) > 0) == (c.fix != "") && (len(got) <= 0 || got[0].Path == "items.sku" && strings.HasPrefix(got[0].Fix, c.fix)),
+			"%+v and %+v: %v; want %q", c.lines, c.stock, got, c.fix)
 	}
 }
 
@@ -367,9 +361,7 @@ func TestColumn_TakesConstantsOfItsType(t *testing.T) {
 		{Column{Type: "int"}, TextValue("5")}, {Column{Type: "varchar", Length: 5}, IntValue(12345)},
 		{Column{Type: "enum", Definition: "enum('a','b')"}, TextValue("b")},
 	} {
-		if !c.column.takes(c.value) {
-			t.Errorf("%s refuses %v", c.column.Type, c.value)
-		}
+		expect.That(t, c.column.takes(c.value), "%s refuses %v", c.column.Type, c.value)
 	}
 }
 
@@ -406,9 +398,8 @@ func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
 		{nil, nil, "7", "counts as paid"}, {number(201), number(102), "7", "counts as paid"}, {number(201), nil, "7", "counts as closed"},
 	} {
 		s := Status{From: IntValue(101), To: IntValue(103), Paid: c.paid, Closed: c.closed}
-		if got := s.Meaning(c.status); got != c.want {
-			t.Errorf("%+v: %s is %q, want %q", s, c.status, got, c.want)
-		}
+		got := s.Meaning(c.status)
+		expect.That(t, got == c.want, "%+v: %s is %q, want %q", s, c.status, got, c.want)
 	}
 }
 
@@ -433,9 +424,7 @@ func TestUnchangedLocks_NamesWhatACloseMayLeaveAsItIs(t *testing.T) {
 		"update_date":      {OnUpdate: true, Digits: 6}, "opt_lock": {Generated: true}, "updater": {}, "write_date": {},
 	}})
 	want := []string{"gmt_modified", "last_update_time (which the database sets with each UPDATE, in whole seconds)", "lock_version", "write_date"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	expect.That(t, slices.Equal(got, want), "%q, want %q", got, want)
 }
 
 // The same UUID in both binary forms, as MySQL's UUID_TO_BIN writes them.
@@ -443,28 +432,22 @@ func TestKey_ABinaryUUIDHasOneText(t *testing.T) {
 	const id = "6ccd780c-baba-1026-9564-5b8c656024db"
 	for k, want := range map[KeyType]string{UUIDBinary: "6ccd780cbaba102695645b8c656024db", UUIDSwapped: "1026baba6ccd780c95645b8c656024db"} {
 		arg, ok := Key{Type: k}.Arg(id)
-		if got := fmt.Sprintf("%x", arg); !ok || got != want {
-			t.Errorf("%s: %s, want %s", k, got, want)
-		}
+		got := fmt.Sprintf("%x", arg)
+		expect.That(t, ok && got == want, "%s: %s, want %s", k, got, want)
 		if _, ok := (Key{Type: k}).Arg(strings.ToUpper(id)); ok {
 			t.Errorf("%s takes a second text of the id", k)
 		}
 	}
 	a, b := "00000000-0000-1002-8000-000000000000", "00000001-0000-1001-8000-000000000000"
-	if (Key{Type: UUIDBinary}).Compare(a, b) >= 0 || (Key{Type: UUIDSwapped}).Compare(a, b) <= 0 {
-		t.Error("ids are not compared as their bytes")
-	}
+	expect.That(t, (Key{Type: UUIDBinary}).Compare(a, b) < 0 && (Key{Type: UUIDSwapped}).Compare(a, b) > 0, "ids are not compared as their bytes")
 }
 
 func TestSplitSKU_ReadsWhatLocatedSKUWrites(t *testing.T) {
 	for _, c := range [][2]string{{"a", "1"}, {"a@b", "1"}, {"@", "1"}, {"", "west"}} {
-		if sku, location := SplitSKU(LocatedSKU(c[0], c[1])); sku != c[0] || location != c[1] {
-			t.Errorf("%q: %q, %q", c, sku, location)
-		}
+		sku, location := SplitSKU(LocatedSKU(c[0], c[1]))
+		expect.That(t, sku == c[0] && location == c[1], "%q: %q, %q", c, sku, location)
 	}
-	if IsLocation("a@b") || IsLocation("") || !IsLocation("1") {
-		t.Error("locations with an @ have two readings")
-	}
+	expect.That(t, !IsLocation("a@b") && !IsLocation("") && IsLocation("1"), "locations with an @ have two readings")
 }
 
 // A number that a column of decimals cannot hold would exclude each order.
@@ -480,9 +463,8 @@ func TestColumn_HoldsDecimals(t *testing.T) {
 		{"decimal(10,2)", number("0.001"), false}, {"decimal(10,2)", IntValue(123456789), false}, {"decimal(10,2)", TextValue("free"), false},
 		{"decimal(38,0)", number("12345678901234567890.0"), true}, {"decimal(38,0)", TextValue("12345678901234567890"), false}, {"numeric", number("0.001"), true},
 	} {
-		if got := (Column{Type: "decimal", Definition: c.definition}).holdsDecimal(c.value); got != c.want {
-			t.Errorf("%s, %v: %v", c.definition, c.value, got)
-		}
+		got := (Column{Type: "decimal", Definition: c.definition}).holdsDecimal(c.value)
+		expect.That(t, got == c.want, "%s, %v: %v", c.definition, c.value, got)
 	}
 }
 
@@ -499,8 +481,7 @@ func TestAddDueIndex_ByRuleHasTheCategory(t *testing.T) {
 	} {
 		m := &Mapping{ByRule: c.byRule, Category: "kind", Status: Status{Column: "state"}, Due: TimeColumn{Column: "created"}, ID: Key{Column: "id"}}
 		got := m.AddDueIndex("orders", Table{Columns: map[string]Column{"kind": c.kind}})
-		if want := "CREATE INDEX `orderclose_overdue` ON `orders` " + c.want + " ALGORITHM=INPLACE LOCK=NONE"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		want := "CREATE INDEX `orderclose_overdue` ON `orders` " + c.want + " ALGORITHM=INPLACE LOCK=NONE"
+		expect.That(t, got == want, "got %s, want %s", got, want)
 	}
 }

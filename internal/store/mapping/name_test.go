@@ -3,6 +3,8 @@ package mapping
 import (
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestPattern_MatchesItsMonthsOnly(t *testing.T) {
@@ -18,31 +20,27 @@ func TestPattern_MatchesItsMonthsOnly(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if got := p.Table(november); got != table {
-			t.Errorf("%s in November is %s", pattern, got)
-		}
+		got := p.Table(november)
+		expect.That(t, got == table, "%s in November is %s", pattern, got)
 		_, name := Split(table)
 		if m, ok := p.Month(name); !ok || m != november {
 			t.Errorf("%s of %s: %d, %v; want %d", name, pattern, m, ok, november)
 		}
 		for _, other := range []string{name + "x", "x" + name, "orders", "orders_202613", "orders_20261", ""} {
-			if m, ok := p.Month(other); ok {
-				t.Errorf("%s of %s is month %d", other, pattern, m)
-			}
+			m, ok := p.Month(other)
+			expect.That(t, !ok, "%s of %s is month %d", other, pattern, m)
 		}
 	}
 	p, _ := ParsePattern("shop.orders_{yyyy_MM}_x")
-	if database, like := p.Like(); database != "shop" || like != "orders_"+"_______"+"_x" {
-		t.Errorf("LIKE %q in %q", like, database)
-	}
+	database, like := p.Like()
+	expect.That(t, database == "shop" && like == "orders_"+"_______"+"_x", "LIKE %q in %q", like, database)
 }
 
 func TestMonth_BeginsByTheClockOfTheZone(t *testing.T) {
 	loc, _ := ParseZone("+08:00")
 	october := MonthOf(utc("2026-10-31 15:59:59"), loc)
-	if got := MonthOf(utc("2026-10-31 16:00:00"), loc); got != october+1 {
-		t.Errorf("midnight is in month %d, the second before in %d", got, october)
-	}
+	got := MonthOf(utc("2026-10-31 16:00:00"), loc)
+	expect.That(t, got == october+1, "midnight is in month %d, the second before in %d", got, october)
 }
 
 func TestKey_ANumberHasOneNotation(t *testing.T) {
@@ -51,22 +49,17 @@ func TestKey_ANumberHasOneNotation(t *testing.T) {
 		"17": int64(17), "0": int64(0), "-3": int64(-3), "9223372036854775808": uint64(1 << 63),
 		"017": nil, "+17": nil, " 17": nil, "17.0": nil, "": nil, "x": nil, "1e3": nil, "-0": nil,
 	} {
-		if got, ok := k.Arg(id); ok != (want != nil) || ok && got != want {
-			t.Errorf("%q: %v, %v; want %v", id, got, ok, want)
-		}
+		got, ok := k.Arg(id)
+		expect.That(t, ok == (want != nil) && (!ok || got == want), "%q: %v, %v; want %v", id, got, ok, want)
 	}
-	if k.Compare("9", "10") >= 0 || k.Compare("-2", "1") >= 0 || k.Compare("-10", "-9") >= 0 || (Key{}).Compare("9", "10") <= 0 {
-		t.Error("ids are not in the order of their index")
-	}
+	expect.That(t, k.Compare("9", "10") < 0 && k.Compare("-2", "1") < 0 && k.Compare("-10", "-9") < 0 && (Key{}).Compare("9", "10") > 0,
+		"ids are not in the order of their index")
 }
 
 func TestNames_CannotLeaveTheirQuotes(t *testing.T) {
 	for _, name := range []string{"", "a`b", "a b", "a;b", "a?", "a@b", "a'b", "a.b.c", "a\x00b", "😀"} {
-		if checkTable(name) == nil {
-			t.Errorf("%q is taken for a table", name)
-		}
+		expect.That(t, checkTable(name) != nil, "%q is taken for a table", name)
 	}
-	if got := Quote("shop.订单_表"); got != "`shop`.`订单_表`" || checkTable("shop.订单_表") != nil {
-		t.Errorf("quoted %s", got)
-	}
+	got := Quote("shop.订单_表")
+	expect.That(t, got == "`shop`.`订单_表`" && checkTable("shop.订单_表") == nil, "quoted %s", got)
 }

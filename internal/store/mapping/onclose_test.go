@@ -1,6 +1,10 @@
 package mapping
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+)
 
 func TestOnCloseTable_NamesTheWrittenTable(t *testing.T) {
 	const (
@@ -53,9 +57,7 @@ func TestOnCloseTable_NamesTheWrittenTable(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != c.want {
-			t.Errorf("%s\n got %s\nwant %s", c.statement, got, c.want)
-		}
+		expect.That(t, got == c.want, "%s\n got %s\nwant %s", c.statement, got, c.want)
 	}
 }
 
@@ -72,8 +74,7 @@ func TestCheck_OnCloseWritesNoMappedTable(t *testing.T) {
 		m := shop()
 		m.Orders, m.Items.Table, m.Stock[0].Table = "orders_{yyyyMM}", "lines_{yyyyMM}", "goods"
 		m.OnClose = []string{statement}
-		if problems := m.Check(); (len(problems) > 0) != refused {
-			t.Errorf("%s: %v", statement, problems)
-		}
+		problems := m.Check()
+		expect.That(t, (len(problems) > 0) == refused, "%s: %v", statement, problems)
 	}
 }

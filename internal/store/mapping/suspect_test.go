@@ -1,6 +1,10 @@
 package mapping
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+)
 
 // The condition on the order's ids decides which rows a statement changes, but not one in a SELECT.
 func TestOnCloseTable_NamesTheComparedColumn(t *testing.T) {
@@ -14,9 +18,8 @@ func TestOnCloseTable_NamesTheComparedColumn(t *testing.T) {
 		"UPDATE coupons SET used = 0 WHERE coupons.order_id IN ({ids})":                    {"coupons", "order_id"},
 		"nothing": {"", ""},
 	} {
-		if table, column, _ := OnCloseTable(statement); table != want[0] || column != want[1] {
-			t.Errorf("%s: %q, %q; want %q", statement, table, column, want)
-		}
+		table, column, _ := OnCloseTable(statement)
+		expect.That(t, table == want[0] && column == want[1], "%s: %q, %q; want %q", statement, table, column, want)
 	}
 }
 

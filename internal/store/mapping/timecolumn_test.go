@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -39,9 +40,8 @@ func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
 		{TimeColumn{Type: UnixSeconds}, at.Unix()},
 		{TimeColumn{Type: UnixMillis}, at.UnixMilli()},
 	} {
-		if got := codec(t, c.column).Arg(at); got != c.want {
-			t.Errorf("%+v: %v, want %v", c.column, got, c.want)
-		}
+		got := codec(t, c.column).Arg(at)
+		expect.That(t, got == c.want, "%+v: %v, want %v", c.column, got, c.want)
 	}
 }
 
@@ -59,9 +59,8 @@ func TestDecode_AValueThatIsNotATime(t *testing.T) {
 		{TimeColumn{Type: DateTime, Zone: "UTC"}, int64(7), true},
 		{TimeColumn{Type: Timestamp}, "soon", true},
 	} {
-		if at, ok, err := codec(t, c.column).Decode(c.src); ok || !at.IsZero() || (err != nil) != c.bad {
-			t.Errorf("%+v holding %v: %v, %v, %v", c.column, c.src, at, ok, err)
-		}
+		at, ok, err := codec(t, c.column).Decode(c.src)
+		expect.That(t, !ok && at.IsZero() && (err != nil) == c.bad, "%+v holding %v: %v, %v, %v", c.column, c.src, at, ok, err)
 	}
 }
 
@@ -76,9 +75,8 @@ func TestDecode_AnAmbiguousOrMissingLocalTimeIsTheLaterOne(t *testing.T) {
 		"2026-11-01 01:30:00": "2026-11-01 06:30:00", // shown at 05:30 too
 		"2026-11-01 02:00:00": "2026-11-01 07:00:00",
 	} {
-		if got, ok, err := c.Decode(utc(wall)); err != nil || !ok || !got.Equal(utc(want)) {
-			t.Errorf("%s there is %v, %v, %v; want %s", wall, got, ok, err, want)
-		}
+		got, ok, err := c.Decode(utc(wall))
+		expect.That(t, err == nil && ok && got.Equal(utc(want)), "%s there is %v, %v, %v; want %s", wall, got, ok, err, want)
 	}
 }
 
@@ -92,26 +90,18 @@ func TestCodec_NoOrderIsEarlyAndNoneIsRefusedForever(t *testing.T) {
 			Precision: rapid.SampledFrom(Precisions()).Draw(t, "precision"),
 		}
 		c, err := m.Codec()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		wall := time.UnixMicro(rapid.Int64Range(from.UnixMicro(), to.UnixMicro()).Draw(t, "wall")).UTC().Truncate(c.step)
 		due, _, err := c.Decode(wall)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, late := range []time.Duration{0, time.Millisecond, time.Second, time.Hour, 3 * time.Hour} {
 			now := due.Add(late)
-			if now.Before(due) {
-				t.Fatal("the test is wrong")
-			}
-			if at, stored := c.Arg(now).(string), wall.Format(layoutOf(m)); at < stored {
-				t.Fatalf("%s is due at %v, and at %v it is compared with %s", stored, due, now, at)
-			}
+			must.That(t, !now.Before(due), "the test is wrong")
+			at, stored := c.Arg(now).(string), wall.Format(layoutOf(m))
+			must.That(t, at >= stored, "%s is due at %v, and at %v it is compared with %s", stored, due, now, at)
 		}
-		if again, _, _ := c.Decode(utc(c.Arg(due).(string))); again.Before(due) {
-			t.Fatalf("%v is written as %v, which is before", due, again)
-		}
+		again, _, _ := c.Decode(utc(c.Arg(due).(string)))
+		must.That(t, !again.Before(due), "%v is written as %v, which is before", due, again)
 	})
 }
 
@@ -121,9 +111,8 @@ func layoutOf(m TimeColumn) string {
 
 func TestParseZone_HasNoDefault(t *testing.T) {
 	for _, zone := range []string{"", "Local", "local", "+8:00", "+25:00", "+08:60", "Mars/Base", "8"} {
-		if loc, err := ParseZone(zone); err == nil {
-			t.Errorf("%q is %v", zone, loc)
-		}
+		loc, err := ParseZone(zone)
+		expect.That(t, err != nil, "%q is %v", zone, loc)
 	}
 }
 

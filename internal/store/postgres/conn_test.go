@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/goleak"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -63,19 +64,14 @@ func TestConn_ATransactionHasItsOwnSettings(t *testing.T) {
 		{&sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, "repeatable read 2s on UTC"},
 	} {
 		tx, err := db.BeginTx(t.Context(), row.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var isolation, wait, readOnly, zone string
 		err = tx.QueryRowContext(t.Context(), "SELECT current_setting('transaction_isolation'), current_setting(?), current_setting('transaction_read_only'), "+
 			"current_setting('TimeZone')", "lock_timeout").
 			Scan(&isolation, &wait, &readOnly, &zone)
-		if got := strings.Join([]string{isolation, wait, readOnly, zone}, " "); err != nil || got != row.want {
-			t.Errorf("a transaction has %s, %v; want %s", got, err, row.want)
-		}
-		if err := tx.Commit(); err != nil {
-			t.Error(err)
-		}
+		got := strings.Join([]string{isolation, wait, readOnly, zone}, " ")
+		expect.That(t, err == nil && got == row.want, "a transaction has %s, %v; want %s", got, err, row.want)
+		expect.NoError(t, tx.Commit())
 	}
 	var wait string
 	if err := db.QueryRowContext(t.Context(), "SHOW lock_timeout").Scan(&wait); err != nil || wait != "0" {
@@ -98,16 +94,12 @@ func TestConn_ACommitThatRollsBackIsAnError(t *testing.T) {
 func TestConn_AStatementEndsAfterTheLimit(t *testing.T) {
 	db := connect(t, 300*time.Millisecond)
 	_, err := db.ExecContext(t.Context(), "SELECT pg_sleep(600)")
-	if !IsConnection(err) {
-		t.Errorf("an exec: %v", err)
-	}
+	expect.That(t, IsConnection(err), "an exec: %v", err)
 	rows, err := db.QueryContext(t.Context(), "SELECT pg_sleep(600)")
 	if err == nil {
 		_ = rows.Close()
 	}
-	if !IsConnection(err) {
-		t.Errorf("a query: %v", err)
-	}
+	expect.That(t, IsConnection(err), "a query: %v", err)
 	ctx := context.WithValue(t.Context(), Unlimited{}, true)
 	if _, err := db.ExecContext(ctx, "SELECT pg_sleep(0.4)"); err != nil {
 		t.Errorf("a statement without a limit: %v", err)
@@ -175,9 +167,7 @@ func TestJudge_RefusesWhatDoesNotFit(t *testing.T) {
 			values = append(values, []byte(v))
 		}
 		err := judge(values)
-		if !errors.Is(err, row.want) || err != nil && !strings.Contains(err.Error(), row.text) {
-			t.Errorf("%s: %v", row.row, err)
-		}
+		expect.That(t, errors.Is(err, row.want) && (err == nil || strings.Contains(err.Error(), row.text)), "%s: %v", row.row, err)
 	}
 }
 
@@ -197,16 +187,13 @@ func TestExplain_SaysWhatToDo(t *testing.T) {
 		{io.EOF, &tls.Config{}, "EOF"},
 		{pg("3D000", "database does not exist"), nil, "FATAL: database does not exist"},
 	} {
-		if err := explain(row.err, row.tls); !strings.Contains(err.Error(), row.want) || !errors.Is(err, row.err) {
-			t.Errorf("%v: %v", row.err, err)
-		}
+		err := explain(row.err, row.tls)
+		expect.That(t, strings.Contains(err.Error(), row.want) && errors.Is(err, row.err), "%v: %v", row.err, err)
 	}
 }
 
 func TestIsConnection_LeavesOtherErrorsToTheStore(t *testing.T) {
 	for _, err := range []error{driver.ErrBadConn, io.EOF} {
-		if Code(err) != "" || IsConnection(err) {
-			t.Errorf("%v counts as an error of pgx", err)
-		}
+		expect.That(t, Code(err) == "" && !IsConnection(err), "%v counts as an error of pgx", err)
 	}
 }

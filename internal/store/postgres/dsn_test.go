@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -14,9 +15,7 @@ func TestIsDSN_KnowsBothForms(t *testing.T) {
 		"user = shop password = 'a b' host = db": true, "dbname=shop": true,
 		"shop:pw@tcp(db:3306)/shop": false, "/shop": false, "": false, "root@tcp(db)/shop?user=x": false, "host:a=b@tcp(db)/shop": false,
 	} {
-		if IsDSN(dsn) != want {
-			t.Errorf("%q: %v", dsn, !want)
-		}
+		expect.That(t, IsDSN(dsn) == want, "%q: %v", dsn, !want)
 	}
 }
 
@@ -42,9 +41,8 @@ func TestParseDSN_ErrorsNeverShowThePassword(t *testing.T) {
 		"host=db user=shop password=secret dbname=shop":               "sslmode=prefer",
 	} {
 		_, err := ParseDSN(dsn, nil)
-		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v; want %q, without the password", dsn, err, want)
-		}
+		expect.That(t, err != nil && !strings.Contains(err.Error(), "secret") && strings.Contains(err.Error(), want),
+			"%q: error %v; want %q, without the password", dsn, err, want)
 	}
 }
 
@@ -77,9 +75,8 @@ func TestParseDSN_NeverConnectsWithoutVerifiedTLSUnlessToldTo(t *testing.T) {
 		{"postgres://u:p@db/shop?sslmode=verify-ca", files, "remove the parameters", false, ""},
 	} {
 		c, err := ParseDSN(row.dsn, row.tls)
-		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
-			t.Errorf("%s with files %v: error %v, want %q", row.dsn, row.tls != nil, err, row.want)
-		}
+		expect.That(t, (err == nil) == (row.want == "") && (err == nil || strings.Contains(err.Error(), row.want)),
+			"%s with files %v: error %v, want %q", row.dsn, row.tls != nil, err, row.want)
 		if err != nil {
 			continue
 		}
@@ -87,9 +84,8 @@ func TestParseDSN_NeverConnectsWithoutVerifiedTLSUnlessToldTo(t *testing.T) {
 			t.Errorf("%s: TLS %v, warning %q", row.dsn, c.conn.TLSConfig, c.Warning())
 		}
 		for _, w := range c.conn.Fallbacks {
-			if row.tls != nil && (w.TLSConfig.MinVersion != tls.VersionTLS13 || w.TLSConfig.ServerName != w.Host) {
-				t.Errorf("%s: %s has %+v", row.dsn, w.Host, w.TLSConfig)
-			}
+			expect.That(t, row.tls == nil || w.TLSConfig.MinVersion == tls.VersionTLS13 && w.TLSConfig.ServerName == w.Host,
+				"%s: %s has %+v", row.dsn, w.Host, w.TLSConfig)
 		}
 	}
 }

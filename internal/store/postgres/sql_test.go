@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 func TestTranslate(t *testing.T) {
@@ -13,18 +15,16 @@ func TestTranslate(t *testing.T) {
 		"SELECT 1 -- what? `this`\nFROM `t` WHERE a - ? > b -- ?": "SELECT 1 -- what? `this`\nFROM \"t\" WHERE a - $1 > b -- ?",
 		"SELECT $1": "SELECT $1",
 	} {
-		if got := Translate(query); got != want {
-			t.Errorf("%s\n got %s\nwant %s", query, got, want)
-		}
+		got := Translate(query)
+		expect.That(t, got == want, "%s\n got %s\nwant %s", query, got, want)
 	}
 }
 
 func TestTranslated_GivesLargeNumbersTheirType(t *testing.T) {
 	for _, query := range []string{"a IN (?, ?) AND b > ? AND c = '$1' OR $$", "a IN ($1, $2) AND b > $3 AND c = '$1' OR $$"} {
 		got := translated(query, []any{int64(1 << 31), int64(-1 << 31), "3000000000"}, plain)
-		if want := "a IN ($1::bigint, $2) AND b > $3 AND c = '$1' OR $$"; got != want {
-			t.Error(got)
-		}
+		want := "a IN ($1::bigint, $2) AND b > $3 AND c = '$1' OR $$"
+		expect.That(t, got == want, "%v", got)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -29,8 +30,8 @@ func drawn() int {
 // harmAt is the time of the closes.
 var harmAt = time.Unix(1_800_000_000, 0)
 
-// harmDDL creates a small shop. Ids, users, lines and SKUs have the same numbers, so that a close by the wrong column hits rows of others. Orders 1
-// and 2 may be closed; 6 too, unless the mapping excludes it. The order 3 is not due, 4 is paid, and 5 was closed before.
+// harmDDL creates a small shop. Ids, users, lines and SKUs have the same numbers, so that a close by the wrong column hits rows of others. Orders 1 and
+// 2 may be closed; 6 too, unless the mapping excludes it. The order 3 is not due, 4 is paid, and 5 was closed before.
 var harmDDL = []string{
 	"CREATE TABLE o (id INTEGER PRIMARY KEY, user_id INTEGER NOT NULL, state INTEGER NOT NULL, made_at INTEGER, due_at INTEGER GENERATED ALWAYS AS " +
 		"(made_at + 1800) VIRTUAL," +
@@ -101,9 +102,8 @@ func TestMappings_AnAcceptedOneDoesNoHarm(t *testing.T) {
 			t.Errorf("seed %d: the checks accept %+v (items %+v, stock %+v): %v", seed, m, m.Items, m.Stock[0], err)
 		}
 	}
-	if accepted < drawn/50 || accepted > drawn/2 || closed < accepted {
-		t.Errorf("of %d mappings %d were accepted and closed %d orders: the draw says little", drawn, accepted, closed)
-	}
+	expect.That(t, accepted >= drawn/50 && accepted <= drawn/2 && closed >= accepted,
+		"of %d mappings %d were accepted and closed %d orders: the draw says little", drawn, accepted, closed)
 }
 
 // mistake changes one thing of a mapping at random.

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -111,9 +112,8 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 		due := created.Add(delay)
 		o := sqlite.Options{Orders: &m, Now: func() time.Time { return due.Add(time.Hour) }}
 		for shards.Months = 1; shards.Months <= 2; shards.Months++ {
-			if s, err := sqlite.OpenWith(sqlite.Memory, o); err == nil || !strings.Contains(err.Error(), "shards.months") {
-				t.Errorf("back %d: %v, %v", shards.Months, s, err)
-			}
+			s, err := sqlite.OpenWith(sqlite.Memory, o)
+			expect.That(t, err != nil && strings.Contains(err.Error(), "shards.months"), "back %d: %v, %v", shards.Months, s, err)
 		}
 		shards.Months = shards.MinMonths(delay)
 		s := must.Get(sqlite.OpenWith(sqlite.Memory, o))(t)
@@ -125,13 +125,9 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 		must.Get(s.DB().ExecContext(t.Context(), "INSERT INTO orders_202601 (order_no, status, created_ms, expire_ms) VALUES ('o', 10, ?, ?)",
 			created.UnixMilli(), due.UnixMilli()))(t)
 		page, err := s.Overdue(t.Context(), o.Now(), orderclose.Order{}, 10)
-		if err != nil || len(page) != 1 {
-			t.Errorf("after %v a sweep finds %+v, %v", delay, page, err)
-		}
+		expect.That(t, err == nil && len(page) == 1, "after %v a sweep finds %+v, %v", delay, page, err)
 		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o", CreatedAt: created, Due: due}})
-		if err != nil || out[0].Verdict != orderclose.Closed {
-			t.Errorf("after %v: %+v, %v", delay, out, err)
-		}
+		expect.That(t, err == nil && out[0].Verdict == orderclose.Closed, "after %v: %+v, %v", delay, out, err)
 	}
 }
 
@@ -160,7 +156,5 @@ func TestClose_SKUsInSeveralSpellings(t *testing.T) {
 	var stock, ledger string
 	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT group_concat(sku || available) FROM (SELECT * FROM sku_stock ORDER BY sku)),"+
 		" (SELECT group_concat(order_id || returned) FROM (SELECT * FROM receipts ORDER BY 1))").Scan(&stock, &ledger))
-	if stock != "ink5,nib4" || ledger != `a{"INK":2},b{"Ink":3,"nib":4}` {
-		t.Errorf("the stock is %s, the receipts say %s", stock, ledger)
-	}
+	expect.That(t, stock == "ink5,nib4" && ledger == `a{"INK":2},b{"Ink":3,"nib":4}`, "the stock is %s, the receipts say %s", stock, ledger)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -33,9 +34,7 @@ func opened(t *testing.T, path string, o sqlite.Options) *store.Store {
 	t.Helper()
 	s := must.Get(sqlite.OpenWith(path, o))(t)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, s.Close())
 	})
 	return s
 }
@@ -83,16 +82,12 @@ func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 			wg.Go(func() {
 				<-time.After(c.at)
 				out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
-				if err != nil || out[0].Verdict != c.want {
-					t.Errorf("closing after %v: %v, %v; want %v", c.at, out, err, c.want)
-				}
+				expect.That(t, err == nil && out[0].Verdict == c.want, "closing after %v: %v, %v; want %v", c.at, out, err, c.want)
 			})
 		}
 		wg.Wait()
 		time.Sleep(time.Second - time.Millisecond) // the last close changed nothing
-		if !s.ClosedWithin(time.Second+time.Millisecond) || s.ClosedWithin(time.Second) {
-			t.Error("the store does not know when it closed an order last")
-		}
+		expect.That(t, s.ClosedWithin(time.Second+time.Millisecond) && !s.ClosedWithin(time.Second), "the store does not know when it closed an order last")
 	})
 }
 
@@ -134,9 +129,8 @@ func TestBubble_WritersWaitInThePool(t *testing.T) {
 func TestOpen_DatabasesInMemoryAreSeparate(t *testing.T) {
 	a, b := open(t, sqlite.Memory), open(t, sqlite.Memory)
 	must.Do(t, a.Migrate(t.Context()))
-	if err := b.Migrated(t.Context()); err == nil {
-		t.Error("the second database has the first one's schema")
-	}
+	err := b.Migrated(t.Context())
+	expect.That(t, err != nil, "the second database has the first one's schema")
 }
 
 func TestOpen_UsesTheGivenClock(t *testing.T) {
@@ -144,9 +138,8 @@ func TestOpen_UsesTheGivenClock(t *testing.T) {
 	s := must.Get(sqlite.Open(sqlite.Memory, func() time.Time { return at }))(t)
 	defer func() { _ = s.Close() }()
 	now, err := s.Now(t.Context())
-	if want := at.UTC().Truncate(time.Millisecond); err != nil || now != want {
-		t.Errorf("now is %v, %v; want %v", now, err, want)
-	}
+	want := at.UTC().Truncate(time.Millisecond)
+	expect.That(t, err == nil && now == want, "now is %v, %v; want %v", now, err, want)
 }
 
 func TestOpen_FailsWithoutTheFolder(t *testing.T) {

@@ -16,9 +16,8 @@ func TestDatabases_HaveEveryStatement(t *testing.T) {
 		fields := reflect.ValueOf(*d)
 		for n := range fields.NumField() {
 			name := fields.Type().Field(n).Name
-			if optional := []string{"noName", "forgets"}; fields.Field(n).IsZero() && !slices.Contains(optional, name) {
-				t.Errorf("%s has no %s", d.name, name)
-			}
+			optional := []string{"noName", "forgets"}
+			expect.That(t, !fields.Field(n).IsZero() || slices.Contains(optional, name), "%s has no %s", d.name, name)
 		}
 	}
 }

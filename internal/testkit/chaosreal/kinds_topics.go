@@ -92,9 +92,9 @@ func (w *world) relayGroup(e event) string {
 	return w.cfg.RelayGroup(w.cfg.Buckets[e.N%uint64(len(w.cfg.Buckets))])
 }
 
-// recreate deletes a topic, waits, and creates it again. Other faults may make the brokers refuse for a while. It waits until all replicas are in
-// sync: if a topic is deleted of which a replica is not, the controllers of Kafka 4.1.0 remember that replica, and its broker can never start again
-// ("existed in isrMembers, but not in the topics map").
+// recreate deletes a topic, waits, and creates it again. Other faults may make the brokers refuse for a while. It waits until all replicas are in sync:
+// if a topic is deleted of which a replica is not, the controllers of Kafka 4.1.0 remember that replica, and its broker can never start again ("existed
+// in isrMembers, but not in the topics map").
 func (w *world) recreate(e event, topic string) error {
 	if err := w.eventually(func() error { return w.inSync(topic) }); err != nil {
 		return err

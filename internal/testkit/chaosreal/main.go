@@ -3,9 +3,9 @@
 // Command chaosreal runs the whole pipeline on real servers while faults disturb them, and judges
 // what came of it. make chaos-real runs it; docs/reliability.md describes it.
 //
-// It starts three brokers, MariaDB, MySQL or PostgreSQL, and Redis, and two processes of each stage, all of the production binary. A shop creates,
-// pays, cancels and moves more than a hundred orders a second. A schedule, drawn from a seed, plays faults meanwhile. Afterwards everything must be
-// done within five minutes, and package judge reads Kafka and the database.
+// It starts three brokers, MariaDB, MySQL or PostgreSQL, and Redis, and two processes of each stage, all of the production binary. A shop creates, pays,
+// cancels and moves more than a hundred orders a second. A schedule, drawn from a seed, plays faults meanwhile. Afterwards everything must be done
+// within five minutes, and package judge reads Kafka and the database.
 //
 // A long run is divided into rounds of ten minutes. Each round has topics, a database and a judgement of its own, so memory and disks do not fill up.
 // Every second round deletes no records: then a record that disappeared is a violation.

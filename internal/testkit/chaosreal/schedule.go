@@ -24,8 +24,8 @@ const (
 	coolDown = 12 * time.Second
 )
 
-// drawSchedule draws the faults of a round, perMinute on average, evenly spread with some jitter. The kinds come out of a bag that is shuffled,
-// emptied and filled again: a kind comes again when all others have come. The same arguments give the same schedule.
+// drawSchedule draws the faults of a round, perMinute on average, evenly spread with some jitter. The kinds come out of a bag that is shuffled, emptied
+// and filled again: a kind comes again when all others have come. The same arguments give the same schedule.
 func drawSchedule(seed uint64, kinds []kind, over time.Duration, perMinute float64) []event {
 	r := rand.New(rand.NewPCG(seed, 0xc4a05))
 	slot := time.Duration(float64(time.Minute) / perMinute)

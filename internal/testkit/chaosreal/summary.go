@@ -113,8 +113,8 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 	return sum
 }
 
-// trustworthy returns the samples without those whose time of closing lies where a clock of the database that was set off has put such times. While
-// that clock is ahead, orders are closed that are due by it, and seem late by the whole step.
+// trustworthy returns the samples without those whose time of closing lies where a clock of the database that was set off has put such times. While that
+// clock is ahead, orders are closed that are due by it, and seem late by the whole step.
 func (r *round) trustworthy() []checker.Sample {
 	var stepped []span
 	for _, p := range r.played {

@@ -42,9 +42,8 @@ func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
 	expect.Equal(t, sum.Variant, "TLS and SASL, mapped tables", "variant")
 	expect.Equal(t, sum.RecoverySeconds["kill-relay"], (spread{4, 4}), "recovery")
 	expect.Equal(t, sum.RecoverySeconds[`<b>"kind"`], (spread{}), "recovery")
-	if sum.Lateness["max"] != 5000 || sum.Lateness["p50"] != 20 || sum.Undisturbed["max"] != 20 {
-		t.Errorf("lateness %v, undisturbed %v", sum.Lateness, sum.Undisturbed)
-	}
+	expect.That(t, sum.Lateness["max"] == 5000 && sum.Lateness["p50"] == 20 && sum.Undisturbed["max"] == 20,
+		"lateness %v, undisturbed %v", sum.Lateness, sum.Undisturbed)
 	expect.NoError(t, sum.err())
 	var fields map[string]any
 	text, err := json.Marshal(sum)
@@ -115,14 +114,12 @@ func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
 	}
 	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"DATABASE": "oracle"}, {"FAULTS": "0"},
 		{"BROKERS": "2"}, {"BROKERS": "1"}} {
-		if _, err := read(wrong); err == nil {
-			t.Errorf("%v is accepted", wrong)
-		}
+		_, err := read(wrong)
+		expect.That(t, err != nil, "%v is accepted", wrong)
 	}
 	s, err = read(map[string]string{"POWER": "1", "BROKERS": "1", "SYNC": "never"})
-	if err != nil || s.variant != (variant{power: true, brokers: 1, sync: "never"}) || s.perMinute != powerPerMinute || s.variant.synced() {
-		t.Errorf("%+v, %v", s, err)
-	}
+	expect.That(t, err == nil && s.variant == (variant{power: true, brokers: 1, sync: "never"}) && s.perMinute == powerPerMinute && !s.variant.synced(),
+		"%+v, %v", s, err)
 	args = append(args, "other")
 	if s, err := read(nil); err != nil || s.variant.other != "other" {
 		t.Errorf("%+v, %v", s, err)

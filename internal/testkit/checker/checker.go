@@ -1,5 +1,5 @@
-// Package checker reports which promises of the system were broken in a run. Tests and the demo call Check after a run, with what they know of the
-// run in Expect. The Verdict lists each violation.
+// Package checker reports which promises of the system were broken in a run. Tests and the demo call Check after a run, with what they know of the run
+// in Expect. The Verdict lists each violation.
 //
 // The checker reads only Kafka and the database, with its own clients and queries. It shares no code with the parts that it checks.
 //
@@ -64,9 +64,9 @@ type Expect struct {
 	EventsDeleted time.Time
 	// DeadLetters are the causes that dead letters may have.
 	DeadLetters []string
-	// Published are the orders whose record Kafka has acked. Calm says that nothing was killed or stopped. Missed is how many orders compensators
-	// have counted as missed by the pipeline: without them, what compensators have closed was late because of a pause or an earlier failure. If the
-	// run is Calm, the pipeline may not have missed a Published order.
+	// Published are the orders whose record Kafka has acked. Calm says that nothing was killed or stopped. Missed is how many orders compensators have
+	// counted as missed by the pipeline: without them, what compensators have closed was late because of a pause or an earlier failure. If the run is
+	// Calm, the pipeline may not have missed a Published order.
 	Published []string
 	Calm      bool
 	Missed    int64
@@ -81,8 +81,7 @@ type Expect struct {
 	// RelayedUntil says that relays had enough time until this moment of the brokers' clock.
 	// A record that was to leave its delay topic before must have left. Zero: unknown.
 	RelayedUntil time.Time
-	// Stopped says that relays and closers were stopped in an orderly way while the brokers
-	// answered. Then everything that was acked must be committed.
+	// Stopped says that relays and closers were stopped in an orderly way while the brokers answered. Then everything that was acked must be committed.
 	Stopped bool
 	// ClockSkew says that clocks of brokers or producers were wrong. A record may then be in the close topic before it is due by another clock.
 	ClockSkew bool

@@ -93,9 +93,8 @@ func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 			r := goodRun(t)
 			c.falsify(r)
 			v := r.check()
-			if v.Early != c.early || v.Lost != c.lost || v.Inconsistent != c.double || v.Open != c.open {
-				t.Errorf("early %d, lost %d, double %d, open %d", v.Early, v.Lost, v.Inconsistent, v.Open)
-			}
+			expect.That(t, v.Early == c.early && v.Lost == c.lost && v.Inconsistent == c.double && v.Open == c.open,
+				"early %d, lost %d, double %d, open %d", v.Early, v.Lost, v.Inconsistent, v.Open)
 			all := strings.Join(v.Violations, "\n")
 			expect.That(t, strings.Contains(all, c.says), "no violation says %q:\n%s", c.says, all)
 		})

@@ -36,9 +36,9 @@ func Normal(samples []Sample, from, to time.Time) time.Duration {
 }
 
 // Recovery returns how long after the end of a fault lateness was normal again: the time from the end to the first moment from which on, for three
-// seconds of due times in a row, at least 95 % of the orders that were closed were closed within the normal lateness. It is 0 if lateness was normal
-// at the end. Seconds in which no order was due neither count nor interrupt. If a later fault begins before, its effect is included, so the result is
-// an upper bound. ok is false if lateness was never normal again in the samples.
+// seconds of due times in a row, at least 95 % of the orders that were closed were closed within the normal lateness. It is 0 if lateness was normal at
+// the end. Seconds in which no order was due neither count nor interrupt. If a later fault begins before, its effect is included, so the result is an
+// upper bound. ok is false if lateness was never normal again in the samples.
 //
 // The samples are sorted by due time.
 func Recovery(samples []Sample, end time.Time, normalLateness time.Duration) (d time.Duration, ok bool) {

@@ -34,9 +34,8 @@ func TestRecovery_EndsWhenLatenessIsNormalForThreeSeconds(t *testing.T) {
 		"normal until the end":         {[]time.Duration{bad, ok}, time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d, ok := checker.Recovery(samples(end, c.late...), end, checker.NormalLateness); d != c.want || ok != c.ok {
-				t.Errorf("%v, %v; want %v, %v", d, ok, c.want, c.ok)
-			}
+			d, ok := checker.Recovery(samples(end, c.late...), end, checker.NormalLateness)
+			expect.That(t, d == c.want && ok == c.ok, "%v, %v; want %v, %v", d, ok, c.want, c.ok)
 		})
 	}
 	t.Run("one late order in ten is too many, one in twenty is not", func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Witness looks for early closes while a run goes on: closed orders whose due time has not come. It reads the due times first, and then the
-// database's clock. Of the columns that a stage writes, it uses the status only.
+// Witness looks for early closes while a run goes on: closed orders whose due time has not come. It reads the due times first, and then the database's
+// clock. Of the columns that a stage writes, it uses the status only.
 type Witness struct {
 	DB *sql.DB
 	// Query selects the due times of the closed orders that are not due yet; default: EarlyQuery.
@@ -84,8 +84,8 @@ func (w *Witness) count(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// Blind makes the witness ignore what it sees until the function that it returns is called, and for a time after that. After the clock of the
-// database was set back, orders that were rightly closed look early.
+// Blind makes the witness ignore what it sees until the function that it returns is called, and for a time after that. After the clock of the database
+// was set back, orders that were rightly closed look early.
 func (w *Witness) Blind(after time.Duration) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMedian_DoesNotDependOnTheOrder(t *testing.T) {
 	for want, values := range map[float64][]float64{3: {9, 1, 3}, 2.5: {4, 2, 3, 1}, 7: {7}, 0: nil} {
 		before := slices.Clone(values)
-		if have := Median(values); have != want || !slices.Equal(values, before) {
-			t.Errorf("median of %v is %v, want %v (and they are now %v)", before, have, want, values)
-		}
+		have := Median(values)
+		expect.That(t, have == want && slices.Equal(values, before), "median of %v is %v, want %v (and they are now %v)", before, have, want, values)
 	}
 }
 
@@ -24,13 +24,11 @@ func TestPercentile_IsTheNearestRank(t *testing.T) {
 		thousand = append(thousand, i+1)
 	}
 	for q, want := range map[float64]int{0: 1, 0.5: 500, 0.99: 990, 0.999: 999, 1: 1000} {
-		if have := Percentile(thousand, q); have != want {
-			t.Errorf("percentile %v of 1..1000 is %d, want %d", q, have, want)
-		}
+		have := Percentile(thousand, q)
+		expect.That(t, have == want, "percentile %v of 1..1000 is %d, want %d", q, have, want)
 	}
-	if one, none := Percentile([]int{4}, 0.5), Percentile([]int{}, 0.5); one != 4 || none != 0 {
-		t.Errorf("of one value %d, of none %d", one, none)
-	}
+	one, none := Percentile([]int{4}, 0.5), Percentile([]int{}, 0.5)
+	expect.That(t, one == 4 && none == 0, "of one value %d, of none %d", one, none)
 }
 
 func TestPrint_WritesOneObjectAndItsTables(t *testing.T) {

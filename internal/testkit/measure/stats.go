@@ -24,8 +24,7 @@ func Median(values []float64) float64 {
 	return (s[mid-1] + s[mid]) / 2
 }
 
-// Percentile returns the smallest value that a share q of all values, from 0 to 1, does not exceed; zero if
-// there is none. The values must be sorted.
+// Percentile returns the smallest value that a share q of all values, from 0 to 1, does not exceed; zero if there is none. The values must be sorted.
 func Percentile[T cmp.Ordered](sorted []T, q float64) (v T) {
 	if len(sorted) == 0 {
 		return v

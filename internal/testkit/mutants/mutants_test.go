@@ -104,9 +104,8 @@ func TestMutants_AreCaught(t *testing.T) {
 func selection(t *testing.T) func(m mutant, folders []string) bool {
 	t.Helper()
 	in, eighth := strings.Fields(os.Getenv("MUTANTS_IN")), os.Getenv("MUTANTS_EIGHTH")
-	if n, err := strconv.Atoi(eighth); eighth != "" && (err != nil || n < 0 || n > 7) {
-		t.Fatalf("MUTANTS_EIGHTH is %q, want 0 to 7", eighth)
-	}
+	n, err := strconv.Atoi(eighth)
+	must.That(t, eighth == "" || err == nil && n >= 0 && n <= 7, "MUTANTS_EIGHTH is %q, want 0 to 7", eighth)
 	return func(m mutant, folders []string) bool {
 		hash := fnv.New32a()
 		hash.Write([]byte(m.slug))
@@ -147,8 +146,7 @@ func (m mutant) mustDie(t *testing.T, root, program string) verdict {
 	return v
 }
 
-// flags returns flags for the test program. If it contains rapid, rapid must not
-// write files beside the tests, nor search long for the shortest failure.
+// flags returns flags for the test program. If it contains rapid, rapid must not write files beside the tests, nor search long for the shortest failure.
 func flags(t *testing.T, program string) []string {
 	t.Helper()
 	data := must.Get(os.ReadFile(program))(t)

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // Each marker belongs to one mutant, and each mutant to markers that its changes fit.
@@ -18,9 +20,8 @@ func TestMarkers_BelongToOneMutant(t *testing.T) {
 	slugs, names := map[string]bool{}, map[string]bool{}
 	form := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+){1,3}$`)
 	for _, m := range all() {
-		if slugs[m.slug] || names[m.name] || !form.MatchString(m.slug) {
-			t.Errorf("the slug %q or the name %q occurs twice, or the slug is not two to four words", m.slug, m.name)
-		}
+		expect.That(t, !slugs[m.slug] && !names[m.name] && form.MatchString(m.slug),
+			"the slug %q or the name %q occurs twice, or the slug is not two to four words", m.slug, m.name)
 		slugs[m.slug], names[m.name] = true, true
 		fits := make([]int, len(m.changes))
 		marked := 0
@@ -28,9 +29,7 @@ func TestMarkers_BelongToOneMutant(t *testing.T) {
 			s.mutate(m, fits)
 			marked += len(s.marks[m.slug])
 		}
-		if marked == 0 {
-			t.Errorf("no line is marked with //mutant:%s", m.slug)
-		}
+		expect.That(t, marked != 0, "no line is marked with //mutant:%s", m.slug)
 		for i, n := range fits {
 			if n != 1 {
 				t.Errorf("%s: its marked lines contain %d times: %s", m.slug, n, m.changes[i][0])
@@ -44,18 +43,15 @@ func TestMarkers_BelongToOneMutant(t *testing.T) {
 			}
 		}
 	}
-	if _, err := tree.overlay(all()); err != nil {
-		t.Error(err)
-	}
+	_, err := tree.overlay(all())
+	expect.That(t, err == nil, "%v", err)
 }
 
 // Each mutant names a test that exists, and a part of its output.
 func TestMutants_NameTheirTests(t *testing.T) {
 	tree := readTree(t)
 	for _, m := range all() {
-		if tree.test(m) == nil || m.says == "" {
-			t.Errorf("%s: %s has no test %s, or the mutant does not say what the test prints", m.slug, m.pkg, m.test)
-		}
+		expect.That(t, tree.test(m) != nil && m.says != "", "%s: %s has no test %s, or the mutant does not say what the test prints", m.slug, m.pkg, m.test)
 	}
 }
 

@@ -35,8 +35,7 @@ func (t *table) add(m mutant, v verdict) {
 	t.rows = append(t.rows, row{m, v})
 }
 
-// print writes a line for each mutant, sorted by package and name, and a summary. onlyAll reports whether only make test-all plays the test of
-// a mutant.
+// print writes a line for each mutant, sorted by package and name, and a summary. onlyAll reports whether only make test-all plays the test of a mutant.
 func (t *table) print(w io.Writer, onlyAll func(mutant) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package process starts programs for tests and benchmarks, and ends them by their process id. A Process can be signalled, killed and started again.
-// It ends with the program that has started it, also if that is killed.
+// Package process starts programs for tests and benchmarks, and ends them by their process id. A Process can be signalled, killed and started again. It
+// ends with the program that has started it, also if that is killed.
 //
 //	process.go    Process
 //	stat.go       what /proc says of processes
@@ -136,8 +136,8 @@ func (p *Process) Signal(s syscall.Signal) error {
 // Kill ends the process by SIGKILL and returns when it has ended. It does nothing if the process does not run.
 func (p *Process) Kill() { _ = p.End(syscall.SIGKILL, 0) }
 
-// End ends the process by a signal and returns when it has ended. After limit, if that is not 0, it sends SIGKILL; the error then says so. Otherwise
-// the error is that of the process, which has none if its exit code is 0. End does nothing if the process was not started or was ended before.
+// End ends the process by a signal and returns when it has ended. After limit, if that is not 0, it sends SIGKILL; the error then says so. Otherwise the
+// error is that of the process, which has none if its exit code is 0. End does nothing if the process was not started or was ended before.
 func (p *Process) End(s syscall.Signal, limit time.Duration) error {
 	p.mu.Lock()
 	if !p.wanted {

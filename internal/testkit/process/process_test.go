@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -45,9 +46,8 @@ func TestProcess_IsKilledAfterTheLimit(t *testing.T) {
 		Output: func(out io.Reader) { io.ReadFull(out, make([]byte, 1)); close(printed); io.Copy(io.Discard, out) }}
 	must.Do(t, p.Start())
 	<-printed
-	if err := p.End(syscall.SIGTERM, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not end within") {
-		t.Errorf("got %v", err)
-	}
+	err := p.End(syscall.SIGTERM, 50*time.Millisecond)
+	expect.That(t, err != nil && strings.Contains(err.Error(), "did not end within"), "got %v", err)
 }
 
 func TestProcess_SaysThatItEndedByItselfAndIsStartedAgain(t *testing.T) {
@@ -77,16 +77,13 @@ func TestProcess_SaysThatItEndedByItselfAndIsStartedAgain(t *testing.T) {
 func TestTree_HasThisProcess(t *testing.T) {
 	tree := Tree(os.Getpid())
 	used, err := UsedBy(os.Getpid())
-	if len(tree) == 0 || tree[0] != os.Getpid() || !Alive(os.Getpid()) || err != nil || used.Peak < 1<<20 {
-		t.Errorf("tree %v, used %+v, %v", tree, used, err)
-	}
+	expect.That(t, len(tree) != 0 && tree[0] == os.Getpid() && Alive(os.Getpid()) && err == nil && used.Peak >= 1<<20,
+		"tree %v, used %+v, %v", tree, used, err)
 }
 
 func TestParseStat_ReadsTheTimesAfterTheName(t *testing.T) {
 	s, err := parseStat([]byte("4711 (a ) b) S 1 4711 4711 0 -1 4194560 1 2 3 4 150 25 7 1 20 0 9 0 100 200"))
-	if err != nil || s != (Stat{Parent: 1, State: 'S', CPU: 1750 * time.Millisecond, Waited: 80 * time.Millisecond}) {
-		t.Errorf("%+v, %v", s, err)
-	}
+	expect.That(t, err == nil && s == (Stat{Parent: 1, State: 'S', CPU: 1750 * time.Millisecond, Waited: 80 * time.Millisecond}), "%+v, %v", s, err)
 	if _, err := parseStat([]byte("4711 (short) S 1")); err == nil {
 		t.Error("a short line is accepted")
 	}

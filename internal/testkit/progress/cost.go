@@ -76,8 +76,7 @@ func measure(file string, command []string) int {
 	return exitCode(err)
 }
 
-// look notes what each server has used by now. What a server uses after the last look before its end is not seen: a
-// second at most.
+// look notes what each server has used by now. What a server uses after the last look before its end is not seen: a second at most.
 func (c *costs) look() {
 	entries, _ := os.ReadDir("/proc")
 	stats, kinds := map[int]process.Stat{}, map[int]string{}
@@ -102,8 +101,7 @@ func (c *costs) look() {
 	}
 }
 
-// trees sums what servers and their child processes have used, by the process id of the server. A child that has ended
-// is in its parent's Waited.
+// trees sums what servers and their child processes have used, by the process id of the server. A child that has ended is in its parent's Waited.
 func trees(stats map[int]process.Stat, kinds map[int]string) map[int]time.Duration {
 	sums := map[int]time.Duration{}
 	for pid, s := range stats {

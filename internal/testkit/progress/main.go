@@ -62,8 +62,7 @@ func run(dir string, args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// A signal to the group ends go test, and that ends this program after the table. An ignored signal would be ignored
-	// by go test too.
+	// A signal to the group ends go test, and that ends this program after the table. An ignored signal would be ignored by go test too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
 	p := &printer{out: os.Stdout, all: slices.Contains(args, "-v") || slices.Contains(args, "-test.v")}
 	go every(30*time.Second, func() { p.report(time.Now()) })

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -22,18 +23,14 @@ func TestFolders_AreComplete(t *testing.T) {
 	}
 	files := strings.Split(out, "\n")
 	for _, file := range files {
-		if of := folderOf(file); of.path == "" && strings.Contains(file, "/") {
-			t.Errorf("no folder of parts.go has %s", file)
-		}
+		of := folderOf(file)
+		expect.That(t, of.path != "" || !strings.Contains(file, "/"), "no folder of parts.go has %s", file)
 	}
 	for _, f := range folders {
-		if !slices.ContainsFunc(files, func(file string) bool { return strings.HasPrefix(file, f.path) }) {
-			t.Errorf("there is no %s", f.path)
-		}
+		expect.That(t, slices.ContainsFunc(files, func(file string) bool { return strings.HasPrefix(file, f.path) }), "there is no %s", f.path)
 		for _, name := range f.parts {
-			if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-				t.Errorf("%s names the part %s, which does not exist", f.path, name)
-			}
+			expect.That(t, slices.ContainsFunc(parts, func(p part) bool { return p.name == name }),
+				"%s names the part %s, which does not exist", f.path, name)
 		}
 	}
 }
@@ -45,12 +42,9 @@ func TestParts_HaveEachModule(t *testing.T) {
 		if dir == "deploy/consoletest" {
 			continue // the part console
 		}
-		if _, err := os.Stat(filepath.Join("../../..", dir, "go.mod")); err != nil {
-			t.Error(err)
-		}
-		if !slices.Contains(folderOf(path.Join(dir, "go.mod")).parts, dir) {
-			t.Errorf("a change of %s does not play its tests", dir)
-		}
+		_, err := os.Stat(filepath.Join("../../..", dir, "go.mod"))
+		expect.That(t, err == nil, "%v", err)
+		expect.That(t, slices.Contains(folderOf(path.Join(dir, "go.mod")).parts, dir), "a change of %s does not play its tests", dir)
 	}
 }
 
@@ -76,7 +70,6 @@ func TestRecord_IsReadBack(t *testing.T) {
 		!strings.HasSuffix(string(after), "More.\n") {
 		t.Errorf("%s", after)
 	}
-	if commit, err := lastCommit(); err != nil || commit != r.commit {
-		t.Errorf("commit %q, %v", commit, err)
-	}
+	commit, err := lastCommit()
+	expect.That(t, err == nil && commit == r.commit, "commit %q, %v", commit, err)
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// Each promise of docs/reliability.md is in the table of docs/testing.md, with tests that exist and run in the ring of
-// their column.
+// Each promise of docs/reliability.md is in the table of docs/testing.md, with tests that exist and run in the ring of their column.
 func TestPromises_HaveTests(t *testing.T) {
 	t.Chdir("../../..")
 	bodies := testBodies(t)
@@ -37,9 +37,7 @@ func TestPromises_HaveTests(t *testing.T) {
 				}
 			}
 		}
-		if columns[0] == "" || columns[1] == "" {
-			t.Errorf("%s has no test in make unit, or none on real servers", name)
-		}
+		expect.That(t, columns[0] != "" && columns[1] != "", "%s has no test in make unit, or none on real servers", name)
 	}
 }
 
@@ -53,9 +51,7 @@ func tableRows(t *testing.T, file, heading string) (rows [][]string) {
 	t.Helper()
 	text := must.Get(os.ReadFile(file))(t)
 	_, section, found := strings.Cut(string(text), heading+"\n")
-	if !found {
-		t.Fatalf("%s has no section %s", file, heading)
-	}
+	must.That(t, found, "%s has no section %s", file, heading)
 	for line := range strings.Lines(section) {
 		cells, isRow := strings.CutPrefix(strings.TrimSpace(line), "|")
 		if !isRow && len(rows) > 0 {

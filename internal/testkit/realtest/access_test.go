@@ -47,8 +47,8 @@ func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
 	return e
 }
 
-// refusal matches the error that names the missing row, or a row that it implies and that is needed first. A user without any access to a topic
-// cannot see the topic, settings are read before they are changed, and a producer id, which needs Write on any topic, is requested before an append.
+// refusal matches the error that names the missing row, or a row that it implies and that is needed first. A user without any access to a topic cannot
+// see the topic, settings are read before they are changed, and a producer id, which needs Write on any topic, is requested before an append.
 func (r row) refusal(user, prefix string) *regexp.Regexp {
 	name, prefixed := strings.CutSuffix(regexp.QuoteMeta(prefix)+r.name, "*")
 	if !prefixed {

@@ -30,8 +30,8 @@ type faultyPipeline struct {
 	dsn    string // the pipeline's DSN, without the proxy
 }
 
-// databaseFaults are the faults of the database and of the connection to it. Each function starts a fault and returns a function that ends it; nil
-// means that the fault ends by itself. The first ones run in make test.
+// databaseFaults are the faults of the database and of the connection to it. Each function starts a fault and returns a function that ends it; nil means
+// that the fault ends by itself. The first ones run in make test.
 var databaseFaults = []struct {
 	name  string
 	begin func(s *faultyPipeline) (end func())
@@ -82,16 +82,14 @@ var databaseFaults = []struct {
 			s.t.Error(err)
 		}
 		return func() {
-			if err := tx.Rollback(); err != nil {
-				s.t.Error(err)
-			}
+			expect.NoError(s.t, tx.Rollback())
 		}
 	}},
 	{"deadlocks", (*faultyPipeline).deadlock},
 }
 
-// Orders become due, and are paid, under each fault in turn. There are no sweeps: the closer recovers from each fault by itself, gives no order up,
-// and uses up none of its attempts. The log has the duration of each. (A full disk is tested in internal/testkit/simulation.)
+// Orders become due, and are paid, under each fault in turn. There are no sweeps: the closer recovers from each fault by itself, gives no order up, and
+// uses up none of its attempts. The log has the duration of each. (A full disk is tested in internal/testkit/simulation.)
 func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 	eachOwnDatabase(t, func(database) []string { return nil }, func(t *testing.T, servers config.Servers, own *ownServer) {
 		s := newFaultyPipeline(t, servers, own)
@@ -296,9 +294,8 @@ func (s *faultyPipeline) lockCrosswise() {
 		"UPDATE orders SET version = version + 1 WHERE status = 0",
 	} {
 		if _, err := tx.Exec(query); err != nil {
-			if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1213 && my.Number != 1205 {
-				s.t.Error(err)
-			}
+			my, ok := errors.AsType[*mysql.MySQLError](err)
+			expect.That(s.t, ok && (my.Number == 1213 || my.Number == 1205), "%v", err)
 			return
 		}
 	}

@@ -49,9 +49,8 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	if letter.Key != "late" {
 		letter = list.Letters[1]
 	}
-	if letter.Cause != "not_found" || letter.Stage != "closer" || letter.Source.Topic != r.cfg.Topics.Close || letter.Detail == "" {
-		t.Errorf("%+v does not say why and where", letter)
-	}
+	expect.That(t, letter.Cause == "not_found" && letter.Stage == "closer" && letter.Source.Topic == r.cfg.Topics.Close && letter.Detail != "",
+		"%+v does not say why and where", letter)
 
 	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}))
 	var plan deadletters.Plan
@@ -125,9 +124,8 @@ func (r *rig) wrongStock() []string {
 // stockIsRight checks that the query of the runbook finds nothing.
 func (r *rig) stockIsRight() {
 	r.t.Helper()
-	if wrong := r.wrongStock(); len(wrong) > 0 {
-		r.t.Errorf("more or less is reserved than orders hold of the SKUs %q", wrong)
-	}
+	wrong := r.wrongStock()
+	expect.That(r.t, len(wrong) <= 0, "more or less is reserved than orders hold of the SKUs %q", wrong)
 }
 
 // ordersByDueMinute runs the query of the runbook beside orders that are due within two hours.

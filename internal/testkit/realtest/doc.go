@@ -1,6 +1,6 @@
 // Package realtest contains the tests that need real servers: Apache Kafka, MariaDB or MySQL, and Redis. The environment names the servers. The tests
-// run the production binary in processes of its own, so that they can kill it. They use a database, topics and a Redis key of their own, and drop
-// them at the end.
+// run the production binary in processes of its own, so that they can kill it. They use a database, topics and a Redis key of their own, and drop them
+// at the end.
 //
 // The files gameday_*_test.go play incidents: each makes alerts fire in a real Prometheus, and
 // ends by what docs/runbook.md says. They run with GAMEDAY=1 only; make test-ops sets it.

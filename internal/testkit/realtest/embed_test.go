@@ -99,9 +99,8 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	})
 }
 
-// buildEmbed builds examples/embed outside of this repository, and returns the program. In make test it is built with the
-// packages of this folder, which are compiled already. In make test-all the module comes from a proxy: its version is new
-// each time, and is removed from the module cache in the end.
+// buildEmbed builds examples/embed outside of this repository, and returns the program. In make test it is built with the packages of this folder, which
+// are compiled already. In make test-all the module comes from a proxy: its version is new each time, and is removed from the module cache in the end.
 func buildEmbed(t *testing.T) (program string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,9 +118,7 @@ func buildEmbed(t *testing.T) (program string) {
 			cmd.Env = append(cmd.Env, "GOPROXY="+proxy, "GONOSUMDB="+module)
 		}
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
+		must.That(t, err == nil, "go %s: %v\n%s", strings.Join(args, " "), err, out)
 		return string(out)
 	}
 	if !ring.All() {

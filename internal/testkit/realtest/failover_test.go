@@ -21,8 +21,7 @@ type replicated struct {
 	proxy            *testkit.Proxy
 	// follows counts the standbys for which the primary waits before it confirms a transaction.
 	follows string
-	// caughtUp counts the threads of the standby that have applied all that it received; empty: it applies the rest
-	// when it is promoted.
+	// caughtUp counts the threads of the standby that have applied all that it received; empty: it applies the rest when it is promoted.
 	caughtUp string
 	stop     []string // statements by which the standby receives nothing more
 	promoted []string // statements that make it a primary

@@ -73,8 +73,7 @@ scrape_configs:
 	return p
 }
 
-// hurried returns rules with all their durations divided: how long an expression must hold, and how
-// often it is evaluated. Expressions stay as they are.
+// hurried returns rules with all their durations divided: how long an expression must hold, and how often it is evaluated. Expressions stay as they are.
 func hurried(t *testing.T, rules []byte) string {
 	t.Helper()
 	var document yaml.Node

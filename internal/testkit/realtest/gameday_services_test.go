@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -30,9 +31,7 @@ var serviceIncidents = []incident{
 				requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 				return g.store.CloseOrders(ctx, path, requests)
 			})
-			if err != nil {
-				g.t.Fatal(err)
-			}
+			must.Do(g.t, err)
 			proxy, url := g.service(closes)
 			g.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", url))
 			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
@@ -63,9 +62,7 @@ var serviceIncidents = []incident{
 				}
 				return out, nil
 			})
-			if err != nil {
-				g.t.Fatal(err)
-			}
+			must.Do(g.t, err)
 			_, url := g.service(closes)
 			g.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", url))
 			g.rewrite("period: 5s", "period: 1d") // a sweep would close what the replays close
@@ -85,9 +82,7 @@ var serviceIncidents = []incident{
 			g.first("orders-are-overdue-in-the-database")
 			g.first("replaying-the-close-topic")
 			out, code := g.do("orderclose replay --from 1h --yes")
-			if code != 0 {
-				g.t.Errorf("replay exits with %d: %s", code, out)
-			}
+			expect.That(g.t, code == 0, "replay exits with %d: %s", code, out)
 			g.allClosed()
 			g.until("status finds nothing", func() bool { _, code := g.do("orderclose status"); return code == 0 })
 			g.resolves(g.alerts...)
@@ -138,9 +133,7 @@ var serviceIncidents = []incident{
 			post := func() {
 				_, err := http.Post("http://"+g.addresses["notify"]+"/alert/sms", "application/json",
 					strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
-				if err != nil {
-					g.t.Error(err)
-				}
+				expect.NoError(g.t, err)
 			}
 			post()
 			g.fires(g.alerts...)

@@ -14,8 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// docs/data/alerts-tested.csv, or that of its room, says of every alert how it was tested: in which incidents of the game day, or why
-// by promtool only.
+// docs/data/alerts-tested.csv, or that of its room, says of every alert how it was tested: in which incidents of the game day, or why by promtool only.
 func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 	var alerts []string
 	names, err := filepath.Glob("../../../deploy/alerts/*.rules.yml")

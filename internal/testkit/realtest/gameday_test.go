@@ -50,8 +50,8 @@ type ownServers struct {
 	read    func(may bool) // gives the relay the right to read, or takes it away
 }
 
-// TestGameDay plays each incident on real servers. Prometheus evaluates the rules on the metrics of the processes, with divided durations. The
-// commands are those of the runbook: a command that the section of an alert does not have fails the test.
+// TestGameDay plays each incident on real servers. Prometheus evaluates the rules on the metrics of the processes, with divided durations. The commands
+// are those of the runbook: a command that the section of an alert does not have fails the test.
 //
 // make test-ops runs it, and sets GAMEDAY.
 func TestGameDay(t *testing.T) {

@@ -25,8 +25,7 @@ func (r instanceRig) begin(name, instance string) {
 	})
 }
 
-// owners returns the members of the group of the smallest bucket and of that of the closers; nil if not
-// every partition has an owner.
+// owners returns the members of the group of the smallest bucket and of that of the closers; nil if not every partition has an owner.
 func (r instanceRig) owners() (members []kafka.Member) {
 	b := r.cfg.Buckets[0]
 	for group, topic := range map[string]string{r.cfg.RelayGroup(b): b.Topic, r.cfg.CloserGroup(): r.cfg.Topics.Close} {
@@ -120,8 +119,7 @@ func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 	r.check()
 }
 
-// Of two processes with the same instance one ends, with an exit code of its own, and says which other one it is.
-// The other works.
+// Of two processes with the same instance one ends, with an exit code of its own, and says which other one it is. The other works.
 func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 	r := instanceRig{parallelRig(t)}
 	r.disturbed = true
@@ -149,8 +147,7 @@ func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 	r.until("one of the two ends", func() bool { return (r.process("one").State() != nil) != (r.process("two").State() != nil) })
 	r.load(52, 100, 3*time.Second, func() {})
 	r.settle()
-	if a, b := r.process("one").State(), r.process("two").State(); a != nil && b != nil {
-		t.Errorf("both ended: %v and %v", a, b)
-	}
+	a, b := r.process("one").State(), r.process("two").State()
+	expect.That(t, a == nil || b == nil, "both ended: %v and %v", a, b)
 	r.check()
 }

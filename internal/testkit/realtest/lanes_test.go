@@ -98,8 +98,7 @@ func replayBesideFreshOrders(t *testing.T, servers config.Servers) {
 	expect.Equal(t, r.count("SELECT COUNT(*) FROM receipts WHERE order_id LIKE 'replayed-%'"), replays, "orders that the replay has closed")
 }
 
-// Due times move later; earlier with another record; earlier without one; and to
-// never. Those of many orders move by the statement of the runbook.
+// Due times move later; earlier with another record; earlier without one; and to never. Those of many orders move by the statement of the runbook.
 func TestReal_DeadlinesMoveByAnUpdate(t *testing.T) { eachDatabase(t, deadlinesMoveByAnUpdate) }
 
 func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {

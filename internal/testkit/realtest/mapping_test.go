@@ -19,9 +19,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// ownTables is a shop with tables of its own, the first example of docs/mapping.md,
-// and a pipeline on them. The shop uses plain SQL, in sessions with the server's time
-// zone.
+// ownTables is a shop with tables of its own, the first example of docs/mapping.md, and a pipeline on them. The shop uses plain SQL, in sessions with
+// the server's time zone.
 type ownTables struct {
 	*rig
 	db *sql.DB
@@ -84,8 +83,7 @@ func (o *ownTables) count(query string, args ...any) (n int) {
 	return n
 }
 
-// checkout creates orders for two pieces of one SKU each, which are due in the given
-// number of seconds by the server's clock, and returns them.
+// checkout creates orders for two pieces of one SKU each, which are due in the given number of seconds by the server's clock, and returns them.
 func (o *ownTables) checkout(from, to, seconds int) (orders []orderclose.Order) {
 	o.t.Helper()
 	for id := from; id < to; id++ {
@@ -107,9 +105,8 @@ func (o *ownTables) send(orders []orderclose.Order) {
 	}
 }
 
-// The tables existed before, on a server in +08:00 whose clock wrote the times, and
-// the shop uses plain SQL. Orders that were sent are closed by the pipeline, the
-// others by the sweep, and paid orders not at all.
+// The tables existed before, on a server in +08:00 whose clock wrote the times, and the shop uses plain SQL. Orders that were sent are closed by the
+// pipeline, the others by the sweep, and paid orders not at all.
 func TestReal_AShopsOwnTables(t *testing.T) {
 	eachOwnDatabase(t, func(database) []string { return []string{"--default-time-zone=+08:00"} }, func(t *testing.T, s config.Servers, _ *ownServer) {
 		shopsOwnTables(newOwnTables(t, s))

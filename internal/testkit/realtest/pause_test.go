@@ -17,9 +17,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// While closing is paused nothing closes, in the pipeline and in sweeps. After it, everything does,
-// without a failed attempt. The pause is a row of the database or, if a service closes, a record of the
-// control topic.
+// While closing is paused nothing closes, in the pipeline and in sweeps. After it, everything does, without a failed attempt. The pause is a row of the
+// database or, if a service closes, a record of the control topic.
 func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 	servers := realServers(t)
 	t.Parallel()

@@ -103,15 +103,12 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 			if err == nil {
 				err = db.DB().QueryRowContext(t.Context(), "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").Scan(&encrypted)
 			}
-			if row.want == "" && (err != nil || !encrypted) {
-				t.Errorf("the connection is encrypted: %v, %v", encrypted, err)
-			}
+			expect.That(t, row.want != "" || err == nil && encrypted, "the connection is encrypted: %v, %v", encrypted, err)
 		})
 	}
 }
 
-// A failover by hand: the primary is stopped, and starts as a standby; then it is promoted. Of two servers in the
-// DSN, the primary is taken.
+// A failover by hand: the primary is stopped, and starts as a standby; then it is promoted. Of two servers in the DSN, the primary is taken.
 func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 	placementOf(t)
 	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {

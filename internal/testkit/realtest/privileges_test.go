@@ -80,9 +80,8 @@ func privilegeTable(t *testing.T) (parts []string, rows map[string][]privilege) 
 
 func (p privilege) String() string { return p.name + " on " + p.table }
 
-// refusal matches the error that names the missing row. A table on which the user has no privilege
-// is invisible: then the check of the mapping names it, or the check of the schema. MySQL names a
-// missing UPDATE or DELETE by the lock that it allows.
+// refusal matches the error that names the missing row. A table on which the user has no privilege is invisible: then the check of the mapping names it,
+// or the check of the schema. MySQL names a missing UPDATE or DELETE by the lock that it allows.
 func (p privilege) refusal() *regexp.Regexp {
 	name, table := p.name, regexp.QuoteMeta(p.table)
 	if p.table == "*" {
@@ -117,8 +116,7 @@ func (c *privilegeCase) String() string {
 // parallelPrivileges is how many cases run in parallel. They mostly wait.
 const parallelPrivileges = 16
 
-// Each part does its work with exactly the privileges that docs/security.md lists, and without any one
-// of them fails with an error that names it.
+// Each part does its work with exactly the privileges that docs/security.md lists, and without any one of them fails with an error that names it.
 func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 	play := map[string]func(context.Context, *testing.T, *privilegeCase) error{
 		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds,
@@ -263,8 +261,7 @@ func (c *privilegeCase) execIn(ctx context.Context, db interface {
 
 var intervals = regexp.MustCompile(`INTERVAL (\d+ [A-Z]+)`)
 
-// orders are the statements that write two orders, both due. The stock does not have the SKU of
-// order "bad", so that it cannot be closed.
+// orders are the statements that write two orders, both due. The stock does not have the SKU of order "bad", so that it cannot be closed.
 var orders = []string{
 	"INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 3, 2)",
 	"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('good', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) " +

@@ -31,8 +31,7 @@ type openings struct {
 // refusedAgain is the result of an opening whose second check finds the order due.
 const refusedAgain = "pages that the second check refused"
 
-// newOpenings creates the shop's table of payments, and lets the provider read it. With RACE_CHECK_ONCE=1 the shop
-// leaves out the second check.
+// newOpenings creates the shop's table of payments, and lets the provider read it. With RACE_CHECK_ONCE=1 the shop leaves out the second check.
 func (r *rig) newOpenings(p *racedProvider) *openings {
 	r.t.Helper()
 	s := &openings{rig: r, provider: p, now: "UTC_TIMESTAMP(3)", once: os.Getenv("RACE_CHECK_ONCE") == "1", n: map[string]int{}}

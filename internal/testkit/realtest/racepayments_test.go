@@ -270,9 +270,7 @@ func (s *racingShop) judgeLocks() {
 	waited := measure.SpreadOf(s.locks.Waited())
 	s.t.Logf("%d callbacks: statements, waits and commits took %v, p99 %v, at most %v; %d lost a deadlock, %d another conflict", len(s.locks.Waited()),
 		time.Duration(waited.P50), time.Duration(waited.P99), time.Duration(waited.Max), deadlocks, others)
-	if deadlocks > 0 && s.onPostgres() {
-		s.t.Errorf("the shop lost %d deadlocks with closes", deadlocks)
-	}
+	expect.That(s.t, deadlocks <= 0 || !s.onPostgres(), "the shop lost %d deadlocks with closes", deadlocks)
 }
 
 // judge compares the database with the provider's ledger, and prints both.

@@ -56,9 +56,8 @@ func (r *remindRounds) watch(ctx context.Context) {
 	})
 }
 
-// judgeReminders compares the reminders with the orders: none has two. An order has one if it existed at the time of
-// its reminder, and was unpaid until a later round was complete. A round does not see an order that is committed later, as
-// on a busy machine, and no other round reads its due time.
+// judgeReminders compares the reminders with the orders: none has two. An order has one if it existed at the time of its reminder, and was unpaid until
+// a later round was complete. A round does not see an order that is committed later, as on a busy machine, and no other round reads its due time.
 func (s *racingShop) judgeReminders(rounds *remindRounds) {
 	s.t.Helper()
 	rows := must.Get(s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM order_reminders"))(s.t)

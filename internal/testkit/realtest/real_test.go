@@ -115,9 +115,8 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 	var first, second struct{ Sent, Passed int }
 	r.decode(r.must(append(window, "--yes")...), &first)
 	r.decode(r.must(append(window, "--yes")...), &second)
-	if plan.Records == 0 || first.Sent != plan.Records || second.Sent != plan.Records || second.Passed != 0 {
-		t.Errorf("planned %d, sent %+v and %+v; want the window, without the first replay in the second", plan.Records, first, second)
-	}
+	expect.That(t, plan.Records != 0 && first.Sent == plan.Records && second.Sent == plan.Records && second.Passed == 0,
+		"planned %d, sent %+v and %+v; want the window, without the first replay in the second", plan.Records, first, second)
 	r.caughtUp()
 	after := r.dump()
 	expect.That(t, after == before, "the database changed:\n%s\n%s", before, after)
@@ -209,9 +208,7 @@ func aPassByHand(t *testing.T, s config.Servers) {
 	sweep := func(what string, closed int, args ...string) {
 		t.Helper()
 		r.decode(r.must(append([]string{"compensate", "-o", "json"}, args...)...), &report)
-		if report.Found != 1 || report.Closed != closed {
-			t.Errorf("%s: %+v", what, report)
-		}
+		expect.That(t, report.Found == 1 && report.Closed == closed, "%s: %+v", what, report)
 	}
 	missed := func(id string) {
 		t.Helper()

@@ -140,9 +140,7 @@ func (s *sweeping) stop() {
 func (s *sweeping) owner() string {
 	s.t.Helper()
 	owner, err := s.direct.Get(s.t.Context(), s.key).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		s.t.Fatal(err)
-	}
+	must.That(s.t, err == nil || errors.Is(err, redis.Nil), "%v", err)
 	return owner
 }
 
@@ -161,9 +159,8 @@ func (s *sweeping) ended() error {
 // lostItsLock waits until the sweep has ended by itself in the middle, because its lock is lost.
 func (s *sweeping) lostItsLock() {
 	s.t.Helper()
-	if err := s.ended(); !errors.Is(err, lock.ErrLost) || s.report.Closed == 0 {
-		s.t.Errorf("it ended with %v and %+v; want the lock lost in the middle", err, s.report)
-	}
+	err := s.ended()
+	expect.That(s.t, errors.Is(err, lock.ErrLost) && s.report.Closed != 0, "it ended with %v and %+v; want the lock lost in the middle", err, s.report)
 }
 
 // The connection to the server of the lock fails in the middle of a sweep, or another process takes the lock. The sweep stops.

@@ -74,9 +74,8 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	}
 	r.start("relay", "closer", "compensator", "outbox")
 	r.until("the relay is ready", func() bool { code, _ := request(t, "GET", "http://"+listen+"/-/ready"); return code == 200 })
-	if got := metric("config_last_reload_successful"); got != "1" {
-		t.Errorf("config_last_reload_successful is %s at the start", got)
-	}
+	got := metric("config_last_reload_successful")
+	expect.That(t, got == "1", "config_last_reload_successful is %s at the start", got)
 
 	// A new delay applies to new orders.
 	before := order("before", "physical")

@@ -36,8 +36,7 @@ import (
 // binDir is a folder for the production binary; TestMain creates and removes it.
 var binDir string
 
-// Each of these builds a program once for all tests that need it: the production binary, the example shop, and the program
-// that sends alerts.
+// Each of these builds a program once for all tests that need it: the production binary, the example shop, and the program that sends alerts.
 var (
 	binary         = built(".", "cmd/orderclose")
 	checkoutBinary = built(".", "examples/checkout/cmd/checkout")
@@ -113,8 +112,7 @@ func parallelRig(t *testing.T) *rig {
 // database returns the name of the rig's database.
 func (r *rig) database() string { return strings.TrimSuffix(r.prefix, "_") }
 
-// newRigIn is newRig with a given prefix, on a secured broker if secured is set:
-// s.Brokers and s.Kafka are then the access of its super user.
+// newRigIn is newRig with a given prefix, on a secured broker if secured is set: s.Brokers and s.Kafka are then the access of its super user.
 func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *rig {
 	t.Helper()
 	r := newBareRig(t, s, prefix, "")
@@ -190,12 +188,10 @@ func (r *rig) openShop() {
 // skus is the number of SKUs that the shop sells.
 const skus = 20
 
-// waitLimit is how long a test waits for what must happen. It does not measure speed: on a busy
-// machine everything takes many times longer.
+// waitLimit is how long a test waits for what must happen. It does not measure speed: on a busy machine everything takes many times longer.
 const waitLimit = 2 * time.Minute
 
-// await calls try until it succeeds. The test fails with the last error after waitLimit. A waiting helper waits for a fact
-// by it, never for a time.
+// await calls try until it succeeds. The test fails with the last error after waitLimit. A waiting helper waits for a fact by it, never for a time.
 func await(t *testing.T, try func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitLimit)
@@ -249,8 +245,7 @@ func (r *rig) readConfig() {
 	r.cfg = must.Get(config.Load(r.file, room.Sections(rooms.All())...))(r.t)
 }
 
-// append appends the messages to a partition. While a busy broker does not answer in time, append sends them again. They
-// are written once.
+// append appends the messages to a partition. While a busy broker does not answer in time, append sends them again. They are written once.
 func (r *rig) append(topic string, partition int, messages ...wire.Message) {
 	r.t.Helper()
 	records := make([]wire.RawRecord, len(messages))
@@ -292,8 +287,7 @@ func atLeast(what string, got, n int) error {
 	return nil
 }
 
-// publishedAreClosed waits until the pipeline has closed every order that was published. Those that were never published stay
-// open if nothing sweeps.
+// publishedAreClosed waits until the pipeline has closed every order that was published. Those that were never published stay open if nothing sweeps.
 func (r *rig) publishedAreClosed() {
 	r.t.Helper()
 	published := map[string]bool{}
@@ -310,8 +304,7 @@ func (r *rig) publishedAreClosed() {
 	})
 }
 
-// environ returns the environment of the production binary when it is called with
-// args.
+// environ returns the environment of the production binary when it is called with args.
 func (r *rig) environ(args []string) []string {
 	env := append(os.Environ(),
 		config.EnvBrokers+"="+strings.Join(r.servers.Brokers, ","),
@@ -349,9 +342,8 @@ func (r *rig) cli(args ...string) (stdout string, code int) {
 	r.t.Helper()
 	cmd := r.command(args...)
 	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		r.t.Fatal(err)
-	}
+	exit := (*exec.ExitError)(nil)
+	must.That(r.t, err == nil || errors.As(err, &exit), "%v", err)
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
@@ -374,8 +366,7 @@ func (r *rig) must(args ...string) (out string) {
 	return out
 }
 
-// start starts each part as a process of its own. Processes of one kind have
-// different suffixes: relay-1 and relay-2 are relays.
+// start starts each part as a process of its own. Processes of one kind have different suffixes: relay-1 and relay-2 are relays.
 func (r *rig) start(parts ...string) {
 	r.t.Helper()
 	for _, part := range parts {
@@ -427,8 +418,7 @@ func (r *rig) play(seed uint64, orders int, over time.Duration) {
 	expect.NoError(r.t, r.shop.Run(r.t.Context(), time.Now(), steps))
 }
 
-// load runs a shop that publishes every order, and runs meanwhile in parallel.
-// Without a compensator, each closed order came through the pipeline.
+// load runs a shop that publishes every order, and runs meanwhile in parallel. Without a compensator, each closed order came through the pipeline.
 func (r *rig) load(seed uint64, orders int, over time.Duration, meanwhile func()) {
 	r.t.Helper()
 	r.loadWith(scenario.Spec{Seed: seed, Orders: orders, Over: over, Categories: categories}, meanwhile)
@@ -499,9 +489,7 @@ func (r *rig) check() *checker.Verdict {
 		return err
 	})
 	for _, broken := range v.Violations {
-		if r.causes == "" || !strings.Contains(broken, r.causes) {
-			r.t.Error(broken)
-		}
+		expect.That(r.t, r.causes != "" && strings.Contains(broken, r.causes), "%v", broken)
 	}
 	r.t.Logf("%d orders, %d paid, %v closed, %d events, %d repeated, lateness p50 %v p99 %v max %v",
 		v.Orders, v.Paid, v.ByPath, v.Events, v.Repeated, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))

@@ -17,8 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// debezium returns the record of an order in the reference schema as Debezium writes it, without a schema: of an
-// insert, or of an update of the status.
+// debezium returns the record of an order in the reference schema as Debezium writes it, without a schema: of an insert, or of an update of the status.
 func debezium(o orderclose.Order, op string, before, after int) wire.Message {
 	row := func(status int) string {
 		return fmt.Sprintf(`{"id":%q,"category":%q,"status":%d,"created_at":%d,"expire_at":%d,"closed_at":null,"paid_at":null,"payment_id":null,"version":1}`,

@@ -257,8 +257,7 @@ func (r *secretsRig) must(args ...string) {
 	must.That(r.t, err == nil, "orderclose %v: %v\n%s", args, err, &out)
 }
 
-// play runs all roles. They close an order, write dead letters, and are asked for everything that they
-// tell over HTTP. A SIGQUIT ends them with a dump.
+// play runs all roles. They close an order, write dead letters, and are asked for everything that they tell over HTTP. A SIGQUIT ends them with a dump.
 func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.Config) {
 	r.t.Helper()
 	due := time.Now().Add(2 * time.Second).UTC().Truncate(time.Second)
@@ -306,9 +305,7 @@ func (r *secretsRig) answers(process, listen string, running bool) {
 	for _, path := range []string{"/metrics", "/-/ready", "/-/healthy", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
 		"/debug/pprof/heap?debug=1"} {
 		code, body := request(r.t, "GET", "http://"+listen+path)
-		if running && code != 200 {
-			r.t.Errorf("GET %s answers %d %s", path, code, body)
-		}
+		expect.That(r.t, !running || code == 200, "GET %s answers %d %s", path, code, body)
 		r.find(r.t, process+": GET "+path, body)
 	}
 	_, body := request(r.t, "POST", "http://"+listen+"/-/reload")
@@ -370,9 +367,7 @@ func (r *secretsRig) once(t *testing.T, changed map[string]string, args ...strin
 	defer cancel()
 	var out bytes.Buffer
 	err := r.command(ctx, &out, changed, args...).Run()
-	if err != nil && out.Len() == 0 {
-		t.Errorf("orderclose %v printed nothing: %v", args, err)
-	}
+	expect.That(t, err == nil || out.Len() != 0, "orderclose %v printed nothing: %v", args, err)
 	r.find(t, fmt.Sprintf("orderclose %v", args), out.String())
 }
 

@@ -28,8 +28,7 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// broker is a secured broker of a test's own. The password of each user is derived
-// from the user's name.
+// broker is a secured broker of a test's own. The password of each user is derived from the user's name.
 type broker struct {
 	t          *testing.T
 	dir        string
@@ -75,8 +74,7 @@ const smallBroker = "KAFKA_HEAP_OPTS=-Xmx512m -XX:TieredStopAtLevel=1"
 
 func (b *broker) file(name string) string { return filepath.Join(b.dir, "tls", name) }
 
-// access is a way to authenticate: the environment for the production binary, and the
-// security settings that result from it.
+// access is a way to authenticate: the environment for the production binary, and the security settings that result from it.
 type access struct {
 	env      []string
 	brokers  []string
@@ -202,8 +200,7 @@ func (s *secured) producer(o *producer.Options) {
 	o.Brokers, o.TLS, o.SASL = a.brokers, a.security.TLS, a.security.SASL
 }
 
-// ping returns the error that a client with the access gets. It repeats what a busy broker does not
-// answer.
+// ping returns the error that a client with the access gets. It repeats what a busy broker does not answer.
 func ping(t *testing.T, a access) error {
 	t.Helper()
 	c := must.Get(kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security}))(t)
@@ -211,8 +208,7 @@ func ping(t *testing.T, a access) error {
 	return insist(t.Context(), func() error { return c.Ping(t.Context()) })
 }
 
-// insist calls do, and again for waitLimit while a busy server, or one that has just started, does
-// not answer.
+// insist calls do, and again for waitLimit while a busy server, or one that has just started, does not answer.
 func insist(ctx context.Context, do func() error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
@@ -225,8 +221,7 @@ func insist(ctx context.Context, do func() error) (err error) {
 	return err
 }
 
-// stranger returns a TLS configuration that trusts the broker and has a certificate
-// of another authority.
+// stranger returns a TLS configuration that trusts the broker and has a certificate of another authority.
 func stranger(t *testing.T, b *broker) *tls.Config {
 	t.Helper()
 	dir := t.TempDir()

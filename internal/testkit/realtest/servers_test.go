@@ -78,8 +78,7 @@ func (s *ownServer) kill() {
 // cluster is three brokers; the first has the id 1.
 type cluster []*ownServer
 
-// newCluster starts three brokers that notice after 3 s (default: 9) that one was killed, and stores
-// their addresses in s.
+// newCluster starts three brokers that notice after 3 s (default: 9) that one was killed, and stores their addresses in s.
 func newCluster(t *testing.T, s *config.Servers) (c cluster) {
 	t.Helper()
 	all := must.Get(servers.Brokers(filepath.Join(t.TempDir(), "cluster"), nil, "broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500"))(t)

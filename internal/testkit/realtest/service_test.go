@@ -22,16 +22,14 @@ import (
 
 const serviceSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// faultsPerOrder is how many calls with one order may fail on purpose. The closer blames an order
-// that fails alone while the service answers for other orders, and gives it up after four times.
-// Without the limit, random faults would sometimes hit one order four times.
+// faultsPerOrder is how many calls with one order may fail on purpose. The closer blames an order that fails alone while the service answers for other
+// orders, and gives it up after four times. Without the limit, random faults would sometimes hit one order four times.
 const faultsPerOrder = 2
 
 // lostAnswer is the key of a *atomic.Bool in the context of a request, which says that its answer is lost.
 type lostAnswer struct{}
 
-// closingService is a shop's service that closes orders. It has each fault now and
-// then, and is down for a while in the middle.
+// closingService is a shop's service that closes orders. It has each fault now and then, and is down for a while in the middle.
 func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 	r.t.Helper()
 	var calls atomic.Int64
@@ -77,8 +75,7 @@ type faultCounts struct {
 	of map[string]int
 }
 
-// add counts one more fault for each order. It returns false, and counts nothing, if an order
-// had faultsPerOrder already.
+// add counts one more fault for each order. It returns false, and counts nothing, if an order had faultsPerOrder already.
 func (f *faultCounts) add(requests []orderclose.CloseRequest) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,8 +90,7 @@ func (f *faultCounts) add(requests []orderclose.CloseRequest) bool {
 	return true
 }
 
-// The closer has no database at all. The service has all kinds of failures, and is
-// down for a while.
+// The closer has no database at all. The service has all kinds of failures, and is down for a while.
 func TestReal_OrdersCloseThroughAService(t *testing.T) { eachDatabase(t, closeThroughAService) }
 
 func closeThroughAService(t *testing.T, servers config.Servers) {

@@ -66,8 +66,7 @@ func (s *shopProcess) dropViews() {
 	}
 }
 
-// ask repeats a request until there is an answer, as a client does whose shop may be
-// killed at any moment. It returns the status code.
+// ask repeats a request until there is an answer, as a client does whose shop may be killed at any moment. It returns the status code.
 func (s *shopProcess) ask(method, path, body, key string, into any) int {
 	code := 0
 	s.eventually(func() error {
@@ -76,9 +75,7 @@ func (s *shopProcess) ask(method, path, body, key string, into any) int {
 		if code, answer, err = s.askOnce(method, path, body, key); err != nil || code >= 500 {
 			return fmt.Errorf("%s %s: %d %s, %w", method, path, code, answer, err)
 		}
-		if json.Unmarshal(answer, into) != nil && code < 300 {
-			s.t.Errorf("%s %s: %d %s", method, path, code, answer)
-		}
+		expect.That(s.t, json.Unmarshal(answer, into) == nil || code >= 300, "%s %s: %d %s", method, path, code, answer)
 		return nil
 	})
 	return code
@@ -99,9 +96,8 @@ func (s *shopProcess) askOnce(method, path, body, key string) (int, []byte, erro
 	return res.StatusCode, answer, err
 }
 
-// Payments race with closes, and the shop is killed in between. Clients repeat
-// unanswered requests with the same idempotency key. Afterwards two processes share caches, the filter of ids, coupons, and
-// the readers of events.
+// Payments race with closes, and the shop is killed in between. Clients repeat unanswered requests with the same idempotency key. Afterwards two
+// processes share caches, the filter of ids, coupons, and the readers of events.
 func TestReal_TheShop(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, servers config.Servers) {
 		r := newRig(t, servers)
@@ -189,8 +185,7 @@ func paymentsRaceInTheShop(r *rig, s *shopProcess) {
 	t.Logf("%d paid, closed %v, %d late payments", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM late_payments")))
 }
 
-// awaitTold waits until each reader of events has handled n closed orders. Then it checks that n
-// customers were notified, each once.
+// awaitTold waits until each reader of events has handled n closed orders. Then it checks that n customers were notified, each once.
 func (s *shopProcess) awaitTold(n int) {
 	s.t.Helper()
 	s.dispatch()
@@ -233,8 +228,7 @@ func (r *rig) texts(query string, args ...any) []string {
 	return texts
 }
 
-// The shop asks the provider about the same orders as the pipeline, and follows its
-// answer.
+// The shop asks the provider about the same orders as the pipeline, and follows its answer.
 func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 	r := parallelRig(t)
 	handler := must.Get(payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {

@@ -19,8 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// giveCouponsBack maps the reference schema as the example's topics.yaml does, with on_close. Run it
-// before the processes start.
+// giveCouponsBack maps the reference schema as the example's topics.yaml does, with on_close. Run it before the processes start.
 func (r *rig) giveCouponsBack() {
 	r.t.Helper()
 	_, orders, found := strings.Cut(readFile(r.t, "../../../examples/checkout/topics.yaml"), "\norders:\n")

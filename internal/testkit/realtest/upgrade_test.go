@@ -72,8 +72,7 @@ var notes = migrations.Tables{Room: "notes", Files: fstest.MapFS{
 	"postgres/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
 }}
 
-// buildCommit builds the program of a commit of this repository, and returns its path. A clone without the
-// commit skips the test.
+// buildCommit builds the program of a commit of this repository, and returns its path. A clone without the commit skips the test.
 func buildCommit(t *testing.T, commit string) string {
 	t.Helper()
 	git := func(args ...string) (string, error) {
@@ -88,9 +87,8 @@ func buildCommit(t *testing.T, commit string) string {
 		t.Fatalf("git worktree add: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := git("worktree", "remove", "--force", tree); err != nil {
-			t.Errorf("git worktree remove: %v\n%s", err, out)
-		}
+		out, err := git("worktree", "remove", "--force", tree)
+		expect.That(t, err == nil, "git worktree remove: %v\n%s", err, out)
 	})
 	path := filepath.Join(t.TempDir(), "orderclose")
 	build := exec.Command("go", "build", "-o", path, "./cmd/orderclose")

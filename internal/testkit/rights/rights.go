@@ -23,8 +23,7 @@ type Rows struct {
 	Play            map[string]Play // how a role of a room is played, by its part, which has its name
 }
 
-// Play says how a role is played, and when it has used each ACL and each privilege. Statements are those of MySQL, where UTC_TIMESTAMP(3)
-// is now.
+// Play says how a role is played, and when it has used each ACL and each privilege. Statements are those of MySQL, where UTC_TIMESTAMP(3) is now.
 type Play struct {
 	Environment map[string]string // the variables of the room
 	Topics      string            // the section of the room in topics.yaml; "": its sample

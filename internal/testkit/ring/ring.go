@@ -16,8 +16,7 @@ import (
 // All reports whether everything runs, as in make test-all.
 func All() bool { return os.Getenv("RING") == "all" }
 
-// OnlyAll skips a test that runs in make test-all only. In says which test of make test proves the same promise, or
-// that none does.
+// OnlyAll skips a test that runs in make test-all only. In says which test of make test proves the same promise, or that none does.
 func OnlyAll(t testing.TB, in string) {
 	t.Helper()
 	if !All() {

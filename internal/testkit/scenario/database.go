@@ -15,8 +15,8 @@ import (
 )
 
 // CreateDatabase creates a database of that name on the server of a DSN, for a demo or a test that must not touch existing databases. t encrypts the
-// connections; nil: the DSN says whether TLS is used. It returns the DSN of the new database and a function that drops it. The name has letters,
-// digits and underscores. It is an error if the database exists.
+// connections; nil: the DSN says whether TLS is used. It returns the DSN of the new database and a function that drops it. The name has letters, digits
+// and underscores. It is an error if the database exists.
 func CreateDatabase(ctx context.Context, dsn string, t *tls.Config, name string) (newDSN string, drop func(context.Context) error, err error) {
 	plain := func(r rune) bool {
 		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'

@@ -1,5 +1,5 @@
-// Package scenario is a workload for the demo and for tests, in the simulation and on real servers. It creates orders of several categories,
-// publishes most of them, and pays some. In the end every order must be in the right state; package checker says so.
+// Package scenario is a workload for the demo and for tests, in the simulation and on real servers. It creates orders of several categories, publishes
+// most of them, and pays some. In the end every order must be in the right state; package checker says so.
 //
 // Plan makes the steps of a run, and Shop.Run plays them.
 //
@@ -59,8 +59,8 @@ type Step struct {
 	MoveBy   time.Duration // of Later and Earlier
 }
 
-// Plan returns the steps of a spec, in the order of At. The same spec gives the same plan. A plan of four or more orders has at least one that is
-// paid, one unpublished and one published twice.
+// Plan returns the steps of a spec, in the order of At. The same spec gives the same plan. A plan of four or more orders has at least one that is paid,
+// one unpublished and one published twice.
 func Plan(s Spec) []Step {
 	r := rand.New(rand.NewPCG(s.Seed, 0x0c105e))
 	steps := make([]Step, s.Orders)

@@ -78,8 +78,8 @@ func (s *Shop) Stock(ctx context.Context, skus int) error {
 	return nil
 }
 
-// Run plays the steps, each at its time after begin. It returns when the last order was created and the last payment made. Its errors are those of
-// the shop: Kafka rejects a record, or the database is unavailable.
+// Run plays the steps, each at its time after begin. It returns when the last order was created and the last payment made. Its errors are those of the
+// shop: Kafka rejects a record, or the database is unavailable.
 func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 	var plays sync.WaitGroup
 	errs := make([]error, len(steps))

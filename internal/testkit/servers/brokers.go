@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Brokers returns three brokers that form a cluster, each also a controller, in folders below dir. Three are the fewest that keep working without one
-// of them. The first broker has the id 1. settings are lines of server.properties.
+// Brokers returns three brokers that form a cluster, each also a controller, in folders below dir. Three are the fewest that keep working without one of
+// them. The first broker has the id 1. settings are lines of server.properties.
 //
 // If proxy is set, clients may also connect through proxies: Brokers calls proxy with the address of another listener of each broker, and the broker
 // tells those who connect there to use the address that proxy returns.

@@ -1,5 +1,5 @@
-// Package servers starts Kafka, MariaDB, MySQL, PostgreSQL, Redis and others on the loopback, by the scripts of deploy/native. Each server has a
-// folder of its own, in a temporary folder of the caller, and is stopped by its process id.
+// Package servers starts Kafka, MariaDB, MySQL, PostgreSQL, Redis and others on the loopback, by the scripts of deploy/native. Each server has a folder
+// of its own, in a temporary folder of the caller, and is stopped by its process id.
 //
 //	servers.go  Server: start, stop, kill
 //	brokers.go  three brokers

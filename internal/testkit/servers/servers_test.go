@@ -25,9 +25,7 @@ func script(t *testing.T, name, text string) {
 func TestServer_SaysWhyItDoesNotStartInTheFirstLine(t *testing.T) {
 	script(t, "redis.sh", "echo 'redis.sh: installing redis'\necho noise\necho 'redis.sh: no server on port 1; errors in /tmp/x/log, and its end:' >&2\nexit 1\n")
 	s, err := New("redis", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	err = StartAll(t.Context(), s)
 	if err == nil || !strings.HasPrefix(err.Error(), "redis.sh start: exit status 1: no server on port 1\n") || !strings.Contains(err.Error(), "noise") {
 		t.Errorf("got %v", err)
@@ -59,9 +57,7 @@ func TestFreePort_IsNeverTheSameTwice(t *testing.T) {
 	seen := map[string]bool{}
 	for range 300 {
 		port, err := FreePort()
-		if err != nil || seen[port] {
-			t.Fatalf("port %s again, or %v", port, err)
-		}
+		must.That(t, err == nil && !seen[port], "port %s again, or %v", port, err)
 		seen[port] = true
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // Session runs statements of the shop, each for itself or in a transaction.
@@ -121,16 +122,13 @@ func (s *Shop) Close(ids ...string) (verdicts []orderclose.Verdict) {
 		s.Errorf("close %v: %v", ids, err)
 	}
 	for _, o := range out {
-		if o.Err != nil && o.Verdict != orderclose.Contended {
-			s.Errorf("close %s: %s: %v", o.OrderID, o.Verdict, o.Err)
-		}
+		expect.That(s, o.Err == nil || o.Verdict == orderclose.Contended, "close %s: %s: %v", o.OrderID, o.Verdict, o.Err)
 		verdicts = append(verdicts, o.Verdict)
 	}
 	return verdicts
 }
 
-// Sweep closes all overdue orders, as the compensator does, and returns how many it has closed. It repeats
-// orders whose rows other transactions lock.
+// Sweep closes all overdue orders, as the compensator does, and returns how many it has closed. It repeats orders whose rows other transactions lock.
 func (s *Shop) Sweep() (closed int) {
 	s.Helper()
 	for range 100 {
@@ -147,9 +145,7 @@ func (s *Shop) Sweep() (closed int) {
 func (s *Shop) sweep() (closed, left int) {
 	s.Helper()
 	overdue, _, _, err := s.Store.OverdueNow(s.Context(), 0)
-	if err != nil {
-		s.Errorf("read the overdue orders: %v", err)
-	}
+	expect.That(s, err == nil, "read the overdue orders: %v", err)
 	var ids []string
 	for _, o := range overdue {
 		ids = append(ids, o.ID)

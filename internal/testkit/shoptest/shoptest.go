@@ -1,14 +1,11 @@
-// Package shoptest plays the statements of a real shop against closes, on real servers. It is the
-// helper of the tests in the folders of shops/.
+// Package shoptest plays the statements of a real shop against closes, on real servers. It is the helper of the tests in the folders of shops/.
 //
-// A folder has schema.sql (the shop's tables), alter.sql (what orderclose needs in them; it may be
-// missing) and topics.yaml (the mapping). Each creates a database with the shop's tables for each server, and
-// passes it to the test as a Shop. Adopt puts orderclose beside them. A test writes each flow of the shop, such as a payment, as a function that runs the
-// shop's statements in the shop's order. The flow calls a function between its read and its write,
-// and the test plays another flow there: so each race is played exactly, without a sleep.
+// A folder has schema.sql (the shop's tables), alter.sql (what orderclose needs in them; it may be missing) and topics.yaml (the mapping). Each creates
+// a database with the shop's tables for each server, and passes it to the test as a Shop. Adopt puts orderclose beside them. A test writes each flow of
+// the shop, such as a payment, as a function that runs the shop's statements in the shop's order. The flow calls a function between its read and its
+// write, and the test plays another flow there: so each race is played exactly, without a sleep.
 //
-// Without ORDERCLOSE_DB_DSN, ORDERCLOSE_MYSQL_DSN or ORDERCLOSE_POSTGRES_DSN the tests are skipped, and
-// with REQUIRE_REAL=1 they fail.
+// Without ORDERCLOSE_DB_DSN, ORDERCLOSE_MYSQL_DSN or ORDERCLOSE_POSTGRES_DSN the tests are skipped, and with REQUIRE_REAL=1 they fail.
 package shoptest
 
 import (
@@ -48,9 +45,8 @@ type Shop struct {
 	Store *store.Store // with the mapping of the shop; nil before Adopt
 }
 
-// Each runs test for each server, in a new database with the tables of the folder in which the test runs. The sessions
-// of the shop have the time zone +08:00 on MySQL, and UTC on PostgreSQL. There, as with most drivers of shops, an UPDATE
-// counts the rows that it finds.
+// Each runs test for each server, in a new database with the tables of the folder in which the test runs. The sessions of the shop have the time zone
+// +08:00 on MySQL, and UTC on PostgreSQL. There, as with most drivers of shops, an UPDATE counts the rows that it finds.
 func Each(t *testing.T, servers []string, test func(s *Shop)) {
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {

@@ -111,8 +111,7 @@ func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
 	}
 }
 
-// TestSimulation_ARelaysClockDecidesNothing: the relay uses the brokers' clock, however wrong its
-// own is. With two clocks a record would hop in circles.
+// TestSimulation_ARelaysClockDecidesNothing: the relay uses the brokers' clock, however wrong its own is. With two clocks a record would hop in circles.
 func TestSimulation_ARelaysClockDecidesNothing(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range variants(time.Hour, 11*time.Second, -11*time.Second, -24*time.Hour) {
@@ -157,8 +156,7 @@ func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
 	})
 }
 
-// TestSimulation_ATopicThatIsChangedIsNoticed: a shorter retention would delete records that
-// still wait.
+// TestSimulation_ATopicThatIsChangedIsNoticed: a shorter retention would delete records that still wait.
 func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Relay)

@@ -112,9 +112,8 @@ func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.
 	})
 }
 
-// TestSimulation_RandomScenariosKeepThePromises plays random orders while parts are stopped and
-// started at random. The name of a failing subtest has its seed, which plays the same scenario
-// again.
+// TestSimulation_RandomScenariosKeepThePromises plays random orders while parts are stopped and started at random. The name of a failing subtest has its
+// seed, which plays the same scenario again.
 func TestSimulation_RandomScenariosKeepThePromises(t *testing.T) {
 	t.Parallel()
 	for seed := range restartSeeds.inRing() {

@@ -9,20 +9,16 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
-// checkAppends checks two bounds for each order. arrivals are its records in the close topic
-// and the replay topic, appends its records in delay topics.
+// checkAppends checks two bounds for each order. arrivals are its records in the close topic and the replay topic, appends its records in delay topics.
 //
-// Hops: a record that arrives has taken at most its planned hops, two more, and one more for
-// each step of a clock. If clocks are right and the list of buckets does not change, at most
-// one record of an order needs the two. If clocks are wrong, a record of a paid order may
-// still wait when the world ends, and has not arrived.
+// Hops: a record that arrives has taken at most its planned hops, two more, and one more for each step of a clock. If clocks are right and the list of
+// buckets does not change, at most one record of an order needs the two. If clocks are wrong, a record of a paid order may still wait when the world
+// ends, and has not arrived.
 //
-// Repeats: a record arrives once for each publication of its order, once more for each fault,
-// which may repeat what was in flight (once for each broker, if connections are half-open), and once more for the first start, which counts as a
-// loss. Each of these records is retried once, a minute later, if closing may fail. It is
-// scheduled again once if it may come too soon by the database's clock, and replayed once by
-// each replay. If records were deleted from the logs, not all arrivals are known: the bound of
-// repeats then also bounds the hops.
+// Repeats: a record arrives once for each publication of its order, once more for each fault, which may repeat what was in flight (once for each broker,
+// if connections are half-open), and once more for the first start, which counts as a loss. Each of these records is retried once, a minute later, if
+// closing may fail. It is scheduled again once if it may come too soon by the database's clock, and replayed once by each replay. If records were
+// deleted from the logs, not all arrivals are known: the bound of repeats then also bounds the hops.
 func (w *chaosWorld) checkAppends(v *checker.Verdict, forgotten bool) {
 	p := w.plan
 	planned := w.mostHops()
@@ -47,8 +43,7 @@ func (w *chaosWorld) checkAppends(v *checker.Verdict, forgotten bool) {
 			most *= 2 // the closer schedules each of the order's records again
 		}
 		if e.Then == later && p.has("answers") {
-			// The closer schedules each record again that a relay repeats, and it cannot commit
-			// that while brokers reject commits.
+			// The closer schedules each record again that a relay repeats, and it cannot commit that while brokers reject commits.
 			most *= 1 + faults
 		}
 		arrivals := v.Arrivals[id]
@@ -100,9 +95,8 @@ func (p *plan) publications(order event) int {
 	return n
 }
 
-// retryPause is the shortest time after which a process retries while a broker answers wrongly.
-// A group member that joins again repeats what it could not commit, and a broker may append
-// records and answer with an error.
+// retryPause is the shortest time after which a process retries while a broker answers wrongly. A group member that joins again repeats what it could
+// not commit, and a broker may append records and answer with an error.
 const retryPause = 50 * time.Millisecond
 
 // repeats returns how often records in flight may be repeated.

@@ -32,8 +32,7 @@ type task struct {
 // answerMark begins the line of an answer, because a test prints other lines too.
 const answerMark = "CHAOS "
 
-// worldTime is how long a world may take in real time; CHAOS_WORLD_TIME overrides it. Most
-// worlds take a tenth of a second.
+// worldTime is how long a world may take in real time; CHAOS_WORLD_TIME overrides it. Most worlds take a tenth of a second.
 var worldTime = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("CHAOS_WORLD_TIME")); err == nil {
 		return d
@@ -189,12 +188,10 @@ func drive() int {
 	return 0
 }
 
-// maxShrunk bounds the failing seeds that are shrunk. Each takes as long as some dozens of
-// worlds.
+// maxShrunk bounds the failing seeds that are shrunk. Each takes as long as some dozens of worlds.
 const maxShrunk = 3
 
-// playIn plays a task in a worker, which it starts if w is nil. It returns the worker, or nil if
-// the worker has ended.
+// playIn plays a task in a worker, which it starts if w is nil. It returns the worker, or nil if the worker has ended.
 func playIn(w *worker, k task, answer func(*result)) *worker {
 	if w == nil {
 		var err error
@@ -257,8 +254,7 @@ func (s *shrinking) fails(drop []int) (failed bool) {
 	return failed
 }
 
-// shrink leaves out halves of the events, then quarters, and so on down to single events, until
-// no event can be left out.
+// shrink leaves out halves of the events, then quarters, and so on down to single events, until no event can be left out.
 func (s *shrinking) shrink() {
 	for size := (len(s.plan.Events) + 1) / 2; size >= 1; {
 		progress := false

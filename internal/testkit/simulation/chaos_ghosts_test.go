@@ -8,8 +8,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// session is the session timeout of group members: as short as brokers allow, so that a kill costs seconds; the default while
-// brokers are slow.
+// session is the session timeout of group members: as short as brokers allow, so that a kill costs seconds; the default while brokers are slow.
 func (p *plan) session() time.Duration {
 	if p.has("slow") {
 		return kafka.DefaultSessionTimeout
@@ -17,14 +16,12 @@ func (p *plan) session() time.Duration {
 	return 6 * time.Second
 }
 
-// joinSilence is how long a member may be silent in a rebalance that does not end. It is less
-// than the 15 s after which our join is given up. Otherwise members that join in turns would
-// each leave a lost member behind for the other.
+// joinSilence is how long a member may be silent in a rebalance that does not end. It is less than the 15 s after which our join is given up. Otherwise
+// members that join in turns would each leave a lost member behind for the other.
 const joinSilence = 13 * time.Second
 
-// expireSilentMembers removes members from groups that were silent for longer than their session. A
-// real broker does that itself. kfake does not, if it could not send the answer to a join or a
-// sync: such a member would keep its partitions for ever.
+// expireSilentMembers removes members from groups that were silent for longer than their session. A real broker does that itself. kfake does not, if it
+// could not send the answer to a join or a sync: such a member would keep its partitions for ever.
 func (w *chaosWorld) expireSilentMembers() {
 	heard := map[string]time.Time{} // by member; guarded by w.mu
 	w.servers.Broker.ControlKey(int16(kmsg.Heartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {

@@ -28,8 +28,7 @@ type result struct {
 // failed reports whether a promise was broken.
 func (r *result) failed() bool { return len(r.Violations) > 0 }
 
-// settle waits until nothing is left to do, at most until bound, stops the processes, and checks
-// the promises.
+// settle waits until nothing is left to do, at most until bound, stops the processes, and checks the promises.
 func (w *chaosWorld) settle(r *result) {
 	bound := w.bound()
 	if w.file != nil { // each process reads the file once a minute
@@ -69,8 +68,7 @@ func (w *chaosWorld) bound() time.Time {
 	}
 	bound := from.Add(standsAtMost)
 	if (w.plan.Service == knows || w.plan.Service == ends) && w.plan.has("service") && w.plan.has("half-open") {
-		// A request on an idle half-open connection gets no answer, and its order waits once more
-		// for as long as it has waited.
+		// A request on an idle half-open connection gets no answer, and its order waits once more for as long as it has waited.
 		bound = bound.Add(90 * time.Second)
 	}
 	if w.ends() { // for the last question about a closed order

@@ -81,8 +81,7 @@ const fewAnswers = 3
 // joins a group again at once, and no simulated time passes between two such requests.
 const manyAnswers = 1000
 
-// answer makes the brokers answer requests of one kind with an error: a few requests, or all of
-// them for a while.
+// answer makes the brokers answer requests of one kind with an error: a few requests, or all of them for a while.
 func (w *chaosWorld) answer(e event) {
 	for _, err := range brokerFaults[e.N].errs {
 		if err.Message != e.How {

@@ -90,8 +90,7 @@ func (w *chaosWorld) join(e event) {
 	}
 }
 
-// pause stalls all traffic between the processes of a role and the servers, which is how a
-// SIGSTOP looks to the servers.
+// pause stalls all traffic between the processes of a role and the servers, which is how a SIGSTOP looks to the servers.
 func (w *chaosWorld) pause(e event) {
 	var resume []func()
 	for _, p := range w.playing(pipeline.Role(e.What)) {

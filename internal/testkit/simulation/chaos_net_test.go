@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// network is the network of one process to the servers. Its connections can be cut, stalled or left
-// half-open, all at once.
+// network is the network of one process to the servers. Its connections can be cut, stalled or left half-open, all at once.
 type network struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -99,8 +98,7 @@ func (w *network) restore() {
 	w.down = false
 }
 
-// silence leaves every connection half-open: writes are dropped and nothing is ever read. With
-// answersOnly, writes still reach the server.
+// silence leaves every connection half-open: writes are dropped and nothing is ever read. With answersOnly, writes still reach the server.
 func (w *network) silence(answersOnly bool) {
 	for _, c := range w.all() {
 		c.silence(answersOnly)

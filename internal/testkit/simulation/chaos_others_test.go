@@ -46,8 +46,7 @@ func (w *chaosWorld) stepClock(e event, clock adder) {
 	clock.Add(-int64(e.By))
 }
 
-// database makes a fault strike a share of the database operations, in addition to faults that
-// strike already.
+// database makes a fault strike a share of the database operations, in addition to faults that strike already.
 func (w *chaosWorld) database(e event) {
 	fault := testkit.AllFaults()[e.N]
 	share := map[string]float64{"sometimes": 0.1, "often": 0.5, "always": 1}[e.How]

@@ -12,8 +12,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// event is one event of a world. Its parameters are drawn when the plan is made, so that an event
-// can be left out without changing the others.
+// event is one event of a world. Its parameters are drawn when the plan is made, so that an event can be left out without changing the others.
 type event struct {
 	At   time.Duration // since the world began
 	Kind string        // a key of kinds, or "order"
@@ -53,8 +52,7 @@ type plan struct {
 	Partitions int
 	// Together: one process plays all roles. Otherwise each role has its own process.
 	Together bool
-	// Sweeps: compensators run. Otherwise no event loses records, because the pipeline alone must
-	// close what was published, and nobody writes reminders.
+	// Sweeps: compensators run. Otherwise no event loses records, because the pipeline alone must close what was published, and nobody writes reminders.
 	Sweeps bool
 	// Service is what the shop's service does, if the plan has an event of the kind service.
 	Service string
@@ -133,8 +131,7 @@ func makePlan(seed uint64) *plan {
 	return p
 }
 
-// kinds draws up to five kinds, by their weights. A world with a few kinds of faults finds more
-// than a world with all kinds.
+// kinds draws up to five kinds, by their weights. A world with a few kinds of faults finds more than a world with all kinds.
 func (d *drawing) kinds() []string {
 	var all []string
 	for _, name := range sortedKeys(kinds) {

@@ -59,8 +59,7 @@ type chaosWorld struct {
 	dbAhead     atomic.Int64
 	shopAhead   atomic.Int64
 
-	// openOrders is the number of orders whose event is not over: the checkout still
-	// creates, pays, cancels or moves the order.
+	// openOrders is the number of orders whose event is not over: the checkout still creates, pays, cancels or moves the order.
 	openOrders atomic.Int64
 
 	mu         sync.Mutex

@@ -23,8 +23,7 @@ import (
 // redisAddress is the address of Redis. Its client looks up a name, which a bubble does not allow.
 const redisAddress = "127.0.0.1:6379"
 
-// process is a process of the pipeline in a world. It has its own network to the servers and its
-// own clock, and it can be stopped or killed.
+// process is a process of the pipeline in a world. It has its own network to the servers and its own clock, and it can be stopped or killed.
 type process struct {
 	name    string
 	roles   []pipeline.Role
@@ -133,8 +132,7 @@ func (p *process) stop() {
 	}
 }
 
-// kill ends a process like kill -9, as the servers see it: no request arrives from now on. Its
-// goroutines end later.
+// kill ends a process like kill -9, as the servers see it: no request arrives from now on. Its goroutines end later.
 func (p *process) kill() {
 	p.tenure.end(p.world)
 	p.network.cut()
@@ -210,9 +208,8 @@ func (w *chaosWorld) next(role string) string {
 	return fmt.Sprintf("%s-%d", role, w.launched)
 }
 
-// setNow returns the present by a machine's clock that somebody has set ahead: the wall clock
-// differs, and the monotonic clock does not. Package time has no way to express that, and has no
-// monotonic clock at all under synctest. So setNow writes both into the time.
+// setNow returns the present by a machine's clock that somebody has set ahead: the wall clock differs, and the monotonic clock does not. Package time
+// has no way to express that, and has no monotonic clock at all under synctest. So setNow writes both into the time.
 func setNow(ahead time.Duration) time.Time {
 	const hasMonotonic, secondsAt = 1 << 63, 30
 	now := time.Now()

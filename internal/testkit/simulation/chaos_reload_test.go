@@ -82,8 +82,7 @@ func (f *chaosFile) content(c *config.Config) string {
 	return b.String()
 }
 
-// edit changes the file atomically, by a rename. Processes that start from now on use the
-// configuration without the mistakes.
+// edit changes the file atomically, by a rename. Processes that start from now on use the configuration without the mistakes.
 func (w *chaosWorld) edit(change func(f *chaosFile)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,8 +207,7 @@ func (p *process) reload() {
 	}
 }
 
-// reloadOne reads the file and checks the answer, unless the file was edited meanwhile. It
-// returns the buckets of the file if the file was accepted.
+// reloadOne reads the file and checks the answer, unless the file was edited meanwhile. It returns the buckets of the file if the file was accepted.
 func (w *chaosWorld) reloadOne(name string, read func() error) (accepted orderclose.Buckets) {
 	edits, broken, buckets := w.fileState()
 	err := read()
@@ -251,8 +249,7 @@ func (w *chaosWorld) ever() (all orderclose.Buckets) {
 	return all
 }
 
-// unsettled returns the processes that do not use the buckets of the file that they last
-// accepted, although the topics exist.
+// unsettled returns the processes that do not use the buckets of the file that they last accepted, although the topics exist.
 func (w *chaosWorld) unsettled() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -82,8 +82,7 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	return err
 }
 
-// repeat requires that, when nothing is left to do, a replay of the whole close topic and two
-// sweeps at once change nothing.
+// repeat requires that, when nothing is left to do, a replay of the whole close topic and two sweeps at once change nothing.
 func (w *chaosWorld) repeat(bound time.Time) {
 	if !w.plan.has("replay", "sweeps") {
 		return

@@ -136,8 +136,7 @@ func (s *shopService) change(do func(s *shopService)) {
 	do(s)
 }
 
-// now returns the active faults for requests that contain an order. contains reports whether a
-// request contains the order.
+// now returns the active faults for requests that contain an order. contains reports whether a request contains the order.
 func (s *shopService) now(contains func(order string) bool) (all []event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,8 +241,7 @@ type canceler struct {
 	world *chaosWorld
 }
 
-// Ask answers for closed orders. The shop has opened a second payment of every tenth order after the close,
-// and the customer has paid.
+// Ask answers for closed orders. The shop has opened a second payment of every tenth order after the close, and the customer has paid.
 func (c canceler) Ask(ctx context.Context, ids []string) ([]payment.Answer, error) {
 	answers, err := c.Provider.Ask(ctx, ids)
 	s := c.world.service

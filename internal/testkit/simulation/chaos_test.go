@@ -46,9 +46,8 @@ func playSeed(t *testing.T, p *plan) (r *result) {
 	return r
 }
 
-// TestChaos_SomeWorldsKeepThePromises plays the first worlds of make chaos. With CHAOS_SEED it
-// plays only that world, without the events whose indices CHAOS_DROP names, and logs what
-// happens in it.
+// TestChaos_SomeWorldsKeepThePromises plays the first worlds of make chaos. With CHAOS_SEED it plays only that world, without the events whose indices
+// CHAOS_DROP names, and logs what happens in it.
 func TestChaos_SomeWorldsKeepThePromises(t *testing.T) {
 	if seed, err := strconv.ParseUint(os.Getenv("CHAOS_SEED"), 10, 64); err == nil {
 		var drop []int

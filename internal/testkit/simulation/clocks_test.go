@@ -22,8 +22,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
-// randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most,
-// small errors as often as large ones.
+// randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most, small errors as often as large ones.
 func randomSkew(random *rand.Rand, most time.Duration) time.Duration {
 	d := time.Duration(math.Pow(most.Seconds(), random.Float64()) * float64(time.Second))
 	if random.IntN(2) == 0 {
@@ -32,17 +31,15 @@ func randomSkew(random *rand.Rand, most time.Duration) time.Duration {
 	return d
 }
 
-// mostHops bounds the buckets that an order passes through. The order was due in remaining when
-// a clock that was ahead scheduled it. The bound is the longer of the plans by the right and the
-// wrong clock, two hops, and the hops that the error of the clock costs.
+// mostHops bounds the buckets that an order passes through. The order was due in remaining when a clock that was ahead scheduled it. The bound is the
+// longer of the plans by the right and the wrong clock, two hops, and the hops that the error of the clock costs.
 func mostHops(bs orderclose.Buckets, remaining, ahead time.Duration) int {
 	return max(len(bs.Walk(remaining)), len(bs.Walk(remaining-ahead))) + 2 + bs.MostHops(ahead.Abs())
 }
 
-// TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing: the producer's clock is wrong by up to
-// four minutes, and the relay's by up to a day. The clocks of the brokers and the database are
-// right. For odd seeds the due times are by the producer's clock too. The name of a failing
-// subtest has its seed, which plays the same again.
+// TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing: the producer's clock is wrong by up to four minutes, and the relay's by up to a day. The
+// clocks of the brokers and the database are right. For odd seeds the due times are by the producer's clock too. The name of a failing subtest has its
+// seed, which plays the same again.
 func TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range clockSeeds.inRing() {
@@ -115,8 +112,7 @@ func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
 	})
 }
 
-// TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly, also if no closer sends early records
-// back.
+// TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly, also if no closer sends early records back.
 func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 	simulate(t, testConfig(), func(_ context.Context, r *rig) {
 		r.disturbed, r.relayAhead = true, time.Hour
@@ -128,8 +124,7 @@ func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 	})
 }
 
-// TestSimulation_ABrokersClockMakesNoOrderLate: the brokers' clock is behind or ahead of the
-// database's, all the time or from some moment on.
+// TestSimulation_ABrokersClockMakesNoOrderLate: the brokers' clock is behind or ahead of the database's, all the time or from some moment on.
 func TestSimulation_ABrokersClockMakesNoOrderLate(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()

@@ -42,10 +42,9 @@ func quickConfig() *config.Config {
 	return cfg
 }
 
-// TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept plays random orders while the database
-// fails in every way, sometimes in several ways at once: at a connect, at the begin of a
-// transaction, at any statement, and at a commit, which may be done or not. The name of a failing
-// subtest has its seed, which plays the same again.
+// TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept plays random orders while the database fails in every way, sometimes in several ways at
+// once: at a connect, at the begin of a transaction, at any statement, and at a commit, which may be done or not. The name of a failing subtest has its
+// seed, which plays the same again.
 func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
 	for seed := range databaseSeeds.inRing() {
@@ -102,9 +101,8 @@ func failAtRandom(faults *testkit.Faults, random *rand.Rand, stop <-chan struct{
 	}
 }
 
-// TestSimulation_EachDatabaseFaultIsSurvived: each fault strikes alone, at every operation, for half a
-// minute. Afterwards the pipeline closes everything, with the sweep off, and no order has used up
-// an attempt.
+// TestSimulation_EachDatabaseFaultIsSurvived: each fault strikes alone, at every operation, for half a minute. Afterwards the pipeline closes
+// everything, with the sweep off, and no order has used up an attempt.
 func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
@@ -141,8 +139,7 @@ func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
 // ofCloses is a condition on outbox_events: the event is of no payment.
 const ofCloses = ` WHERE payload NOT LIKE '%"order.paid%'`
 
-// checkEvents requires that the outbox has one event of each closed order, and no other event but those for
-// payments. No dispatcher may have run.
+// checkEvents requires that the outbox has one event of each closed order, and no other event but those for payments. No dispatcher may have run.
 func (r *rig) checkEvents() {
 	r.t.Helper()
 	closed := r.rows("SELECT COUNT(*) FROM receipts")

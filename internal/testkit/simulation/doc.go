@@ -1,8 +1,6 @@
-// Package simulation has tests that run the whole system in one process: embedded Kafka (kfake),
-// Redis and SQLite, a shop, and all parts of the pipeline, in a bubble of testing/synctest. Time
-// in a bubble is simulated, so hours take seconds, and all decisions about faults are drawn from
-// a seed. Nearly every test ends with the checker (testkit/checker), which compares Kafka and the
-// database with what was promised.
+// Package simulation has tests that run the whole system in one process: embedded Kafka (kfake), Redis and SQLite, a shop, and all parts of the
+// pipeline, in a bubble of testing/synctest. Time in a bubble is simulated, so hours take seconds, and all decisions about faults are drawn from a seed.
+// Nearly every test ends with the checker (testkit/checker), which compares Kafka and the database with what was promised.
 //
 // There are two kinds of tests:
 //
@@ -37,6 +35,5 @@
 //	chaos_service_test.go  the shop's service that closes orders or answers for payments
 //	chaos_ghosts_test.go   not a fault: expires silent group members, which kfake does not always do
 //
-// The package has no code outside its tests. docs/testing.md says how to run it and how to play a
-// failing seed again.
+// The package has no code outside its tests. docs/testing.md says how to run it and how to play a failing seed again.
 package simulation

@@ -14,9 +14,8 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// TestSimulation_ProducersWithEarlierListsMakeOrdersLateByHalfAMinute: buckets are added and taken into use one
-// by one, relays restart at random moments, and each producer, as those in other languages, picks
-// by any list that was ever in force. A failing seed plays the same again.
+// TestSimulation_ProducersWithEarlierListsMakeOrdersLateByHalfAMinute: buckets are added and taken into use one by one, relays restart at random
+// moments, and each producer, as those in other languages, picks by any list that was ever in force. A failing seed plays the same again.
 func TestSimulation_ProducersWithEarlierListsMakeOrdersLateByHalfAMinute(t *testing.T) {
 	t.Parallel()
 	for seed := range listSeeds.inRing() {

@@ -16,9 +16,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// brokerFaults are the errors that a broker may return for each kind of request. A produce
-// request that fails with REQUEST_TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND was appended
-// nevertheless.
+// brokerFaults are the errors that a broker may return for each kind of request. A produce request that fails with REQUEST_TIMED_OUT or
+// NOT_ENOUGH_REPLICAS_AFTER_APPEND was appended nevertheless.
 var brokerFaults = []struct {
 	key  kmsg.Key
 	errs []*kerr.Error
@@ -44,9 +43,8 @@ var brokerFaults = []struct {
 	{kmsg.Metadata, []*kerr.Error{kerr.LeaderNotAvailable}},
 }
 
-// TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept plays random orders while the broker fails
-// random requests, some of which it has executed. The name of a failing subtest has its seed,
-// which plays the same again.
+// TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept plays random orders while the broker fails random requests, some of which it has executed.
+// The name of a failing subtest has its seed, which plays the same again.
 func TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
 	for seed := range brokerSeeds.inRing() {

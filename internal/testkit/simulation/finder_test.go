@@ -13,8 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
-// plantedFaults are mistakes of the product as random worlds have found them. Each replaces a piece of code that occurs
-// once in its file.
+// plantedFaults are mistakes of the product as random worlds have found them. Each replaces a piece of code that occurs once in its file.
 var plantedFaults = []struct {
 	name, file, old, new string
 	says                 string // part of a violation, so that the worlds fail for the right reason

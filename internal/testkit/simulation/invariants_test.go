@@ -75,8 +75,7 @@ func (r *rig) unchanged(do func()) {
 	}
 }
 
-// mixed plays orders that are paid, cancelled, published or unpublished, until all are in a final
-// state.
+// mixed plays orders that are paid, cancelled, published or unpublished, until all are in a final state.
 func (r *rig) mixed(ctx context.Context) {
 	r.t.Helper()
 	r.disturbed = true
@@ -149,15 +148,13 @@ func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 		}
 		r.check(time.Now())
 		r.unchanged(func() {
-			if found, _ := both(); found != 0 {
-				t.Errorf("later sweeps find %d orders", found)
-			}
+			found, _ := both()
+			expect.That(t, found == 0, "later sweeps find %d orders", found)
 		})
 	})
 }
 
-// TestSimulation_AShutdownLeavesNothingAckedUncommitted stops the parts in the middle of their work.
-// The rig checks in every test how long a stop takes.
+// TestSimulation_AShutdownLeavesNothingAckedUncommitted stops the parts in the middle of their work. The rig checks in every test how long a stop takes.
 func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 	ring.NotShort(t)
 	cfg := testConfig()

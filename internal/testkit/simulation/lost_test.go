@@ -26,8 +26,7 @@ import (
 // lostBound is how late an order may close whose record was lost, from its due time or the end of the fault.
 const lostBound = 30 * time.Second
 
-// beforeSweeps runs a simulation of all roles whose next regular sweep is a day away: only the keeper can close an order that the
-// pipeline does not.
+// beforeSweeps runs a simulation of all roles whose next regular sweep is a day away: only the keeper can close an order that the pipeline does not.
 func beforeSweeps(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
 	t.Helper()
 	cfg.Compensator.Period = 24 * time.Hour

@@ -13,9 +13,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs: a process may be restarted after a bucket
-// was added to topics.yaml and before "topics apply". It serves all other topics, puts nothing into
-// the new bucket, and uses the bucket when its topic appears.
+// TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs: a process may be restarted after a bucket was added to topics.yaml and before "topics
+// apply". It serves all other topics, puts nothing into the new bucket, and uses the bucket when its topic appears.
 func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {

@@ -29,16 +29,13 @@ func (r *rig) inTopic(topic string) (n int64) {
 	partitions := must.Get(r.kafka.Partitions(r.t.Context(), topic))(r.t)
 	for p := range partitions {
 		_, end, err := r.kafka.Bounds(r.t.Context(), topic, p)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, err)
 		n += end
 	}
 	return n
 }
 
-// killed is a store whose dispatcher always dies after it has published rows and before it
-// deletes them.
+// killed is a store whose dispatcher always dies after it has published rows and before it deletes them.
 type killed struct{ *store.Store }
 
 func (k killed) Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(context.Context, []wire.OutboxRow) []int64) (int, error) {
@@ -74,9 +71,8 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 			t.Errorf("without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
 		}
 		r.dispatchAndDie(outbox.Events(r.cfg.Topics.Events))
-		if n := r.inTopic(r.cfg.Topics.Events); n < 7 || n%7 != 0 {
-			t.Errorf("%d events published before the kill", n)
-		}
+		n := r.inTopic(r.cfg.Topics.Events)
+		expect.That(t, n >= 7 && n%7 == 0, "%d events published before the kill", n)
 		expect.Equal(t, must.Get(r.db.Backlog(ctx, wire.EventOutbox))(t).Rows, 7, "events in the outbox")
 		r.start(pipeline.Outbox)
 		time.Sleep(5 * time.Second)
@@ -86,8 +82,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 	})
 }
 
-// TestSimulation_WithKafkaDownEventsWait: the sweep closes orders, no event is lost, and the
-// dispatcher does not retry in a busy loop.
+// TestSimulation_WithKafkaDownEventsWait: the sweep closes orders, no event is lost, and the dispatcher does not retry in a busy loop.
 func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 	ring.NotShort(t)
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {

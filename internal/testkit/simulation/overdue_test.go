@@ -17,8 +17,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// TestSimulation_ACompensatorReportsOverdueRecords: no relay runs that could report them, and the
-// first record of the partition is not due.
+// TestSimulation_ACompensatorReportsOverdueRecords: no relay runs that could report them, and the first record of the partition is not due.
 func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 	cfg := testConfig()
 	cfg.Partitions = 1
@@ -74,8 +73,7 @@ func TestSimulation_TheLatenessIsMeasuredByTheListedCategories(t *testing.T) {
 	})
 }
 
-// waiting returns the value of a metric of a topic's waiting records, of the role that was started
-// last; negative if there is no such metric.
+// waiting returns the value of a metric of a topic's waiting records, of the role that was started last; negative if there is no such metric.
 func (r *rig) waiting(name, topic string) float64 {
 	r.t.Helper()
 	families := must.Get(r.registry.Gather())(r.t)

@@ -101,9 +101,8 @@ func (r *rig) apply() {
 	expect.NoError(r.t, err)
 }
 
-// TestSimulation_ReloadsAtRandomLoseNoOrder edits the file at random while orders are created and wait:
-// it changes delays, adds buckets before or after their topics, removes buckets, and
-// makes mistakes. A failing seed plays the same again. Odd seeds also restart the parts.
+// TestSimulation_ReloadsAtRandomLoseNoOrder edits the file at random while orders are created and wait: it changes delays, adds buckets before or after
+// their topics, removes buckets, and makes mistakes. A failing seed plays the same again. Odd seeds also restart the parts.
 func TestSimulation_ReloadsAtRandomLoseNoOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range reloadSeeds.inRing() {
@@ -178,8 +177,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 	}
 }
 
-// edit changes the file at random, and reports whether it has a mistake then. The fields of f
-// describe the file without the mistake.
+// edit changes the file at random, and reports whether it has a mistake then. The fields of f describe the file without the mistake.
 func (f *topicsFile) edit(r *rig, random *rand.Rand) (broken bool) {
 	some := []time.Duration{3 * time.Second, 5 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second, 45 * time.Second, 2 * time.Minute}
 	lengths := slices.Sorted(maps.Keys(f.buckets))
@@ -294,8 +292,7 @@ func TestSimulation_AnUnlistedDelayTopicIsServed(t *testing.T) {
 	}
 }
 
-// TestSimulation_AnUnreadableCommitDelaysNoNewBucket: the commits of the group of an unlisted delay
-// topic cannot be read.
+// TestSimulation_AnUnreadableCommitDelaysNoNewBucket: the commits of the group of an unlisted delay topic cannot be read.
 func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 	ring.NotShort(t)
 	f := newTopicsFile(t)
@@ -340,9 +337,8 @@ func TestSimulation_ATopicOfAnotherTeamIsNotServed(t *testing.T) {
 		must.Get(r.kafka.Append(ctx, "delay_4m", 0, []wire.Message{{Key: []byte("job-1"), Value: []byte(`{"job":"resize"}`)}}))(t)
 		r.startPipeline()
 		time.Sleep(10 * time.Minute)
-		if _, dead, err := r.kafka.Bounds(ctx, r.cfg.Topics.DeadLetter, 0); err != nil || dead > 0 {
-			t.Errorf("%d records of another team became dead letters, %v", dead, err)
-		}
+		_, dead, err := r.kafka.Bounds(ctx, r.cfg.Topics.DeadLetter, 0)
+		expect.That(t, err == nil && dead <= 0, "%d records of another team became dead letters, %v", dead, err)
 	})
 }
 

@@ -24,8 +24,7 @@ func (r *rig) exec(query string, args ...any) {
 	must.Get(r.world.DB().ExecContext(r.t.Context(), query, args...))(r.t)
 }
 
-// lose removes the stock row of the rig's orders, so that none can be closed, until restore is
-// called.
+// lose removes the stock row of the rig's orders, so that none can be closed, until restore is called.
 func (r *rig) lose() (restore func()) {
 	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))
 	return func() { r.exec("UPDATE stock SET sku_id = ? WHERE sku_id = 'lost'", scenario.SKU(0)) }
@@ -50,9 +49,7 @@ func (r *rig) records(ctx context.Context, topic string) (all []wire.Message) {
 				return nil
 			})
 		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, err)
 	}
 	return all
 }
@@ -98,8 +95,7 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 	})
 }
 
-// TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record
-// before it committed the order.
+// TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record before it committed the order.
 func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startPipeline()
@@ -130,9 +126,8 @@ func TestSimulation_AReplayIsRetriedAndNotReplayedItself(t *testing.T) {
 		time.Sleep(14 * time.Minute) // every order is a dead letter by now
 		r.deadCauses = []string{"failed"}
 		closes := len(r.records(ctx, cfg.Topics.Close))
-		if dead := len(r.records(ctx, cfg.Topics.DeadLetter)); dead != 10 || closes != 40 {
-			t.Fatalf("%d dead letters and %d attempts of 10 orders", dead, closes)
-		}
+		dead := len(r.records(ctx, cfg.Topics.DeadLetter))
+		must.That(t, dead == 10 && closes == 40, "%d dead letters and %d attempts of 10 orders", dead, closes)
 		run := func() {
 			plan := must.Get(ops.Pipeline{Config: cfg, Kafka: r.kafka}.PlanReplay(ctx, begin, time.Now()))(t)
 			result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayRate, nil)
@@ -223,9 +218,8 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		answer, err := r.shop.Orders.Cancel(ctx, o.ID)
 		must.That(r.t, err == nil && answer == shopdb.AnswerCancelled, "%v %v", answer, err)
 		time.Sleep(time.Until(o.Due.Add(2 * time.Minute)))
-		if v := r.check(time.Now()); v.Cancelled != 1 || v.Closed() != 0 {
-			r.t.Errorf("%d cancelled, closed %v", v.Cancelled, v.ByPath)
-		}
+		v := r.check(time.Now())
+		expect.That(r.t, v.Cancelled == 1 && v.Closed() == 0, "%d cancelled, closed %v", v.Cancelled, v.ByPath)
 		expect.Equal(r.t, len(r.records(ctx, r.cfg.Topics.Close)), 1, "records in the close topic, the one that found nothing to do")
 	})
 }

@@ -41,8 +41,7 @@ var picking = []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox}
 // picks reports whether a role puts records into buckets.
 func picks(role pipeline.Role) bool { return slices.Contains(picking, role) }
 
-// rig has embedded servers with the topics, a shop, and parts that can be stopped and started like
-// processes.
+// rig has embedded servers with the topics, a shop, and parts that can be stopped and started like processes.
 type rig struct {
 	t      *testing.T
 	cfg    *config.Config
@@ -85,8 +84,7 @@ func missed(t *testing.T, db *store.Store, cfg *config.Config) (n int64) {
 const (
 	// shutdownTime bounds the stop of a part.
 	shutdownTime = 10 * time.Second
-	// relayTime bounds the time that relays need to forward what is due: a restart, and the
-	// session timeout of another relay.
+	// relayTime bounds the time that relays need to forward what is due: a restart, and the session timeout of another relay.
 	relayTime = 30 * time.Second
 )
 
@@ -251,15 +249,12 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 			Commits: r.commits.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
 			Missed: missed(r.t, r.db, r.cfg),
 		})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	return v
 }
 
-// maxAppends bounds the appends of one order to delay topics. It is the longest walk of any delay
-// up to the longest in the configuration, because a stopped relay changes the remaining delay, and
-// two. An order may be published twice, and be scheduled once more after the first start.
+// maxAppends bounds the appends of one order to delay topics. It is the longest walk of any delay up to the longest in the configuration, because a
+// stopped relay changes the remaining delay, and two. An order may be published twice, and be scheduled once more after the first start.
 func (r *rig) maxAppends() int {
 	if r.mostAppends > 0 {
 		return r.mostAppends

@@ -23,8 +23,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// add creates an order and schedules it in the same transaction. The transaction is rolled back if
-// end is not nil.
+// add creates an order and schedules it in the same transaction. The transaction is rolled back if end is not nil.
 func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 	r.t.Helper()
 	now := time.Now().Truncate(time.Millisecond)
@@ -57,8 +56,7 @@ func (r *rig) unscheduled() int {
 	return b.Rows
 }
 
-// TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule, which is harmless. Rolled-back
-// orders are not scheduled.
+// TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule, which is harmless. Rolled-back orders are not scheduled.
 func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()

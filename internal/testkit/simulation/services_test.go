@@ -38,9 +38,7 @@ type service struct {
 // serve starts a service. The parts reach it under any address.
 func (r *rig) serve(h http.Handler, err error) (s *service, stop func()) {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	s = &service{}
 	l := testkit.Listen()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -85,8 +83,7 @@ func httpConfig() *config.Config {
 	return cfg
 }
 
-// TestSimulation_AServiceThatIsDownCostsNoAttempt: however the service fails, orders wait for
-// it, no order is given up, and all close when it is back.
+// TestSimulation_AServiceThatIsDownCostsNoAttempt: however the service fails, orders wait for it, no order is given up, and all close when it is back.
 func TestSimulation_AServiceThatIsDownCostsNoAttempt(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
@@ -155,9 +152,8 @@ func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 	})
 }
 
-// TestSimulation_ThePaymentProviderIsAskedBeforeTheClose: the pipeline and the sweep mark an order as
-// paid if the provider says so, and close it if the provider says that it is unpaid. An order stays
-// as it is while the provider does not know.
+// TestSimulation_ThePaymentProviderIsAskedBeforeTheClose: the pipeline and the sweep mark an order as paid if the provider says so, and close it if the
+// provider says that it is unpaid. An order stays as it is while the provider does not know.
 func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 	ring.NotShort(t)
 	cfg := testConfig()
@@ -209,8 +205,7 @@ func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 	})
 }
 
-// cashier is a provider that can cancel. Each order has one payment, which is open until it is paid or
-// cancelled.
+// cashier is a provider that can cancel. Each order has one payment, which is open until it is paid or cancelled.
 type cashier struct {
 	mu      sync.Mutex
 	ended   map[string]payment.Answer // by order: Paid or Cancelled
@@ -283,8 +278,7 @@ func (c *cashier) pay(id string) bool {
 	return c.ended[id] == payment.Paid
 }
 
-// TestSimulation_PaymentsAreCancelledBeforeTheClose: whichever way closes an order, its payment cannot
-// succeed afterwards.
+// TestSimulation_PaymentsAreCancelledBeforeTheClose: whichever way closes an order, its payment cannot succeed afterwards.
 func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
 	ring.NotShort(t)
 	cfg := testConfig()
@@ -323,9 +317,8 @@ func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
 	})
 }
 
-// TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment: without any callback, the questions after the
-// close find the payment of each order, once, and only of closed orders. The provider does not know an order at first,
-// and is down for a while, and for a while no compensator runs.
+// TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment: without any callback, the questions after the close find the payment of each order, once,
+// and only of closed orders. The provider does not know an order at first, and is down for a while, and for a while no compensator runs.
 func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
 	ring.NotShort(t)
 	cfg := testConfig()

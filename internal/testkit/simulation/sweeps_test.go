@@ -48,9 +48,8 @@ func (r *rig) compensations() (n int) {
 	return n
 }
 
-// TestSimulation_DaysOfSweeps: there are no relay and three compensators, one with a clock that is
-// an hour off. Redis fails, and comes back empty. There is one sweep each hour, and every order is
-// closed within the bound of a miss.
+// TestSimulation_DaysOfSweeps: there are no relay and three compensators, one with a clock that is an hour off. Redis fails, and comes back empty. There
+// is one sweep each hour, and every order is closed within the bound of a miss.
 func TestSimulation_DaysOfSweeps(t *testing.T) {
 	ring.NotShort(t)
 	cfg := testConfig() // with a day of twenty-four sweeps, which lasts four hours

@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var auditPromises = []promise[shop]{
@@ -56,9 +57,7 @@ func auditPages(t *testing.T, s *shop) {
 	for _, r := range s.audited(from, now)["unpaid"] {
 		got = append(got, r.ID)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	expect.That(t, slices.Equal(got, want), "%v, want %v", got, want)
 }
 
 func auditRows(t *testing.T, s *shop) {
@@ -90,9 +89,8 @@ func auditRows(t *testing.T, s *shop) {
 	if r := all["cancelled"][0]; r.Receipt != nil || len(r.Ledger) != 2 || r.Ledger[0].Kind != "cancel" || r.Part.State != store.AuditOther {
 		t.Errorf("%+v", r)
 	}
-	if rules := s.AuditRules(); !rules.Exclusive || !rules.Lines || rules.Event != orderclose.EventOrderClosed {
-		t.Errorf("%+v", rules)
-	}
+	rules := s.AuditRules()
+	expect.That(t, rules.Exclusive && rules.Lines && rules.Event == orderclose.EventOrderClosed, "%+v", rules)
 }
 
 func outgoing(t *testing.T, s *shop) {
@@ -103,9 +101,7 @@ func outgoing(t *testing.T, s *shop) {
 	}
 	seen := map[string]bool{}
 	s.must(s.PendingEvents(t.Context(), func(id string) { seen[id] = true }))
-	if len(seen) != 12 {
-		t.Errorf("%v", seen)
-	}
+	expect.That(t, len(seen) == 12, "%v", seen)
 }
 
 // auditMapped audits a shop's own tables, with shards too.
@@ -129,16 +125,14 @@ func auditMapped(t *testing.T, s *mapped) {
 		t.Errorf("closed: %+v", r)
 	}
 	for _, o := range []orderclose.Order{open, old} {
-		if r := all[o.ID]; r.ID != o.ID || r.Part.State != store.AuditOpen || r.Receipt != nil || !r.Due.Equal(o.Due) {
-			t.Errorf("open: %+v", r)
-		}
+		r := all[o.ID]
+		expect.That(t, r.ID == o.ID && r.Part.State == store.AuditOpen && r.Receipt == nil && r.Due.Equal(o.Due), "open: %+v", r)
 	}
 	if r, named := all[paid.ID], slices.Contains(s.Mapping.Status.Paid, s.Paid); r.Part.State != store.AuditPaid || r.Part.Unlisted == named {
 		t.Errorf("paid: %+v", r)
 	}
-	if rules := s.AuditRules(); rules.Exclusive || rules.Lines != (s.Mapping.Items != nil) {
-		t.Errorf("%+v", rules)
-	}
+	rules := s.AuditRules()
+	expect.That(t, !rules.Exclusive && rules.Lines == (s.Mapping.Items != nil), "%+v", rules)
 }
 
 // closedAt reads all parts in pages of two, and returns when each order was closed.
@@ -196,7 +190,5 @@ func previewMapped(t *testing.T, s *mapped) {
 	times := s.closedAt(open.Due.Add(-time.Hour), s.now())
 	got, known := times[closed.ID], len(s.Mapping.ClosedAt) > 0
 	// The column may have whole seconds.
-	if len(times) != 3 || known && at.Sub(got).Abs() > time.Second || !known && !got.IsZero() {
-		t.Errorf("closed at %v, read %v", at, times)
-	}
+	expect.That(t, len(times) == 3 && (!known || at.Sub(got).Abs() <= time.Second) && (known || got.IsZero()), "closed at %v, read %v", at, times)
 }

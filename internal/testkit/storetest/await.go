@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Limit is how long a test waits for what must happen. No test passes or fails by a shorter time: on a busy machine
-// anything may take a minute.
+// Limit is how long a test waits for what must happen. No test passes or fails by a shorter time: on a busy machine anything may take a minute.
 const Limit = 2 * time.Minute
 
 // askEvery is longer than the 100 ms for which MariaDB and MySQL keep their list of transactions after a read.

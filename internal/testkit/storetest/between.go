@@ -28,8 +28,7 @@ func (s *shop) between(from, to time.Time, limit int, each func([]orderclose.Ord
 // ignorePage ignores a page.
 func ignorePage([]orderclose.Order) {}
 
-// A span may begin in the past and end in the future: orders that are due and orders that will be
-// due are returned alike.
+// A span may begin in the past and end in the future: orders that are due and orders that will be due are returned alike.
 func betweenHasBothBorders(t *testing.T, s *shop) {
 	s.migrated()
 	now := s.now()

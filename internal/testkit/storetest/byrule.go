@@ -12,10 +12,10 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
-// ByRule returns the shop with due times by rule: its orders are due half an hour after they were created. The DDL
-// changes as the pairs say.
+// ByRule returns the shop with due times by rule: its orders are due half an hour after they were created. The DDL changes as the pairs say.
 func ByRule(own Shop, pairs ...string) Shop {
 	m := *own.Mapping
 	m.ByRule, m.Due, m.DueIndex = true, *m.Created, ""
@@ -110,9 +110,7 @@ func otherDelays(t *testing.T, s *mapped) {
 		s.UseDelays(d)
 		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(o))
 		for _, wrapped := range []error{store.ErrDelays, orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault} {
-			if !errors.Is(err, wrapped) {
-				t.Errorf("%s: a close returned %v, which is no %v", name, err, wrapped)
-			}
+			expect.That(t, errors.Is(err, wrapped), "%s: a close returned %v, which is no %v", name, err, wrapped)
 		}
 		if err := s.CheckDelays(t.Context()); !errors.Is(err, store.ErrDelays) || !strings.Contains(err.Error(), "orderclose migrate") {
 			t.Errorf("%s: %v", name, err)

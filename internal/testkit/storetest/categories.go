@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var categoryPromises = []promise[shop]{
@@ -30,9 +31,7 @@ func categoriesMapped(t *testing.T, s *mapped) {
 	s.put(s.Mapping.Status.From, without, with)
 	found, err := s.Categories(t.Context(), ask(gone, with, without))
 	if s.Mapping.Category == "" {
-		if !errors.Is(err, store.ErrNoCategory) {
-			t.Errorf("%v, %v; want an error: no category is mapped", found, err)
-		}
+		expect.That(t, errors.Is(err, store.ErrNoCategory), "%v, %v; want an error: no category is mapped", found, err)
 		return
 	}
 	s.must(err)

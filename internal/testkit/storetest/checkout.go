@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var checkoutPromises = []promise[shop]{
@@ -31,9 +32,8 @@ var checkoutPromises = []promise[shop]{
 func (s *shop) refused(target error, o orderclose.Order, items ...shopdb.Item) {
 	s.Helper()
 	before := s.state()
-	if err := s.CreateOrder(s.Context(), o, items); !errors.Is(err, target) || errors.Is(err, orderclose.ErrUnavailable) {
-		s.Errorf("creating %+v with %v: %v; want %v", o, items, err, target)
-	}
+	err := s.CreateOrder(s.Context(), o, items)
+	expect.That(s, errors.Is(err, target) && !errors.Is(err, orderclose.ErrUnavailable), "creating %+v with %v: %v; want %v", o, items, err, target)
 	want(s, "state after the refusal", s.state(), before)
 }
 
@@ -121,9 +121,8 @@ func lateMoneyOnce(t *testing.T, s *shop) {
 	want(t, "late payments", s.late(),
 		[]string{"cancelled p1 -  callback ", "closed p1 -  callback ", "closed p2 -  callback ", "paid p2 -  callback "})
 	for _, bad := range []string{"", " p", strings.Repeat("p", 65)} {
-		if _, err := s.Pay(t.Context(), "paid", bad); !errors.Is(err, shopdb.ErrBadPayment) {
-			t.Errorf("payment %q: %v; want ErrBadPayment", bad, err)
-		}
+		_, err := s.Pay(t.Context(), "paid", bad)
+		expect.That(t, errors.Is(err, shopdb.ErrBadPayment), "payment %q: %v; want ErrBadPayment", bad, err)
 	}
 }
 
@@ -134,9 +133,8 @@ func lateMoneyRace(t *testing.T, s *shop) {
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
-			if a, err := s.Pay(t.Context(), "a", "p"); err != nil || a != shopdb.PaidLate {
-				t.Errorf("answer %s, %v", a, err)
-			}
+			a, err := s.Pay(t.Context(), "a", "p")
+			expect.That(t, err == nil && a == shopdb.PaidLate, "answer %s, %v", a, err)
 		})
 	}
 	wg.Wait()
@@ -198,9 +196,8 @@ func viewOrder(t *testing.T, s *shop) {
 		t.Errorf("%+v, %v; want an order past due", v, err)
 	}
 	for _, id := range []string{"x", "a ", ""} {
-		if _, err := s.ViewOrder(t.Context(), id); !errors.Is(err, shopdb.ErrNoOrder) {
-			t.Errorf("order %q: %v; want ErrNoOrder", id, err)
-		}
+		_, err := s.ViewOrder(t.Context(), id)
+		expect.That(t, errors.Is(err, shopdb.ErrNoOrder), "order %q: %v; want ErrNoOrder", id, err)
 	}
 }
 
@@ -258,7 +255,6 @@ func putStockKeepsReserved(t *testing.T, s *shop) {
 	s.must(s.PutStock(t.Context(), "ink", 5))
 	s.must(s.PutStock(t.Context(), "ink", 5)) // a repeat is no error
 	want(t, "stock", s.stock(), []string{"ink 5 2"})
-	if err := s.PutStock(t.Context(), "ink", -1); err == nil {
-		t.Error("stock below zero was accepted")
-	}
+	err := s.PutStock(t.Context(), "ink", -1)
+	expect.That(t, err != nil, "stock below zero was accepted")
 }

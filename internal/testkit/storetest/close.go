@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -45,9 +46,8 @@ func openedAgain(t *testing.T, s *shop) {
 	for _, id := range []string{"lines", "none"} {
 		_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, requests(id))
 		for _, part := range []string{fmt.Sprintf("order %q has a receipt: the path pipeline closed it at 2", id), "give an order that is opened again a new id"} {
-			if err == nil || errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), part) {
-				t.Errorf("%v; want an error of the order with %q", err, part)
-			}
+			expect.That(t, err != nil && !errors.Is(err, orderclose.ErrUnavailable) && strings.Contains(err.Error(), part),
+				"%v; want an error of the order with %q", err, part)
 		}
 	}
 	want(t, "stock", s.stock(), before)
@@ -71,9 +71,8 @@ func neverDueNeverClosed(t *testing.T, s *shop) {
 	want(t, "counts", []int64{counts.From, counts.Overdue, counts.Waiting, counts.Never}, []int64{2, 1, 0, 1})
 }
 
-// One order for each millisecond around the close, so that one order is due at that very
-// millisecond and one at the next. The test must predict the time of the close; if it was wrong,
-// the next try knows better how long inserting takes.
+// One order for each millisecond around the close, so that one order is due at that very millisecond and one at the next. The test must predict the time
+// of the close; if it was wrong, the next try knows better how long inserting takes.
 func neverBeforeDue(t *testing.T, s *shop) {
 	ring.NotShort(t) // thousands of rows in one statement
 	s.migrated()
@@ -169,9 +168,8 @@ func receiptRecordsTheClose(t *testing.T, s *shop) {
 	out, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a", Attempt: 2}})
 	s.must(err)
 	want(t, "due in the outcome", out[0].Due, o.Due)
-	if late := -out[0].Remaining(); late < 90*time.Second || late > 2*time.Minute {
-		t.Errorf("the order was closed %v late; it was due 90s before it was created", late)
-	}
+	late := -out[0].Remaining()
+	expect.That(t, late >= 90*time.Second && late <= 2*time.Minute, "the order was closed %v late; it was due 90s before it was created", late)
 	want(t, "receipts that fit", s.count("SELECT COUNT(*) FROM receipts WHERE order_id = 'a' AND verdict = 'closed'"+
 		" AND path = 'sweep' AND attempts = 2 AND due = ? AND closed_at = ? AND lateness_ms = ?",
 		s.time(o.Due), s.time(out[0].At), out[0].At.Sub(o.Due).Milliseconds()), 1)
@@ -207,9 +205,8 @@ func unknownOrder(t *testing.T, s *shop) {
 	out := s.close("x", "", "a", "bad\x00id", "bad\xffutf8", string(make([]byte, 100)))
 	want(t, "verdicts", verdicts(out)[:3], []string{"x not_found", " not_found", "a closed"})
 	for _, o := range out {
-		if o.Verdict != orderclose.Closed && (o.Verdict != orderclose.NotFound || !o.Due.IsZero()) {
-			t.Errorf("order %q: %v, due %v; want it not found and no due time", o.OrderID, o.Verdict, o.Due)
-		}
+		expect.That(t, o.Verdict == orderclose.Closed || o.Verdict == orderclose.NotFound && o.Due.IsZero(),
+			"order %q: %v, due %v; want it not found and no due time", o.OrderID, o.Verdict, o.Due)
 	}
 	alone := s.close("x")
 	if d := s.now().Sub(alone[0].At); d < 0 || d > time.Minute {

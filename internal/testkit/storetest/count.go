@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var countPromises = []promise[shop]{
@@ -62,9 +63,7 @@ func (s *shop) overdueNow(grace time.Duration) (orders []orderclose.Order, more 
 	before := s.now()
 	orders, now, more, err := s.OverdueNow(s.Context(), grace)
 	s.must(err)
-	if now.Before(before) || now.After(s.now()) {
-		s.Errorf("read at %v, want the database's clock, %v", now, before)
-	}
+	expect.That(s, !now.Before(before) && !now.After(s.now()), "read at %v, want the database's clock, %v", now, before)
 	slices.SortStableFunc(orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
 	return orders, more
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -45,8 +47,7 @@ func crowdOrders() int {
 	return 500
 }
 
-// crowdBatches are the batch sizes of the closers. Most are small, so that the others get a
-// share of the orders.
+// crowdBatches are the batch sizes of the closers. Most are small, so that the others get a share of the orders.
 var crowdBatches = []int{1, 7, 20, 60}
 
 // crowdSeed returns the seed of this run: CROWD_SEED, to repeat a run, or a random seed.
@@ -57,15 +58,12 @@ func crowdSeed(t *testing.T) uint64 {
 		return rand.Uint64N(1_000_000)
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("CROWD_SEED: %v", err)
-	}
+	must.That(t, err == nil, "CROWD_SEED: %v", err)
 	return seed
 }
 
-// crowdOnTheSameOrders runs closers, sweeps, payers, a canceller, readers who close at once and a
-// checkout on the same overdue orders and the same few SKUs. The winner is open; the seed
-// determines what each goroutine tries, not the race.
+// crowdOnTheSameOrders runs closers, sweeps, payers, a canceller, readers who close at once and a checkout on the same overdue orders and the same few
+// SKUs. The winner is open; the seed determines what each goroutine tries, not the race.
 func crowdOnTheSameOrders(t *testing.T, s *shop) {
 	c := newCrowd(t, s)
 	var wg sync.WaitGroup
@@ -299,9 +297,7 @@ func (c *crowd) checkPromises() {
 	var closed, ended []string
 	statuses := map[string]string{"paid": "1 ", "closed": "2 ", "cancelled": "3 "}
 	for id, whats := range c.told {
-		if len(whats) != 1 {
-			c.Errorf("order %s: %d calls returned that they ended it: %q", id, len(whats), whats)
-		}
+		expect.That(c, len(whats) == 1, "order %s: %d calls returned that they ended it: %q", id, len(whats), whats)
 		what, path, _ := strings.Cut(whats[0], " by ")
 		told[cmp.Or(path, what)]++
 		ended = append(ended, statuses[what]+id)

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var faultPromises = []promise[shop]{
@@ -30,9 +31,8 @@ func (s *shop) failing(ids ...string) {
 	s.Helper()
 	before := s.state()
 	out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(ids...))
-	if err == nil || errors.Is(err, orderclose.ErrUnavailable) {
-		s.Errorf("closing %q: error %v, outcomes %v; want an error that is no ErrUnavailable", ids, err, out)
-	}
+	expect.That(s, err != nil && !errors.Is(err, orderclose.ErrUnavailable),
+		"closing %q: error %v, outcomes %v; want an error that is no ErrUnavailable", ids, err, out)
 	want(s, "state after the failed close", s.state(), before)
 }
 
@@ -141,22 +141,19 @@ func cancelledContext(t *testing.T, s *shop) {
 	_, paging := s.Overdue(ctx, s.now(), orderclose.Order{}, 10)
 	_, paying := s.Pay(ctx, "a", "p")
 	for _, err := range []error{closing, paging, paying} {
-		if !errors.Is(err, context.Canceled) || !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Errorf("with a cancelled context: %v; want context.Canceled and ErrUnavailable", err)
-		}
+		expect.That(t, errors.Is(err, context.Canceled) && errors.Is(err, orderclose.ErrUnavailable),
+			"with a cancelled context: %v; want context.Canceled and ErrUnavailable", err)
 	}
 	want(t, "state", s.state(), before)
 }
 
 func withoutSchema(t *testing.T, s *shop) {
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, requests("a"))
-	if s.Dialect() == store.MySQL && !errors.Is(err, orderclose.ErrUnavailable) || err == nil {
-		t.Errorf("closing without tables: %v; want an error that blames no order", err)
-	}
+	expect.That(t, (s.Dialect() != store.MySQL || errors.Is(err, orderclose.ErrUnavailable)) && err != nil,
+		"closing without tables: %v; want an error that blames no order", err)
 }
 
-// A transaction that is cancelled half-way costs its connection. The database must survive it,
-// also in memory.
+// A transaction that is cancelled half-way costs its connection. The database must survive it, also in memory.
 func worksAfterCancel(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
@@ -171,8 +168,7 @@ func worksAfterCancel(t *testing.T, s *shop) {
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 }
 
-// Many probes run at once, as of closers whose orders fail. Orders stay as they are, and a
-// database that accepts no writes is reported.
+// Many probes run at once, as of closers whose orders fail. Orders stay as they are, and a database that accepts no writes is reported.
 func probe(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
@@ -181,9 +177,7 @@ func probe(t *testing.T, s *shop) {
 	for range 4 {
 		wg.Go(func() {
 			for range 5 {
-				if err := s.Probe(t.Context()); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, s.Probe(t.Context()))
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var historyPromises = []promise[shop]{
@@ -21,9 +22,8 @@ func historyHasAll(t *testing.T, s *shop) {
 	at := s.close("a", "other")[0].At
 	got, err := s.OrderHistory(t.Context(), "a")
 	s.must(err)
-	if len(got.PendingEvents) != 1 || !got.PendingEvents[0].At.Equal(at) || got.At.Before(at) {
-		t.Errorf("outgoing %+v, at %v; want the event of %v", got.PendingEvents, got.At, at)
-	}
+	expect.That(t, len(got.PendingEvents) == 1 && got.PendingEvents[0].At.Equal(at) && !got.At.Before(at),
+		"outgoing %+v, at %v; want the event of %v", got.PendingEvents, got.At, at)
 	got.At, got.PendingEvents = time.Time{}, nil
 	want(t, "history", got, store.OrderHistory{
 		Order:   &store.OrderRow{ID: "a", Category: "book", Status: store.Closed, State: "closed", CreatedAt: o.CreatedAt, Due: o.Due, ClosedAt: at, Version: 2},
@@ -37,9 +37,7 @@ func historyOfUnknownOrder(t *testing.T, s *shop) {
 	s.migrated()
 	got, err := s.OrderHistory(t.Context(), "nobody")
 	s.must(err)
-	if got.Known() {
-		t.Errorf("%+v", got)
-	}
+	expect.That(t, !got.Known(), "%+v", got)
 	if _, err := s.OrderHistory(t.Context(), "no id "); err == nil {
 		t.Error("the history of an invalid id was returned")
 	}

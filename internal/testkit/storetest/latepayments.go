@@ -15,6 +15,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -71,9 +73,8 @@ func (s *shop) lateEvents() (all []string) {
 				continue
 			}
 			at, err := time.Parse(time.RFC3339, fmt.Sprint(e.Data["found_at"]))
-			if age := s.now().Sub(at); err != nil || age < 0 || age > time.Minute || e.Subject != r.OrderID {
-				s.Errorf("event %s", r.Payload)
-			}
+			age := s.now().Sub(at)
+			expect.That(s, err == nil && age >= 0 && age <= time.Minute && e.Subject == r.OrderID, "event %s", r.Payload)
 			delete(e.Data, "found_at")
 			data, err := json.Marshal(e.Data)
 			s.must(err)
@@ -270,9 +271,8 @@ func recordPaymentsMapped(t *testing.T, s *mapped) {
 		t.Errorf("an order that does not exist: %v", err)
 	}
 	if len(s.Mapping.Status.Paid) == 0 {
-		if r, err := s.tryRecord(store.LatePayment{OrderID: overdue.ID, PaymentID: "p"}); err == nil {
-			t.Errorf("the mapping has no paid status, and the order was paid: %v", r)
-		}
+		r, err := s.tryRecord(store.LatePayment{OrderID: overdue.ID, PaymentID: "p"})
+		expect.That(t, err != nil, "the mapping has no paid status, and the order was paid: %v", r)
 		return
 	}
 	want(t, "of an open order", s.record(overdue.ID, "p1"), store.RecordedPaid)
@@ -293,9 +293,8 @@ func resolveLate(t *testing.T, s *shop) {
 	}
 	all, err := s.LatePayments(t.Context(), false, 2)
 	s.must(err)
-	if len(all) != 2 || all[0].PaymentID != "p1" || all[0].Money() != "1250 EUR" || all[0].FoundAt.IsZero() || !all[0].ResolvedAt.IsZero() {
-		t.Fatalf("late payments %+v", all)
-	}
+	must.That(t, len(all) == 2 && all[0].PaymentID == "p1" && all[0].Money() == "1250 EUR" && !all[0].FoundAt.IsZero() && all[0].ResolvedAt.IsZero(),
+		"late payments %+v", all)
 	sum, err = s.CountLate(t.Context())
 	s.must(err)
 	want(t, "unresolved", sum, store.LateSummary{Unresolved: 3, Oldest: all[0].FoundAt})

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var linePromises = []promise[shop]{
@@ -35,8 +36,7 @@ func (s *shop) change(queries ...string) *sql.Tx {
 	return tx
 }
 
-// watched is held by a test that watches the server's list of transactions. The server refreshes it only if nobody has
-// read it for 100 ms.
+// watched is held by a test that watches the server's list of transactions. The server refreshes it only if nobody has read it for 100 ms.
 var watched sync.Mutex
 
 // closeBeside begins to close orders while a transaction is open, commits the transaction once the
@@ -86,8 +86,7 @@ func (s *shop) closeWaits(waited int64) bool {
 	return s.count(lockWaits[s.Dialect()]) > 0
 }
 
-// A shop's transaction removes a line of an unpaid order and returns its stock, without a lock on
-// the order. Other orders hold nine more of each SKU.
+// A shop's transaction removes a line of an unpaid order and returns its stock, without a lock on the order. Other orders hold nine more of each SKU.
 func lineRemoved(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
 	s.exec("UPDATE stock SET available = 991, reserved = 9")
@@ -112,9 +111,8 @@ func lineAdded(t *testing.T, s *shop) {
 	want(t, "ledger", s.ledger(), []string{"o ink close 1", "o nib close 1"})
 }
 
-// The shop removes a line of each order while batches close them, with a lock on the order before
-// the line, or after it. Each line comes back once. The shop repeats a transaction that the
-// database rolled back, and leaves orders alone that are no longer unpaid.
+// The shop removes a line of each order while batches close them, with a lock on the order before the line, or after it. Each line comes back once. The
+// shop repeats a transaction that the database rolled back, and leaves orders alone that are no longer unpaid.
 func linesInAnyOrder(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
 	ids := names("o%03d", 120)
@@ -150,8 +148,7 @@ func linesInAnyOrder(t *testing.T, s *shop) {
 		s.texts("SELECT order_id FROM order_items WHERE sku_id = 'ink' ORDER BY order_id"))
 }
 
-// dropLine removes the line of ink and returns its stock if the order is unpaid. It locks the order
-// before the line, or after it.
+// dropLine removes the line of ink and returns its stock if the order is unpaid. It locks the order before the line, or after it.
 func (s *shop) dropLine(id string, orderFirst bool) error {
 	ended := errors.New("the order is no longer unpaid")
 	err := s.Checkout(s.Context(), func(tx *shopdb.Tx) error {
@@ -234,9 +231,7 @@ func stockLockedForLong(t *testing.T, s *shop) {
 			if len(ids) == 20 && strings.HasSuffix(o.OrderID, "7") {
 				locked, want = append(locked, o.OrderID), orderclose.Contended
 			}
-			if o.Verdict != want {
-				t.Errorf("%+v; want it to be %s", o, want)
-			}
+			expect.That(t, o.Verdict == want, "%+v; want it to be %s", o, want)
 		}
 		if n := transactions() - before; n > most {
 			t.Errorf("%d orders from %s took %d transactions, want %d at most", len(ids), ids[0], n, most)

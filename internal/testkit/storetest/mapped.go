@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -18,12 +19,10 @@ import (
 type Shop struct {
 	Title   string
 	Mapping *mapping.Mapping
-	// DDL creates the tables. A statement that contains Month is run for each month that a
-	// test needs, with that month in its place.
+	// DDL creates the tables. A statement that contains Month is run for each month that a test needs, with that month in its place.
 	DDL   []string
 	Month string
-	// DueFrom is the column from which the due column is generated, DueAt later; empty: the
-	// due column is written.
+	// DueFrom is the column from which the due column is generated, DueAt later; empty: the due column is written.
 	DueFrom string
 	DueAt   time.Duration
 	// Paid is the status of a paid order. SKUs are two SKUs of the stock.
@@ -156,8 +155,7 @@ func (s *mapped) table(pattern string, created time.Time) string {
 	return strings.NewReplacer("{yyyyMM}", s.month(created)).Replace(pattern)
 }
 
-// put inserts orders with this status, each with two of one SKU and three of the other in two
-// lines, if the shop has lines.
+// put inserts orders with this status, each with two of one SKU and three of the other in two lines, if the shop has lines.
 func (s *mapped) put(status mapping.Value, orders ...orderclose.Order) {
 	s.Helper()
 	m := s.Mapping
@@ -223,9 +221,7 @@ func (s *mapped) checkHistory(o orderclose.Order, closed time.Time) {
 	s.Helper()
 	history, err := s.Store.OrderHistory(s.Context(), o.ID)
 	s.must(err)
-	if history.Order == nil || history.Receipt == nil {
-		s.Fatalf("the history of order %s has no row or no receipt: %+v", o.ID, history)
-	}
+	must.That(s, history.Order != nil && history.Receipt != nil, "the history of order %s has no row or no receipt: %+v", o.ID, history)
 	want(s, "state", history.Order.State, s.Mapping.Status.To.Text)
 	want(s, "due time", history.Order.Due, o.Due)
 	for _, a := range s.Mapping.Attributes {

@@ -19,13 +19,11 @@ func onlyOurTables(t *testing.T, s *mapped) {
 	var printed strings.Builder
 	s.must(s.WriteMigrations(&printed))
 	for _, table := range []string{"orders", "order_items", "stock"} {
-		if _, err := s.DB().ExecContext(t.Context(), "SELECT 1 FROM "+table); err == nil {
-			t.Errorf("table %s exists", table)
-		}
+		_, err := s.DB().ExecContext(t.Context(), "SELECT 1 FROM "+table)
+		expect.That(t, err != nil, "table %s exists", table)
 		for statement := range strings.SplitSeq(withoutComments(printed.String()), ";") {
-			if slices.Contains(strings.Fields(strings.ReplaceAll(statement, "`", "")), table) {
-				t.Errorf("table %s is in the printed schema: %s", table, statement)
-			}
+			expect.That(t, !slices.Contains(strings.Fields(strings.ReplaceAll(statement, "`", "")), table),
+				"table %s is in the printed schema: %s", table, statement)
 		}
 	}
 	s.count("SELECT COUNT(*) FROM receipts")
@@ -105,9 +103,7 @@ func mappedExcluded(t *testing.T, s *mapped) {
 
 	page, err := s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10)
 	s.must(err)
-	if len(page) != 1 || page[0].ID != overdue.ID {
-		t.Errorf("a sweep finds %+v", page)
-	}
+	expect.That(t, len(page) == 1 && page[0].ID == overdue.ID, "a sweep finds %+v", page)
 	s.wantTurns(s.now(), []string{overdue.ID}, 1, 2, 0)
 	n, err := s.CountOverdue(t.Context(), s.now())
 	s.must(err)
@@ -134,8 +130,7 @@ func mappedExcluded(t *testing.T, s *mapped) {
 	}
 }
 
-// One order for each step of the column's precision around now: an order is closed if its due
-// time is not after the time of the close.
+// One order for each step of the column's precision around now: an order is closed if its due time is not after the time of the close.
 func mappedNeverBeforeDue(t *testing.T, s *mapped) {
 	s.begin()
 	s.Mapping = s.Mapping.WithDefaults()
@@ -152,9 +147,8 @@ func mappedNeverBeforeDue(t *testing.T, s *mapped) {
 		if o.Due.Before(orders[i].Due.Add(-time.Second)) || o.Due.After(orders[i].Due) {
 			t.Fatalf("order %s is due at %v, and was read as %v", o.OrderID, orders[i].Due, o.Due)
 		}
-		if closed := o.Verdict == orderclose.Closed; closed != !o.Due.After(o.At) {
-			t.Errorf("order %s, due at %v, was %s at %v, %v after", o.OrderID, o.Due, o.Verdict, o.At, late)
-		}
+		closed := o.Verdict == orderclose.Closed
+		expect.That(t, closed == !o.Due.After(o.At), "order %s, due at %v, was %s at %v, %v after", o.OrderID, o.Due, o.Verdict, o.At, late)
 	}
 }
 
@@ -169,9 +163,8 @@ func mappedInOneTransaction(t *testing.T, s *mapped) {
 	}
 	s.put(s.Mapping.Status.From, orders...)
 	drop := s.refuseReceipt(orders[7].ID)
-	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(orders...)); err == nil {
-		t.Error("the batch was closed without one order")
-	}
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(orders...))
+	expect.That(t, err != nil, "the batch was closed without one order")
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 0)
 	s.must(s.Probe(t.Context()))
 	drop()
@@ -183,8 +176,7 @@ func mappedInOneTransaction(t *testing.T, s *mapped) {
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 12)
 }
 
-// putThroughMonths inserts ten unpaid orders into every month's table, some due at the same
-// time, and returns the overdue orders in page order.
+// putThroughMonths inserts ten unpaid orders into every month's table, some due at the same time, and returns the overdue orders in page order.
 func (s *mapped) putThroughMonths() (orders []orderclose.Order) {
 	s.Helper()
 	for n := range 60 {
@@ -223,9 +215,7 @@ func mappedNoDue(t *testing.T, s *mapped) {
 	out := s.closing(without, overdue)
 	if s.DueFrom == "" && s.due.Oldest() == any(int64(1)) { // its due time is 0, and not NULL, which means never
 		want(t, "verdicts", verdicts(out), []string{without.ID + " failed", overdue.ID + " closed"})
-		if out[0].Err == nil {
-			t.Error("the outcome has no error")
-		}
+		expect.That(t, out[0].Err != nil, "the outcome has no error")
 	} else {
 		want(t, "verdicts", verdicts(out), []string{without.ID + " not_due", overdue.ID + " closed"})
 		want(t, "NULL means never", orderclose.IsNever(out[0].Due), true)

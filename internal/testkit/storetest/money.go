@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // moneyPromises are about payments that the provider tells again, or that come when nobody waits for them.
@@ -55,8 +56,7 @@ func repeatedAfterRefund(t *testing.T, s *shop) {
 	})
 }
 
-// The provider is asked before the close, and has money. The shop gives it back and cancels, archives or ships the order. Then the first
-// callbacks come.
+// The provider is asked before the close, and has money. The shop gives it back and cancels, archives or ships the order. Then the first callbacks come.
 func callbackAfterAsking(t *testing.T, s *shop) {
 	s.migrated()
 	ids := []string{"refunded", "archived", "shipped"}
@@ -158,9 +158,8 @@ func paymentOfArchivedOrder(t *testing.T, s *shop) {
 	s.exec("DELETE FROM orders")
 	for range 2 {
 		want(t, "callback", s.record("closed", "p1"), store.RecordedLate)
-		if r, err := s.tryRecord(store.LatePayment{OrderID: "open", PaymentID: "p1"}); !errors.Is(err, store.ErrNoOrder) {
-			t.Errorf("an order that no close has seen: %q, %v", r, err)
-		}
+		r, err := s.tryRecord(store.LatePayment{OrderID: "open", PaymentID: "p1"})
+		expect.That(t, errors.Is(err, store.ErrNoOrder), "an order that no close has seen: %q, %v", r, err)
 	}
 	want(t, "late payments", s.late(), []string{"closed p1 1250 EUR callback "})
 	want(t, "events", len(s.lateEvents()), 1)
@@ -237,9 +236,7 @@ func auditByReceipts(t *testing.T, s *shop) {
 			s.must(err)
 			for _, r := range rows {
 				got = append(got, fmt.Sprintf("%s %s %s %v %v", r.ID, r.Part.State, r.Part, r.Receipt != nil, r.LineQuantities))
-				if len(r.Ledger) != 1 {
-					t.Errorf("ledger of %s: %v", r.ID, r.Ledger)
-				}
+				expect.That(t, len(r.Ledger) == 1, "ledger of %s: %v", r.ID, r.Ledger)
 			}
 			if after = last; after == (store.ReceiptKey{}) {
 				break

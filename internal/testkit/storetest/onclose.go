@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // couponShop maps a shop whose orders have coupons. A statement of a close gives them back.
@@ -100,14 +101,11 @@ func RunOnClose(t *testing.T, server Server) {
 	refuses := func(statement, id, says string) error {
 		t.Helper()
 		err := closeBy(statement, id)
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: a close returns %v, want %q", statement, err, says)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%s: a close returns %v, want %q", statement, err, says)
 		if !s.lacks(trials) {
 			var wrong *store.MappingError
-			if _, err := s.TryClose(t.Context()); !errors.As(err, &wrong) {
-				t.Errorf("%s: a trial returns %v, want a problem of the mapping", statement, err)
-			}
+			_, err := s.TryClose(t.Context())
+			expect.That(t, errors.As(err, &wrong), "%s: a trial returns %v, want a problem of the mapping", statement, err)
 		}
 		want(t, statement+": coupons of others", state(), untouched)
 		want(t, statement+": coupons of the order", used(id) > 0, true)
@@ -118,9 +116,7 @@ func RunOnClose(t *testing.T, server Server) {
 	id := overdue(2)
 	for _, statement := range closesOthers {
 		err := refuses(statement, id, "orders.on_close[0]: the statement changes ")
-		if !errors.Is(err, orderclose.ErrNoOrderAtFault) {
-			t.Errorf("%s: %v; want that no order is at fault", statement, err)
-		}
+		expect.That(t, errors.Is(err, orderclose.ErrNoOrderAtFault), "%s: %v; want that no order is at fault", statement, err)
 	}
 	for _, statement := range harmless {
 		if _, _, err := mapping.OnCloseTable(statement); err == nil {
@@ -145,9 +141,8 @@ func RunOnClose(t *testing.T, server Server) {
 		"DELETE FROM c_coupon WHERE order_id IN ({ids})",
 	} {
 		a, b := overdue(3), overdue(1)
-		if err := closeBy(statement, a, b); err != nil {
-			t.Errorf("%s: %v", statement, err)
-		}
+		err := closeBy(statement, a, b)
+		expect.That(t, err == nil, "%s: %v", statement, err)
 		want(t, statement+": coupons of the closed orders", used(a)+used(b), 0)
 		want(t, statement+": coupons of others", state(), untouched)
 	}

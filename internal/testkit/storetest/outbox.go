@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -181,9 +182,7 @@ func noRowIsDispatchedTwice(t *testing.T, s *shop) {
 					published = append(published, done...)
 					return done
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, err)
 				if rows == 0 || err != nil {
 					return
 				}
@@ -205,9 +204,7 @@ func rowsAreDispatchedAgain(t *testing.T, s *shop) {
 		cancel() // like a process that dies after publishing
 		return []int64{1}
 	})
-	if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled dispatch returns %v", err)
-	}
+	expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, context.Canceled), "a cancelled dispatch returns %v", err)
 	s.exec("UPDATE outbox_events SET created_at = created_at") // waits until the server has seen that the connection is gone
 	want(t, "rows dispatched again", s.dispatch(9, all), []int64{1})
 }
@@ -251,9 +248,8 @@ func backlogTellsTheOldest(t *testing.T, s *shop) {
 	want(t, "outboxes with rows", waiting(), []bool{false, true})
 	s.event(3, time.Hour)
 	b := look()
-	if b.Rows != 2 || b.Oldest < time.Hour || b.Oldest > time.Hour+time.Minute {
-		t.Errorf("backlog is %+v, want 2 rows, the row of the lowest id an hour old", b)
-	}
+	expect.That(t, b.Rows == 2 && b.Oldest >= time.Hour && b.Oldest <= time.Hour+time.Minute,
+		"backlog is %+v, want 2 rows, the row of the lowest id an hour old", b)
 }
 
 func dropsOldRows(t *testing.T, s *shop) {
@@ -310,9 +306,7 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 		err := s.Checkout(t.Context(), func(tx *shopdb.Tx) error {
 			return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}), x.Add(t.Context(), orderclose.SQL(tx.SQL()), o), c.end)
 		})
-		if !errors.Is(err, c.end) {
-			t.Errorf("%s: %v", c.id, err)
-		}
+		expect.That(t, errors.Is(err, c.end), "%s: %v", c.id, err)
 		if c.end != nil {
 			continue
 		}
@@ -331,9 +325,7 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	want(t, "orders to be scheduled", s.texts("SELECT order_id FROM outbox_schedules"), []string{"kept"})
 	b, err := s.Backlog(t.Context(), wire.ScheduleOutbox)
 	s.must(err)
-	if b.Rows != 1 || b.Oldest > time.Minute {
-		t.Errorf("backlog is %+v", b)
-	}
+	expect.That(t, b.Rows == 1 && b.Oldest <= time.Minute, "backlog is %+v", b)
 	history, err := s.OrderHistory(t.Context(), "kept")
 	s.must(err)
 	if len(history.PendingSchedules) != 1 || history.PendingSchedules[0].At.Before(history.At.Add(-time.Minute)) ||

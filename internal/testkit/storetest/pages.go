@@ -15,8 +15,7 @@ var pagePromises = []promise[shop]{
 	{name: "PageReturnsTheOrdersFields", test: pageSaysWhatTheOrderIs},
 }
 
-// overdue creates n orders that were due before the returned time, seven at each millisecond,
-// and returns their ids in page order.
+// overdue creates n orders that were due before the returned time, seven at each millisecond, and returns their ids in page order.
 func (s *shop) overdue(n int) (ids []string, cutoff time.Time) {
 	cutoff = s.now().Add(-time.Minute)
 	orders := make([]orderclose.Order, n)

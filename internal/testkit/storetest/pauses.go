@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -29,9 +31,7 @@ func (s *shop) wantPaused(id string) {
 	for _, path := range allPaths {
 		_, err := s.CloseOrders(s.Context(), path, requests(id))
 		for _, want := range []error{orderclose.ErrPaused, orderclose.ErrNoOrderAtFault, orderclose.ErrUnavailable} {
-			if !errors.Is(err, want) {
-				s.Errorf("closing %s by %s: error %v; want %v", id, path, err, want)
-			}
+			expect.That(s, errors.Is(err, want), "closing %s by %s: error %v; want %v", id, path, err, want)
 		}
 		if _, err := s.PreviewClose(s.Context(), path, requests(id)); !errors.Is(err, orderclose.ErrPaused) || !errors.Is(err, orderclose.ErrNoOrderAtFault) {
 			s.Errorf("a preview of %s: %v", path, err)
@@ -62,15 +62,12 @@ func unseenPause(t *testing.T, s *shop) {
 		}
 		pausing.Wait()
 		acting.Wait()
-		if short != nil && !errors.Is(short, wire.ErrEndsLater) || long != nil || resume != nil {
-			t.Fatalf("the pauses return %v and %v, the resume %v", short, long, resume)
-		}
+		must.That(t, (short == nil || errors.Is(short, wire.ErrEndsLater)) && long == nil && resume == nil,
+			"the pauses return %v and %v, the resume %v", short, long, resume)
 		on, err := s.Pauses(t.Context())
 		s.must(err)
 		seen := slices.DeleteFunc(slices.Concat(on, ended), func(p wire.Pause) bool { return p.Reason != "long" })
-		if len(seen) != 1 {
-			t.Errorf("round %d: %+v are on, a resume has ended %+v; the shorter pause returned %v", round, on, ended, short)
-		}
+		expect.That(t, len(seen) == 1, "round %d: %+v are on, a resume has ended %+v; the shorter pause returned %v", round, on, ended, short)
 		_, err = s.Resume(t.Context(), "")
 		s.must(err)
 	}
@@ -91,24 +88,16 @@ func pausedOrders(t *testing.T, s *shop) {
 	s.pause("book", time.Minute, "shorter, of a category", false)
 	on, err := s.Pauses(t.Context())
 	s.must(err)
-	if len(on) != 2 || on[0].Reason != "the reason" || on[1].Category != "book" {
-		t.Errorf("after a refusal: pauses %+v", on)
-	}
+	expect.That(t, len(on) == 2 && on[0].Reason == "the reason" && on[1].Category == "book", "after a refusal: pauses %+v", on)
 	ended := s.pause("", time.Minute, "replaced", true)
-	if len(ended) != 1 || ended[0].Reason != "the reason" {
-		t.Errorf("replaced %+v", ended)
-	}
+	expect.That(t, len(ended) == 1 && ended[0].Reason == "the reason", "replaced %+v", ended)
 	on, err = s.Pauses(t.Context())
 	s.must(err)
-	if len(on) != 2 || on[0].Reason != "replaced" || on[0].Until.Sub(on[0].CreatedAt) != time.Minute {
-		t.Errorf("pauses %+v", on)
-	}
+	expect.That(t, len(on) == 2 && on[0].Reason == "replaced" && on[0].Until.Sub(on[0].CreatedAt) == time.Minute, "pauses %+v", on)
 	s.wantPaused("a")
 	ended, err = s.Resume(t.Context(), "")
 	s.must(err)
-	if len(ended) != 2 || ended[0].Reason != "replaced" || ended[1].Category != "book" {
-		t.Errorf("ended %+v", ended)
-	}
+	expect.That(t, len(ended) == 2 && ended[0].Reason == "replaced" && ended[1].Category == "book", "ended %+v", ended)
 	want(t, "verdicts", verdicts(s.close("a", "b")), []string{"a closed", "b closed"})
 	ended, err = s.Resume(t.Context(), "")
 	s.must(err)
@@ -171,9 +160,8 @@ func resumedPause(t *testing.T, s *shop) {
 	b, err := s.BeginTurn(t.Context(), s.now())
 	s.must(err)
 	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return strings.Compare(x.Category, y.Category) })
-	if len(b.Pauses) != 2 || b.Pauses[1].Category != "film" || b.Pauses[0].CreatedAt != ended[0].CreatedAt || b.Pauses[0].Reason != "the reason" {
-		t.Fatalf("pauses %+v", b.Pauses)
-	}
+	must.That(t, len(b.Pauses) == 2 && b.Pauses[1].Category == "film" && b.Pauses[0].CreatedAt == ended[0].CreatedAt && b.Pauses[0].Reason == "the reason",
+		"pauses %+v", b.Pauses)
 	s.within("the end", b.Pauses[0].Until, before)
 	if b.Pauses[0].Until.After(b.Now) {
 		t.Errorf("the pause ends at %v, and now it is %v", b.Pauses[0].Until, b.Now)

@@ -9,6 +9,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var payOrdersPromises = []promise[shop]{
@@ -40,9 +42,7 @@ func previewSays(t *testing.T, s *shop) {
 	want(t, "state afterwards", s.state(), before)
 	out, err = s.PreviewClose(t.Context(), "", requests(names("o-%d", 2500)...))
 	s.must(err)
-	if len(out) != 2500 || out[2499].Verdict != orderclose.NotFound {
-		t.Errorf("of 2500: %d outcomes", len(out))
-	}
+	expect.That(t, len(out) == 2500 && out[2499].Verdict == orderclose.NotFound, "of 2500: %d outcomes", len(out))
 }
 
 func payOrders(t *testing.T, s *shop) {
@@ -84,26 +84,21 @@ func payOrdersEvent(t *testing.T, s *shop) {
 	s.wantPaidEvent(orderclose.OrderPaid{OrderID: "a", Category: "book", Due: o.Due, Version: 2}, 0, begin, end)
 }
 
-// wantPaidEvent checks that the only event is that of an order that was marked as paid between begin and end, and
-// how many columns of the order it has.
+// wantPaidEvent checks that the only event is that of an order that was marked as paid between begin and end, and how many columns of the order it has.
 func (s *shop) wantPaidEvent(expected orderclose.OrderPaid, columns int, begin, end time.Time) {
 	s.Helper()
 	payloads := s.texts("SELECT payload FROM outbox_events")
-	if len(payloads) != 1 {
-		s.Fatalf("events: %q, want one of order %s", payloads, expected.OrderID)
-	}
+	must.That(s, len(payloads) == 1, "events: %q, want one of order %s", payloads, expected.OrderID)
 	id, got, err := orderclose.DecodeOrderPaid(store.ExpandEvent(expected.OrderID, []byte(payloads[0])))
 	s.must(err)
-	if got.PaidAt.Before(begin) || got.PaidAt.After(end) || len(got.Columns) != columns {
-		s.Errorf("%+v, want %d columns and a time between %v and %v", got, columns, begin, end)
-	}
+	expect.That(s, !got.PaidAt.Before(begin) && !got.PaidAt.After(end) && len(got.Columns) == columns,
+		"%+v, want %d columns and a time between %v and %v", got, columns, begin, end)
 	expected.PaidAt, expected.Columns = got.PaidAt, got.Columns
 	want(s, "event", got, expected)
 	want(s, "id of the event", id, "order.paid/"+expected.OrderID)
 }
 
-// PayOrders marks the order paid without a payment id. The first payment that arrives counts as
-// the one that paid, and any other payment goes back.
+// PayOrders marks the order paid without a payment id. The first payment that arrives counts as the one that paid, and any other payment goes back.
 func payAfterAsking(t *testing.T, s *shop) {
 	s.migrated()
 	s.order("a", -time.Minute)
@@ -126,17 +121,15 @@ func payAfterAsking(t *testing.T, s *shop) {
 	var wg sync.WaitGroup
 	for n := range 8 {
 		wg.Go(func() {
-			if _, err := s.Pay(t.Context(), "b", fmt.Sprintf("p%d", n)); err != nil {
-				t.Error(err)
-			}
+			_, err := s.Pay(t.Context(), "b", fmt.Sprintf("p%d", n))
+			expect.That(t, err == nil, "%v", err)
 		})
 	}
 	wg.Wait()
 	want(t, "late payments of eight", s.count("SELECT COUNT(*) FROM late_payments WHERE order_id = 'b'"), 7)
 }
 
-// payOrdersMapped tests the same in a shop's own tables, with the paid status of the mapping if it
-// has one.
+// payOrdersMapped tests the same in a shop's own tables, with the paid status of the mapping if it has one.
 func payOrdersMapped(t *testing.T, s *mapped) {
 	s.begin()
 	overdue, later, paid, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute)
@@ -152,9 +145,7 @@ func payOrdersMapped(t *testing.T, s *mapped) {
 	begin := s.now()
 	out, err = s.PayOrders(t.Context(), ask(overdue, gone, paid))
 	if len(s.Mapping.Status.Paid) == 0 {
-		if err == nil {
-			t.Errorf("the mapping has no paid status, and the order was paid: %v", out)
-		}
+		expect.That(t, err != nil, "the mapping has no paid status, and the order was paid: %v", out)
 		return
 	}
 	s.must(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -55,9 +56,8 @@ func (p *Pool) Take(t testing.TB) (dsn string) {
 		if t.Failed() {
 			return // it is dropped with the pool
 		}
-		if err := p.giveBack(context.WithoutCancel(t.Context()), d); err != nil {
-			t.Errorf("delete the rows of a test: %v", err)
-		}
+		err := p.giveBack(context.WithoutCancel(t.Context()), d)
+		expect.That(t, err == nil, "delete the rows of a test: %v", err)
 	})
 	return d.dsn
 }
@@ -105,13 +105,9 @@ func newDatabase(ctx context.Context, server string) (dsn string, drop func(cont
 func NewDatabase(t testing.TB, server string) string {
 	t.Helper()
 	dsn, drop, err := newDatabase(t.Context(), server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
-		if err := drop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, drop(context.WithoutCancel(t.Context())))
 	})
 	return dsn
 }

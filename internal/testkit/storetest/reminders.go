@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -45,9 +46,7 @@ func (s *shop) wantReminders(ids ...string) {
 	want(s, "rows of reminders", s.texts("SELECT order_id FROM order_reminders ORDER BY order_id, due_at"), ids)
 	want(s, "events of reminders", s.texts("SELECT order_id FROM outbox_events WHERE kind = 'order.reminder' ORDER BY order_id"), ids)
 	s.must(s.PendingEvents(s.Context(), func(id string) {
-		if slices.Contains(ids, id) {
-			s.Errorf("the reminder of %s counts as the event of a close", id)
-		}
+		expect.That(s, !slices.Contains(ids, id), "the reminder of %s counts as the event of a close", id)
 	}))
 }
 
@@ -108,9 +107,8 @@ func remindsOnce(t *testing.T, s *shop) {
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() {
-				if _, _, err := s.Remind(t.Context(), reminders); err != nil {
-					t.Error(err)
-				}
+				_, _, err := s.Remind(t.Context(), reminders)
+				expect.That(t, err == nil, "%v", err)
 			})
 		}
 		both.Wait()
@@ -142,23 +140,20 @@ func neverRemindsAfterPayment(t *testing.T, s *shop) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		for _, id := range ids {
-			if _, err := s.Pay(t.Context(), id, "p"); err != nil {
-				t.Error(err)
-			}
+			_, err := s.Pay(t.Context(), id, "p")
+			expect.That(t, err == nil, "%v", err)
 		}
 	})
 	both.Go(func() {
 		for _, r := range reminders {
-			if _, _, err := s.Remind(t.Context(), []store.Reminder{r}); err != nil {
-				t.Error(err)
-			}
+			_, _, err := s.Remind(t.Context(), []store.Reminder{r})
+			expect.That(t, err == nil, "%v", err)
 		}
 	})
 	both.Wait()
 	for _, payload := range s.texts("SELECT payload FROM outbox_events") {
-		if _, e, err := orderclose.DecodeOrderReminder([]byte(payload)); err != nil || e.Version != 1 {
-			t.Errorf("reminder %+v, %v; want it of an order that is not paid", e, err)
-		}
+		_, e, err := orderclose.DecodeOrderReminder([]byte(payload))
+		expect.That(t, err == nil && e.Version == 1, "reminder %+v, %v; want it of an order that is not paid", e, err)
 	}
 	before := s.count("SELECT COUNT(*) FROM order_reminders")
 	written, locked := s.remind(reminders...)

@@ -77,9 +77,8 @@ func newerSchema(t *testing.T, s *shop) {
 	s.wrongVersion(998, "only programs that need version 999 or a later one can use")
 	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (999, 1)")
 	s.wrongVersion(999, "run a newer program")
-	if _, ok := errors.AsType[*store.SchemaError](s.Migrate(t.Context())); !ok {
-		t.Error("a schema that this program cannot use was migrated")
-	}
+	_, ok := errors.AsType[*store.SchemaError](s.Migrate(t.Context()))
+	expect.That(t, ok, "a schema that this program cannot use was migrated")
 	want(t, "steps", s.count("SELECT COUNT(*) FROM orderclose_schema WHERE version_id > ?", before.Wants), 2)
 }
 
@@ -90,9 +89,7 @@ func keepsActions(t *testing.T, s *shop) {
 	want(t, "actions", s.texts("SELECT who FROM operator_actions WHERE at IS NOT NULL AND action LIKE '%d%' ORDER BY id"), []string{"ann@laptop", "李"})
 	kept, err := s.Actions(t.Context(), 1)
 	s.must(err)
-	if len(kept) != 1 || kept[0].Who != "李" || kept[0].Result != "failed" || kept[0].At.IsZero() {
-		t.Errorf("the newest action is %+v", kept)
-	}
+	expect.That(t, len(kept) == 1 && kept[0].Who == "李" && kept[0].Result == "failed" && !kept[0].At.IsZero(), "the newest action is %+v", kept)
 }
 
 func migratingTwice(t *testing.T, s *shop) {

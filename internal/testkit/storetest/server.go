@@ -6,6 +6,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -50,9 +51,7 @@ func opener(t *testing.T, dsn string, m *mapping.Mapping) func() *store.Store {
 		t.Helper()
 		s := must.Get(store.Open(store.Options{DSN: dsn, Orders: m}))(t)
 		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, s.Close())
 		})
 		return s
 	}
@@ -78,9 +77,7 @@ func (s Server) databases(t *testing.T, m *mapping.Mapping, create func(ctx cont
 	if s.DSN != "" {
 		d.pool = NewPool(s.DSN, m, create)
 		t.Cleanup(func() {
-			if err := d.pool.Close(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, d.pool.Close(context.WithoutCancel(t.Context())))
 		})
 	}
 	return d

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var stockPromises = []promise[shop]{
@@ -108,9 +109,8 @@ func failureNamed(t *testing.T, s *shop) {
 		_, why := orderclose.Outcome{Verdict: orderclose.Failed, Err: err}.Why()
 		look, err := s.WhyOpen(s.Context(), orderclose.CloseRequest{OrderID: "a"}, false)
 		s.must(err)
-		if _, seen := look.Why(); why != c.says || seen != c.says {
-			t.Errorf("%s: the close says %s and the look %s, want %s", c.query, why, seen, c.says)
-		}
+		_, seen := look.Why()
+		expect.That(t, why == c.says && seen == c.says, "%s: the close says %s and the look %s, want %s", c.query, why, seen, c.says)
 	}
 }
 
@@ -120,9 +120,8 @@ func deletedProduct(t *testing.T, s *shop) {
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "pen", Quantity: 3})
 	s.exec("DELETE FROM stock WHERE sku_id = 'pen'")
 	out, err := s.CloseOrders(s.Context(), orderclose.PathSweep, requests("a"))
-	if got := fmt.Sprint(verdicts(out), err); !strings.Contains(got, "stock_row_missing") {
-		t.Errorf("without a row of stock: %s", got)
-	}
+	got := fmt.Sprint(verdicts(out), err)
+	expect.That(t, strings.Contains(got, "stock_row_missing"), "without a row of stock: %s", got)
 	section, _ := runbook.At("an-order-cannot-be-closed")
 	insert, remove, _ := strings.Cut(strings.ReplaceAll(strings.Join(section.Commands("Act", "sql"), " "), "'SKU'", "'pen'"), ";")
 	s.exec(insert)

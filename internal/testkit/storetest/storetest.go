@@ -15,6 +15,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -59,9 +61,7 @@ func (d databases) shop(t *testing.T, tags Tag) *shop {
 // must ends the test on an error.
 func (s *shop) must(err error) {
 	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 }
 
 // migrated creates the schema if there is none yet, and puts a thousand of each SKU in stock.
@@ -93,8 +93,7 @@ func (s *shop) order(id string, in time.Duration, items ...shopdb.Item) orderclo
 	return o
 }
 
-// orderOfEachStatus creates an overdue order of each status, and one that is unpaid and due in an
-// hour. The overdue unpaid order has the id "overdue".
+// orderOfEachStatus creates an overdue order of each status, and one that is unpaid and due in an hour. The overdue unpaid order has the id "overdue".
 func (s *shop) orderOfEachStatus() {
 	s.Helper()
 	for _, id := range []string{"overdue", "paid", "closed", "cancelled", "shipped", "confirmed"} {
@@ -197,9 +196,8 @@ func verdicts(out []orderclose.Outcome) []string {
 // want reports a difference between got and want.
 func want[V any](t testing.TB, what string, got, want V) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	diff := cmp.Diff(want, got)
+	expect.That(t, diff == "", "%s (-want +got):\n%s", what, diff)
 }
 
 // state returns everything that a close may change, as text, for comparison.

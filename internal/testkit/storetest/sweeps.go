@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 var sweepPromises = []promise[shop]{
@@ -25,9 +27,8 @@ var sweepPromises = []promise[shop]{
 // within checks that at is between begin and now, by the database's clock.
 func (s *shop) within(what string, at, begin time.Time) {
 	s.Helper()
-	if end := s.now(); at.Before(begin) || at.After(end) {
-		s.Errorf("%s is %v, want it between %v and %v", what, at, begin, end)
-	}
+	end := s.now()
+	expect.That(s, !at.Before(begin) && !at.After(end), "%s is %v, want it between %v and %v", what, at, begin, end)
 }
 
 func (s *shop) hour(pipeline string, begin time.Time) overdue.Hour {
@@ -131,11 +132,13 @@ func leases(t *testing.T, s *shop) {
 	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
 	s.wantLease("a", time.Hour, true)
 	s.wantLease("b", time.Hour, false)
+	holders, err := s.LeaseHolders(t.Context())
+	s.must(err)
+	want(t, "holders", len(holders) == 1 && strings.HasPrefix(holders[0], "a until 2"), true)
 	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
 	s.wantLease("a", time.Hour, true) // nobody else has taken it
-	if until := int64(s.count("SELECT until_ms - ? FROM leases WHERE name = 'order-close/a'", s.now().UnixMilli())); until > 3600_000 || until < 3000_000 {
-		t.Errorf("the lease ends in %d ms", until)
-	}
+	until := int64(s.count("SELECT until_ms - ? FROM leases WHERE name = 'order-close/a'", s.now().UnixMilli()))
+	expect.That(t, until <= 3600_000 && until >= 3000_000, "the lease ends in %d ms", until)
 }
 
 func leaseOfMany(t *testing.T, s *shop) {
@@ -146,9 +149,7 @@ func leaseOfMany(t *testing.T, s *shop) {
 		for i := range 6 {
 			all.Go(func() {
 				held, err := s.TakeLease(t.Context(), "order-close", fmt.Sprint(i), time.Hour)
-				if err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, err)
 				if held {
 					holders.Add(1)
 				}
@@ -191,9 +192,7 @@ func closedBetween(t *testing.T, s *shop) {
 		for _, o := range page {
 			got = append(got, o.OrderID)
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", what, got, c.want)
-		}
+		expect.That(t, slices.Equal(got, c.want), "%s: %v, want %v", what, got, c.want)
 		if what == "the begin counts" && !page[0].At.Equal(at.Add(time.Second)) {
 			t.Errorf("closed at %v, want %v", page[0].At, at.Add(time.Second))
 		}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Begin begins a transaction of a shop in the way of a library, on db or on the database of dsn. It returns the transaction,
@@ -40,9 +42,7 @@ var transactionPromises = []promise[shop]{
 
 func beginSQL(t *testing.T, db *sql.DB, _ string) (orderclose.Tx, func(bool) error) {
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return orderclose.SQL(tx), func(commit bool) error {
 		if commit {
 			return tx.Commit()
@@ -55,13 +55,10 @@ func beginGorm(prepare bool) Begin {
 	return func(t *testing.T, db *sql.DB, _ string) (orderclose.Tx, func(bool) error) {
 		// gorm writes no statement here, so one dialect suffices for all databases.
 		of, err := gorm.Open(mysql.New(mysql.Config{Conn: db, SkipInitializeWithVersion: true}), &gorm.Config{PrepareStmt: prepare})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		tx := of.Begin(&sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if _, prepared := tx.Statement.ConnPool.(*gorm.PreparedStmtTX); tx.Error != nil || prepared != prepare {
-			t.Fatalf("%T, %v", tx.Statement.ConnPool, tx.Error)
-		}
+		_, prepared := tx.Statement.ConnPool.(*gorm.PreparedStmtTX)
+		must.That(t, tx.Error == nil && prepared == prepare, "%T, %v", tx.Statement.ConnPool, tx.Error)
 		return orderclose.SQL(tx.Statement.ConnPool), func(commit bool) error {
 			if commit {
 				return tx.Commit().Error
@@ -80,9 +77,7 @@ func (s *shop) shopsPool() *sql.DB {
 	db, err := sql.Open(driver, s.dsn)
 	s.must(err)
 	s.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			s.Error(err)
-		}
+		expect.NoError(s, db.Close())
 	})
 	return db
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // A trial makes each change of a close, whether the order is due or not, and leaves nothing of it.
 func triedMapped(t *testing.T, s *mapped) {
 	s.begin()
 	if s.lacks(trials) {
-		if _, err := s.TryClose(t.Context()); !errors.Is(err, store.ErrNoTrial) {
-			t.Errorf("error %v, want that no close was tried", err)
-		}
+		_, err := s.TryClose(t.Context())
+		expect.That(t, errors.Is(err, store.ErrNoTrial), "error %v, want that no close was tried", err)
 		return
 	}
 	trial, err := s.tryClose()
@@ -46,9 +46,7 @@ func triedMapped(t *testing.T, s *mapped) {
 			changes = append(changes, fmt.Sprintf("on_close[%d]: ", i))
 		}
 		for _, c := range changes {
-			if !strings.Contains(said, c) {
-				t.Errorf("the trial of %s says nothing of %q:\n%s", o, c, said)
-			}
+			expect.That(t, strings.Contains(said, c), "the trial of %s says nothing of %q:\n%s", o, c, said)
 		}
 		for _, table := range tables {
 			want(t, "rows of "+table, s.count("SELECT COUNT(*) FROM "+table), 0)
@@ -64,9 +62,8 @@ func triedMapped(t *testing.T, s *mapped) {
 	s.exec("DELETE FROM " + mapping.Quote(s.Mapping.Stock[0].Table))
 	_, err = s.tryClose()
 	wrong, ok := errors.AsType[*store.MappingError](err)
-	if !ok || !slices.ContainsFunc(wrong.Problems, func(p mapping.Problem) bool { return p.Path == "stock" }) {
-		t.Errorf("without a row of the stock: %v", err)
-	}
+	expect.That(t, ok && slices.ContainsFunc(wrong.Problems, func(p mapping.Problem) bool { return p.Path == "stock" }),
+		"without a row of the stock: %v", err)
 }
 
 // tryClose tries a close, and again if the server was too busy for it, as the error says.

@@ -11,6 +11,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -120,9 +122,7 @@ func turnBegins(t *testing.T, s *shop) {
 	b, err = s.BeginTurn(t.Context(), s.now())
 	s.must(err)
 	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return y.Until.Compare(x.Until) })
-	if len(b.Pauses) != 2 || b.Pauses[1].Reason != "yesterday" || !b.Pauses[1].Until.Before(b.Now.Add(-22*time.Hour)) {
-		t.Fatalf("pauses %+v", b.Pauses)
-	}
+	must.That(t, len(b.Pauses) == 2 && b.Pauses[1].Reason == "yesterday" && b.Pauses[1].Until.Before(b.Now.Add(-22*time.Hour)), "pauses %+v", b.Pauses)
 	want(t, "the pause that is on", b.Pauses[:1], on)
 }
 
@@ -135,8 +135,7 @@ func turnFails(t *testing.T, s *shop) {
 	s.exec("DROP TABLE pauses")
 	_, missing := s.BeginTurn(t.Context(), s.now())
 	for what, err := range map[string]error{"reading": reading, "beginning": beginning, "without a table": missing} {
-		if err == nil || errors.Is(err, overdue.ErrSlow) || s.Dialect() != store.SQLite && !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Errorf("%s: %v", what, err)
-		}
+		expect.That(t, err != nil && !errors.Is(err, overdue.ErrSlow) && (s.Dialect() == store.SQLite || errors.Is(err, orderclose.ErrUnavailable)),
+			"%s: %v", what, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
@@ -46,9 +47,8 @@ func TestFromEnvironment_IsOffUntilAVariableAsksForIt(t *testing.T) {
 			variables[name] = value
 		}
 		e, err := FromEnvironment(t.Context(), lookup(variables), "v1", slog.New(slog.DiscardHandler))
-		if (e != nil) != c.on || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %v, %v", c.variables, e, err)
-		}
+		expect.That(t, (e != nil) == c.on && (err != nil) == (c.err != "") && (err == nil || strings.Contains(err.Error(), c.err)),
+			"%s: %v, %v", c.variables, e, err)
 		e.Close()
 	}
 }
@@ -70,9 +70,7 @@ func (c *receiver) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = proto.Unmarshal(data, &request)
 	}
-	if err != nil {
-		c.t.Error(err)
-	}
+	expect.NoError(c.t, err)
 	for _, of := range request.ResourceSpans {
 		for _, a := range of.Resource.Attributes {
 			c.resource[a.Key] = a.Value.GetStringValue()
@@ -110,9 +108,8 @@ func TestExporter_ExportsStatementsAndRequestsOfTracedOrdersOnly(t *testing.T) {
 	defer db.Close()
 	traced, span := tracing.New(e.Provider).Batch(t.Context(), tracing.CloseBatch, 1)
 	for _, ctx := range []context.Context{t.Context(), traced} {
-		if _, err := db.ExecContext(ctx, "SELECT 1"); err != nil {
-			t.Error(err)
-		}
+		_, err := db.ExecContext(ctx, "SELECT 1")
+		expect.That(t, err == nil, "%v", err)
 		request := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, service.URL, nil))(t)
 		answer := must.Get(client.Do(request))(t)
 		answer.Body.Close()
@@ -124,9 +121,8 @@ func TestExporter_ExportsStatementsAndRequestsOfTracedOrdersOnly(t *testing.T) {
 			t.Errorf("%d spans %s, want %d; all: %v", got.spans[name], name, want, got.spans)
 		}
 	}
-	if len(headers) != 2 || headers[0] != "" || !strings.Contains(headers[1], span.SpanContext().TraceID().String()) {
-		t.Errorf("the service got %q", headers)
-	}
+	expect.That(t, len(headers) == 2 && headers[0] == "" && strings.Contains(headers[1], span.SpanContext().TraceID().String()),
+		"the service got %q", headers)
 	if r := got.resource; r["service.name"] != "orderclose" || r["service.version"] != "v1" || r["deployment.environment"] != "test" {
 		t.Errorf("resource %v", r)
 	}

@@ -22,9 +22,8 @@ import (
 	"github.com/orderclose/orderclose/notify/internal/notify"
 )
 
-// The example files send each severity where they say: through Alertmanager itself to WeCom and
-// mail, and through orderclose-notify to DingTalk, SMS and calls. Only addresses and waiting times
-// differ from the files. DingTalk is away at first, and Alertmanager retries.
+// The example files send each severity where they say: through Alertmanager itself to WeCom and mail, and through orderclose-notify to DingTalk, SMS and
+// calls. Only addresses and waiting times differ from the files. DingTalk is away at first, and Alertmanager retries.
 func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 	program := lookAlertmanager(t)
 	d, weCom, mail := newRobot(t), newWeCom(t), newMailServer(t)

@@ -140,9 +140,8 @@ func TestNotify_RefusesWhatAlertmanagerDoesNotSend(t *testing.T) {
 		{"another JSON", "team", `[1]`, 400},
 		{"too large", "team", `{"status":"` + strings.Repeat("x", 5<<20) + `"}`, 413},
 	} {
-		if status, answer := r.post(c.receiver, c.body); status != c.status {
-			t.Errorf("%s: %d %s, want %d", c.name, status, answer, c.status)
-		}
+		status, answer := r.post(c.receiver, c.body)
+		expect.That(t, status == c.status, "%s: %d %s, want %d", c.name, status, answer, c.status)
 	}
 	if status, _ := r.get("/alert/team"); status != 405 {
 		t.Errorf("a GET gets %d", status)
@@ -233,9 +232,8 @@ func TestNotify_SendsAnyRequestByTemplates(t *testing.T) {
 `, p.URL, secretFile(t, "sms-password")))
 	status, answer := r.post("sms", alerts("firing", 3))
 	must.That(t, status == 200, "%d %s", status, answer)
-	if p.request.Method != "PUT" || p.request.URL.RawQuery != "user=shop" || p.request.Header.Get("Authorization") != "Bearer sms-password" {
-		t.Errorf("%s %s %v", p.request.Method, p.request.URL, p.request.Header)
-	}
+	expect.That(t, p.request.Method == "PUT" && p.request.URL.RawQuery == "user=shop" && p.request.Header.Get("Authorization") == "Bearer sms-password",
+		"%s %s %v", p.request.Method, p.request.URL, p.request.Header)
 	if want := `{"text": "OrdercloseRoleMissing \"<Alert number 0>\"\n\n… and 2 more", "title": "[FIRING:3] OrdercloseRoleMissing"}`; p.body != want {
 		t.Errorf("body %s, want %s", p.body, want)
 	}
@@ -298,8 +296,7 @@ func TestNew_NamesTheLineOfAWrongTemplate(t *testing.T) {
 	}
 }
 
-// A page of another site, opened on the machine of the notifier, must not send messages. The host name of
-// such a page may resolve to the loopback.
+// A page of another site, opened on the machine of the notifier, must not send messages. The host name of such a page may resolve to the loopback.
 func TestNotify_SendsNothingForABrowser(t *testing.T) {
 	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a message was sent") }))
 	defer provider.Close()

@@ -21,8 +21,7 @@ const (
 	robotSecret = "SEC-of-the-robot"
 )
 
-// robot stands in for a robot of DingTalk. It checks token, time and signature, and accepts at
-// most 20 messages a minute.
+// robot stands in for a robot of DingTalk. It checks token, time and signature, and accepts at most 20 messages a minute.
 type robot struct {
 	*httptest.Server
 	mu       sync.Mutex

@@ -56,10 +56,9 @@ func (s to) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.server.Client().Transport.RoundTrip(r)
 }
 
-// start returns a service on the configuration of docs/payments.md, of a shop with the orders "open", which has
-// the open session cs_open, "at paypal", which the customer has approved at PayPal, "at alipay" and "at wechat pay", whose
-// payment pages are open, "paid", whose session cs_paid is paid, "starting", whose session has no id yet,
-// and "idle", which has no payment.
+// start returns a service on the configuration of docs/payments.md, of a shop with the orders "open", which has the open session cs_open, "at paypal",
+// which the customer has approved at PayPal, "at alipay" and "at wechat pay", whose payment pages are open, "paid", whose session cs_paid is paid,
+// "starting", whose session has no id yet, and "idle", which has no payment.
 func start(t *testing.T, hold func()) *service {
 	t.Helper()
 	var mu sync.Mutex
@@ -290,9 +289,8 @@ func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
 	}
 	for _, text := range []string{at(key, "http://127.0.0.1:12111"), at(key, "https://mock.example.com/"), at(live, ""), at(live, stripeURL),
 		at(restricted, stripeURL+"/")} {
-		if _, err := readConfig(write(t, "payments.yaml", text)); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
+		_, err := readConfig(write(t, "payments.yaml", text))
+		expect.That(t, err == nil, "%s: %v", text, err)
 	}
 	for name, row := range map[string]struct{ text, says string }{
 		"live key elsewhere":  {at(live, "http://127.0.0.1:12111"), "stripe.url: it is a test server, and the key is not of Stripe's test mode"},
@@ -385,9 +383,8 @@ func TestRun_SaysWhatIsMissing(t *testing.T) {
 			return value, ok
 		}
 		err := run(t.Context(), row.args, lookup, io.Discard, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), row.says) || row.hidden != "" && strings.Contains(err.Error(), row.hidden) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), row.says) && (row.hidden == "" || !strings.Contains(err.Error(), row.hidden)),
+			"%s: %v", name, err)
 	}
 }
 
@@ -401,16 +398,13 @@ func TestOpenDatabase_RefusesADSNThatIsNotSafe(t *testing.T) {
 		if err == nil {
 			_ = db.Close()
 		}
-		if (err != nil) != refused || err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: error %v", parameters, err)
-		}
+		expect.That(t, (err != nil) == refused && (err == nil || !strings.Contains(err.Error(), "secret")), "%q: error %v", parameters, err)
 	}
 }
 
 // A limit of rows that the server, or a careless DSN, sets would make paid orders look unpaid.
 func TestDatabaseConfig_AnswersAreNotCut(t *testing.T) {
 	m, err := databaseConfig(ordercloseconfig.Servers{DSN: "shop@tcp(127.0.0.1:3306)/shop?sql_select_limit=5"})
-	if err != nil || m.Params["sql_select_limit"] != "" || !strings.Contains(m.FormatDSN(), "sql_select_limit+%3D+18446744073709551615") {
-		t.Errorf("%v, %v", m, err)
-	}
+	expect.That(t, err == nil && m.Params["sql_select_limit"] == "" && strings.Contains(m.FormatDSN(), "sql_select_limit+%3D+18446744073709551615"),
+		"%v, %v", m, err)
 }

@@ -68,13 +68,11 @@ func TestKeys_SignAndVerify(t *testing.T) {
 			must.That(t, err == nil, "%d, %d: %v", i, j, err)
 			theirs := must.Get(signed.NewKeys("a", p.pkcs8, "b", s.public))(t)
 			request, err := ours.Sign("question")
-			if err != nil || !theirs.Verify("question", request) || theirs.Verify("question.", request) || theirs.Verify("question", "?") {
-				t.Errorf("%d, %d: the signature of a request, %v", i, j, err)
-			}
+			expect.That(t, err == nil && theirs.Verify("question", request) && !theirs.Verify("question.", request) && !theirs.Verify("question", "?"),
+				"%d, %d: the signature of a request, %v", i, j, err)
 			response, err := signed.Sign(provider, "answer")
-			if err != nil || !ours.Verify("answer", response) || ours.Verify("answer", request) || ours.Verify("answer", "") {
-				t.Errorf("%d, %d: the signature of a response, %v", i, j, err)
-			}
+			expect.That(t, err == nil && ours.Verify("answer", response) && !ours.Verify("answer", request) && !ours.Verify("answer", ""),
+				"%d, %d: the signature of a response, %v", i, j, err)
 		}
 	}
 }
@@ -170,9 +168,8 @@ func TestDo_FailsAsUnavailable(t *testing.T) {
 	}
 	for _, path := range []string{"/long", "/cut"} {
 		var u *payments.Unavailable
-		if _, _, err := get(path); !errors.As(err, &u) {
-			t.Errorf("%s: %v", path, err)
-		}
+		_, _, err := get(path)
+		expect.That(t, errors.As(err, &u), "%s: %v", path, err)
 	}
 	if resp, _, err := get("/moved"); err != nil || resp.StatusCode != http.StatusFound {
 		t.Errorf("a redirect is followed: %v, %v", resp, err)
