@@ -21,8 +21,8 @@ const (
 	minLate, maxLate = 2 * time.Millisecond, 100 * time.Millisecond
 	// dropEvery is the time between two looks for calls that have ended among those that wait.
 	dropEvery = 10 * time.Millisecond
-	// logEvery is the time between two log lines about a partition that goes on to fail.
-	logEvery = time.Minute
+	// logEvery is the time between two log lines about a topic of which partitions fail.
+	logEvery = 10 * time.Second
 	// probeRecords is how many records the first request of a lane has that failed before: as many may be written twice.
 	probeRecords = 100
 )
@@ -42,6 +42,7 @@ type topic struct {
 	lookedUp   time.Time // the last success; zero: none
 	lookUpErr  error     // of the last look-up
 	lookUpRest rest
+	logged     time.Time // when a failure was logged last
 
 	timer  *time.Timer // calls next
 	wakeAt time.Time   // when it does; zero: not set
@@ -61,7 +62,6 @@ type lane struct {
 	twice   bool      // the request in flight may have been written twice
 	err     error     // of the last request
 	failing time.Time // the begin of the first request that failed after the last ack; zero: none
-	logged  time.Time
 	rest
 }
 
@@ -223,6 +223,15 @@ func (t *topic) pick(now time.Time) (l *lane, wait time.Duration) {
 		}
 	}
 	return nil, wait
+}
+
+// usual returns the time of a usual request after one that took d. It follows the quick ones soon and the slow ones slowly: what waits behind
+// a slow one is to see that it is late.
+func usual(last, d time.Duration) time.Duration {
+	if d < last {
+		return last - (last-d)/4
+	}
+	return last + (min(d, 2*last)-last)/16
 }
 
 // wait returns after how long a lane may accept records, by what is known; 0: one may now.

@@ -60,7 +60,7 @@ func (a *Appender) flush(ctx context.Context, t *topic, l *lane, parts []part) (
 	switch first := parts[0]; {
 	case err == nil:
 		answered := time.Now()
-		t.usual += (min(answered.Sub(began), maxLate) - t.usual) / 8
+		t.usual = usual(t.usual, answered.Sub(began))
 		for _, p := range parts {
 			if p.result.Acked = append(p.result.Acked, Acked{p.records, l.number, began, at, answered}); l.twice {
 				p.result.Repeated += len(p.records)
@@ -114,8 +114,8 @@ func (a *Appender) note(t *topic, l *lane, err error) {
 		t.since = l.began
 	}
 	l.rest.begin(maxRest)
-	if time.Since(l.logged) >= logEvery {
-		l.logged = time.Now()
+	if time.Since(t.logged) >= logEvery {
+		t.logged = time.Now()
 		logger.Warn("append failed, will retry", "failing_since", l.failing, "err", err)
 	}
 	fixed := l.fixed.parts
