@@ -131,7 +131,10 @@ func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 
 // Sleep implements partition.Handler.
 func (h *handler) Sleep(d time.Duration) time.Duration {
-	d, now := h.retries.sleep(time.Now(), d), h.o.Clock.Now()
+	now := h.o.Clock.Now()
+	if len(h.retries.waiting) > 0 {
+		d = min(d, max(time.Until(h.retries.at), 0))
+	}
 	switch {
 	case h.backoff != nil && len(h.buffer.queue) > 0:
 		return min(d, h.retryAt.Sub(now))

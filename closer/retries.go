@@ -21,25 +21,16 @@ const (
 // a record with less time left would be late there. A record whose release time has passed
 // goes to no bucket any longer: its order is tried again. They belong to the loop's goroutine.
 type retries struct {
-	waiting map[string][]wire.RawRecord // by topic, without the records in flight; DueAt is set
-	retryAt map[string]time.Time        // by topic: when to try it again; absent: now
-	records int                         // waiting and in flight
+	waiting []wire.RawRecord // without those in flight; DueAt is set
+	at      time.Time        // when to append those that wait
+	records int              // waiting and in flight
 	bytes   int
-}
-
-// add queues a record for a topic.
-func (r *retries) add(topic string, record wire.RawRecord) {
-	if r.waiting == nil {
-		r.waiting, r.retryAt = map[string][]wire.RawRecord{}, map[string]time.Time{}
-	}
-	r.waiting[topic] = append(r.waiting[topic], record)
-	r.count([]wire.RawRecord{record}, 1)
 }
 
 // count adds n times the records and their bytes to the totals; n is 1 or -1.
 func (r *retries) count(records []wire.RawRecord, n int) {
+	r.records += n * len(records)
 	for _, record := range records {
-		r.records += n
 		r.bytes += n * record.Size()
 	}
 }
@@ -47,90 +38,53 @@ func (r *retries) count(records []wire.RawRecord, n int) {
 // full reports whether a bound is reached.
 func (r *retries) full() bool { return r.records >= maxRetriesWaiting || r.bytes >= maxRetryBytes }
 
-// rests reports whether a topic is not to be tried yet.
-func (r *retries) rests(topic string, now time.Time) bool { return now.Before(r.retryAt[topic]) }
-
-// sleep returns how long it takes until a topic is to be tried again, at most d.
-func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
-	for topic := range r.waiting {
-		d = min(d, max(r.retryAt[topic].Sub(now), 0))
-	}
-	return d
-}
-
-// retry queues a record for the bucket that fits the time until its release. If that one accepts nothing, the record goes to the longest
-// shorter one that does, from which a relay moves it on.
+// retry queues a record for a bucket.
 func (h *handler) retry(record wire.RawRecord) {
-	remaining, buckets := time.UnixMilli(record.DueAt).Sub(h.o.Clock.Time()), *h.buckets.Load()
-	fits := buckets.Pick(remaining)
-	topic := fits.Topic
-	if !h.accepts(topic) {
-		for _, b := range buckets {
-			if b.Length < fits.Length && h.accepts(b.Topic) { //mutant:retry-keeps-waiting
-				topic = b.Topic
-			}
-		}
-	}
-	h.retries.add(topic, record)
+	h.retries.waiting = append(h.retries.waiting, record)
+	h.retries.count([]wire.RawRecord{record}, 1)
 }
 
-// accepts reports whether a bucket accepts records, as far as is known. After each rest one record tries a bucket that has failed.
-func (h *handler) accepts(topic string) bool {
-	return !h.loop.Failing(topic) || !h.retries.rests(topic, time.Now()) && len(h.retries.waiting[topic]) == 0
-}
-
-// retryAgain queues a record that a bucket has not accepted. If its release time has passed, the order is tried again.
-func (h *handler) retryAgain(record wire.RawRecord) {
-	if time.UnixMilli(record.DueAt).After(h.o.Clock.Time()) {
-		h.retry(record)
+// sendRetries appends the waiting records, each to the bucket that fits the time until its release, or to another one while that one fails.
+// If the release time has passed, the order is tried again.
+func (h *handler) sendRetries() {
+	r := &h.retries
+	if time.Now().Before(r.at) {
 		return
 	}
-	h.read(record) //mutant:due-retry-waits
-}
-
-// repick queues the records again that wait for topics that may be tried now.
-func (h *handler) repick(now time.Time) {
-	r := &h.retries
-	var records []wire.RawRecord
-	for topic, waiting := range r.waiting {
-		if !r.rests(topic, now) {
-			records = append(records, waiting...)
-			delete(r.waiting, topic)
-		}
-	}
-	r.count(records, -1)
-	for _, record := range records {
-		h.retryAgain(record)
-	}
-}
-
-// sendRetries starts an append to each topic that has waiting records and may be tried
-// now.
-func (h *handler) sendRetries() {
-	r, now := &h.retries, time.Now()
-	h.repick(now) //mutant:retry-keeps-bucket
-	for topic, records := range r.waiting {
-		if r.rests(topic, now) {
+	waiting, topics, buckets, now := r.waiting, map[string][]wire.RawRecord{}, *h.buckets.Load(), h.o.Clock.Time()
+	within := map[string]time.Duration{} // until the first release of each topic
+	r.waiting = nil
+	for _, record := range waiting {
+		left := time.UnixMilli(record.DueAt).Sub(now)
+		if left <= 0 { //mutant:due-retry-waits
+			r.count([]wire.RawRecord{record}, -1)
+			h.read(record)
 			continue
 		}
-		delete(r.waiting, topic)
-		h.loop.Send(topic, records, h.handleSent) //mutant:retry-waits-bucket
+		to := h.loop.Accepting(buckets, buckets.Pick(left).Topic) //mutant:retry-keeps-bucket
+		if topics[to] = append(topics[to], record); within[to] == 0 || left < within[to] {
+			within[to] = left
+		}
+	}
+	for topic, records := range topics {
+		h.loop.SendWithin(within[topic], topic, records, h.handleSent) //mutant:retry-waits-bucket
 	}
 	h.loop.Await()
 }
 
-// handleSent processes the result of an append to a bucket. Records that the bucket did
-// not accept are queued again.
+// handleSent processes the result of an append to a bucket. Records that were not accepted are queued again.
 func (h *handler) handleSent(sent send.Result) {
+	r := &h.retries
 	for _, acked := range sent.Acked {
-		h.retries.count(acked.Records, -1)
+		r.count(acked.Records, -1)
 	}
 	for _, refused := range sent.Refused {
-		h.retries.count([]wire.RawRecord{refused.Record}, -1)
+		r.count([]wire.RawRecord{refused.Record}, -1)
 	}
-	h.retries.count(sent.Left, -1)
-	h.retries.retryAt[sent.Topic] = time.Now().Add(sent.Pause)
+	if r.count(sent.Left, -1); len(sent.Left) > 0 {
+		r.at = time.Now().Add(sent.Pause)
+	}
 	for _, record := range sent.Left {
-		h.retryAgain(record) //mutant:retry-keeps-bucket
+		h.retry(record)
 	}
 }

@@ -1,6 +1,8 @@
 package delayrelay
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -14,83 +16,113 @@ import (
 // the window.
 func (h *handler) releaseDue() {
 	for h.loop.Ctx.Err() == nil && h.loop.StillAssigned() {
-		now, leaving := h.now().UnixMilli(), h.ready
-		fetched := len(leaving) > 0
-		if h.ready = nil; !fetched {
-			leaving = h.window.takeReleased(now, maxReleaseBytes)
+		now, leaving, from := h.now().UnixMilli(), h.ready, h.fetched
+		if h.ready = nil; len(leaving) == 0 {
+			leaving, from = h.window.takeReleased(now, maxReleaseBytes), nil
 		}
 		if len(leaving) == 0 {
 			return
 		}
-		toClose, others := h.separate(leaving, fetched, now)
-		if len(toClose) > 0 { // wait for the answer: nothing is more urgent
-			h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded) //mutant:commit-before-ack
-		}
-		for _, b := range others {
-			if len(b.records) > 0 {
-				h.hop(b.topic, b.records)
-			}
-			b.reset()
+		toClose, hops := h.separate(leaving, now)
+		h.send(send.MaxTime, h.o.CloseTopic, toClose, from, h.handleForwarded) //mutant:commit-before-ack
+		for topic, records := range hops {
+			first := slices.MinFunc(records, func(a, b wire.RawRecord) int { return cmp.Compare(a.DueAt, b.DueAt) }).DueAt
+			h.send(milliseconds(first-now), topic, records, from, h.handleHops) //mutant:hop-to-failing
 		}
 		h.loop.Await()
+		if h.flying > 0 { // they use it
+			h.window.taken = nil
+		}
 		clear(h.window.taken) // so that the bodies can be freed
 		h.loop.Commit()
 		h.report()
 	}
 }
 
-// outgoing is the records that hop to one topic together.
-type outgoing struct {
-	topic   string
-	records []wire.RawRecord
+// fetched is the memory of a fetch. It is freed when nothing uses it any more.
+type fetched struct {
+	free  func()
+	users int
 }
 
-// reset drops the records and keeps the slice's memory.
-func (b *outgoing) reset() {
-	clear(b.records)
-	b.records = b.records[:0]
+func (f *fetched) release() {
+	if f == nil {
+		return
+	}
+	if f.users--; f.users == 0 && f.free != nil {
+		f.free()
+	}
 }
 
-// separate decides the destination of each record. It returns the records for the close topic in the
-// slice that it was given, because almost all records go there. The other records are in others.
-// If fetched, the bodies are in the memory of a fetch, which is freed at the end of a turn. Then
-// separate copies the bodies of the other records, because their appends may take longer.
-func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (toClose []wire.RawRecord, others []*outgoing) {
+// flight is records that are being appended: their memory, and when the first one is due in Unix milliseconds.
+type flight struct {
+	bytes int
+	first int64
+}
+
+// separate decides the destination of each record. It returns the records for the close topic in the slice that it was given, because
+// almost all records go there, and the others by topic.
+func (h *handler) separate(leaving []wire.RawRecord, now int64) (toClose []wire.RawRecord, hops map[string][]wire.RawRecord) {
 	current := h.relay.current.Load()
 	toClose = leaving[:0]
 	for i := range leaving {
 		r := &leaving[i]
-		to := current.decide(r.DueAt, r.Appended, now)
-		if to.close {
+		switch to := current.decide(r.DueAt, r.Appended, now); {
+		case to.close:
 			toClose = append(toClose, *r)
-			continue
-		}
-		if to.cause != "" {
+		case to.cause != "":
 			h.loop.DeadLetterRaw(*r, to.cause, to.detail)
-			continue
-		}
-		if fetched { // it was due, and the clock has gone back since
-			r.Body = h.bodyPool.copy(r.Body)
-		}
-		h.addTo(to.topic, *r)
-	}
-	return toClose, h.outgoing
-}
-
-// addTo adds a record to those that hop to a topic.
-func (h *handler) addTo(topic string, r wire.RawRecord) {
-	for _, b := range h.outgoing {
-		if b.topic == topic {
-			b.records = append(b.records, r)
-			return
+		default:
+			topic := h.loop.Accepting(current.Buckets, to.topic)
+			if hops == nil {
+				hops = map[string][]wire.RawRecord{}
+			}
+			hops[topic] = append(hops[topic], *r)
 		}
 	}
-	h.outgoing = append(h.outgoing, &outgoing{topic: topic, records: []wire.RawRecord{r}})
+	return toClose, hops
 }
 
-// handleForwarded processes the result of an append to the close topic. Records that
-// are not acked within a few seconds go back into the window, so that a close topic that accepts nothing
-// does not block hops.
+// send starts to append records. What is not acked within a few seconds goes back into the window, to leave after a pause, or when it
+// becomes due if that is sooner. from is the memory of the records, if they are those of a fetch.
+func (h *handler) send(within time.Duration, topic string, records []wire.RawRecord, from *fetched, then func(send.Result)) {
+	if len(records) == 0 {
+		return
+	}
+	f := &flight{first: records[0].DueAt}
+	for i := range records {
+		f.bytes += records[i].Size()
+		f.first = min(f.first, records[i].DueAt)
+	}
+	h.flights[f] = true
+	if h.flying += f.bytes; from != nil {
+		from.users++ //mutant:fetch-freed-early
+	}
+	h.loop.SendWithin(within, topic, records, func(sent send.Result) {
+		h.flying -= f.bytes
+		delete(h.flights, f)
+		if then(sent); h.loop.Ctx.Err() == nil {
+			now := h.now()
+			retryAt := now.Add(sent.Pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
+			for _, r := range sent.Left {
+				release := retryAt
+				if topic != h.o.CloseTopic {
+					release = min(release, r.DueAt)
+				}
+				h.stay(r, release)
+			}
+		}
+		from.release()
+	})
+}
+
+// stay puts a record into the window, with a body of its own.
+func (h *handler) stay(r wire.RawRecord, release int64) {
+	r.Body = h.bodyPool.copy(r.Body)
+	h.window.push(waiting{record: r, release: release})
+}
+
+// handleForwarded notes the acks of the close topic.
 func (h *handler) handleForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.forwarded.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(acked.Records)))
@@ -103,7 +135,6 @@ func (h *handler) handleForwarded(sent send.Result) {
 			}
 		}
 	}
-	h.putBack(sent.Left, sent.Pause)
 }
 
 // traceparent returns the traceparent of a record of a traced order, and "" otherwise.
@@ -114,57 +145,13 @@ func (h *handler) traceparent(r *wire.RawRecord) string {
 	return tracing.Sampled(string(r.Header(wire.HeaderTraceparent)))
 }
 
-// hop starts to append records to a delay topic.
-func (h *handler) hop(topic string, records []wire.RawRecord) {
-	if h.loop.Failing(topic) { //mutant:hop-to-failing
-		records = h.putBackNearlyDue(records)
-	}
-	if len(records) > 0 {
-		h.loop.Send(topic, records, h.handleHops)
-	}
-}
-
-// handleHops processes the result of hops. Records that were not accepted go back into
-// the window. They go to the close topic if they are due before the delay topic works
-// again.
+// handleHops notes the acks of a delay topic.
 func (h *handler) handleHops(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.hops.WithLabelValues(h.loop.Claim.Topic, sent.Topic).Add(float64(len(acked.Records)))
-		if sent.Topic == h.loop.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
-			h.ahead = leaderBehind(h.timeAt(sent.Began), h.timeAt(acked.Answered), acked.At) //mutant:leader-clock-unknown
+		if sent.Topic == h.loop.Claim.Topic && acked.Partition == h.loop.Claim.Partition && !acked.At.IsZero() {
+			h.ahead = leaderBehind(h.timeAt(acked.Began), h.timeAt(acked.Answered), acked.At) //mutant:leader-clock-unknown
 		}
-	}
-	h.putBack(sent.Left, sent.Pause)
-}
-
-// putBackNearlyDue puts some records back into the window, and returns the others. It puts
-// back the records that become due before an append to a failing topic would be given up.
-func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawRecord) {
-	until := h.now().Add(send.MaxTime).UnixMilli()
-	for _, r := range records {
-		if r.DueAt <= until {
-			h.window.push(waiting{record: r, release: r.DueAt})
-			continue
-		}
-		others = append(others, r)
-	}
-	return others
-}
-
-// putBack puts records into the window again. They leave after the pause, or when they
-// become due if that is sooner.
-func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
-	if h.loop.Ctx.Err() != nil {
-		return
-	}
-	now := h.now()
-	retryAt := now.Add(pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
-	for _, r := range records {
-		release := retryAt
-		if r.DueAt > now.UnixMilli() {
-			release = min(retryAt, r.DueAt)
-		}
-		h.window.push(waiting{record: r, release: release})
 	}
 }
 

@@ -24,8 +24,9 @@ type handler struct {
 	window   window
 	bodyPool bodyPool
 	ready    []wire.RawRecord // records of the last fetch that leave in this turn; they and their bodies are in its memory
-	free     func()           // frees the memory of the last fetch; nil: it is free
-	outgoing []*outgoing      // empty; kept to reuse their memory
+	fetched  *fetched         // the memory of the last fetch; nil: this turn needs it no more
+	flights  map[*flight]bool // what is being appended
+	flying   int              // the bytes of all flights
 	reading  reading          // when to read
 	full     bool             // the window had no room when the loop asked last
 	used     int              // the bytes of the window that the relay's memory counts
@@ -34,19 +35,17 @@ type handler struct {
 
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
 	r.metrics.Serve(l.Claim.Topic)
-	return &handler{loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b}
+	return &handler{loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b, flights: map[*flight]bool{}}
 }
 
 // Turn implements partition.Handler.
 func (h *handler) Turn() {
-	h.releaseDue() //mutant:fetch-freed-early
+	h.releaseDue()
 	if h.loop.Ctx.Err() != nil {
 		return
 	}
-	if h.free != nil { // the records that stay, and dead letters, have copies
-		h.free()
-		h.free = nil
-	}
+	h.fetched.release() // the records that stay, and dead letters, have copies
+	h.fetched = nil
 	h.report()
 }
 
@@ -54,10 +53,10 @@ func (h *handler) Turn() {
 // the window, with copies of their bodies.
 func (h *handler) Handle(f wire.Fetched) {
 	v := h.view()
-	h.free, h.reading = f.Free, h.reading.after(f, v)
+	h.fetched, h.reading = &fetched{f.Free, 1}, h.reading.after(f, v)
 	h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
 	if len(f.Records) == 0 {
-		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
+		h.window.taken = nil // a quiet partition keeps no spare memory
 	}
 	h.ready = f.Records[:0]
 	for i := range f.Records {
@@ -68,9 +67,7 @@ func (h *handler) Handle(f wire.Fetched) {
 		case release <= v.now.UnixMilli():
 			h.ready = append(h.ready, *r)
 		default:
-			w := waiting{*r, release}
-			w.record.Body = h.bodyPool.copy(r.Body)
-			h.window.push(w)
+			h.stay(*r, release)
 		}
 	}
 	h.report() // before the appends, which may take seconds
@@ -81,8 +78,11 @@ func (h *handler) now() time.Time { return h.o.Clock.Time() } //mutant:relay-loc
 
 // view returns what reads and records are decided by now.
 func (h *handler) view() view {
-	return view{bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), ahead: h.ahead, full: h.relay.memory.Full(h.window.bytes)}
+	return view{bucket: h.bucket, atOnce: h.readsAtOnce(), now: h.now(), ahead: h.ahead, full: h.relay.memory.Full(h.bytes())}
 }
+
+// bytes is the memory of the records that wait or are being appended.
+func (h *handler) bytes() int { return h.window.bytes + h.flying }
 
 // End implements partition.Handler.
 func (h *handler) End() {

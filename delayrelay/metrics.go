@@ -1,6 +1,7 @@
 package delayrelay
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -68,18 +69,24 @@ func (m *relayMetrics) Revoked(topic string, partition int) {
 
 // report updates the metrics of the partition, and what the relay's memory counts of it.
 func (h *handler) report() {
-	h.relay.memory.Use(h.window.bytes - h.used)
-	h.used = h.window.bytes
-	var release time.Time
+	h.relay.memory.Use(h.bytes() - h.used)
+	h.used = h.bytes()
+	first := int64(math.MaxInt64)
+	if head, ok := h.window.head(); ok {
+		first = head.release
+	}
+	for f := range h.flights {
+		first = min(first, f.first)
+	}
 	if len(h.ready) > 0 {
-		release = time.UnixMilli(h.ready[0].DueAt)
-	} else if head, ok := h.window.head(); ok {
-		release = time.UnixMilli(head.release)
+		first = min(first, h.ready[0].DueAt)
 	}
 	if since := h.loop.FailingSince(); !since.IsZero() { // records wait for a topic that does not accept them
-		if since = h.timeAt(since); release.IsZero() || since.Before(release) {
-			release = since
-		}
+		first = min(first, h.timeAt(since).UnixMilli())
+	}
+	var release time.Time
+	if first != math.MaxInt64 {
+		release = time.UnixMilli(first)
 	}
 	h.metrics.Waiting(h.loop.Claim.Topic, h.loop.Claim.Partition, release, len(h.window.heap), h.window.bytes)
 }

@@ -14,7 +14,6 @@
 //	dispatcher.go   options, start and stop, and the backlog
 //	kinds.go        which record a row becomes
 //	worker.go       which batch is read when, and the pauses between batches
-//	walk.go         reading past rows that were skipped
 //	publish.go      one batch: to Kafka by internal/send, or to the dead letters; rows that can go to neither
 //	rowbatch.go     what became of the rows of a batch, and rows that are published and not yet deleted
 //	metrics.go      metrics
@@ -64,7 +63,7 @@ type (
 )
 
 // Log is the type of Options.Log, which pipeline.Host.Connections has.
-type Log = send.KeyedProducers
+type Log = send.KeyedSender
 
 // Store holds the rows: Store of pipeline.Host.Connections is one.
 type Store interface {
@@ -82,8 +81,8 @@ type Store interface {
 // Options configure a Dispatcher. Store, Kafka, Kinds and DeadLetterTopic are required.
 type Options struct {
 	Store           Store
-	Kafka           send.KeyedProducers // Kafka of pipeline.Host.Connections
-	Kinds           []Kind              // at most one for each outbox
+	Kafka           send.KeyedSender // Kafka of pipeline.Host.Connections
+	Kinds           []Kind           // at most one for each outbox
 	DeadLetterTopic string
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
 	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight

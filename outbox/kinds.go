@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -18,16 +19,18 @@ type Kind struct {
 	outbox wire.Outbox
 	// span is the name of the span of a row.
 	span string
+	// keyed: the records of an order keep their order, in the partition of its id.
+	keyed bool
 	// route returns the record of a row and its topic. It is called for each attempt
 	// to publish, from several goroutines. A row for which it returns an error
 	// becomes a dead letter.
-	route func(row wire.OutboxRow) (topic string, m wire.Message, err error)
+	route func(row wire.OutboxRow, to send.Sender) (topic string, m wire.Message, err error)
 }
 
 // Events returns the kind of the rows for closed orders. The payload is the value of
 // the record, and the order's id is its key.
 func Events(topic string) Kind {
-	return Kind{outbox: wire.EventOutbox, span: tracing.Event, route: func(row wire.OutboxRow) (string, wire.Message, error) {
+	return Kind{outbox: wire.EventOutbox, span: tracing.Event, keyed: true, route: func(row wire.OutboxRow, _ send.Sender) (string, wire.Message, error) {
 		headers := []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}
 		if row.Traceparent != "" {
 			headers = append(headers, wire.Header{Key: wire.HeaderTraceparent, Value: []byte(row.Traceparent)})
@@ -56,7 +59,7 @@ var errDueTooFar = errors.New(partition.CauseDueTooFar)
 // letter only if it cannot be decoded, if its due time is more than ten years ahead, or
 // if Kafka rejects its record for good.
 func Schedules(current func() Scheduling) Kind {
-	return Kind{outbox: wire.ScheduleOutbox, span: tracing.Schedule, route: func(row wire.OutboxRow) (string, wire.Message, error) {
+	return Kind{outbox: wire.ScheduleOutbox, span: tracing.Schedule, route: func(row wire.OutboxRow, to send.Sender) (string, wire.Message, error) {
 		m, due, err := row.Schedule()
 		if err != nil {
 			return "", m, err
@@ -70,6 +73,6 @@ func Schedules(current func() Scheduling) Kind {
 			return "", m, &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
 				"the order is due in %v, the limit is %v", ahead.Round(time.Second), wire.MaxDelayLimit)}
 		}
-		return s.Buckets.TopicAt(now, due, s.CloseTopic), m, nil
+		return send.Accepting(to, s.Buckets, s.Buckets.TopicAt(now, due, s.CloseTopic)), m, nil
 	}}
 }

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,21 +22,19 @@ const (
 	// deadLetterTimeout limits the appends to the dead-letter topic, so that a
 	// missing or full topic does not keep the other rows of the batch locked.
 	deadLetterTimeout = time.Second
-	// minRest is how long a partition rests after its first failed append. Trying it again takes
-	// publishTimeout of a worker's time.
-	minRest = time.Second
 )
 
 // publish appends the rows of a batch to Kafka, each to its topic or to the dead-letter
-// topic. Afterwards b.done holds the ids of the rows that are in Kafka. Rows for a partition that
-// rests are skipped. Rows that Kafka rejects for good become dead letters.
+// topic. Afterwards b.done holds the ids of the rows that are in Kafka. Rows that Kafka rejects for good become dead letters.
 func (w *worker) publish(ctx context.Context, b *rowBatch) {
-	rows := w.quarantine.filter(b.rows)
-	b.skipped = len(b.rows) - len(rows)
-	holding, cancel := context.WithTimeout(ctx, publishTimeout) //mutant:outbox-append-unlimited
+	holding, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	defer b.endTraces()
-	w.sender.AppendAll(holding, w.route(b, rows), func(sent send.Result) {
+	do := w.o.Kafka.Send
+	if w.kind.keyed {
+		do = w.o.Kafka.SendByKey
+	}
+	w.send(holding, do, w.route(b, w.quarantine.filter(b.rows)), func(sent send.Result) {
 		for _, acked := range sent.Acked {
 			b.ack(acked.Records)
 		}
@@ -43,22 +42,35 @@ func (w *worker) publish(ctx context.Context, b *rowBatch) {
 			m, err := r.Record.Message()
 			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err)) //mutant:rejected-row-lost
 		}
-		b.leave(sent)
+		b.err = cmp.Or(sent.Err, b.err)
 	})
 	if len(b.refused) > 0 {
 		w.writeDeadLetters(ctx, b)
 	}
 }
 
-// route makes the records of the rows, by topic.
+// send appends records by topic, with do, and calls each with each result.
+func (w *worker) send(ctx context.Context, do func(context.Context, string, []wire.RawRecord, func(send.Result)),
+	topics map[string][]wire.RawRecord, each func(send.Result)) {
+	send.All(topics, func(topic string, records []wire.RawRecord, done func(send.Result)) { do(ctx, topic, records, done) }, func(r send.Result) {
+		w.metrics.Repeated(r.Repeated)
+		each(r)
+	})
+}
+
+// route makes the records of the rows, by topic. Rows for a topic that rests because it fails are left out.
 func (w *worker) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.RawRecord {
 	topics := map[string][]wire.RawRecord{}
 	for _, row := range rows {
-		topic, m, err := w.kind.route(row)
+		topic, m, err := w.kind.route(row, w.o.Kafka)
 		m.Offset = row.ID // identifies the row from here on
 		if err != nil {
 			m.Key, m.Value = []byte(row.OrderID), row.Payload
 			b.refuse(m, partition.UnreadableCause(err), err)
+			continue
+		}
+		if since, wait := w.o.Kafka.Failing(topic); wait > 0 {
+			b.err = cmp.Or(b.err, fmt.Errorf("topic %s has accepted nothing since %s", topic, since.UTC().Format(time.RFC3339)))
 			continue
 		}
 		b.trace(w.tracer, w.kind.span, &m)
@@ -78,7 +90,7 @@ func (w *worker) writeDeadLetters(ctx context.Context, b *rowBatch) {
 		letters[i] = partition.NewDeadLetter(r.message, Stage, r.cause, r.detail)
 	}
 	written := map[int64]bool{}
-	w.sender.AppendAll(ctx, map[string][]wire.RawRecord{w.o.DeadLetterTopic: letters}, func(sent send.Result) {
+	w.send(ctx, w.o.Kafka.Send, map[string][]wire.RawRecord{w.o.DeadLetterTopic: letters}, func(sent send.Result) {
 		for _, acked := range sent.Acked {
 			for _, letter := range acked.Records {
 				written[letter.Offset] = true
@@ -90,9 +102,8 @@ func (w *worker) writeDeadLetters(ctx context.Context, b *rowBatch) {
 		if sent.Err != nil {
 			w.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic",
 				"rows", len(sent.Left), "first", sent.Left[0].Offset, "err", sent.Err)
-			sent.Err = fmt.Errorf("append dead letters to %s: %w", w.o.DeadLetterTopic, sent.Err)
+			b.err = fmt.Errorf("append dead letters to %s: %w", w.o.DeadLetterTopic, sent.Err)
 		}
-		b.leave(sent)
 	})
 	for _, r := range b.refused {
 		id := r.message.Offset

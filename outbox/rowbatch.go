@@ -5,11 +5,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -18,7 +16,6 @@ import (
 type rowBatch struct {
 	rows       []wire.OutboxRow     // lowest id first, at least one
 	done       []int64              // ids of rows that are in Kafka, as records or as dead letters
-	skipped    int                  // rows that can for now be written neither to their topic nor to the dead-letter topic
 	err        error                // last error that a retry may fix
 	refused    []refused            // rows to write to the dead-letter topic
 	deadCauses []string             // causes of the dead letters that were written
@@ -73,31 +70,8 @@ func (b *rowBatch) refuse(m wire.Message, cause string, err error) {
 	b.refused = append(b.refused, refused{m, cause, err.Error()})
 }
 
-// leave notes that rows could not be written now, and why.
-func (b *rowBatch) leave(sent send.Result) {
-	b.skipped += len(sent.Left)
-	b.err = cmp.Or(sent.Err, b.err)
-}
-
-// tried returns how many rows were not skipped.
-func (b *rowBatch) tried() int { return len(b.rows) - b.skipped }
-
 // last returns the highest id of the rows.
 func (b *rowBatch) last() int64 { return b.rows[len(b.rows)-1].ID }
-
-// highestSkipped returns the highest id of the skipped rows; 0 if no row was skipped.
-func (b *rowBatch) highestSkipped() int64 {
-	if b.skipped == 0 {
-		return 0
-	}
-	done := setOf(b.done)
-	for _, row := range slices.Backward(b.rows) {
-		if !done[row.ID] {
-			return row.ID
-		}
-	}
-	return 0
-}
 
 // stuck returns the error of a batch of which Kafka accepted no record.
 func (b *rowBatch) stuck() error {

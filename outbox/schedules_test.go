@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -28,7 +29,7 @@ func TestSchedules_EveryCommittedRowIsScheduled(t *testing.T) {
 	} {
 		o := orderclose.Order{ID: "o", CreatedAt: now, Due: now.Add(c.ahead)}
 		payload := must.Get(wire.Record{Order: o}.SchedulePayload())(t)
-		topic, _, err := k.route(wire.OutboxRow{ID: 1, OrderID: "o", Payload: payload})
+		topic, _, err := k.route(wire.OutboxRow{ID: 1, OrderID: "o", Payload: payload}, &testkit.Log{})
 		expect.That(t, topic == c.topic && (err == nil) != (c.topic == ""), "due in %v: topic %q, %v; want %q", c.ahead, topic, err, c.topic)
 	}
 }

@@ -20,7 +20,7 @@ func TestRowBatch_ARecordCarriesTheTraceOfItsPublication(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer, b := tracing.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))), &rowBatch{}
 	route := func(id int64, trace string) wire.Message {
-		_, m, err := Events("events").route(wire.OutboxRow{ID: id, OrderID: "o", Payload: []byte("{}"), Traceparent: trace})
+		_, m, err := Events("events").route(wire.OutboxRow{ID: id, OrderID: "o", Payload: []byte("{}"), Traceparent: trace}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -20,12 +19,9 @@ const stopTimeout = publishTimeout + time.Second
 type worker struct {
 	o          Options
 	kind       Kind
-	sender     *send.Sender // a twin of those of the kind's other workers
 	undeleted  undeleted
-	skipped    *skippedRows // shared by the workers of a kind
-	quarantine *quarantine  // shared by the workers of a kind
-	next       int64        // id after which the next batch is read; 0: skipped.pollFrom decides
-	walk       walk         // used by the leader only
+	quarantine *quarantine // shared by the workers of a kind
+	after      int64       // id after which the next batch is read
 	metrics    *dispatcherMetrics
 	tracer     tracing.Tracer
 	logger     *slog.Logger
@@ -34,12 +30,10 @@ type worker struct {
 // newWorkers returns the workers of a kind: the leader and its helpers.
 func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	logger := o.Logger.With("outbox", k.outbox)
-	skipped, quarantine := &skippedRows{}, &quarantine{until: map[int64]time.Time{}}
-	sender := send.New(send.Options{Producers: o.Kafka, Group: o.Kafka.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
+	quarantine := &quarantine{until: map[int64]time.Time{}}
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
-		workers[i] = &worker{o: o, kind: k, sender: sender.Twin(), undeleted: undeleted{}, skipped: skipped, quarantine: quarantine, metrics: m,
-			tracer: tracing.New(o.TracerProvider), logger: logger}
+		workers[i] = &worker{o: o, kind: k, undeleted: undeleted{}, quarantine: quarantine, metrics: m, tracer: tracing.New(o.TracerProvider), logger: logger}
 	}
 	return workers
 }
@@ -58,12 +52,7 @@ func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- str
 				return
 			}
 		}
-		found, err := w.dispatchNew(ctx)
-		if err == nil && ctx.Err() == nil {
-			var retried int
-			retried, err = w.dispatchSkipped(ctx)
-			found = max(found, retried)
-		}
+		found, err := w.dispatchNext(ctx)
 		idle = found == 0 && err == nil
 		switch {
 		case ctx.Err() != nil:
@@ -96,51 +85,31 @@ func (w *worker) help(ctx context.Context, more <-chan struct{}) {
 		case <-more:
 		}
 		for ctx.Err() == nil {
-			if found, err := w.dispatchNew(ctx); err != nil || found < w.o.Batch {
+			if found, err := w.dispatchNext(ctx); err != nil || found < w.o.Batch {
 				break // the leader handles the rest
 			}
 		}
 	}
 }
 
-// dispatchNew dispatches one batch of new rows, or of all rows if none are skipped. found is how
-// many rows could be tried. If further rows may follow skipped rows, found is a full batch, so that
-// the next batch is read at once.
-func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
-	if w.next == 0 {
-		w.next = w.skipped.pollFrom()
-	}
-	from := w.next
+// dispatchNext dispatches one batch. found is how many rows it had; a full batch of which Kafka accepts nothing counts as one. Rows that
+// cannot be published now keep no others waiting: the next batch follows a full one of which rows are left, until the end of the table.
+func (w *worker) dispatchNext(ctx context.Context) (found int, err error) {
+	from := w.after
 	b, n, err := w.dispatch(ctx, from)
-	w.next = 0
-	if b == nil || err != nil {
+	w.after = 0 //mutant:skipped-never-retried
+	switch {
+	case b == nil || err != nil:
 		return n, err
+	case n < w.o.Batch:
+		return len(b.done), b.stuck()
+	case from > 0 || len(b.done) < n: //mutant:missing-topic-stops
+		w.after = b.last()
 	}
-	w.skipped.notePolled(b.highestSkipped(), time.Now())
-	if n == w.o.Batch && (b.skipped > 0 || from > 0) { //mutant:missing-topic-stops
-		w.next = b.last()
-		return n, b.stuck()
+	if len(b.done) == 0 {
+		return 1, nil
 	}
-	return b.tried(), b.stuck()
-}
-
-// dispatchSkipped dispatches one batch of the skipped rows, if there are any and the
-// pause has passed. found is how many rows could be tried.
-func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
-	from, on := w.skipped.resume(&w.walk, time.Now())
-	if !on {
-		return 0, nil
-	}
-	b, n, err := w.dispatch(ctx, from)
-	if err != nil {
-		return 0, err
-	}
-	if b == nil {
-		w.skipped.noteWalked(&w.walk, walked{last: from, atEnd: true}, time.Now())
-		return 0, nil
-	}
-	w.skipped.noteWalked(&w.walk, walked{b.last(), b.highestSkipped(), b.tried() > 0, n < w.o.Batch}, time.Now())
-	return b.tried(), b.stuck()
+	return n, nil
 }
 
 // dispatch dispatches up to one batch of rows with ids above from. It returns the

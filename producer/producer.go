@@ -49,7 +49,7 @@ const DefaultTimeout = 30 * time.Second
 // example is a record that is larger than the topic allows.
 var ErrRefused = wire.ErrRefused
 
-// Appender appends a record to the partition for its key, and returns when all
+// Appender appends a record to a topic, to whichever partition, and returns when all
 // in-sync replicas have it. An error that wraps ErrRefused is final.
 type Appender interface {
 	Append(ctx context.Context, topic string, m Message) error
@@ -146,9 +146,7 @@ func New(o Options) (*Producer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("producer: Options.Brokers, TLS or SASL: %w", err)
 		}
-		coalescer := kafka.NewCoalescer(cluster)
-		p.o.Appender = coalescer
-		p.close = func() { coalescer.Close(); cluster.Close() }
+		p.o.Appender, p.close = cluster.Appender, cluster.Close
 	}
 	if file != nil {
 		p.watch(given, file)

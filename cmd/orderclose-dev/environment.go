@@ -228,10 +228,8 @@ func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	if _, _, err := st.Kafka.Apply(ctx, ops.TopicSpecs(st.cfg)); err != nil {
 		return err
 	}
-	coalescer := kafka.NewCoalescer(st.Kafka)
-	st.onClose(func() error { coalescer.Close(); return nil })
 	p, err := producer.New(producer.Options{
-		Appender: coalescer, Buckets: st.cfg.Buckets, CloseTopic: st.cfg.Topics.Close, Delays: st.cfg.Delays, MaxDelay: st.cfg.MaxDelay,
+		Appender: st.Kafka.Appender, Buckets: st.cfg.Buckets, CloseTopic: st.cfg.Topics.Close, Delays: st.cfg.Delays, MaxDelay: st.cfg.MaxDelay,
 	})
 	if err != nil {
 		return err

@@ -25,7 +25,6 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -233,9 +232,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err := errors.Join(c.Store.Migrate(ctx), createTables(ctx, c.Store)); err != nil {
 		return err
 	}
-	coalescer := kafka.NewCoalescer(c.Kafka)
-	defer coalescer.Close()
-	rules := producer.Options{Appender: coalescer, Logger: logger}
+	rules := producer.Options{Appender: c.Kafka.Appender, Logger: logger}
 	if s.config != "" {
 		rules.TopicsFile, rules.Watch = s.config, true
 	} else {

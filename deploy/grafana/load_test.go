@@ -162,7 +162,7 @@ func scrapeAll(ctx context.Context, t *testing.T, apps map[string]*pipeline.App)
 type shop struct {
 	*scenario.Shop
 	servers *pipelinetest.Servers
-	records *kafka.Coalescer
+	records *kafka.Cluster
 }
 
 func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) shop {
@@ -170,11 +170,8 @@ func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) 
 	p := must.Get(servers.Producer(cfg))(t)
 	outbox := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: cfg.MaxDelay}))(t)
 	c := must.Get(servers.Connect("shop"))(t)
-	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(c.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(c.Kafka)}
-	t.Cleanup(func() {
-		s.records.Close()
-		c.Close()
-	})
+	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(c.Store), Producer: p, Outbox: outbox}, servers, c.Kafka}
+	t.Cleanup(c.Close)
 	must.Do(t, s.Stock(t.Context(), 10))
 	return s
 }
@@ -198,7 +195,7 @@ func (s shop) publishGarbage(t *testing.T, cfg *pipeline.Config) {
 	absent := must.Get(wire.Record{Order: orderclose.Order{ID: "absent", CreatedAt: now, Due: now}, Release: now}.Encode())(t)
 	garbage := wire.Message{Key: []byte("garbage"), Value: []byte("garbage")}
 	for topic, m := range map[string]wire.Message{cfg.Topics.Close: absent, cfg.Buckets[0].Topic: garbage, cfg.Topics.Events: garbage} {
-		must.Do(t, s.records.Append(t.Context(), topic, m))
+		must.Do(t, s.records.Appender.Append(t.Context(), topic, m))
 	}
 	must.Get(s.servers.DB().ExecContext(t.Context(), "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('garbage', 'garbage', 0)"))(t)
 }

@@ -95,10 +95,8 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	for _, sku := range []string{"ink", "nib"} {
 		r.must(r.orders().PutStock(t.Context(), sku, startStock))
 	}
-	coalescer := kafka.NewCoalescer(r.clients.Kafka)
-	r.onStop(coalescer.Close)
 	r.producer, err = producer.New(producer.Options{
-		Appender: coalescer, Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close, Delays: r.cfg.Delays, MaxDelay: r.cfg.MaxDelay,
+		Appender: r.clients.Kafka.Appender, Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close, Delays: r.cfg.Delays, MaxDelay: r.cfg.MaxDelay,
 	})
 	r.must(err)
 	r.shop = r.newShop(change)

@@ -26,7 +26,7 @@ func newOrder(c *common) *cobra.Command {
 records in all topics, failed attempts, dead letters and events, as a timeline. The
 command changes nothing, and no part of the pipeline needs to be running.
 
-Its records are searched in the partition of its key. Of a topic with more than --budget
+Its records are searched in all partitions. Of a topic with more than --budget
 records so many are read, from an hour before its creation on, or from the first waiting
 record if that is later. The output says how many were skipped.
 
@@ -103,7 +103,7 @@ func printHistory(w io.Writer, s ops.History, unset []string) {
 	for _, p := range s.Topics {
 		looked += p.Looked
 		if p.Skipped > 0 {
-			fmt.Fprintf(w, "not checked\t%s/%d\t%s\n", p.Topic, p.Partition, text.Plural(p.Skipped, "record"))
+			fmt.Fprintf(w, "not checked\t%s\t%s\n", p.Topic, text.Plural(p.Skipped, "record"))
 		}
 	}
 	for _, what := range s.NotRead {

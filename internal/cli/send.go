@@ -11,7 +11,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -55,10 +54,8 @@ rule of topics.yaml says. A time is RFC 3339.`,
 }
 
 func (c *common) send(ctx context.Context, s *session, id, category string, due time.Time) error {
-	coalescer := kafka.NewCoalescer(s.Kafka)
-	defer coalescer.Close()
 	p, err := producer.New(producer.Options{
-		Appender: coalescer, Buckets: s.cfg.Buckets, CloseTopic: s.cfg.Topics.Close, Delays: s.cfg.Delays, MaxDelay: s.cfg.MaxDelay,
+		Appender: s.Kafka.Appender, Buckets: s.cfg.Buckets, CloseTopic: s.cfg.Topics.Close, Delays: s.cfg.Delays, MaxDelay: s.cfg.MaxDelay,
 		OnUnknownCategory: func(category string) {
 			s.logger.Warn("category is not in topics.yaml, using the default delay", "category", category)
 		},

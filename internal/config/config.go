@@ -73,7 +73,7 @@ const (
 func (c *Config) FlushMessages(topic string) int {
 	only := c.Sync == "" && c.Replication == 1
 	switch {
-	case c.Sync == SyncAlways, only && c.Closer.Kind == KindHTTP: //mutant:close-of-a-service-lost
+	case c.Sync == SyncAlways, only && c.Closer.Kind == KindHTTP: //mutant:service-close-lost
 		return 1
 	case !only, topic == c.Topics.Control:
 		return 0

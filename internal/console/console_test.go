@@ -201,7 +201,7 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	contains(t, page, "handed to the closer", "closed by pipeline", "2 of ink came back", `id="timeline"`)
 	expect.Equal(t, res.StatusCode, http.StatusOK, "status")
 	res, page = r.do(http.MethodPost, "/order", "en", url.Values{"id": {"nobody"}})
-	contains(t, page, "This order was found nowhere", "order-close/")
+	contains(t, page, "This order was found nowhere", "order-close:")
 	expect.Equal(t, res.StatusCode, http.StatusNotFound, "status")
 }
 

@@ -15,25 +15,16 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// goneAfter is how long a partition must be missing before an append to it gives up. A
-// partition that was just created, or that moves, is missing for a moment too.
-const goneAfter = 4 * time.Second
-
 // produceWithTail is the last version of a produce request that ends with the batch; see query.tail.
 const produceWithTail = 8
 
-// Idempotent returns a function that appends idempotently. If an answer is lost, it sends
-// the same bytes again under the same producer id and sequence, and the broker drops the
-// duplicate. The function belongs to one goroutine and one claim. The next owner of the
-// partition uses another producer id. If the target partition is missing for 4 s,
-// the function gives up with wire.ErrNoPartition. See wire.AppendFunc for its errors.
+// Idempotent returns a function that appends idempotently. If an answer is missing, it sends the same bytes again under the same producer
+// id and sequence, and the broker drops the duplicate. Each attempt takes 5 s at most for each answer: that of the append, and those for a
+// new connection, the leader and a new producer id, if it needs them. After 5 s without an answer the function gives up. The function
+// belongs to one goroutine. See wire.AppendFunc for its errors.
 //
-// How long a record may take: until ctx ends. Until then the function sends the same bytes again
-// after each failure, and nothing below it repeats. An attempt takes 5 s at most for each answer: that of the append, and those for
-// a new connection, the leader and a new producer id, if it needs them. At most 0.75 s pass between two attempts.
-//
-// onDuplicates, if not nil, is called with the number of records when records may have been written
-// twice, because the broker has forgotten the producer id under which they were first sent.
+// onDuplicates, if not nil, is called with the number of records when records may have been written twice, because the broker has
+// forgotten the producer id under which they were first sent.
 func (c *Cluster) Idempotent(onDuplicates func(records int)) wire.AppendFunc {
 	return (&idempotentProducer{cluster: c, id: -1, onDuplicates: onDuplicates}).append
 }
@@ -55,53 +46,45 @@ type topicPartition struct {
 func (p *idempotentProducer) append(ctx context.Context, topic string, number int, records []wire.RawRecord) (time.Time, error) {
 	tp := topicPartition{topic, number}
 	pauses := retry.NewBackOff()
-	var batch []byte // made once for each producer id, because a retry must send the same bytes
-	unanswered := false
-	var gone time.Time // since when the partition does not exist; zero: it may exist
-	for {
+	var batch []byte         // made once for each producer id, because a retry must send the same bytes
+	var unanswered time.Time // when the first attempt began that may have been written; zero: none
+	for forgotten := false; ; {
+		began := time.Now()
 		at, err := p.try(ctx, tp, records, &batch)
 		switch {
 		case err == nil:
 			return at, nil
 		case errors.Is(err, wire.ErrRefused):
-			if unanswered { // an earlier attempt may have been written nevertheless
+			if !unanswered.IsZero() { // an earlier attempt may have been written nevertheless
 				p.retire()
 			}
 			return time.Time{}, err
-		case unknownProducer(err):
+		case unknownProducer(err) && !forgotten:
 			p.retire()
-			batch = nil
-			if unanswered && p.onDuplicates != nil {
+			forgotten, batch = true, nil
+			if !unanswered.IsZero() && p.onDuplicates != nil {
 				p.onDuplicates(len(records))
 			}
-		default:
-			unanswered = unanswered || batch != nil && !errors.Is(err, errNotSent)
+			continue
+		case unanswered.IsZero() && notWritten(err):
+			return time.Time{}, err
+		case unanswered.IsZero():
+			unanswered = began
 		}
-		switch {
-		case !errors.Is(err, kafka.UnknownTopicOrPartition):
-			gone = time.Time{}
-		case gone.IsZero():
-			gone = time.Now()
-		case time.Since(gone) >= goneAfter:
-			return time.Time{}, p.giveUp(unanswered, errors.Join(wire.ErrNoPartition, err))
-		}
-		if pauses.ShouldLog() {
-			p.cluster.opts.Logger.Warn("append failed, will retry", "topic", topic, "partition", number, "err", err)
-		}
-		if !retry.Sleep(ctx, pauses.NextBackOff()) {
-			return time.Time{}, p.giveUp(unanswered, fmt.Errorf("%w: %w", err, ctx.Err()))
+		if time.Since(unanswered) >= requestTimeout || !retry.Sleep(ctx, pauses.NextBackOff()) { //mutant:append-without-limit
+			p.retire() // the broker may have the records, and would take other ones under their sequence for them
+			return time.Time{}, errors.Join(wire.ErrUnanswered, err, ctx.Err())
 		}
 	}
 }
 
-// giveUp returns the error of an append that is given up. If an attempt had no answer, it
-// retires the producer id: a broker would ack and drop other records under a used sequence.
-func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
-	if !unanswered {
-		return err
-	}
-	p.retire()
-	return errors.Join(wire.ErrUnanswered, err)
+// notWritten reports whether an error proves that a broker has written nothing. A partition that has no leader any more, and a broker that
+// gives no answer, may have written.
+func notWritten(err error) bool {
+	code, answered := errors.AsType[kafka.Error](err)
+	access, _ := errors.AsType[*AccessError](err)
+	return errors.Is(err, errNotSent) || access != nil ||
+		answered && (code == kafka.NotEnoughReplicas || code == kafka.UnknownTopicOrPartition || code == kafka.LeaderNotAvailable || unknownProducer(err))
 }
 
 // try sends the batch once. It makes the batch first if there is none. A relay appends by hundreds of
@@ -111,7 +94,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 	first := *batch == nil
 	if first {
 		if err := p.init(ctx); err != nil {
-			return time.Time{}, err
+			return time.Time{}, notSent{err}
 		}
 		if used, ok := p.cluster.batches.Get().(*[]byte); ok {
 			*batch = *used
@@ -206,7 +189,7 @@ func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, b
 func (c *Cluster) produceRaw(ctx context.Context, topic string, partition int, batch []byte) (answer kmsg.ProduceResponseTopicPartition, err error) {
 	leader, err := c.transport.leader(ctx, topic, partition)
 	if err != nil {
-		return answer, err
+		return answer, notSent{err}
 	}
 	req := &kmsg.ProduceRequest{Acks: -1, TimeoutMillis: int32(requestTimeout.Milliseconds() / 2), Topics: []kmsg.ProduceRequestTopic{
 		{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: int32(partition)}}}}}

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/send"
 )
 
 // keepAlive makes the kernel close a connection 8 s after the last packet from the broker's
@@ -37,8 +37,10 @@ type Options struct {
 	Logger            *slog.Logger // default: warnings and errors, to slog.Default
 }
 
-// Cluster is a connection to a Kafka cluster, safe for concurrent use.
+// Cluster is a connection to a Kafka cluster, safe for concurrent use. Its Appender is the one for all that it appends, but for the control
+// topic.
 type Cluster struct {
+	*send.Appender
 	opts      Options
 	transport *transport
 	client    *kafka.Client // encodes most requests; transport sends them
@@ -104,6 +106,7 @@ func New(o Options) (*Cluster, error) {
 		member: &c.member, tls: o.Security.TLS, mechanism: mechanismOf(o.Security), start: start, log: o.Logger,
 	})}
 	c.transport.topology = newTopology(c.transport.askTopics)
+	c.Appender = send.New(send.Options{Log: c, PartitionOf: PartitionOf, Logger: o.Logger})
 	c.client = &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: c.transport}
 	return c, nil
 }
@@ -115,8 +118,9 @@ func (c *Cluster) NameMember(clientID string) {
 	c.member.Store(new(strings.ToValidUTF8(clientID[:min(len(clientID), 200)], "")))
 }
 
-// Close closes the connections. Requests in flight fail.
+// Close waits until all records of its Appender were acked or given back, and closes the connections. Other requests in flight fail.
 func (c *Cluster) Close() {
+	c.Appender.Close()
 	c.transport.topology.close()
 	c.transport.brokers.close()
 }
@@ -157,36 +161,6 @@ func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
 		return false, nil
 	}
 	return false, err
-}
-
-// GroupForClaim groups records of a claim by the partition of another topic to which each record
-// goes. If that topic has as many partitions as the claim's topic, all records go to the
-// claim's own partition number, where their keys have put them already. Otherwise, as while
-// partitions are being added, each record goes to the partition of its key.
-func (c *Cluster) GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-	n, err := c.Partitions(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	if own, err := c.Partitions(ctx, claim.Topic); err == nil && own == n {
-		return map[int][]wire.RawRecord{claim.Partition: records}, nil
-	}
-	return c.GroupByKey(ctx, topic, records)
-}
-
-// GroupByKey groups records by the partition of the topic to which each record's key belongs. It
-// keeps the order of the records within a partition.
-func (c *Cluster) GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-	n, err := c.Partitions(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	groups := map[int][]wire.RawRecord{}
-	for _, r := range records {
-		p := PartitionOf(r.Key(), n)
-		groups[p] = append(groups[p], r)
-	}
-	return groups, nil
 }
 
 // PartitionOf returns the partition of a key among n partitions. It chooses the same

@@ -24,7 +24,6 @@
 //	fetch.go      read one partition, into memory that is used again
 //	identity.go   detect that a log was replaced since it was last read
 //	append.go     one produce request to one partition, or idempotent appends until they are acked
-//	coalesce.go   combine many small appends into few requests
 //	group.go      group membership: join, assign partitions, leave
 //	generation.go the partitions of a member between two rebalances, and their commits
 //	heartbeats.go when each membership of a process sends its next heartbeat

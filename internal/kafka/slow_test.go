@@ -179,6 +179,23 @@ func TestIdempotent_AppendsToASlowBroker(t *testing.T) {
 	})
 }
 
+// TestIdempotent_GivesUpWithoutAnAnswer, and says that the records may have been written.
+func TestIdempotent_GivesUpWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		c := b.cluster(Options{})
+		produce := c.Idempotent(nil)
+		must.Get(produce(t.Context(), "t", 0, []wire.RawRecord{someRecords[0].Raw()}))(t)
+		b.slow.Store(int64(time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, err := produce(ctx, "t", 0, []wire.RawRecord{someRecords[0].Raw()})
+		expect.Is(t, err, wire.ErrUnanswered, "an append without an answer")
+		expect.AtMost(t, time.Since(began), 11*time.Second, "the time until it gave up")
+	})
+}
+
 // TestRead_WaitsForASlowBroker, which itself waits for records before it answers.
 func TestRead_WaitsForASlowBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

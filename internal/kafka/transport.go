@@ -21,8 +21,13 @@ import (
 // wait. Brokers that take 3 s are slow, and not dead. The client library sends half of it to the broker as the request's timeout.
 const requestTimeout = 5 * time.Second
 
-// errNotSent means that a request was not sent, because its partition has no leader or does not exist.
+// errNotSent means that a request was not sent: its partition has no leader, or its broker cannot be reached.
 var errNotSent = errors.New("the request was not sent")
+
+// notSent is an error that is errNotSent too.
+type notSent struct{ error }
+
+func (e notSent) Unwrap() []error { return []error{e.error, errNotSent} }
 
 // errCoordinatorSilent means that the coordinator of a group did not answer. Another broker may be the coordinator by now.
 var errCoordinatorSilent = errors.New("the group's coordinator does not answer")
@@ -86,7 +91,7 @@ func (t *transport) leader(ctx context.Context, topic string, partition int) (ro
 	}
 	address, err := t.topology.leader(known, partition)
 	if err != nil {
-		return route{}, fmt.Errorf("%w: %w", errNotSent, err)
+		return route{}, err
 	}
 	return route{address: address, topic: topic}, nil
 }
@@ -125,7 +130,7 @@ func exchange[Answer any](ctx context.Context, t *transport, to route, send func
 		if ctx.Err() == nil {
 			lost()
 		}
-		return answer, t.explain(err, to)
+		return answer, notSent{t.explain(err, to)}
 	}
 	var late Answer // not the result: it may come after ctx has ended
 	answered := make(chan error, 1)

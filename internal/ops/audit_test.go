@@ -288,8 +288,6 @@ func (l topics) Read(_ context.Context, at wire.Position) (wire.Fetched, error) 
 	return wire.Fetched{Records: l.records[at.Topic][at.Offset:], Next: int64(len(l.records[at.Topic]))}, nil
 }
 
-func (l topics) Idempotent(func(int)) wire.AppendFunc { return nil }
-
 // put appends a record a second after its order was due.
 func (l topics) put(topic string, m wire.Message) {
 	m.Offset, m.Appended = int64(len(l.records[topic])), due.Add(time.Second)

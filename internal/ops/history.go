@@ -129,13 +129,13 @@ func (s History) record() (where Sentence, acked bool) {
 		for _, r := range p.Records {
 			switch {
 			case r.Waits && !r.Leaves.IsZero():
-				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, r.Leaves)}, false
+				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, r.Partition, r.Offset, r.Leaves)}, false
 			case r.Waits:
-				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}, false
+				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, r.Partition, r.Offset)}, false
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
-				dead = deadletters.Position{Partition: p.Partition, Offset: r.Offset}
+				dead = deadletters.Position{Partition: r.Partition, Offset: r.Offset}
 			case p.Kind == KindClose:
-				none, acked = append(none[:1], say("a member of the closers' group has acknowledged the one in %s/%d at %d", p.Topic, p.Partition, r.Offset)), true
+				none, acked = append(none[:1], say("a member of the closers' group has acknowledged the one in %s/%d at %d", p.Topic, r.Partition, r.Offset)), true
 			}
 		}
 	}
@@ -153,6 +153,6 @@ func (s History) record() (where Sentence, acked bool) {
 // settled reports whether the partition has a resolution of a dead letter.
 func settled(p HistoryTopic, dead Record) bool {
 	return slices.ContainsFunc(p.Records, func(r Record) bool {
-		return r.Settles != nil && r.Settles.Partition == p.Partition && r.Settles.Offset == dead.Offset
+		return r.Settles != nil && r.Settles.Partition == dead.Partition && r.Settles.Offset == dead.Offset
 	})
 }

@@ -37,11 +37,10 @@ type HistoryTopic struct {
 	Group  string        `json:"group,omitempty"` // the consumer group; "" if there is none
 	Length time.Duration `json:"-"`               // of a bucket
 
-	Partition int      `json:"partition"`         // the partition of the order's key
-	Looked    int64    `json:"looked_at"`         // the number of offsets that were read
-	Skipped   int64    `json:"skipped"`           // the number of offsets that were not read, because the budget was used up
-	Records   []Record `json:"records"`           // the records of the order
-	Problem   string   `json:"problem,omitempty"` // the error that stopped the search
+	Looked  int64    `json:"looked_at"`         // the number of offsets that were read
+	Skipped int64    `json:"skipped"`           // the number of offsets that were not read, because the budget was used up
+	Records []Record `json:"records"`           // the records of the order, by append time
+	Problem string   `json:"problem,omitempty"` // the error that stopped the search
 }
 
 // hasGroup reports whether records wait in the topic for a consumer group.
@@ -54,15 +53,16 @@ func (topic HistoryTopic) afterClosing() bool {
 
 // Record is a record of the order.
 type Record struct {
-	Offset   int64     `json:"offset"`
-	Appended time.Time `json:"appended"`
-	Waits    bool      `json:"waits"`           // the group has not committed the record
-	Due      time.Time `json:"due_at,omitzero"` // as the record says
-	Leaves   time.Time `json:"leaves_at,omitzero"`
-	Attempt  int       `json:"attempt,omitempty"`
-	Cause    string    `json:"cause,omitempty"` // of the last failed attempt
-	NotDue   int       `json:"not_due,omitempty"`
-	Lane     string    `json:"lane,omitempty"`
+	Partition int       `json:"partition"`
+	Offset    int64     `json:"offset"`
+	Appended  time.Time `json:"appended"`
+	Waits     bool      `json:"waits"`           // the group has not committed the record
+	Due       time.Time `json:"due_at,omitzero"` // as the record says
+	Leaves    time.Time `json:"leaves_at,omitzero"`
+	Attempt   int       `json:"attempt,omitempty"`
+	Cause     string    `json:"cause,omitempty"` // of the last failed attempt
+	NotDue    int       `json:"not_due,omitempty"`
+	Lane      string    `json:"lane,omitempty"`
 	// PendingSince is since when the payment provider has no answer on the order; zero: it has, or was not asked.
 	PendingSince time.Time `json:"pending_since,omitzero"`
 	Problem      string    `json:"problem,omitempty"` // why the record is invalid
@@ -78,8 +78,7 @@ type SearchLimit struct {
 	Since   time.Time // when the order was created; zero if unknown
 }
 
-// SearchTopics searches the partition of the order's key in each topic, as recordSearch describes. It
-// does not find a record that a producer put into another partition.
+// SearchTopics searches all partitions of each topic, as recordSearch describes; of the events that of the order's key.
 func SearchTopics(ctx context.Context, log Log, topics []HistoryTopic, id string, limit SearchLimit) []HistoryTopic {
 	results := slices.Clone(topics)
 	var g errgroup.Group
@@ -97,14 +96,15 @@ func SearchTopics(ctx context.Context, log Log, topics []HistoryTopic, id string
 // search sets the result of the search in one topic.
 func (topic *HistoryTopic) search(ctx context.Context, log Log, id string, limit SearchLimit) {
 	topic.Records = []Record{}
-	x := &recordSearch{log: log, topic: topic}
+	x := &recordSearch{log: log, topic: topic, id: id}
 	x.keep = func(r wire.RawRecord) {
 		if string(r.Key()) == id {
 			topic.Records = append(topic.Records, x.record(r))
 		}
 	}
-	err := x.find(ctx, orderclose.Order{ID: id, CreatedAt: limit.Since}, limit.Records)
-	topic.Partition, topic.Looked, topic.Skipped = x.number, x.looked, x.skipped
+	err := x.find(ctx, limit)
+	slices.SortStableFunc(topic.Records, func(a, b Record) int { return a.Appended.Compare(b.Appended) })
+	topic.Looked, topic.Skipped = x.looked, x.skipped
 	if len(topic.Records) == 0 {
 		topic.Skipped += x.doubtful
 	}
@@ -130,7 +130,7 @@ func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka
 
 // record describes a record of the order.
 func (x *recordSearch) record(raw wire.RawRecord) Record {
-	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: x.topic.hasGroup() && x.waits(raw.Offset)}
+	r := Record{Partition: x.number, Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: x.topic.hasGroup() && x.waits(raw.Offset)}
 	m, err := raw.Message()
 	if err != nil {
 		r.Problem = err.Error()

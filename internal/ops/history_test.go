@@ -41,15 +41,16 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer",
 		Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
 	topics := []HistoryTopic{
-		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3,
-			Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: after(5 * time.Minute)}}},
-		{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{
-			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2},
-			{Offset: 11, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
+		{Topic: "delay_5m", Kind: KindBucket, Group: "g",
+			Records: []Record{{Partition: 3, Offset: 17, Appended: after(20 * time.Millisecond), Leaves: after(5 * time.Minute)}}},
+		{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{
+			{Partition: 3, Offset: 7, Appended: after(5 * time.Minute)},
+			{Partition: 3, Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2},
+			{Partition: 3, Offset: 11, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
 		{Topic: "dead", Kind: KindDeadLetters, Records: []Record{
 			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},
 			{Offset: 5, Appended: after(6 * time.Minute), Settles: &wire.Resolution{Offset: 4, How: wire.Redriven}}}},
-		{Topic: "events", Kind: KindEvents, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
+		{Topic: "events", Kind: KindEvents, Records: []Record{{Partition: 3, Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
 	s := NewHistory("a", after(time.Hour), db, topics, nil, false)
 	var got []string
@@ -84,11 +85,11 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	never := order(store.Unpaid, 0)
 	never.Order.Due = orderclose.NeverDue
 	bucket := func(skipped int64, records ...Record) HistoryTopic {
-		return HistoryTopic{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: records, Skipped: skipped}
+		return HistoryTopic{Topic: "delay_5m", Kind: KindBucket, Group: "g", Records: records, Skipped: skipped}
 	}
-	waiting := Record{Offset: 17, Waits: true, Leaves: after(time.Minute)}
-	gone := Record{Offset: 17, Leaves: made}
-	pending := Record{Offset: 17, Waits: true, Leaves: after(time.Minute), PendingSince: after(-30 * time.Second)}
+	waiting := Record{Partition: 3, Offset: 17, Waits: true, Leaves: after(time.Minute)}
+	gone := Record{Partition: 3, Offset: 17, Leaves: made}
+	pending := Record{Partition: 3, Offset: 17, Waits: true, Leaves: after(time.Minute), PendingSince: after(-30 * time.Second)}
 	mapped := order(-1, -time.Minute)
 	mapped.Order.State, mapped.Order.Meaning = "101", "unpaid"
 	paid := order(-1, -time.Minute)
@@ -120,7 +121,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"fails, mapped": {mapped, []HistoryTopic{bucket(0, gone)}, true,
 			"compensators have failed to close it 5 times since 2026-11-20T12:00:00.000Z: locked: a row: orderclose runbook an-order-cannot-be-closed"},
 		"acknowledged": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone),
-			{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 7}, {Offset: 9}}}}, true,
+			{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}, {Partition: 3, Offset: 9}}}}, true,
 			"no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 9; it has not closed the order, or in another " +
 				"database: orderclose runbook orders-are-overdue-in-the-database; a compensator closes it"},
 		"acknowledged, paid": {order(store.Paid, -time.Minute), []HistoryTopic{{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}}}},
@@ -188,7 +189,7 @@ func TestRecordSearch_ReadsAPart(t *testing.T) {
 				spans = append(spans, kafka.Span{First: r.Offset, End: r.Offset + 1})
 			}
 		}
-		must.Do(t, x.find(t.Context(), orderclose.Order{ID: "o", CreatedAt: c.created}, c.limit))
+		must.Do(t, x.find(t.Context(), SearchLimit{Records: c.limit, Since: c.created}))
 		var got []string
 		for _, s := range spans {
 			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End-1))

@@ -107,7 +107,7 @@ func ledger(l store.LedgerRow) Phrase {
 // addRecords adds the records of a topic.
 func (p HistoryTopic) addRecords(add func(at time.Time, where string, what ...Phrase)) {
 	for _, r := range p.Records {
-		add(r.Appended, fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, r.Offset), r.what(p.Kind)...)
+		add(r.Appended, fmt.Sprintf("%s/%d/%d", p.Topic, r.Partition, r.Offset), r.what(p.Kind)...)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -14,13 +13,14 @@ import (
 // clock: the checkout may have a wrong time zone.
 const slack = time.Hour + time.Minute
 
-// recordSearch reads a part of the partition of an order in one topic, up to the end that the partition has when the search begins.
+// recordSearch reads a part of the partitions of one topic, up to the ends that they have when the search begins.
 type recordSearch struct {
 	log   Log
 	topic *HistoryTopic
+	id    string // of the order
 	keep  func(r wire.RawRecord)
 
-	number  int // of the partition
+	number  int // of the partition that is read
 	commit  kafka.Commit
 	end     int64
 	looked  int64 // how many offsets were read
@@ -30,22 +30,36 @@ type recordSearch struct {
 	doubtful int64
 }
 
-// find reads at most limit offsets of the partition of an order: all, if they are no more. Otherwise it begins slack before the
-// creation of the order, or where records wait if that is later: an order of several hops waits far from its creation. If it is not known
-// when the order was created, find reads the newest.
-func (x *recordSearch) find(ctx context.Context, o orderclose.Order, limit int64) error {
+// find reads all partitions of a topic, each with an equal part of the limit. Records of events are in the partition of their key.
+func (x *recordSearch) find(ctx context.Context, limit SearchLimit) error {
 	n, err := x.log.Partitions(ctx, x.topic.Topic)
 	if err != nil {
 		return err
 	}
-	x.number, x.commit.Offset = kafka.PartitionOf([]byte(o.ID), n), -1
+	commits := slices.Repeat([]kafka.Commit{{Offset: -1}}, n)
 	if x.topic.hasGroup() {
-		commits, err := x.log.Commits(ctx, x.topic.Group, x.topic.Topic, n)
-		if err != nil {
+		if commits, err = x.log.Commits(ctx, x.topic.Group, x.topic.Topic, n); err != nil {
 			return err
 		}
-		x.commit = commits[x.number]
 	}
+	first, end := 0, n
+	if x.topic.Kind == KindEvents {
+		first = kafka.PartitionOf([]byte(x.id), n)
+		end = first + 1
+	}
+	for x.number = first; x.number < end; x.number++ {
+		x.commit = commits[x.number]
+		if err := x.partition(ctx, limit.Since, max(limit.Records/int64(end-first), 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partition reads at most limit offsets of a partition: all, if they are no more. Otherwise it begins slack before the
+// creation of the order, or where records wait if that is later: an order of several hops waits far from its creation. If it is not known
+// when the order was created, it reads the newest.
+func (x *recordSearch) partition(ctx context.Context, created time.Time, limit int64) error {
 	first, end, err := x.log.Bounds(ctx, x.topic.Topic, x.number)
 	if err != nil {
 		return err
@@ -55,28 +69,28 @@ func (x *recordSearch) find(ctx context.Context, o orderclose.Order, limit int64
 	begin := first
 	switch {
 	case end-first <= limit: // does not depend on the clock of the order
-	case o.CreatedAt.IsZero():
+	case created.IsZero():
 		begin = end - limit
 	default:
-		at, err := x.log.OffsetAt(ctx, x.topic.Topic, x.number, o.CreatedAt.Add(-slack))
+		at, err := x.log.OffsetAt(ctx, x.topic.Topic, x.number, created.Add(-slack))
 		if err != nil {
 			return err
 		}
 		first = max(first, min(at, end))
 		if begin = first; x.topic.hasGroup() && waiting < end {
 			begin = max(first, waiting)
-			x.doubtful = begin - waiting
+			x.doubtful += begin - waiting
 		}
 	}
 	s := kafka.Span{Partition: x.number, First: begin, End: min(end, begin+limit)}
-	x.skipped = end - first - s.Len()
+	x.skipped += end - first - s.Len()
 	return x.read(ctx, s)
 }
 
 // read passes the records of a span to keep.
 func (x *recordSearch) read(ctx context.Context, s kafka.Span) error {
 	read, err := ScanRecords(ctx, x.log, x.topic.Topic, s, x.keep)
-	x.looked = read - s.First
+	x.looked += read - s.First
 	x.skipped += s.End - read
 	return err
 }

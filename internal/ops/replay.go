@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,17 +71,14 @@ func (p *ReplayPlan) measure(ctx context.Context, log Log) (err error) {
 	return err
 }
 
-// Replay sends copies of the records of the plan, with a full number of retries, each to the partition of its record, at most perSecond
+// Replay sends copies of the records of the plan, with a full number of retries, at most perSecond
 // a second. A copy has a mark, by which later replays and the audit skip it. progress, if not nil, is called with the number of records
 // handled so far. If the topic refuses copies for good, Replay sends all others; the error wraps ErrReplayRefused. If Replay fails,
 // the result still counts the records that it handled.
 func Replay(ctx context.Context, log Log, plan ReplayPlan, perSecond int, progress func(done int64)) (ReplayResult, error) {
-	run := replayRun{r: ReplayResult{ReplayPlan: plan}}
+	run := replayRun{r: ReplayResult{ReplayPlan: plan}, log: log}
 	chunk := min(max(perSecond/10, 1), replayChunk) // so that records flow steadily
 	run.limiter = rate.NewLimiter(rate.Limit(perSecond), chunk)
-	run.sender = deadletters.NewSender(log, func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-		return map[int][]wire.RawRecord{run.partition: records}, nil
-	})
 	for _, span := range plan.Spans {
 		run.partition = span.Partition
 		err := log.ReadSpan(ctx, plan.Topic, span, func(records []wire.RawRecord) error {
@@ -111,8 +107,8 @@ func Replay(ctx context.Context, log Log, plan ReplayPlan, perSecond int, progre
 // replayRun is one run of Replay.
 type replayRun struct {
 	limiter   *rate.Limiter
-	sender    *send.Sender
-	partition int // that is read, and appended to
+	log       Log
+	partition int // that is read
 	r         ReplayResult
 }
 
@@ -128,21 +124,23 @@ func (run *replayRun) send(ctx context.Context, records []wire.RawRecord) error 
 	if err := run.limiter.WaitN(ctx, len(again)); err != nil {
 		return err
 	}
-	sending, cancel := context.WithTimeout(ctx, deadletters.SendTimeout)
-	defer cancel()
-	var failed error
-	run.sender.AppendAll(sending, map[string][]wire.RawRecord{run.r.Topic: again}, func(sent send.Result) {
-		n, _ := deadletters.Acked(sent)
-		run.r.Sent += n
-		for _, refused := range sent.Refused {
-			if run.r.Refused++; len(run.r.Refusals) < deadletters.MaxNamed {
-				at := deadletters.Position{Partition: run.partition, Offset: refused.Record.Offset}
-				run.r.Refusals = append(run.r.Refusals, deadletters.Refusal{At: at, Key: string(refused.Record.Key()), Why: refused.Err.Error()})
-			}
-		}
-		failed = cmp.Or(failed, sent.Err)
+	if len(again) == 0 {
+		return nil
+	}
+	sent := deadletters.Send(ctx, again, func(ctx context.Context, records []wire.RawRecord, done func(send.Result)) {
+		run.log.Send(ctx, run.r.Topic, records, done)
 	})
-	return failed
+	run.r.Sent += sent.CountAcked()
+	for _, refused := range sent.Refused {
+		if run.r.Refused++; len(run.r.Refusals) < deadletters.MaxNamed {
+			at := deadletters.Position{Partition: run.partition, Offset: refused.Record.Offset}
+			run.r.Refusals = append(run.r.Refusals, deadletters.Refusal{At: at, Key: string(refused.Record.Key()), Why: refused.Err.Error()})
+		}
+	}
+	if len(sent.Left) > 0 {
+		return sent.Err
+	}
+	return nil
 }
 
 // copyOf returns the record to send for a record of the close topic. It returns false for records of other orders, for copies, and for

@@ -13,6 +13,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -21,9 +23,10 @@ import (
 // replayedLog has a close topic with one partition of records.
 type replayedLog struct {
 	Log
+	sender    testkit.Appends
 	appending sync.Mutex
 	records   []wire.RawRecord
-	fail      error  // returned by the second append
+	fail      error  // returned by all appends but the first
 	large     string // the order whose copy the topic refuses
 	sent      []wire.Message
 	appends   int
@@ -42,11 +45,17 @@ func (f *replayedLog) ReadSpan(_ context.Context, _ string, s kafka.Span, each f
 	return nil
 }
 
+func (f *replayedLog) Partitions(context.Context, string) (int, error) { return 1, nil }
+
+func (f *replayedLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
+	f.sender.By(f).Send(ctx, topic, records, done)
+}
+
 func (f *replayedLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		f.appending.Lock()
 		defer f.appending.Unlock()
-		if f.appends++; f.fail != nil && f.appends == 2 {
+		if f.appends++; f.fail != nil && f.appends >= 2 {
 			return time.Time{}, f.fail
 		}
 		if topic != "close" || p != 0 {
@@ -128,12 +137,16 @@ func TestReplay_SendsAllButCopiesWithFullRetries(t *testing.T) {
 }
 
 func TestReplay_ThatWasInterruptedSaysWhatItSentAndBeginsAgain(t *testing.T) {
-	log := newLog(t)
-	log.fail = errors.New("no broker")
-	result, err := replay(t, log, 10) // one record at a time
-	expect.That(t, errors.Is(err, log.fail) && result.Sent == 1, "%+v, %v", result, err)
-	result, err = replay(t, log, 1000)
-	expect.That(t, err == nil && result.Sent == 3 && log.keys() == "aabc", "%+v, %v, sent %s", result, err, log.keys())
+	synctest.Test(t, func(t *testing.T) {
+		log := newLog(t)
+		log.fail = errors.New("no broker")
+		result, err := replay(t, log, 10) // one record at a time
+		expect.That(t, errors.Is(err, log.fail) && result.Sent == 1, "%+v, %v", result, err)
+		log.fail = nil
+		time.Sleep(5 * time.Second)
+		result, err = replay(t, log, 1000)
+		expect.That(t, err == nil && result.Sent == 3 && log.keys() == "aabc", "%+v, %v, sent %s", result, err, log.keys())
+	})
 }
 
 // A record of the largest size that the close topic accepts is too large with the header of a copy.

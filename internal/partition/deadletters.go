@@ -130,7 +130,7 @@ func (l *Loop) sendDeadLetters() {
 		l.deadLettersSent(send.Result{Acked: []send.Acked{{Records: letters}}})
 		return
 	}
-	l.send(l.patient, l.stage.DeadLetterTopic, letters, l.deadLettersSent)
+	l.send(send.MaxTime, l.stage.DeadLetterTopic, letters, l.deadLettersSent)
 }
 
 // deadLettersSent handles the result of an append to the dead-letter topic.

@@ -11,16 +11,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/metrics"
-	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // fakeLog answers fetches and appends with its functions.
 type fakeLog struct {
-	fetch  func(offset int64) (wire.Fetched, error)
-	read   func(at wire.Position) (wire.Fetched, error) // instead of fetch
-	append func(topic string, records []wire.RawRecord) error
-	counts func() int // partitions of every topic; nil means one
+	fetch   func(offset int64) (wire.Fetched, error)
+	read    func(at wire.Position) (wire.Fetched, error) // instead of fetch
+	append  func(topic string, records []wire.RawRecord) error
+	appends testkit.Appends
 
 	mu       sync.Mutex
 	appended map[string][]string // keys by topic
@@ -33,29 +34,20 @@ func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error
 	return f.fetch(at.Offset)
 }
 
-func (f *fakeLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-	if f.counts == nil {
-		return map[int][]wire.RawRecord{0: records}, nil
-	}
-	byPartition, n := map[int][]wire.RawRecord{}, f.counts()
-	for i, r := range records {
-		byPartition[i%n] = append(byPartition[i%n], r)
-	}
-	return byPartition, nil
+func (f *fakeLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
+	f.appends.By(f).Send(ctx, topic, records, done)
 }
 
-// Idempotent returns appends that retry until they are acked, like the real ones.
+func (f *fakeLog) Failing(topic string) (time.Time, time.Duration) {
+	return f.appends.By(f).Failing(topic)
+}
+
+func (f *fakeLog) Partitions(context.Context, string) (int, error) { return 1, nil }
+
 func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {
-	return func(ctx context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
-		if f.counts != nil && p >= f.counts() {
-			return time.Time{}, wire.ErrNoPartition
-		}
-		for f.append != nil {
-			err := f.append(topic, records)
-			if err == nil {
-				break
-			}
-			if errors.Is(err, wire.ErrRefused) || !retry.Sleep(ctx, 100*time.Millisecond) {
+	return func(_ context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
+		if f.append != nil {
+			if err := f.append(topic, records); err != nil {
 				return time.Time{}, err
 			}
 		}

@@ -17,9 +17,8 @@
 //	memory.go       divides memory between the loops
 //	metrics.go      what every stage measures
 //
-// An offset is committed only if everything below it is done. A claim has one request in
-// flight to each partition, so that a resend is no duplicate. After a claim has ended,
-// no append is started. An append in flight may make further requests for retry.FinishTime.
+// An offset is committed only if everything below it is done. After a claim has ended, no append is started. An append in flight
+// may take retry.FinishTime more.
 package partition
 
 import (
@@ -40,10 +39,7 @@ type Log interface {
 	// Read fetches the records from a position on. If there are none, it waits up to 2 s and
 	// returns none.
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// GroupForClaim groups records of a claim by the partition of the topic that each record
-	// goes to.
-	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	send.Producers
+	send.Sender
 }
 
 // Stage is what the loops of a stage have in common. All fields are required, except those
@@ -115,10 +111,8 @@ type Loop struct {
 	results   chan func() // from Go
 	running   int         // calls of Go whose results have not arrived yet
 
-	sender  *send.Sender // of the handler's records
-	patient *send.Sender // of dead letters
-	flights map[send.Destination]flight
-	split   map[string]bool // topics of which SendNow waits for no partition
+	flights map[*flight]bool // appends that have not ended
+	left    map[string]bool  // topics of which the last append has left records
 	dead    deadLetters
 }
 
@@ -131,9 +125,8 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 		stage: s, pulse: pulse, wake: time.Now(), results: make(chan func()),
 		reader:    newReader(ctx, s, claim, logger),
 		committer: newCommitter(claim, s.Unrecorded),
-		flights:   map[send.Destination]flight{}, split: map[string]bool{},
+		flights:   map[*flight]bool{}, left: map[string]bool{},
 	}
-	l.sender, l.patient = newSenders(l)
 	return l
 }
 

@@ -166,10 +166,10 @@ func TestLoop_CommitsADeadLetterOnceItIsAcked(t *testing.T) {
 		}}
 		put(log, "a", "b")
 		consume(t, log, nil, func(h *recorder, r wire.RawRecord) { h.DeadLetterRaw(r, "test", "") }, func() {
-			time.Sleep(10 * time.Second)
+			time.Sleep(15 * time.Second)
 			expect.Equal(t, log.DoneBelow(source), 0, "committed before the ack")
 			refuse.Store(false)
-			time.Sleep(2 * time.Second)
+			time.Sleep(5 * time.Second) // the longest rest of a partition, and more
 			expect.Equal(t, log.DoneBelow(source), 2, "committed")
 		})
 		expect.Same(t, log.Keys("dead"), []string{"a", "b"}, "dead letters")

@@ -1,6 +1,7 @@
 // Package testkit has what stands in for servers and networks in tests.
 //
 //	log.go             Log: a Kafka log in memory, for the tests of the parts that serve partitions
+//	appends.go         Appends: the Appender of a fake log
 //	start.go           runs a part in the background
 //	metrics.go         reads the metrics of a part
 //	logbuffer.go       LogBuffer: collects output that several goroutines write

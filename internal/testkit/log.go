@@ -19,7 +19,7 @@ const (
 	maxFetch = 3000
 	// fetchWait is how long a fetch waits for records.
 	fetchWait = 2 * time.Second
-	// pollPause is the pause of a waiting fetch between two looks, and of an append between two attempts.
+	// pollPause is the pause of a waiting fetch between two looks.
 	pollPause = 100 * time.Millisecond
 )
 
@@ -36,6 +36,7 @@ type Log struct {
 	// Loop makes records that are appended to the first partition of a topic readable there.
 	Loop bool
 
+	appends   Appends
 	confirms  atomic.Int32
 	upTo      atomic.Int64
 	mu        sync.Mutex
@@ -263,23 +264,14 @@ func poisonsMemory(records []wire.RawRecord) func() {
 	}
 }
 
-// GroupForClaim sends all records to the first partition.
-func (l *Log) GroupForClaim(_ context.Context, _ wire.Claim, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-	return map[int][]wire.RawRecord{0: records}, nil
-}
-
-// Idempotent returns appends that retry until they are acked, like the real ones.
+// Idempotent implements send.Log.
 func (l *Log) Idempotent(func(int)) wire.AppendFunc {
 	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
 		if l.Hang != nil {
 			l.Hang(ctx, topic)
 		}
-		for l.Fail != nil {
-			err := l.Fail(topic)
-			if err == nil {
-				break
-			}
-			if !retry.Sleep(ctx, pollPause) {
+		if l.Fail != nil {
+			if err := l.Fail(topic); err != nil {
 				return time.Time{}, err
 			}
 		}

@@ -89,13 +89,8 @@ type Fetched struct {
 // too large or invalid. Do not retry. The error wraps both ErrRefused and the broker's error.
 var ErrRefused = errors.New("the broker refuses these records")
 
-// An append that is neither acked nor refused may wrap one of these errors.
-var (
-	// ErrNoPartition means that the topic or the partition has not existed for 4 s.
-	ErrNoPartition = errors.New("there is no such partition")
-	// ErrUnanswered means that the records may have been written.
-	ErrUnanswered = errors.New("an answer is missing")
-)
+// ErrUnanswered means that records that were not acked may have been written.
+var ErrUnanswered = errors.New("an answer is missing")
 
 // LogID identifies the log of a partition, for its reader.
 type LogID struct {
@@ -127,16 +122,9 @@ type Range struct {
 	Err         error
 }
 
-// AppendFunc appends records to one partition in one batch. It retries until all in-sync
-// replicas have them. It returns the broker's append time, or zero if the time is not known.
-// It fails in three cases:
-//
-//   - The broker rejects the records for good. The error wraps ErrRefused.
-//   - The partition has not existed for 4 s. The error wraps ErrNoPartition.
-//   - ctx ends. The error wraps ctx's error.
-//
-// In the last two cases the error also wraps ErrUnanswered if the records may have been
-// written.
+// AppendFunc appends records to one partition in one batch, and returns when all in-sync replicas have them, with the broker's append time,
+// or zero if the time is not known. If its error wraps ErrRefused, the broker rejects the records for good; if it wraps ErrUnanswered, they may
+// have been written; else nothing was written.
 type AppendFunc func(ctx context.Context, topic string, partition int, records []RawRecord) (time.Time, error)
 
 // Claim is a partition that this process may read until the context that came with

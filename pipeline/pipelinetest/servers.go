@@ -138,13 +138,11 @@ func (w *Servers) Producer(cfg *pipeline.Config) (*producer.Producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	coalescer := kafka.NewCoalescer(c.Kafka)
 	p, err := producer.New(producer.Options{
-		Appender: coalescer, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: w.logger,
+		Appender: c.Kafka.Appender, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: w.logger,
 	})
 	w.ending = append(w.ending, func() {
 		p.Close()
-		coalescer.Close()
 		c.Close()
 	})
 	return p, err

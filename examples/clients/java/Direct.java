@@ -17,7 +17,7 @@ public class Direct {
         0L, "delay_10s", 54L, "delay_1m", 270L, "delay_5m", 1770L, "delay_30m", 7170L, "delay_2h", 43170L, "delay_12h"));
 
     static KafkaProducer<String, String> producer(String brokers) {
-        Properties p = new Properties(); // the default partitioner is right
+        Properties p = new Properties();
         p.putAll(Map.of("bootstrap.servers", brokers, "acks", "all", "enable.idempotence", "true",
             "delivery.timeout.ms", "5000", "request.timeout.ms", "4000", "max.block.ms", "5000"));
         return new KafkaProducer<>(p, new StringSerializer(), new StringSerializer());

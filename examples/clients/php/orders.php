@@ -26,7 +26,7 @@ function payload(array $o): string
 }
 
 // The record, for php-rdkafka: $topic->producev(RD_KAFKA_PARTITION_UA, 0, $r['value'], $r['key'], $r['headers']), and then
-// $producer->flush(5000). Set partitioner=murmur2_random, acks=all and message.timeout.ms=5000.
+// $producer->flush(5000). Set acks=all and message.timeout.ms=5000.
 function record(array $o): array
 {
     return ['key' => $o['id'], 'headers' => ['due' => utc($o['due'], 'Uv'), 'v' => '1'], 'value' => payload($o)];

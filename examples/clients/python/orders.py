@@ -78,7 +78,7 @@ def insert_order(db, o, lines):
 
 
 # Without an outbox: send after the commit, with Producer(PRODUCER | {"bootstrap.servers": …}).
-PRODUCER = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random", "message.timeout.ms": 5000}
+PRODUCER = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": 5000}
 
 
 def send(producer, o):

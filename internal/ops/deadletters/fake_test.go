@@ -10,6 +10,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -27,6 +29,7 @@ var (
 
 // fakeLog has topics of two partitions.
 type fakeLog struct {
+	sender  testkit.Appends
 	mu      sync.Mutex
 	records map[string][2][]wire.RawRecord
 	start   [2]int64 // of the dead-letter topic: lower offsets are deleted
@@ -39,8 +42,8 @@ type fakeLog struct {
 	fail    func(partition int) error // the answer to requests about a partition, or -1: about the topic
 }
 
-// failing returns the error of a request about a partition of the dead-letter topic.
-func (f *fakeLog) failing(partition int) error {
+// error returns the error of a request about a partition of the dead-letter topic.
+func (f *fakeLog) error(partition int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail == nil {
@@ -52,7 +55,7 @@ func (f *fakeLog) failing(partition int) error {
 func (f *fakeLog) Partitions(context.Context, string) (int, error) { return 2, nil }
 
 func (f *fakeLog) TopicID(context.Context, string) ([16]byte, error) {
-	if err := f.failing(-1); err != nil {
+	if err := f.error(-1); err != nil {
 		return [16]byte{}, err
 	}
 	f.mu.Lock()
@@ -61,7 +64,7 @@ func (f *fakeLog) TopicID(context.Context, string) ([16]byte, error) {
 }
 
 func (f *fakeLog) Bounds(_ context.Context, topic string, p int) (first, end int64, err error) {
-	if err := f.failing(p); err != nil {
+	if err := f.error(p); err != nil {
 		return 0, 0, err
 	}
 	f.mu.Lock()
@@ -131,13 +134,16 @@ func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error
 	return answer, nil
 }
 
-func (f *fakeLog) GroupByKey(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-	groups := map[int][]wire.RawRecord{}
-	for _, r := range records {
-		p := kafka.PartitionOf(r.Key(), 2)
-		groups[p] = append(groups[p], r)
-	}
-	return groups, nil
+func (f *fakeLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
+	f.sender.By(f).Send(ctx, topic, records, done)
+}
+
+func (f *fakeLog) SendTo(ctx context.Context, topic string, partition int, records []wire.RawRecord, done func(send.Result)) {
+	f.sender.By(f).SendTo(ctx, topic, partition, records, done)
+}
+
+func (f *fakeLog) Failing(topic string) (time.Time, time.Duration) {
+	return f.sender.By(f).Failing(topic)
 }
 
 func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {

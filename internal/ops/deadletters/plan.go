@@ -65,7 +65,7 @@ func (p *Plan) refuse(l Letter, why string) {
 
 // MakePlan reads the topic and returns what Run would do. It changes nothing.
 func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
-	r, err := t.run(ctx, o, nil, nil)
+	r, err := t.run(ctx, o, true, nil)
 	return r.Plan, err
 }
 

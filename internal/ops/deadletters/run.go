@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -14,39 +13,27 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// SendTimeout bounds an append of one fetch: a person waits for the command.
-const SendTimeout = 30 * time.Second
+// sendTimeout bounds an append of one fetch: a person waits for the command.
+const sendTimeout = 30 * time.Second
+
+// Send appends records with start, and what is left again while its error may pass, for 30 s.
+func Send(ctx context.Context, records []wire.RawRecord, start func(ctx context.Context, records []wire.RawRecord, done func(send.Result))) (all send.Result) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	for {
+		r := send.Wait(func(done func(send.Result)) { start(ctx, records, done) })
+		if ctx.Err() != nil {
+			r.Err = cmp.Or(all.Err, r.Err)
+		}
+		r.Acked, r.Refused = append(all.Acked, r.Acked...), append(all.Refused, r.Refused...)
+		if all, records = r, r.Left; len(records) == 0 || !kafka.Passes(r.Err) || !retry.Sleep(ctx, r.Pause) {
+			return all
+		}
+	}
+}
 
 // finishTime is how long resolutions may still be written after the context has ended: half of the 10 s in which a process must stop.
 const finishTime = 5 * time.Second
-
-// NewSender returns a sender for a command. It logs nothing, because the command ends with the first error. If the look-up of the partitions fails, and
-// the error may pass, the sender repeats the look-up until the deadline. It repeats appends in the same way.
-func NewSender(log send.Producers, group send.GroupFunc) *send.Sender {
-	quiet := slog.New(slog.DiscardHandler)
-	repeated := func(ctx context.Context, topic string, records []wire.RawRecord) (parts map[int][]wire.RawRecord, err error) {
-		err = ctx.Err()
-		retry.Do(ctx, quiet, "look up partitions", func(context.Context) error {
-			if parts, err = group(ctx, topic, records); kafka.Passes(err) {
-				return err
-			}
-			return nil
-		})
-		return parts, err
-	}
-	return send.New(send.Options{Producers: log, Group: repeated, Logger: quiet})
-}
-
-// Acked returns how many records were acked, and why others were not.
-func Acked(sent send.Result) (n int, err error) {
-	for _, request := range sent.Acked {
-		n += len(request.Records)
-	}
-	if len(sent.Refused) > 0 {
-		err = sent.Refused[0].Err
-	}
-	return n, cmp.Or(sent.Err, err)
-}
 
 // Result is what a redrive or a discard did.
 type Result struct {
@@ -58,14 +45,14 @@ type Result struct {
 // process is killed in between, the next run sends some records again, which is harmless. progress, if not nil, is called with the number of finished
 // dead letters and their total. If Run fails, the result still counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
-	return t.run(ctx, o, NewSender(t.Log, t.Log.GroupByKey), progress)
+	return t.run(ctx, o, false, progress)
 }
 
-// run redrives or discards dead letters, or with a nil sender only plans to.
-func (t *Topic) run(ctx context.Context, o Options, sender *send.Sender, progress func(done, total int64)) (Result, error) {
+// run redrives or discards dead letters, or only plans to.
+func (t *Topic) run(ctx context.Context, o Options, onlyPlan bool, progress func(done, total int64)) (Result, error) {
 	plan, spans, x, err := t.prepare(ctx, o)
-	run := &run{Topic: t, o: o, result: Result{Plan: plan}, sender: sender}
-	if err != nil || sender == nil && o.How == wire.Discarded {
+	run := &run{Topic: t, o: o, result: Result{Plan: plan}, onlyPlan: onlyPlan}
+	if err != nil || onlyPlan && o.How == wire.Discarded {
 		return run.result, err
 	}
 	if o.How == wire.Redriven {
@@ -84,9 +71,9 @@ func (t *Topic) run(ctx context.Context, o Options, sender *send.Sender, progres
 // run is the state of a redrive or a discard.
 type run struct {
 	*Topic
-	o      Options
-	result Result
-	sender *send.Sender // nil: nothing is sent
+	o        Options
+	result   Result
+	onlyPlan bool // nothing is sent
 }
 
 // batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of those that were acked.
@@ -108,7 +95,7 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 				r.result.refuse(l, refusal)
 				continue
 			}
-			if r.sender == nil {
+			if r.onlyPlan {
 				r.result.To[topic]++
 				continue
 			}
@@ -120,11 +107,12 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 		return nil
 	}
 	var failed error
-	sending, cancel := context.WithTimeout(ctx, SendTimeout)
-	defer cancel()
-	r.sender.AppendAll(sending, records, func(sent send.Result) {
+	for topic, some := range records {
+		sent := Send(ctx, some, func(ctx context.Context, records []wire.RawRecord, done func(send.Result)) {
+			r.Log.Send(ctx, topic, records, done)
+		})
+		r.result.To[topic] += sent.CountAcked()
 		for _, request := range sent.Acked {
-			r.result.To[sent.Topic] += len(request.Records)
 			for _, record := range request.Records {
 				settled = append(settled, letters[record.Offset])
 			}
@@ -132,8 +120,11 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 		for _, refused := range sent.Refused {
 			r.result.refuse(letters[refused.Record.Offset], refused.Err.Error())
 		}
-		failed = cmp.Or(failed, sent.Err)
-	})
+		if len(sent.Left) > 0 {
+			failed = sent.Err
+			break
+		}
+	}
 	return errors.Join(r.resolution(ctx, settled), failed)
 }
 
@@ -147,12 +138,13 @@ func (r *run) resolution(ctx context.Context, letters []Letter) error {
 	}
 	finishing, stop := retry.WithFinishTime(ctx, finishTime)
 	defer stop()
-	finishing, cancel := context.WithTimeout(finishing, SendTimeout)
-	defer cancel()
 	for p, all := range resolutions {
-		n, err := Acked(r.sender.Append(finishing, send.Destination{Topic: r.Name, Partition: p}, all))
-		if r.result.Done += n; err != nil {
-			return fmt.Errorf("write resolutions of %d dead letters, %s, after they were handled: %w", len(all)-n, r.o.How, err)
+		sent := Send(finishing, all, func(ctx context.Context, records []wire.RawRecord, done func(send.Result)) {
+			r.Log.SendTo(ctx, r.Name, p, records, done)
+		})
+		n := sent.CountAcked()
+		if r.result.Done += n; sent.Error() != nil {
+			return fmt.Errorf("write resolutions of %d dead letters, %s, after they were handled: %w", len(all)-n, r.o.How, sent.Error())
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ import (
 // Log is what a Topic and a Follower need of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	kafka.OffsetReader
-	send.KeyedProducers
+	send.Sender
+	SendTo(ctx context.Context, topic string, partition int, records []wire.RawRecord, done func(send.Result))
 	TopicID(ctx context.Context, topic string) ([16]byte, error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }

@@ -6,7 +6,7 @@ var kafkaMutants = []mutant{
 		"internal/ops", "TestApply_SyncsTheOnlyCopy", "of the only copy"},
 	{"lost-for-good", "the close topic is not synced, and nobody searches the orders of an own Store", changes{{"c.FlushMessages(c.Topics.Close) == 1", "true"}},
 		"pipeline", "TestApp_AnOwnStoreIsSearchedOrSynced", "not searched: <nil>"},
-	{"close-of-a-service-lost", "the close topic is not synced, although perhaps no database has the orders", changes{{"only && ", "false && "}},
+	{"service-close-lost", "the close topic is not synced, although perhaps no database has the orders", changes{{"only && ", "false && "}},
 		"internal/config", "TestFlushMessages_IsDecidedByTheFileAlone", "shop.example"},
 	{"refused-sync-ends-apply", "a topic that brokers do not sync is not created", changes{{"refusesSetting(err)", "false"}},
 		"internal/ops", "TestApply_WhereBrokersRefuseToSyncTheRestIsApplied", "created: left"},

@@ -64,7 +64,7 @@ func TestSimulation_AnAttackerOnlyDelays(t *testing.T) {
 // append appends a forged record. A broker refuses some.
 func (r *rig) append(ctx context.Context, topic string, m wire.Message) {
 	m.Appended = time.Time{}
-	_ = r.coal.Append(ctx, topic, m)
+	_ = r.kafka.Appender.Append(ctx, topic, m)
 }
 
 // forged returns one of the orders with another due time, category or id.

@@ -97,10 +97,10 @@ func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.
 		badJSON.Value = []byte(`{"order_id":`)
 		delay := cfg.Buckets[0].Topic
 		for _, m := range []wire.Message{noKey, noDue, badDue, farDue} {
-			must.Do(t, r.coal.Append(ctx, delay, m))
+			must.Do(t, r.kafka.Appender.Append(ctx, delay, m))
 		}
-		must.Do(t, r.coal.Append(ctx, cfg.Topics.Close, badJSON))
-		must.Do(t, r.coal.Append(ctx, cfg.Topics.Close, good("unknown-order")))
+		must.Do(t, r.kafka.Appender.Append(ctx, cfg.Topics.Close, badJSON))
+		must.Do(t, r.kafka.Appender.Append(ctx, cfg.Topics.Close, good("unknown-order")))
 		o := r.order("healthy", "virtual", true)
 		r.deadCauses = []string{"no_key", "bad_due", "due_too_far", "bad_value", "not_found"}
 		time.Sleep(10 * time.Minute)

@@ -202,7 +202,7 @@ func (w *chaosWorld) build() (err error) {
 		return err
 	}
 	o := producer.Options{
-		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(),
+		Appender: w.kafka.Appender, TopicsFile: w.filePath(),
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.shopAhead.Load())) },
 	}
 	if w.file == nil {

@@ -73,7 +73,8 @@ func earlierLists(ctx context.Context, r *rig, seed uint64) {
 func (r *rig) lateOrder(ctx context.Context, known orderclose.Buckets, id string, delay time.Duration) (due time.Time) {
 	r.t.Helper()
 	p := must.Get(producer.New(producer.Options{
-		Appender: r.coal, Buckets: known, CloseTopic: r.cfg.Topics.Close, Delays: orderclose.Delays{Default: max(delay, time.Second)}, MaxDelay: r.cfg.MaxDelay,
+		Appender: r.kafka.Appender, Buckets: known, CloseTopic: r.cfg.Topics.Close,
+		Delays: orderclose.Delays{Default: max(delay, time.Second)}, MaxDelay: r.cfg.MaxDelay,
 	}))(r.t)
 	r.shop.Producer = p
 	return r.order(id, "any", true).Due

@@ -70,7 +70,7 @@ func simulateWithFile(t *testing.T, f *topicsFile, test func(ctx context.Context
 	cfg := must.Get(config.Load(f.path))(t)
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.file = f.path
-		p := must.Get(producer.New(producer.Options{Appender: r.coal, TopicsFile: f.path}))(t)
+		p := must.Get(producer.New(producer.Options{Appender: r.kafka.Appender, TopicsFile: f.path}))(t)
 		defer p.Close()
 		r.shop.Producer = p
 		test(ctx, r)

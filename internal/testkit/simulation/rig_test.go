@@ -50,7 +50,6 @@ type rig struct {
 	own    clients.Clients // of the rig: kafka and db
 	kafka  *kafka.Cluster
 	db     *store.Store
-	coal   *kafka.Coalescer
 	logger *slog.Logger
 	stops  map[pipeline.Role]func()
 
@@ -128,9 +127,8 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
-	r.coal = kafka.NewCoalescer(r.kafka)
 	p := must.Get(producer.New(producer.Options{
-		Appender: r.coal, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay,
+		Appender: r.kafka.Appender, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay,
 		Now: func() time.Time { return time.Now().Add(r.producerAhead) },
 	}))(t)
 	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.db), Producer: p}
@@ -142,7 +140,6 @@ func (r *rig) close() {
 	for role := range r.stops {
 		r.stop(role)
 	}
-	r.coal.Close()
 	r.own.Close()
 	r.world.Close()
 }
@@ -399,7 +396,7 @@ func (r *rig) restartAtRandom(random *rand.Rand, stop <-chan struct{}) {
 func (r *rig) publish(ctx context.Context, topic string, record wire.Record) {
 	r.t.Helper()
 	m := must.Get(record.Encode())(r.t)
-	must.Do(r.t, r.coal.Append(ctx, topic, m))
+	must.Do(r.t, r.kafka.Appender.Append(ctx, topic, m))
 }
 
 // startPipeline starts all parts but the compensator, which would close orders that the pipeline misses.
