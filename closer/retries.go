@@ -85,6 +85,9 @@ func (h *handler) handleSent(sent send.Result) {
 		r.at = time.Now().Add(sent.Pause)
 	}
 	for _, record := range sent.Left {
+		if release := time.Now().Add(time.UnixMilli(record.DueAt).Sub(h.o.Clock.Time())); release.Before(r.at) {
+			r.at = release
+		}
 		h.retry(record)
 	}
 }
