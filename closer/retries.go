@@ -61,7 +61,7 @@ func (h *handler) sendRetries() {
 			h.read(record)
 			continue
 		}
-		to := h.loop.Accepting(buckets, buckets.Pick(left).Topic) //mutant:retry-keeps-bucket
+		to := h.loop.Accepting(buckets, buckets.Pick(left).Topic)
 		if topics[to] = append(topics[to], record); within[to] == 0 || left < within[to] {
 			within[to] = left
 		}

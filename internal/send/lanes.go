@@ -207,7 +207,7 @@ func (a *Appender) next(t *topic) {
 func (t *topic) pick(now time.Time) (l *lane, wait time.Duration) {
 	lanes, late := t.lanes[:t.partitions], min(max(2*t.usual, minLate), maxLate)
 	for _, l := range lanes {
-		if age := now.Sub(l.began); l.busy && age < late && t.any.bytes < wire.MaxAppendBytes { //mutant:late-request-waited-for
+		if age := now.Sub(l.began); l.busy && age < late && t.any.bytes < wire.MaxAppendBytes {
 			return nil, late - age
 		}
 	}

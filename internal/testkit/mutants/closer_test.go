@@ -31,8 +31,6 @@ var closerMutants = []mutant{
 		"closer", "TestBuffer_NextMatchesASearchedList", "were taken, want"},
 	{"closer-reads-on", "a closer with too many pending dead letters reads on", changes{{"|| l.dead.full() ", ""}},
 		"closer", "TestCloser_StopsReadingWhileDeadLettersCannotBeAppended", "records of garbage were read"},
-	{"retry-keeps-bucket", "a retry of the closer keeps the bucket of its first append", changes{{"buckets.Pick(left)", "buckets[len(buckets)-1]"}},
-		"closer", "TestCloser_ARetryPicksItsBucketAgain", "left, want it in"},
 	{"panic-is-outage", "a panic of the store counts as an outage",
 		changes{{"if", "if _, is := errors.AsType[*retry.PanicError](err); is { err = errors.Join(orderclose.ErrUnavailable, err) }; if"}},
 		"internal/bisect", "TestCulprits_APanicIsTheFaultOfItsOrder", "want failed"},

@@ -24,8 +24,6 @@ var partitionMutants = []mutant{
 		"internal/send", "TestSend_ACallThatEndsStartsNothing", "was sent"},
 	{"refuse-all-records", "all records of a refused request become dead letters", refuseAll,
 		"internal/partition", "TestSend_OnlyRefusedRecordsBecomeDeadLetters", "appended (-want +got)"},
-	{"late-request-waited-for", "what waits for a request waits for as long as it takes", changes{{"age < late", "true"}},
-		"internal/send", "TestSend_ALateRequestDelaysNoOther", "the time of record"},
 	{"failing-topic-retried", "a partition that accepts no records is tried in each turn", changes{{"r.length - rand.N(r.length/4)", "time.Millisecond"}},
 		"internal/send", "TestSend_APartitionThatFailsDelaysNoRecord", "tries of the partition"},
 	{"topic-waited-for", "records wait without an end for a topic that accepts nothing", changes{{"ctx, MaxTime", "ctx, time.Hour"}},
