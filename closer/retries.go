@@ -52,7 +52,6 @@ func (h *handler) sendRetries() {
 		return
 	}
 	waiting, topics, buckets, now := r.waiting, map[string][]wire.RawRecord{}, *h.buckets.Load(), h.o.Clock.Time()
-	within := map[string]time.Duration{} // until the first release of each topic
 	r.waiting = nil
 	for _, record := range waiting {
 		left := time.UnixMilli(record.DueAt).Sub(now)
@@ -62,31 +61,25 @@ func (h *handler) sendRetries() {
 			continue
 		}
 		to := h.loop.Accepting(buckets, buckets.Pick(left).Topic)
-		if topics[to] = append(topics[to], record); within[to] == 0 || left < within[to] {
-			within[to] = left
-		}
+		topics[to] = append(topics[to], record)
 	}
 	for topic, records := range topics {
-		h.loop.SendWithin(within[topic], topic, records, h.handleSent) //mutant:retry-waits-bucket
+		h.loop.SendUntilDue(now, topic, records, func(sent send.Result) { //mutant:retry-waits-bucket
+			r.count(records, -1)
+			h.retryAgain(sent)
+		})
 	}
 	h.loop.Await()
 }
 
-// handleSent processes the result of an append to a bucket. Records that were not accepted are queued again.
-func (h *handler) handleSent(sent send.Result) {
-	r := &h.retries
-	for _, acked := range sent.Acked {
-		r.count(acked.Records, -1)
-	}
-	for _, refused := range sent.Refused {
-		r.count([]wire.RawRecord{refused.Record}, -1)
-	}
-	if r.count(sent.Left, -1); len(sent.Left) > 0 {
-		r.at = time.Now().Add(sent.Pause)
+// retryAgain queues the records that a bucket has not accepted. They wait for its pause, and no longer than until the first release.
+func (h *handler) retryAgain(sent send.Result) {
+	if len(sent.Left) > 0 {
+		h.retries.at = time.Now().Add(sent.Pause)
 	}
 	for _, record := range sent.Left {
-		if release := time.Now().Add(time.UnixMilli(record.DueAt).Sub(h.o.Clock.Time())); release.Before(r.at) {
-			r.at = release
+		if release := time.Now().Add(time.UnixMilli(record.DueAt).Sub(h.o.Clock.Time())); release.Before(h.retries.at) {
+			h.retries.at = release
 		}
 		h.retry(record)
 	}

@@ -1,8 +1,6 @@
 package delayrelay
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -24,13 +22,12 @@ func (h *handler) releaseDue() {
 			return
 		}
 		toClose, hops := h.separate(leaving, now)
-		h.send(send.MaxTime, h.o.CloseTopic, toClose, from, h.handleForwarded) //mutant:commit-before-ack
+		h.send(h.o.CloseTopic, toClose, from, h.handleForwarded) //mutant:commit-before-ack
 		for topic, records := range hops {
-			first := slices.MinFunc(records, func(a, b wire.RawRecord) int { return cmp.Compare(a.DueAt, b.DueAt) }).DueAt
-			h.send(milliseconds(first-now), topic, records, from, h.handleHops) //mutant:hop-to-failing
+			h.send(topic, records, from, h.handleHops)
 		}
 		h.loop.Await()
-		if h.flying > 0 { // they use it
+		if len(h.flights) > 0 { // they use it
 			h.window.taken = nil
 		}
 		clear(h.window.taken) // so that the bodies can be freed
@@ -85,7 +82,7 @@ func (h *handler) separate(leaving []wire.RawRecord, now int64) (toClose []wire.
 
 // send starts to append records. What is not acked within a few seconds goes back into the window, to leave after a pause, or when it
 // becomes due if that is sooner. from is the memory of the records, if they are those of a fetch.
-func (h *handler) send(within time.Duration, topic string, records []wire.RawRecord, from *fetched, then func(send.Result)) {
+func (h *handler) send(topic string, records []wire.RawRecord, from *fetched, then func(send.Result)) {
 	if len(records) == 0 {
 		return
 	}
@@ -94,12 +91,10 @@ func (h *handler) send(within time.Duration, topic string, records []wire.RawRec
 		f.bytes += records[i].Size()
 		f.first = min(f.first, records[i].DueAt)
 	}
-	h.flights[f] = true
-	if h.flying += f.bytes; from != nil {
+	if h.flights[f] = true; from != nil {
 		from.users++ //mutant:fetch-freed-early
 	}
-	h.loop.SendWithin(within, topic, records, func(sent send.Result) {
-		h.flying -= f.bytes
+	ended := func(sent send.Result) {
 		delete(h.flights, f)
 		if then(sent); h.loop.Ctx.Err() == nil {
 			now := h.now()
@@ -113,7 +108,12 @@ func (h *handler) send(within time.Duration, topic string, records []wire.RawRec
 			}
 		}
 		from.release()
-	})
+	}
+	if topic == h.o.CloseTopic {
+		h.loop.Send(topic, records, ended)
+		return
+	}
+	h.loop.SendUntilDue(h.now(), topic, records, ended)
 }
 
 // stay puts a record into the window, with a body of its own.

@@ -26,7 +26,6 @@ type handler struct {
 	ready    []wire.RawRecord // records of the last fetch that leave in this turn; they and their bodies are in its memory
 	fetched  *fetched         // the memory of the last fetch; nil: this turn needs it no more
 	flights  map[*flight]bool // what is being appended
-	flying   int              // the bytes of all flights
 	reading  reading          // when to read
 	full     bool             // the window had no room when the loop asked last
 	used     int              // the bytes of the window that the relay's memory counts
@@ -82,7 +81,13 @@ func (h *handler) view() view {
 }
 
 // bytes is the memory of the records that wait or are being appended.
-func (h *handler) bytes() int { return h.window.bytes + h.flying }
+func (h *handler) bytes() int {
+	n := h.window.bytes
+	for f := range h.flights {
+		n += f.bytes
+	}
+	return n
+}
 
 // End implements partition.Handler.
 func (h *handler) End() {

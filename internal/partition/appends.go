@@ -1,7 +1,9 @@
 package partition
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -22,11 +24,16 @@ type flight struct {
 // Send appends records to a topic beside the loop, to any of its partitions. The loop calls then with the result. Records that are acked
 // are done; a record that Kafka refuses for good becomes a dead letter. The records and their bodies must not change until then is called.
 func (l *Loop) Send(topic string, records []wire.RawRecord, then func(send.Result)) {
-	l.SendWithin(send.MaxTime, topic, records, then)
+	l.sendWithin(send.MaxTime, topic, records, then)
 }
 
-// SendWithin is Send for records that are to come back after a time, if no request with them is in flight then.
-func (l *Loop) SendWithin(d time.Duration, topic string, records []wire.RawRecord, then func(send.Result)) {
+// SendUntilDue is Send. But when the first of the records is due, by a clock that shows now, those come back that are not in flight.
+func (l *Loop) SendUntilDue(now time.Time, topic string, records []wire.RawRecord, then func(send.Result)) {
+	first := slices.MinFunc(records, func(a, b wire.RawRecord) int { return cmp.Compare(a.DueAt, b.DueAt) }).DueAt
+	l.sendWithin(time.UnixMilli(first).Sub(now), topic, records, then) //mutant:hop-to-failing
+}
+
+func (l *Loop) sendWithin(d time.Duration, topic string, records []wire.RawRecord, then func(send.Result)) {
 	l.send(d, topic, records, func(r send.Result) {
 		for _, acked := range r.Acked {
 			l.committer.DoneAll(acked.Records)

@@ -167,7 +167,7 @@ func All(topics map[string][]wire.RawRecord, send func(topic string, records []w
 	}
 }
 
-// Failing returns since when a topic has accepted nothing, and after how long it may accept records; 0: it is worth a try now. since is
+// Failing returns since when a topic has accepted nothing, and after how long it may accept records; 0: it is worth a try now. Both are
 // zero if its last request was acked.
 func (a *Appender) Failing(name string) (since time.Time, wait time.Duration) {
 	a.mu.Lock()
@@ -184,8 +184,8 @@ func (a *Appender) Failing(name string) (since time.Time, wait time.Duration) {
 func Accepting(s Sender, buckets orderclose.Buckets, topic string) string {
 	accepting := topic
 	for _, b := range buckets { // shortest first
-		since, wait := s.Failing(b.Topic)
-		accepts := since.IsZero() || wait == 0
+		_, wait := s.Failing(b.Topic)
+		accepts := wait == 0
 		if b.Topic == topic {
 			if accepts {
 				return topic

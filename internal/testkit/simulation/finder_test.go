@@ -20,9 +20,9 @@ var plantedFaults = []struct {
 }{
 	{
 		"the relay commits before the ack", "delayrelay/forward.go",
-		"		h.send(send.MaxTime, h.o.CloseTopic, toClose, from, h.handleForwarded)\n",
+		"		h.send(h.o.CloseTopic, toClose, from, h.handleForwarded)\n",
 		"		for _, r := range toClose {\n			h.loop.Done(r.Offset)\n		}\n		h.loop.Commit()\n" +
-			"		h.send(send.MaxTime, h.o.CloseTopic, toClose, from, h.handleForwarded)\n",
+			"		h.send(h.o.CloseTopic, toClose, from, h.handleForwarded)\n",
 		"committed before they were done",
 	},
 	{
