@@ -106,7 +106,7 @@ func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(10 * time.Minute)
 		n := s.looked()
-		expect.That(t, n <= 6000 && len(s.left()) == 500, "%d polls in ten minutes, %d are left", n, len(s.left()))
+		expect.That(t, n <= 4000 && len(s.left()) == 500, "%d polls in ten minutes, %d are left", n, len(s.left()))
 		back.Store(true)
 		time.Sleep(8 * time.Second)
 		if left := len(s.left()); left != 0 || m.dispatched() != 500 {

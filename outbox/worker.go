@@ -52,6 +52,7 @@ func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- str
 				return
 			}
 		}
+		from := w.after
 		found, err := w.dispatchNext(ctx)
 		idle = found == 0 && err == nil
 		switch {
@@ -64,7 +65,15 @@ func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- str
 			pause = failures.NextBackOff()
 		default:
 			failures.Reset()
-			if pause = nextPause(pause, found, w.o.Batch); pause == 0 {
+			switch {
+			case w.after > 0 && found == 1: // Kafka accepts none of these rows, and others may be behind them
+				pause = passPause
+			case from > 0 && found == 0: // the end of the table
+				pause = longestPause
+			default:
+				pause = nextPause(pause, found, w.o.Batch)
+			}
+			if pause == 0 {
 				select {
 				case more <- struct{}{}:
 				default: // all workers are awake
@@ -146,6 +155,8 @@ func (w *worker) dispatch(ctx context.Context, from int64) (b *rowBatch, n int, 
 const (
 	shortestPause = 100 * time.Millisecond
 	longestPause  = time.Second
+	// passPause is the pause between two full batches of which Kafka accepts nothing.
+	passPause = 50 * time.Millisecond
 )
 
 // nextPause returns the pause before the next poll, given the last pause and how many
