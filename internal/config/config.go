@@ -67,9 +67,10 @@ const (
 	SyncNever  SyncMode = "never"
 )
 
-// FlushMessages returns after how many records of a partition brokers write a topic to disk. 1: before they acknowledge each; 0: as the brokers do
-// by default. Without sync, the only copy of a record is on disk where it waits. The loop closes the orders that the close topic loses, but
-// perhaps no database has those that a service closes.
+// FlushMessages returns after how many records of a partition the brokers write a topic to disk. 1: before they acknowledge each record. 0: as
+// the brokers do by default. If topics.yaml has no sync, a record with one copy is on disk in the topics in which it waits. The close topic may
+// lose records, because the compensator closes their orders. If a service closes the orders, there may be no database that has them: then
+// each topic is on disk.
 func (c *Config) FlushMessages(topic string) int {
 	only := c.Sync == "" && c.Replication == 1
 	switch {

@@ -4,10 +4,11 @@
 //	lanes.go     which partition gets the next request, and which rests
 //	request.go   what a request takes, and what becomes of it
 //
-// A topic has a queue, and a lane for each partition: one request in flight, under a producer id of its own. What arrives while a request
-// is in flight goes out together with the next one, of all callers. One lane works at a time while it keeps up, and the batches go
-// round the partitions. So at a thousand records a second an append has several of them, and a broker that syncs each append syncs less.
-// A second lane works too as soon as a request takes longer than twice the usual time, and all do if more waits than a request takes.
+// A topic has a queue, and a lane for each partition. A lane has one request in flight, under a producer id of its own. Records that arrive
+// meanwhile wait in the queue, and the next request takes the records of all callers. While requests are quick, one lane works at a time, and
+// each request goes to the next partition. So at a thousand records a second a request has several records, and a broker that syncs each
+// append syncs less. If a request takes longer than twice the usual time, a second lane works too. If more records wait than fit into a
+// request, all lanes work.
 //
 // Most records may go to any partition (Send). A lane that fails rests, and what it has not written goes to another one: at once if
 // nothing was written, else after 5 s, during which the lane sends the same bytes again, of which the broker drops a duplicate. After that

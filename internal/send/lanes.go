@@ -202,8 +202,8 @@ func (a *Appender) next(t *topic) {
 	}
 }
 
-// pick returns the lane for the next request, or how long to wait for one. While a request is not late, others wait for its end, unless
-// they fill one.
+// pick returns the lane for the next request, or the time until pick must be asked again. Records wait for a request in flight until it is
+// late. They do not wait if they fill a request.
 func (t *topic) pick(now time.Time) (l *lane, wait time.Duration) {
 	lanes, late := t.lanes[:t.partitions], min(max(2*t.usual, minLate), maxLate)
 	for _, l := range lanes {
@@ -225,8 +225,8 @@ func (t *topic) pick(now time.Time) (l *lane, wait time.Duration) {
 	return nil, wait
 }
 
-// usual returns the time of a usual request after one that took d. It follows the quick ones soon and the slow ones slowly: what waits behind
-// a slow one is to see that it is late.
+// usual returns the usual time of a request, after a request that took d. A quick request changes it by a fourth of the difference, a slow one
+// by a sixteenth. So a few slow requests count as late, and other lanes work meanwhile.
 func usual(last, d time.Duration) time.Duration {
 	if d < last {
 		return last - (last-d)/4

@@ -48,7 +48,8 @@ func (a *Appender) start(t *topic, l *lane, from *queue) {
 	})
 }
 
-// flush sends parts by one request. If Kafka refuses them for good, it sends each half alone. left is what was not sent because of err.
+// flush sends parts by one request. If Kafka refuses the request for good, flush sends each half by a request of its own. After any other
+// error it stops: left has the parts that were neither acked nor refused.
 func (a *Appender) flush(ctx context.Context, t *topic, l *lane, parts []part) (left []part, err error) {
 	began := time.Now()
 	at, err := l.produce(ctx, t.name, l.number, recordsOf(parts))
@@ -126,8 +127,8 @@ func (a *Appender) note(t *topic, l *lane, err error) {
 	}
 }
 
-// retry queues again what a request has left, or gives it back: if its call has ended, or if no other partition is its place. The caller
-// holds mu.
+// retry queues the parts again that a request has left. A part goes back to its caller if the call has ended, or if its records have a fixed
+// place. The caller holds mu.
 func (a *Appender) retry(t *topic, left []part, err error) {
 	var again []part
 	for _, p := range left {
