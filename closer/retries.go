@@ -55,9 +55,9 @@ func (h *handler) sendRetries() {
 	r.waiting = nil
 	for _, record := range waiting {
 		left := time.UnixMilli(record.DueAt).Sub(now)
-		if left <= 0 { //mutant:due-retry-waits
+		if left <= 0 {
 			r.count([]wire.RawRecord{record}, -1)
-			h.read(record)
+			h.read(record) //mutant:due-retry-waits
 			continue
 		}
 		to := h.loop.Accepting(buckets, buckets.Pick(left).Topic)
