@@ -22,7 +22,7 @@ func TestVictims_OfThreeServersAreLeaders(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, chosen[0].victims(), err)
 		}
 		three := chosen[0].cluster != nil
-		expect.That(t, three == (chosen[0].cannot["w1"] == onlyCrash) && chosen[0].cannot["w4"] == "", "%s cannot %v", name, chosen[0].cannot)
+		expect.That(t, three == (chosen[0].cannot["w2"] == onlyCrash) && chosen[0].cannot["w4"] == "", "%s cannot %v", name, chosen[0].cannot)
 	}
 }
 

@@ -62,8 +62,7 @@ func (p *pipeline) closeTopic() string        { return p.prefix() + "order-close
 func (p *pipeline) process() *process.Process { return p.relay }
 func (p *pipeline) neverSyncs() bool          { return strings.HasSuffix(p.run.Way, neverSyncs) }
 
-// alwaysSyncs says that no database has the orders, so nobody could close those whose records a loss of power takes.
-func (p *pipeline) alwaysSyncs() bool { return p.roles == rolesRelay && len(p.brokers()) == 1 }
+func (p *pipeline) alwaysSyncs() bool { return strings.HasSuffix(p.run.Way, alwaysSyncs) }
 
 // closes says whether the orders of the workload are in the database and are closed. Then a message is received when the event comes.
 func (p *pipeline) closes() bool      { return p.roles == rolesAll && p.run.Workload == "w7" }
@@ -277,7 +276,7 @@ func (p *pipeline) settings(context.Context) map[string]string {
 	case p.neverSyncs():
 		flushing = "sync: never in topics.yaml: no fsync before the ack"
 	case p.alwaysSyncs():
-		flushing = "sync: always in topics.yaml, since no database has the orders: topics are synced before the ack (flush.messages=1)"
+		flushing = "sync: always in topics.yaml: topics are synced before the ack (flush.messages=1)"
 	}
 	s := map[string]string{
 		"server":  "Apache Kafka 4.1.0, 1 broker; " + flushing,

@@ -101,17 +101,20 @@ const onlyRelay = "the messages have no orders that its closer could close; W5 h
 // onlyOrders is why ways that close orders are in W5 only.
 const onlyOrders = "the way that delivers messages with the same servers is there"
 
-// neverSyncs ends the names of ways with sync: never in topics.yaml.
-const neverSyncs = "-never"
+// neverSyncs and alwaysSyncs end the names of ways with sync: never and sync: always in topics.yaml.
+const neverSyncs, alwaysSyncs = "-never", "-always"
 
 // onlyPower is why ways whose settings matter when the power is cut are in W7 only.
-const onlyPower = "the way with the default settings is there"
+const onlyPower = onlyWaits
 
 // cutToo are the ways whose power W7 cuts, beside those that are in W7 only.
-var cutToo = []string{"orderclose", "orderclose-all", "rabbitmq", "rabbitmq-quorum", "rabbitmq-delayed", "redis", "poll-1s", "river", "rocketmq", "nats"}
+var cutToo = []string{"orderclose" + alwaysSyncs, "orderclose-all", "rabbitmq", "rabbitmq-quorum", "rabbitmq-delayed", "redis", "poll-1s", "river", "rocketmq", "nats"}
 
-// onlyCrash is why ways on three servers are in W4 only.
+// onlyCrash is why ways on three servers are in W4, and some of them in W1, only.
 const onlyCrash = "the way with one server is there; three of them would share the cores"
+
+// onlyWaits is why the way with sync: always is where records wait or a loss of power takes them only.
+const onlyWaits = "the way with the default settings is there"
 
 func specs() []spec {
 	redis := func(arguments ...string) []server {
@@ -120,6 +123,9 @@ func specs() []spec {
 	mariadb := []server{{kind: "mariadb"}}
 	all := []spec{
 		{name: "orderclose", title: "orderclose, with buckets that fit the delays", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
+		{name: "orderclose" + alwaysSyncs, title: "orderclose, sync: always, as without a database that has the orders", servers: []server{{kind: "kafka"}},
+			make:   newOrderclose(rolesRelay),
+			cannot: map[string]string{"w4": onlyWaits, "w5": onlyWaits, "w6": onlyWaits}},
 		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps",
 			servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w5": "orderclose runs all its roles there"}},
@@ -176,6 +182,9 @@ func specs() []spec {
 			servers: redis(), cluster: redisSentinel, make: newRedisSet(100 * time.Millisecond)},
 	} {
 		s.cannot = except("w4", onlyCrash)
+		if s.name == "orderclose-3" || s.name == "rabbitmq-3" {
+			delete(s.cannot, "w1")
+		}
 		all = append(all, s)
 	}
 	for i := range all {
