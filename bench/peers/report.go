@@ -106,7 +106,7 @@ func (p page) markdown() string {
 	var b strings.Builder
 	b.WriteString(pageHead)
 	fmt.Fprintf(&b, "The machine has %s. Client, servers and programs share it, over the loopback. "+
-		"Each way has one server, but for those in W4 whose names end with -3.\n", p.machines())
+		"Each way has one server, but for those whose names end with -3.\n", p.machines())
 	b.WriteString(p.trust() + "\n" + p.aims())
 	fmt.Fprintf(&b, "[%s](%s) says what each way is, and has its most important numbers; *early*, *lost* and *duplicates* are\n"+
 		"sums of all rounds. [%s](%s) has versions, and what was set. In the data, *CPU s a million* is\n"+
