@@ -220,7 +220,7 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 }
 
 // Each section of the runbook but the first says the same things in the same order: what an alert or
-// a procedure means, whether money is at risk, where to look, what to do, and how to verify it.
+// a procedure means, what to do, and how to verify that it is over.
 func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
 	n := len(runbook.Sections())
 	expect.That(t, n >= 30, "the runbook has %d sections only", n)
@@ -231,7 +231,7 @@ func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
 			have = append(have, p.Name)
 			expect.That(t, strings.TrimSpace(p.Text) != "", "section %q: the part %s is empty", s.Title, p.Name)
 		}
-		want := []string{"Meaning", "Money at risk", "Look", "Act", "Verify"}
+		want := []string{"Meaning", "Act", "Verify"}
 		expect.That(t, slices.Equal(have, want) || s.Anchor == "first-look", "section %q has the parts %q, want %q", s.Title, have, want)
 		expect.That(t, !seen[s.Anchor], "the runbook has two sections %q", s.Title)
 		seen[s.Anchor] = true

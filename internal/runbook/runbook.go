@@ -91,7 +91,7 @@ func (s Section) PlainText() string {
 	return link.ReplaceAllString(bold.ReplaceAllString(s.Text, "$1"), "$1 ($2)")
 }
 
-// Part is one of the parts of a section: Meaning, Money at risk, Look, Act, Verify.
+// Part is one of the parts of a section: Meaning, Act, Verify.
 type Part struct{ Name, Text string }
 
 // Parts returns the parts of the section, in their order.
@@ -105,10 +105,10 @@ func (s Section) Parts() (parts []Part) {
 	return parts
 }
 
-// First returns the first commands for a shell in Look and Act, at most three, each once. It leaves out
+// First returns the first commands for a shell in Meaning and Act, at most three, each once. It leaves out
 // those with --yes, before which a person reads a plan, and those for the category of an example.
 func (s Section) First() (first []string) {
-	for _, line := range append(s.Commands("Look", "sh"), s.Commands("Act", "sh")...) {
+	for _, line := range append(s.Commands("Meaning", "sh"), s.Commands("Act", "sh")...) {
 		if len(first) < 3 && !slices.Contains(first, line) && !strings.Contains(line, " --yes") && !strings.Contains(line, " --category ") { //mutant:no-plan
 			first = append(first, line)
 		}

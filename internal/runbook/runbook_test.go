@@ -1,7 +1,6 @@
 package runbook
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,10 +19,6 @@ Alerts: ` + "`OrdercloseNoRelay`, `OrdercloseOther`" + `
 
 **Meaning.** No relay
 runs.
-
-**Money at risk.** No.
-
-**Look.** Here.
 
 **Act.** Start:
 
@@ -57,14 +52,13 @@ func TestParse_FindsPartsAndCommands(t *testing.T) {
 		{"Act", "sh", []string{"orderclose run relay", "orderclose status"}},
 		{"Act", "sql", []string{"SELECT 1"}},
 		{"Verify", "sh", []string{"orderclose doctor"}},
-		{"Look", "sh", nil},
+		{"Meaning", "sh", nil},
 	} {
 		if diff := cmp.Diff(c.want, s.Commands(c.part, c.language)); diff != "" {
 			t.Errorf("%s, %s: %s", c.part, c.language, diff)
 		}
 	}
-	want := []Part{{"Meaning", "No relay\nruns.\n\n"}, {"Money at risk", "No.\n\n"}, {"Look", "Here.\n\n"}}
-	if parts := s.Parts(); len(parts) != 5 || !slices.Equal(parts[:3], want) || parts[4].Name != "Verify" {
+	if parts := s.Parts(); len(parts) != 3 || parts[0] != (Part{"Meaning", "No relay\nruns.\n\n"}) || parts[2].Name != "Verify" {
 		t.Errorf("%+v", parts)
 	}
 	if parts := sections[0].Parts(); len(parts) > 0 {
@@ -102,8 +96,8 @@ func TestFind_TakesTitlesAnchorsAlertsAndPartsOfThem(t *testing.T) {
 	}
 }
 
-func TestFirst_HasThreeCommandsOfLookAndAct(t *testing.T) {
-	text := strings.Replace(example, "**Look.** Here.", "**Look.** Here.\n\n```sh\norderclose status\norderclose dlq redrive --yes\norderclose sweeps\n"+
+func TestFirst_HasThreeCommandsOfMeaningAndAct(t *testing.T) {
+	text := strings.Replace(example, "runs.", "runs.\n\n```sh\norderclose status\norderclose dlq redrive --yes\norderclose sweeps\n"+
 		"orderclose status\n```", 1)
 	want := []string{"orderclose status", "orderclose sweeps", "orderclose run relay"}
 	if diff := cmp.Diff(want, Parse(text)[1].First()); diff != "" {
@@ -112,8 +106,8 @@ func TestFirst_HasThreeCommandsOfLookAndAct(t *testing.T) {
 }
 
 func TestPlain_ShowsWhereALinkLeads(t *testing.T) {
-	s := Parse("x\n## Title\n\n**Look.** See [the\nrelay](#relay), `a[0]`.\n")[0]
-	if got, want := s.Plain(), "Title\n\nLook. See the\nrelay (#relay), `a[0]`."; got != want {
+	s := Parse("x\n## Title\n\n**Act.** See [the\nrelay](#relay), `a[0]`.\n")[0]
+	if got, want := s.Plain(), "Title\n\nAct. See the\nrelay (#relay), `a[0]`."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -19,7 +19,7 @@ var operationMutants = []mutant{
 	{"first-gap-only", "status looks at the first gap of a partition only", changes{{"last", "gaps[0]"}},
 		"internal/ops", "TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue", "overdue by 0 s"},
 	{"no-plan", "the console shows a command that acts without a plan", changes{{` && !strings.Contains(line, " --yes")`, ""}},
-		"internal/runbook", "TestFirst_HasThreeCommandsOfLookAndAct", "redrive --yes"},
+		"internal/runbook", "TestFirst_HasThreeCommandsOfMeaningAndAct", "redrive --yes"},
 	{"silent-topic-hides", "a topic that does not answer hides the others from status",
 		changes{{"for", `for _, t := range r.Topics { if t.Problem != "" { return r } }; for`}},
 		"internal/ops", "TestInspect_APartitionThatDoesNotAnswerHidesNoOther", "0 wait in 30 partitions"},

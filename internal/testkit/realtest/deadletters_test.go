@@ -118,7 +118,7 @@ func doctorAndTheQueriesOfTheRunbook(t *testing.T, servers config.Servers) {
 func (r *rig) wrongStock() []string {
 	r.t.Helper()
 	section, _ := runbook.At("is-everything-well")
-	return r.texts("SELECT sku_id FROM (" + strings.Join(section.Commands("Look", "sql"), " ") + ") AS wrong ORDER BY sku_id")
+	return r.texts("SELECT sku_id FROM (" + strings.Join(section.Commands("Meaning", "sql"), " ") + ") AS wrong ORDER BY sku_id")
 }
 
 // stockIsRight checks that the query of the runbook finds nothing.
@@ -138,7 +138,7 @@ func ordersByDueMinute(t *testing.T, r *rig) {
 	section, _ := runbook.At("the-window-is-full")
 	const layout = "2006-01-02 15:04"
 	query := strings.NewReplacer("2026-11-20 13:00", due.Format(layout), "2026-11-20 14:00", due.Add(time.Hour).Format(layout)).
-		Replace(strings.Join(section.Commands("Look", "sql"), " "))
+		Replace(strings.Join(section.Commands("Meaning", "sql"), " "))
 	rows := must.Get(r.store.DB().QueryContext(t.Context(), query))(t)
 	defer rows.Close()
 	var got [][3]int

@@ -189,7 +189,7 @@ func (g *game) frozen(role, topic string) {
 	g.ready("frozen")
 	members := func(want string) {
 		line := regexp.MustCompile("(?m)^" + topic + " .* " + want + ", Stable$")
-		g.has(g.alerts[0], "Look", "sh", "orderclose status")
+		g.has(g.alerts[0], "Meaning", "sh", "orderclose status")
 		g.until("status shows "+want, func() bool {
 			out, _ := g.do("orderclose status")
 			return line.MatchString(out)

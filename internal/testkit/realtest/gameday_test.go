@@ -292,16 +292,16 @@ func (g *game) has(alert, part, language, line string) {
 	must.That(g.t, slices.Contains(all, line), "the part %s of the section of %s has the commands %q, and not %q", part, alert, all, line)
 }
 
-// look runs the commands by which a section says to look. What they find, and so their exit code,
+// look runs the commands of the part Meaning of a section. What they find, and so their exit code,
 // depends on the cause; they need not find the server that is down. They must not hang.
 func (g *game) look(alerts ...string) {
 	g.t.Helper()
 	for _, alert := range alerts {
-		for _, line := range g.sections[alert].Commands("Look", "sh") {
+		for _, line := range g.sections[alert].Commands("Meaning", "sh") {
 			_, code := g.do(line)
 			g.t.Logf("%s: %s exits with %d", alert, line, code)
 		}
-		for _, query := range g.sections[alert].Commands("Look", "sql") {
+		for _, query := range g.sections[alert].Commands("Meaning", "sql") {
 			g.exec(query)
 		}
 	}

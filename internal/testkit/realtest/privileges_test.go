@@ -577,7 +577,7 @@ func viewerNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
 		return err
 	}
 	section, _ := runbook.At("is-everything-well")
-	if _, err := db.DB().ExecContext(ctx, strings.Join(section.Commands("Look", "sql"), " ")); err != nil {
+	if _, err := db.DB().ExecContext(ctx, strings.Join(section.Commands("Meaning", "sql"), " ")); err != nil {
 		return err
 	}
 	return c.cli(ctx, t, []string{"order", "good"}, []string{"audit", "--from", "3h"}, []string{"status"},

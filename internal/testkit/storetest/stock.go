@@ -38,7 +38,7 @@ func (s *shop) wrongStock() (found []string) {
 		}
 	}
 	section, _ := runbook.At("is-everything-well")
-	query := strings.Join(section.Commands("Look", "sql"), " ")
+	query := strings.Join(section.Commands("Meaning", "sql"), " ")
 	found = append(found, s.texts("SELECT CONCAT('reserved ', sku_id) FROM ("+query+") AS wrong")...)
 	slices.Sort(found)
 	return found
