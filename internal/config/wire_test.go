@@ -163,12 +163,6 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	expect.That(t, err == nil && diff == "" && string(m.Key) == "sweep", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 }
 
-func TestWire_TheRecordOfAProcessEqualsTheCode(t *testing.T) {
-	m, err := wire.Process{Name: "compensator@shop-1:17:9464", Version: "v1.2.0", EverySeconds: 60}.Encode()
-	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json process"))
-	expect.That(t, err == nil && diff == "" && string(m.Key) == "process", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
-}
-
 // block returns the content of the fenced block that begins with ```name.
 func block(t *testing.T, doc, name string) string {
 	t.Helper()

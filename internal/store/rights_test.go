@@ -20,7 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The privileges in docs/mapping.md suffice for a reminder, for a close, for publishing their events from the
+// The privileges in docs/data/access.yaml suffice for a reminder, for a close, for publishing their events from the
 // outbox, for a sweep and for a late payment.
 func TestMySQL_TheDocumentedPrivilegesSuffice(t *testing.T) { eachServer(t, rightsSuffice) }
 
@@ -56,7 +56,7 @@ func rightsSuffice(t *testing.T) {
 	must.Get(s.AuditParts(t.Context()))(t)
 }
 
-// asUserOf creates a user with the privileges of docs/mapping.md, and returns its DSN.
+// asUserOf creates a user with the privileges of docs/data/access.yaml, and returns its DSN.
 func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop) string {
 	t.Helper()
 	return asUserWith(t, admin, dsn, shop, must.Get(rights.Core("../.."))(t))

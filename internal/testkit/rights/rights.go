@@ -1,5 +1,5 @@
 // Package rights reads which ACLs and privileges each part needs: docs/data/access.yaml has those of the core, and access.yaml in the
-// folder of a room those of the room. The tables of docs/security.md and docs/mapping.md are generated from them, and tests play them.
+// folder of a room those of the room. The tables of docs/security.md are generated from them, and tests play them.
 package rights
 
 import (
