@@ -31,7 +31,7 @@ test: ## each promise, each database and each real server at least once; it star
 test-all: ## everything: lint, every scenario on every database, race detector, seeds, game day, upgrade, connectors, modules, browser, mutants; half an hour
 	go run ./internal/testkit/proof all
 
-test-changed: ## the steps of test-all whose code has changed since the last one that docs/testing.md records; eight minutes at most
+test-changed: ## the steps of test-all whose code has changed since the last one that docs/reliability.md records; eight minutes at most
 	go run ./internal/testkit/proof changed
 
 # The packages with goroutines on fakes, the suite of the store on SQLite, which the detector makes ten times slower, and

@@ -17,7 +17,7 @@ type change struct {
 	eighth  int      // which eighth of the other mutants has its turn
 }
 
-// changeSince compares the commit that docs/testing.md records with the files of the work tree.
+// changeSince compares the commit that docs/reliability.md records with the files of the work tree.
 func changeSince() (change, error) {
 	count, err := git("rev-list", "--count", "HEAD")
 	if err != nil {

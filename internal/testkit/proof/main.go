@@ -1,12 +1,12 @@
 // Command proof runs steps of make test-all.
 //
-//	proof all      every step; writes the result into docs/testing.md if all have passed
+//	proof all      every step; writes the result into docs/reliability.md if all have passed
 //	proof changed  the parts whose code has changed since the last result there, for at most eight minutes
 //
 //	main.go    the two commands
 //	parts.go   the parts, and the table of folders
 //	change.go  what has changed
-//	record.go  the result in docs/testing.md
+//	record.go  the result in docs/reliability.md
 package main
 
 import (

@@ -60,12 +60,12 @@ func TestPartsOf_AChange(t *testing.T) {
 func TestRecord_IsReadBack(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Do(t, os.Mkdir("docs", 0o700))
-	before := "# Tests\n\n" + recordBegin + "commit `abc`\n" + recordEnd + "\nMore.\n"
+	before := "# Reliability\n\n" + recordBegin + "commit `abc`\n" + recordEnd + "\nMore.\n"
 	must.Do(t, os.WriteFile(recordFile, []byte(before), 0o600))
 	r := record{"0123456789ab", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 30 * time.Minute, []step{{"lint", 61 * time.Second}}}
 	must.Do(t, r.write())
 	after := must.Get(os.ReadFile(recordFile))(t)
-	if !strings.Contains(string(after), "2026-01-02, 30.0 minutes") || !strings.Contains(string(after), "| lint | 61 |") ||
+	if !strings.Contains(string(after), "2026-01-02, 30.0 minutes") || !strings.Contains(string(after), "\nlint 61.\n") ||
 		!strings.HasSuffix(string(after), "More.\n") {
 		t.Errorf("%s", after)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // recordFile has the result of the last make test-all, between two comments.
-const recordFile = "docs/testing.md"
+const recordFile = "docs/reliability.md"
 
 const recordBegin, recordEnd = "<!-- make test-all writes this -->\n", "<!-- until here -->\n"
 
@@ -23,15 +23,15 @@ type record struct {
 
 // String returns the result as Markdown.
 func (r record) String() string {
-	var rows strings.Builder
+	var steps []string
 	for _, s := range r.steps {
-		fmt.Fprintf(&rows, "| %s | %.0f |\n", s.name, s.took.Seconds())
+		steps = append(steps, fmt.Sprintf("%s %.0f", s.name, s.took.Seconds()))
 	}
-	return fmt.Sprintf("The last `make test-all` that has passed: commit `%s`, %s, %.1f minutes.\n\n| step | seconds |\n| --- | --: |\n%s",
-		r.commit, r.began.UTC().Format(time.DateOnly), r.took.Minutes(), &rows)
+	return fmt.Sprintf("The last `make test-all` that has passed: commit `%s`, %s, %.1f minutes. Seconds of its steps:\n%s.\n",
+		r.commit, r.began.UTC().Format(time.DateOnly), r.took.Minutes(), strings.Join(steps, ", "))
 }
 
-// write replaces the result in docs/testing.md.
+// write replaces the result in docs/reliability.md.
 func (r record) write() error {
 	head, _, tail, err := readRecord()
 	if err != nil {
@@ -40,7 +40,7 @@ func (r record) write() error {
 	return os.WriteFile(recordFile, []byte(head+r.String()+tail), 0o644)
 }
 
-// readRecord returns the result in docs/testing.md, and what is before and behind it.
+// readRecord returns the result in docs/reliability.md, and what is before and behind it.
 func readRecord() (head, text, tail string, err error) {
 	all, err := os.ReadFile(recordFile)
 	if err != nil {
@@ -56,7 +56,7 @@ func readRecord() (head, text, tail string, err error) {
 
 var recordedCommit = regexp.MustCompile("commit `([0-9a-f]+)`")
 
-// lastCommit returns the commit of the result in docs/testing.md.
+// lastCommit returns the commit of the result in docs/reliability.md.
 func lastCommit() (string, error) {
 	_, text, _, err := readRecord()
 	if err != nil {

@@ -35,5 +35,5 @@
 //	chaos_service_test.go  the shop's service that closes orders or answers for payments
 //	chaos_ghosts_test.go   not a fault: expires silent group members, which kfake does not always do
 //
-// The package has no code outside its tests. docs/testing.md says how to run it and how to play a failing seed again.
+// The package has no code outside its tests. docs/reliability.md says how to run it and how to play a failing seed again.
 package simulation
