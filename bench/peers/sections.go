@@ -146,7 +146,8 @@ var sections = []section{
 			"on what they have synced: the kernel would write the rest after some 30 s. *Lost* is as in W4. *Overdue* is the time from the return until\n" +
 			"the last message came that was due before it; p99 and maximum are of messages due 5 s after it or later.\n\n" +
 			"orderclose-always has no database, so it sets `sync: always`. With `sync: never` it loses records; orderclose-all, whose orders are in\n" +
-			"MariaDB, closes all with the default; its message is the event, for which the outbox rests 100 ms after each batch. nats and rocketmq acknowledge before they sync, redis syncs once a second, and nats-always falls behind.",
+			"MariaDB, closes all with the default; its message is the event, for which the outbox rests 100 ms after each batch.\n" +
+			"nats and rocketmq acknowledge before they sync, redis syncs once a second, and nats-always falls behind.",
 		plot: &plotOf{"W7, power cut: acknowledged messages lost", "", func(r result) float64 { return float64(r.Lost) }},
 		columns: columns([]column{
 			systemColumn, count("acknowledged before the cut", acknowledged),

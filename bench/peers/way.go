@@ -108,7 +108,8 @@ const neverSyncs, alwaysSyncs = "-never", "-always"
 const onlyPower = onlyWaits
 
 // cutToo are the ways whose power W7 cuts, beside those that are in W7 only.
-var cutToo = []string{"orderclose" + alwaysSyncs, "orderclose-all", "rabbitmq", "rabbitmq-quorum", "rabbitmq-delayed", "redis", "poll-1s", "river", "rocketmq", "nats"}
+var cutToo = []string{"orderclose" + alwaysSyncs, "orderclose-all", "rabbitmq", "rabbitmq-quorum", "rabbitmq-delayed", "redis", "poll-1s", "river", "rocketmq",
+	"nats"}
 
 // onlyCrash is why ways on three servers are in W4, and some of them in W1, only.
 const onlyCrash = "the way with one server is there; three of them would share the cores"
