@@ -58,7 +58,6 @@ var folders = []folder{
 	{"deploy/consoletest/", []string{"console"}},
 	{"deploy/grafana/", []string{"deploy/grafana"}},
 	{"deploy/helm/", []string{"deploy/kubetest"}},
-	{"deploy/k8s/", []string{"deploy/kubetest"}},
 	{"deploy/kubetest/", []string{"deploy/kubetest"}},
 	{"deploy/native/", []string{"scenarios"}},
 	{"deploy/native/debezium", []string{"connectors"}},
