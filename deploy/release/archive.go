@@ -24,7 +24,7 @@ import (
 var archived = []string{
 	"LICENSE", "NOTICE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "topics.yaml", "topics.schema.json", "docs",
 	"deploy/alerts", "deploy/helm", "deploy/compose", "deploy/systemd",
-	"deploy/grafana/*.json", "deploy/grafana/README.md", "deploy/grafana/provisioning",
+	"deploy/grafana/README.md", "deploy/grafana/provisioning",
 }
 
 // archiveName returns the name of an archive without .tar.gz, which is also the folder in it.

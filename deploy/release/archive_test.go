@@ -95,7 +95,7 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 			"deploy/helm/orderclose/Chart.yaml", "deploy/helm/orderclose/templates/_helpers.tpl",
 			"SECURITY.md", "deploy/compose/compose.yaml", "deploy/compose/secrets.sh", "deploy/systemd/orderclose@.service",
 			"deploy/helm/orderclose/README.md", "deploy/helm/orderclose/dashboards/overview.json",
-			"deploy/grafana/overview.json", "deploy/grafana/provisioning/dashboards/orderclose.yaml",
+			"deploy/grafana/provisioning/dashboards/orderclose.yaml",
 		} {
 			expect.That(t, len(files[name]) != 0, "%v: %s is missing", x, name)
 		}
