@@ -328,10 +328,10 @@ func selected(t *testing.T, pods []pod, labels map[string]string, expressions []
 	return chosen
 }
 
-// The rules are those of deploy/alerts, every file and nothing else.
+// The rules are those of the folder alerts, every file and nothing else.
 func TestRules_AreThoseOfAlerts(t *testing.T) {
 	all := rendered(t, whole)
-	files, err := filepath.Glob("../alerts/*.rules.yml")
+	files, err := filepath.Glob(filepath.Join(chartDir, "alerts/*.rules.yml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no rules: %v", err)
 	}
@@ -350,7 +350,7 @@ func TestRules_AreThoseOfAlerts(t *testing.T) {
 	}
 }
 
-// Sweeps alone have their own rules, which the folder sweeper of deploy/alerts has. They need neither brokers nor Redis.
+// Sweeps alone have their own rules, which the folder alerts/sweeper has. They need neither brokers nor Redis.
 func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 	all := rendered(t, sweepsAlone(t, "monitoring: {enabled: true}\n"))
 	var rules []string

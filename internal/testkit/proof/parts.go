@@ -58,6 +58,7 @@ var folders = []folder{
 	{"deploy/consoletest/", []string{"console"}},
 	{"deploy/grafana/", []string{"deploy/grafana"}},
 	{"deploy/helm/", []string{"deploy/kubetest"}},
+	{"deploy/helm/orderclose/alerts/", []string{"deploy/kubetest", "game day"}},
 	{"deploy/helm/orderclose/dashboards/", []string{"deploy/grafana"}},
 	{"deploy/kubetest/", []string{"deploy/kubetest"}},
 	{"deploy/native/", []string{"scenarios"}},
