@@ -94,7 +94,7 @@ mutants: ## break the code on purpose, one place at a time, and see that a test 
 	$(if $(MUTANTS_IN)$(MUTANTS_EIGHTH),,MUTANTS=1 )go test -count=1 -v -timeout 60m ./internal/testkit/mutants $(ARGS)
 
 # -count=1: Go's cache of test results does not see changes outside of that module.
-kubetest: ## the tests of the Helm chart and of the kustomization
+kubetest: ## the tests of the Helm chart
 	cd deploy/kubetest && go test -count=1 ./... $(ARGS)
 
 bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
@@ -160,7 +160,7 @@ clean: ## remove what make build and make release have made
 
 runbook-url: ## where your runbook is, for the links of alerts and dashboards (of the console: ORDERCLOSE_RUNBOOK_URL): URL=https://wiki.example/orderclose/runbook
 	@case "$(URL)" in https://*|http://*) ;; *) echo "name the page: make runbook-url URL=https://wiki.example/orderclose/runbook" >&2; exit 2;; esac
-	@URL='$(URL)' perl -pi -e 's|(runbook_url: )\S*#|$$1$$ENV{URL}#|' rooms/*/*.rules.yml rooms/*/*.test.yml deploy/alerts/*.rules.yml deploy/alerts/*/*.rules.yml deploy/alerts/*.test.yml deploy/helm/orderclose/alerts/*.rules.yml deploy/helm/orderclose/alerts/*/*.rules.yml $$(grep -rl runbook_url: deploy/k8s)
+	@URL='$(URL)' perl -pi -e 's|(runbook_url: )\S*#|$$1$$ENV{URL}#|' rooms/*/*.rules.yml rooms/*/*.test.yml deploy/alerts/*.test.yml deploy/helm/orderclose/alerts/*.rules.yml deploy/helm/orderclose/alerts/*/*.rules.yml
 	@URL='$(URL)' perl -pi -e 's|^(const runbookURL = ").*"|$$1$$ENV{URL}"|' deploy/grafana/json.go && cd deploy/grafana && go run .
 
 module: ## change the module's path, in a fork: MODULE=example.com/shop/orderclose

@@ -47,10 +47,13 @@ func TestDocuments_RoomsAreJoined(t *testing.T) {
 	ofRooms := func(pattern string) []string { return must.Get(filepath.Glob("rooms/*/" + pattern))(t) }
 	read := func(name string) string { return string(must.Get(os.ReadFile(name))(t)) }
 	const from = "# A copy of "
-	for _, name := range append(ofRooms("*.rules.yml"), ofRooms("*.test.yml")...) {
-		join(t, filepath.Join("deploy/alerts", filepath.Base(name)), func(string) string { return from + name + ".\n" + read(name) })
+	const rules, tests = "deploy/helm/orderclose/alerts/", "deploy/alerts/"
+	for pattern, folder := range map[string]string{"*.rules.yml": rules, "*.test.yml": tests} {
+		for _, name := range ofRooms(pattern) {
+			join(t, folder+filepath.Base(name), func(string) string { return from + name + ".\n" + read(name) })
+		}
 	}
-	for _, name := range must.Get(filepath.Glob("deploy/alerts/*.yml"))(t) {
+	for _, name := range append(must.Get(filepath.Glob(rules+"*.yml"))(t), must.Get(filepath.Glob(tests+"*.yml"))(t)...) {
 		line, _, _ := strings.Cut(read(name), ".\n")
 		source, copied := strings.CutPrefix(line, from)
 		if _, err := os.Stat(source); !copied || err == nil {

@@ -47,7 +47,7 @@ type rule struct {
 func rules(t *testing.T) map[string]rule {
 	t.Helper()
 	all := map[string]rule{}
-	for _, name := range files(t, "*.rules.yml") {
+	for _, name := range files(t, rulesFolder+"*.rules.yml") {
 		var f struct {
 			Groups []struct {
 				Name  string
@@ -71,7 +71,7 @@ func rules(t *testing.T) map[string]rule {
 // promtool evaluates all rules in each test, and a test names few alerts. With the rules of these alerts only, promtool takes a tenth of the time.
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	t.Chdir("alerts")
-	tool(t, "promtool", append([]string{"check", "rules", sweeperRules}, files(t, "*.rules.yml")...)...)
+	tool(t, "promtool", append([]string{"check", "rules", sweeperRules}, files(t, rulesFolder+"*.rules.yml")...)...)
 	all, dir, args := rules(t), t.TempDir(), []string{"test", "rules"}
 	write := func(name string, content any) {
 		data, err := yaml.Marshal(content)
@@ -106,9 +106,12 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	tool(t, "promtool", args...)
 }
 
+// rulesFolder has the rules, seen from their tests. Helm reads only files below the chart.
+const rulesFolder = "../helm/orderclose/alerts/"
+
 // sweeperRules has the rules for sweeps alone, in a folder of its own: a Prometheus of a pipeline that reads all files of the folder
 // alerts would have each of these rules twice.
-const sweeperRules = "sweeper/sweeper.rules.yml"
+const sweeperRules = rulesFolder + "sweeper/sweeper.rules.yml"
 
 var (
 	ofSweeps    = regexp.MustCompile(`(?m)^ *# Also of sweeps alone\.\n`)
@@ -123,7 +126,7 @@ func TestAlerts_OfSweepsAloneAreThoseOfThePipeline(t *testing.T) {
 	text := "# Alerts for sweeps alone (orderclose run sweeper), in place of all other files but notify.rules.yml. Generated from these:\n" +
 		"# UPDATE_GOLDEN=1 go test ./deploy -run SweepsAlone\ngroups:\n  - name: orderclose-sweeper\n    rules:\n"
 	for _, name := range []string{"pipeline", "services", "sweeps"} {
-		_, all, _ := strings.Cut(string(must.Get(os.ReadFile(name+".rules.yml"))(t)), "    rules:\n")
+		_, all, _ := strings.Cut(string(must.Get(os.ReadFile(rulesFolder+name+".rules.yml"))(t)), "    rules:\n")
 		for _, rule := range strings.Split(strings.TrimSpace(all), "\n\n") {
 			marked := ofSweeps.MatchString(rule + "\n")
 			if rule = strings.TrimSpace(ofSweeps.ReplaceAllString(rule, "")); name == "pipeline" && !marked {
@@ -140,7 +143,7 @@ func TestAlerts_OfSweepsAloneAreThoseOfThePipeline(t *testing.T) {
 		must.Do(t, os.WriteFile(sweeperRules, []byte(text), 0o644))
 	}
 	have := must.Get(os.ReadFile(sweeperRules))(t)
-	expect.That(t, string(have) == text, "alerts/%s is not what the other rules give: UPDATE_GOLDEN=1 go test ./deploy -run SweepsAlone", sweeperRules)
+	expect.That(t, string(have) == text, "%s is not what the other rules give: UPDATE_GOLDEN=1 go test ./deploy -run SweepsAlone", sweeperRules)
 }
 
 // withoutAliases puts what an alias names in its place.

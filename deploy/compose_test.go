@@ -382,7 +382,7 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 			}
 		}
 	}
-	mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"
+	mounted := "../helm/orderclose/alerts:" + filepath.Dir(p.Rules[0]) + ":ro"
 	expect.That(t, slices.Contains(f.Services["prometheus"].Volumes, mounted), "rules are read from %v, but not mounted there", p.Rules)
 	tool(t, "promtool", "check", "config", "prometheus.yml")
 }

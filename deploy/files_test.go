@@ -1,5 +1,5 @@
 // Package deploy contains what runs the pipeline in production: the alert rules for Prometheus with their tests (alerts), everything to run it in
-// containers on one machine (compose), on Kubernetes (helm, k8s) and as systemd units (systemd), and scripts that start real servers for tests (native).
+// containers on one machine (compose), on Kubernetes (helm) and as systemd units (systemd), and scripts that start real servers for tests (native).
 // Its tests check what can be checked without a container engine. The dashboards (grafana), more tests of the objects of Kubernetes (kubetest) and those
 // of the web console (consoletest) are modules of their own.
 package deploy

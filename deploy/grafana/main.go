@@ -1,4 +1,4 @@
-// Command grafana writes the dashboards of this folder, one JSON file each:
+// Command grafana writes the dashboards into the Helm chart, one JSON file each:
 //
 //	cd deploy/grafana && go run .
 //
@@ -6,20 +6,24 @@
 // this program, and evaluates each query on the metrics of a running pipeline.
 //
 //	main.go         writes the files
-//	dashboards.go   the overview, and the panels that several dashboards have
-//	stages.go       the dashboards of the stages
-//	rooms.go        the dashboards of rooms, from panels.yaml in their folders
+//	dashboards.go   the overview, and the expressions of both dashboards
+//	stages.go       the stages
+//	rooms.go        the stages of rooms, from panels.yaml in their folders
 //	json.go         the JSON of a dashboard
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 )
+
+// folder is where the files are. Helm reads only files below the chart.
+const folder = "../helm/orderclose/dashboards"
 
 func main() {
 	for _, d := range dashboards() {
-		if err := os.WriteFile(d.file, d.json(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, d.file), d.json(), 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

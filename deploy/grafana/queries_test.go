@@ -121,6 +121,18 @@ var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
 func (p *prom) choices(f file) (map[string]string, error) {
 	choices := map[string]string{}
 	for _, v := range f.Templating.List {
+		if v.Type == "custom" {
+			var values []string
+			for _, choice := range strings.Split(v.Query.(string), ", ") {
+				_, series, _ := strings.Cut(choice, " : ")
+				if instances, err := p.values(series, "instance"); len(instances) == 0 {
+					return nil, fmt.Errorf("the variable %s: no process has %s: %v", v.Name, series, err)
+				}
+				values = append(values, series)
+			}
+			choices[v.Name] = strings.Join(values, "|")
+			continue
+		}
 		if v.Type != "query" {
 			continue
 		}
@@ -181,7 +193,7 @@ func (p *prom) problems(ctx context.Context, f file) (problems []string) {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	for _, panel := range f.Panels {
+	for _, panel := range f.panels() {
 		empty := len(panel.Targets) > 0
 		for _, t := range panel.Targets {
 			calm, err := p.check(ctx, t, variables)

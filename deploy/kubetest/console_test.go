@@ -118,7 +118,7 @@ console: {env: {ORDERCLOSE_CONSOLE_LISTEN: "0.0.0.0:9465", ORDERCLOSE_CONSOLE_HO
 
 // Grafana's sidecar finds each dashboard by its label.
 func TestDashboards_AreConfigMapsWithALabel(t *testing.T) {
-	files, err := filepath.Glob("../grafana/*.json")
+	files, err := filepath.Glob(filepath.Join(chartDir, "dashboards/*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no dashboards: %v", err)
 	}

@@ -1,9 +1,8 @@
 // Package kubetest contains only tests. They render the Helm chart (../helm) with Helm's library,
-// build the kustomization (../k8s) with kustomize's, and decode every object with the types of its
-// API. The package is a module of its own, because orderclose needs none of these libraries. Run the
+// decode every object with the types of its API, and run the program with the arguments of each container. The package is a
+// module of its own, because orderclose needs none of these libraries. Run the
 // tests with make kubetest, or with -count=1: Go's cache of test results does not see changes
 // outside of the module.
 //
-// ../kubernetes_test.go compares what the objects say about orderclose with its code: commands,
-// variables, paths and metrics.
+// ../chart_test.go and ../kubernetes_test.go compare the values and the metrics of the chart with the code.
 package kubetest

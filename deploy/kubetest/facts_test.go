@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
-	autoscaling "k8s.io/api/autoscaling/v2"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
@@ -28,10 +30,7 @@ func eachSet(t *testing.T, test func(t *testing.T, all objects)) {
 		"chart":               func() objects { return rendered(t, small) },
 		"chart, whole":        func() objects { return rendered(t, whole) },
 		"chart, sweeps alone": func() objects { return rendered(t, sweepsAlone(t, "monitoring: {enabled: true}\n")) },
-		"k8s/sweeper":         func() objects { return built(t, filepath.Join(kustomizeDir, "sweeper")) },
-		"k8s/base":            func() objects { return built(t, filepath.Join(kustomizeDir, "base")) },
-		"k8s/example":         func() objects { return built(t, filepath.Join(kustomizeDir, "example")) },
-		"k8s, whole":          func() objects { return everything(t) },
+		"chart, all on":       func() objects { return rendered(t, allOn) },
 	} {
 		t.Run(name, func(t *testing.T) { test(t, set()) })
 	}
@@ -43,14 +42,6 @@ func TestObjects_AreAcceptedByTheAPITypes(t *testing.T) {
 			o.decode(t)
 		}
 	})
-	one := objects{}
-	text, err := os.ReadFile(filepath.Join(kustomizeDir, "checkout-hpa.yaml"))
-	must(t, err)
-	one.add(t, "checkout-hpa.yaml", string(text))
-	h := of[autoscaling.HorizontalPodAutoscaler](t, one)[0].Spec
-	if *h.MinReplicas != 2 || h.MaxReplicas != 6 || *h.Metrics[0].Resource.Target.AverageUtilization != 70 {
-		t.Errorf("the checkout scales %+v, want CPU 70 %%, 2 to 6", h)
-	}
 }
 
 // The check of types refuses what the API server would refuse or ignore.
@@ -58,7 +49,8 @@ func TestObjects_ATypoIsAnError(t *testing.T) {
 	for from, to := range map[string]string{"automountServiceAccountToken": "automountServiceAccounttoken", "minReplicaCount": "minReplicas",
 		"relabelings": "relabelConfigs", "maxUnavailable: 1": "maxUnavailable: [1]"} {
 		found := false
-		for _, doc := range documents(t, allOn) {
+		for _, o := range rendered(t, allOn) {
+			doc := o.text
 			if !strings.Contains(doc, from) {
 				continue
 			}
@@ -107,6 +99,68 @@ func TestPods_HaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 }
 
 func is(b *bool) bool { return b != nil && *b }
+
+// The program accepts the arguments of each container with its topics.yaml, and the pod has each variable that the program asks for: in the
+// environment, or as a file of a Secret that is mounted. The program serves the probes, and stops before the pod is killed.
+func TestPods_RunTheProgramWithWhatItNeeds(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "orderclose")
+	build := exec.Command("go", "build", "-o", program, "./cmd/orderclose")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	code, err := os.ReadFile("../../internal/cli/run.go")
+	must(t, err)
+	stops, err := strconv.Atoi(string(regexp.MustCompile(`const stopTimeout = (\d+) \* time\.Second`).FindSubmatch(code)[1]))
+	must(t, err)
+	health, err := os.ReadFile("../../pipeline/health.go")
+	must(t, err)
+	ran := map[string]bool{}
+	eachSet(t, func(t *testing.T, all objects) {
+		topics := filepath.Join(t.TempDir(), "topics.yaml")
+		must(t, os.WriteFile(topics, []byte(all["ConfigMap orderclose-topics"].content["data"].(values)["topics.yaml"].(string)), 0o600))
+		for _, p := range all.pods(t) {
+			c, env := p.Spec.Containers[0], values{}
+			if grace := *p.Spec.TerminationGracePeriodSeconds; grace <= int64(stops)+1 {
+				t.Errorf("%s is killed after %d s, and may need %d and one to stop", p.of, grace, stops)
+			}
+			for _, probe := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe} {
+				if probe != nil && !strings.Contains(string(health), `"GET `+probe.HTTPGet.Path+`"`) {
+					t.Errorf("%s: no process serves %s", p.of, probe.HTTPGet.Path)
+				}
+			}
+			if ran[strings.Join(append(c.Command, c.Args[:len(c.Args)-1]...), " ")] = true; c.Command != nil {
+				continue // the programs of modules of their own check what they need
+			}
+			for _, from := range c.EnvFrom {
+				maps.Copy(env, all["ConfigMap "+from.ConfigMapRef.Name].content["data"].(values))
+			}
+			if listen := env["ORDERCLOSE_LISTEN"]; listen != "0.0.0.0:9464" || len(c.Ports) > 0 && c.Ports[0].ContainerPort != 9464 {
+				t.Errorf("%s: orderclose listens on %v, and the ports are %v", p.of, listen, c.Ports)
+			}
+			run := exec.Command(program, strings.Split(strings.ReplaceAll(strings.Join(c.Args, " "), "/etc/orderclose/topics.yaml", topics), " ")...)
+			run.Env = []string{}
+			out, _ := run.CombinedOutput()
+			asked := regexp.MustCompile(`(ORDERCLOSE_[A-Z_]+) is not set`).FindAllStringSubmatch(string(out), -1)
+			if code := run.ProcessState.ExitCode(); code != 2 || len(asked) == 0 {
+				t.Errorf("%s: orderclose %q exits with %d: %s", p.of, c.Args, code, out)
+			}
+			for _, m := range asked {
+				file, _ := env[m[1]+"_FILE"].(string)
+				mounted := slices.ContainsFunc(c.VolumeMounts, func(v core.VolumeMount) bool { return strings.HasPrefix(file, v.MountPath+"/") })
+				if env[m[1]] == nil && !mounted {
+					t.Errorf("%s needs %s, which the pod does not have", p.of, m[1])
+				}
+			}
+		}
+	})
+	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "orderclose-notify",
+		"orderclose-payments"} {
+		if !ran[want] {
+			t.Errorf("no container runs orderclose %s: %v", want, ran)
+		}
+	}
+}
 
 // Secrets are files, and only in the pods that need them. A mounted ConfigMap changes in a running pod only if no subPath is mounted.
 func TestPods_MountWhatExistsReadOnly(t *testing.T) {
@@ -274,30 +328,29 @@ func selected(t *testing.T, pods []pod, labels map[string]string, expressions []
 	return chosen
 }
 
-// The rules are those of deploy/alerts, every file and nothing else.
+// The rules are those of the folder alerts, every file and nothing else.
 func TestRules_AreThoseOfAlerts(t *testing.T) {
-	for name, all := range map[string]objects{"chart": rendered(t, whole), "k8s/example": built(t, filepath.Join(kustomizeDir, "example"))} {
-		files, err := filepath.Glob("../alerts/*.rules.yml")
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no rules: %v", err)
+	all := rendered(t, whole)
+	files, err := filepath.Glob(filepath.Join(chartDir, "alerts/*.rules.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no rules: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		want := values{}
+		must(t, yaml.Unmarshal(text, &want))
+		id := "PrometheusRule orderclose-" + strings.TrimSuffix(filepath.Base(file), ".rules.yml")
+		if have := all[id].content["spec"]; !reflect.DeepEqual(have, want) {
+			t.Errorf("%s is not %s", id, file)
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			must(t, err)
-			want := values{}
-			must(t, yaml.Unmarshal(text, &want))
-			id := "PrometheusRule orderclose-" + strings.TrimSuffix(filepath.Base(file), ".rules.yml")
-			if have := all[id].content["spec"]; !reflect.DeepEqual(have, want) {
-				t.Errorf("%s: %s is not %s", name, id, file)
-			}
-		}
-		if have := len(of[monitoring.PrometheusRule](t, all)); have != len(files) {
-			t.Errorf("%s: there are %d PrometheusRules and %d files", name, have, len(files))
-		}
+	}
+	if have := len(of[monitoring.PrometheusRule](t, all)); have != len(files) {
+		t.Errorf("there are %d PrometheusRules and %d files", have, len(files))
 	}
 }
 
-// Sweeps alone have their own rules, which the folder sweeper of deploy/alerts has. They need neither brokers nor Redis.
+// Sweeps alone have their own rules, which the folder alerts/sweeper has. They need neither brokers nor Redis.
 func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 	all := rendered(t, sweepsAlone(t, "monitoring: {enabled: true}\n"))
 	var rules []string

@@ -17,7 +17,6 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	apps "k8s.io/api/apps/v1"
-	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
@@ -28,7 +27,7 @@ import (
 
 // object is an object of the Kubernetes API.
 type object struct {
-	from       string // its file
+	from, text string // its file, and its YAML
 	APIVersion string
 	Kind       string
 	Name       string
@@ -51,7 +50,7 @@ func (all objects) add(t *testing.T, from, text string) {
 		if len(content) == 0 {
 			continue
 		}
-		o := object{from: from, content: content}
+		o := object{from: from, text: doc, content: content}
 		o.APIVersion, _ = content["apiVersion"].(string)
 		o.Kind, _ = content["kind"].(string)
 		if meta, ok := content["metadata"].(values); ok {
@@ -78,7 +77,6 @@ var types = map[string]func() any{
 	"policy/v1 PodDisruptionBudget":           func() any { return new(policy.PodDisruptionBudget) },
 	"networking.k8s.io/v1 NetworkPolicy":      func() any { return new(networking.NetworkPolicy) },
 	"networking.k8s.io/v1 Ingress":            func() any { return new(networking.Ingress) },
-	"autoscaling/v2 HorizontalPodAutoscaler":  func() any { return new(autoscaling.HorizontalPodAutoscaler) },
 	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return new(monitoring.ServiceMonitor) },
 	"monitoring.coreos.com/v1 PrometheusRule": func() any { return new(monitoring.PrometheusRule) },
 }
@@ -155,8 +153,7 @@ func (all objects) pods(t *testing.T) []pod {
 
 // scaledObject is a ScaledObject of KEDA, with the fields that tests read.
 type scaledObject struct {
-	Metadata struct{ Name, Namespace string }
-	Spec     struct {
+	Spec struct {
 		ScaleTargetRef                   struct{ Kind, Name string }
 		MinReplicaCount, MaxReplicaCount int
 		Fallback                         any

@@ -98,14 +98,17 @@ func TestScaling_NeverReadsTheLagOfADelayTopic(t *testing.T) {
 	})
 }
 
-// The queries of a kustomization are for the namespace in which its objects are.
+// The queries are for the namespace in which the release is.
 func TestScaling_ReadsItsOwnNamespace(t *testing.T) {
-	all := built(t, filepath.Join(kustomizeDir, "example")).scaledObjects(t)
-	for name, s := range all {
-		want := fmt.Sprintf("namespace=%q", s.Metadata.Namespace)
+	files, err := template(t, "orderclose", "shop", parse(t, allOn))
+	must(t, err)
+	all := objects{}
+	all.add(t, "autoscaling.yaml", files["autoscaling.yaml"])
+	const want = `namespace="shop"`
+	for name, s := range all.scaledObjects(t) {
 		for _, trigger := range s.Spec.Triggers {
 			if query := trigger.Metadata["query"]; trigger.Type == "prometheus" && strings.Count(query, want) != strings.Count(query, "namespace=") {
-				t.Errorf("%s is in the namespace %s, and its query is %s", name, s.Metadata.Namespace, query)
+				t.Errorf("%s is in the namespace shop, and its query is %s", name, query)
 			}
 		}
 	}

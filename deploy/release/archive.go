@@ -23,8 +23,8 @@ import (
 // of git ls-files. A pattern may match nothing.
 var archived = []string{
 	"LICENSE", "NOTICE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "topics.yaml", "topics.schema.json", "docs",
-	"deploy/alerts", "deploy/helm", "deploy/k8s", "deploy/compose", "deploy/systemd",
-	"deploy/grafana/*.json", "deploy/grafana/README.md", "deploy/grafana/provisioning",
+	"deploy/alerts", "deploy/helm", "deploy/compose", "deploy/systemd",
+	"deploy/grafana/README.md", "deploy/grafana/provisioning",
 }
 
 // archiveName returns the name of an archive without .tar.gz, which is also the folder in it.
@@ -109,7 +109,7 @@ func (r *release) tracked(patterns ...string) ([]file, error) {
 
 var appVersion = regexp.MustCompile(`(?m)^appVersion: (\S+)$`)
 
-// askForOwnImage makes the chart and the objects of Kubernetes, and the page about them, ask for the
+// askForOwnImage makes the chart, and the page about it, ask for the
 // image of this release. In the repository they name the version that is released next.
 func (r *release) askForOwnImage(files []file) error {
 	chart, err := os.ReadFile(filepath.Join(r.source, "deploy/helm/orderclose/Chart.yaml"))
@@ -121,7 +121,7 @@ func (r *release) askForOwnImage(files []file) error {
 		return errors.New("Chart.yaml has no appVersion")
 	}
 	for i, f := range files {
-		if strings.HasPrefix(f.name, "deploy/helm/") || strings.HasPrefix(f.name, "deploy/k8s/") || f.name == "docs/kubernetes.md" {
+		if strings.HasPrefix(f.name, "deploy/helm/") || f.name == "docs/kubernetes.md" {
 			files[i].data = bytes.ReplaceAll(f.data, next[1], []byte(r.version))
 		}
 	}

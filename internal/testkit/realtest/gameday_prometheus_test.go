@@ -25,7 +25,7 @@ import (
 // faster is by how much a game day divides the durations of the rules: a minute becomes a second.
 const faster = 60
 
-// prometheus is a Prometheus of a test's own, with the rules of deploy/alerts.
+// prometheus is a Prometheus of a test's own, with the rules of the chart.
 type prometheus struct {
 	t    *testing.T
 	dir  string
@@ -48,7 +48,7 @@ scrape_configs:
   - job_name: orderclose
     file_sd_configs: [{files: [targets.json], refresh_interval: 1s}] # file events are not certain
 `)
-	names, err := filepath.Glob("../../../deploy/alerts/*.rules.yml")
+	names, err := filepath.Glob("../../../deploy/helm/orderclose/alerts/*.rules.yml")
 	must.That(t, err == nil && len(names) != 0, "no rules: %v", err)
 	for _, name := range names {
 		data := must.Get(os.ReadFile(name))(t)

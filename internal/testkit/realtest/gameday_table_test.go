@@ -17,7 +17,7 @@ import (
 // docs/data/alerts-tested.csv, or that of its room, says of every alert how it was tested: in which incidents of the game day, or why by promtool only.
 func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 	var alerts []string
-	names, err := filepath.Glob("../../../deploy/alerts/*.rules.yml")
+	names, err := filepath.Glob("../../../deploy/helm/orderclose/alerts/*.rules.yml")
 	must.That(t, err == nil && len(names) != 0, "no rules: %v", err)
 	for _, name := range names {
 		for _, m := range find(t, name, `(?m)^ *- alert: (\w+)$`) {
