@@ -504,3 +504,31 @@ func (r *rig) redisClient() *redis.Client {
 	r.t.Cleanup(func() { c.Close() })
 	return c
 }
+
+// missed creates orders that are overdue and were never published.
+func (r *rig) missed(n int) {
+	r.t.Helper()
+	for i := range n {
+		must.Do(r.t, r.shop.Orders.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil))
+	}
+}
+
+// lockKey returns the key of the lock of a compensator that runs. Its end is a digest of topics.yaml.
+func (r *rig) lockKey() (key string) {
+	r.t.Helper()
+	client := r.redisClient()
+	r.until("a compensator has the lock in Redis", func() bool {
+		keys, err := client.Keys(r.t.Context(), r.cfg.Compensator.Lock.Key+"-*").Result()
+		if len(keys) > 0 {
+			key = keys[0]
+		}
+		return err == nil && key != ""
+	})
+	return key
+}
+
+// untilClosed waits until that many orders are closed.
+func (r *rig) untilClosed(n int) {
+	r.t.Helper()
+	r.until(fmt.Sprint(n, " orders are closed"), func() bool { return r.count("SELECT COUNT(*) FROM receipts") >= n })
+}
