@@ -64,8 +64,6 @@ var placements = map[string]placement{
 		alone: "transactions of several processes that race for the same order"},
 	"TestReal_SweepersNeedADatabaseOnly": {in: postgres, on: databases,
 		alone: "the lock of a process that was killed ends with its connection"},
-	"TestReal_EachPartNeedsItsPrivileges": {in: postgres, on: databases,
-		alone: "exactly the rows of the table in docs/security.md suffice; make test-all plays each missing row"},
 	"TestReal_TLSToDatabaseAndRedis":         {in: mariadb, on: onMariaDB, alone: "TLS, and which error names which setting"},
 	"TestReal_TLSToPostgreSQL":               {in: postgres, on: []database{postgres}, alone: "TLS, and which error names which setting"},
 	"TestReal_AStandbyOfPostgreSQLIsNoStore": {in: postgres, on: []database{postgres}, alone: "a standby, and two servers in a DSN"},
@@ -89,8 +87,8 @@ var placements = map[string]placement{
 	"TestReal_AnAuditFindsPlantedFaults":       {in: mariadb, on: onMariaDB, alone: "the command audit on a real database and a real topic"},
 
 	// A secured broker.
-	"TestSecure": {in: mariadb, on: onMariaDB, alone: "exactly the rows of the access table suffice, and no secret is shown; make test-all " +
-		"plays each missing row"},
+	"TestSecure":                                   {in: mariadb, on: onMariaDB, alone: "each way to authenticate, and no secret is shown"},
+	"TestSecure_EachPartWorksWithItsRights":        {in: postgres, on: databases, alone: "exactly the rows of the tables in docs/security.md suffice"},
 	"TestSecure_ASessionThatEndsCausesNoRebalance": {in: nowhere, on: onMariaDB, alone: "a broker that ends sessions"},
 
 	"TestGameDay": {on: onMariaDB, target: "GAMEDAY", alone: "the alerts of a real Prometheus"},

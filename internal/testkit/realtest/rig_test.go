@@ -151,6 +151,14 @@ func (r *rig) makeTopics() {
 	must.Do(r.t, apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)))
 }
 
+// apply creates topics, and repeats what a busy broker does not answer.
+func apply(ctx context.Context, admin *kafka.Cluster, specs []kafka.TopicSpec) error {
+	return insist(ctx, func() error {
+		_, _, err := admin.Apply(ctx, specs)
+		return err
+	})
+}
+
 // newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
 func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 	t.Helper()
