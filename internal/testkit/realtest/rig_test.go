@@ -477,23 +477,14 @@ func (r *rig) drain() {
 // check lets the checker verify everything.
 func (r *rig) check() *checker.Verdict {
 	r.t.Helper()
-	delays := map[string]string{}
-	for _, b := range r.cfg.Buckets {
-		delays[b.Topic] = r.cfg.RelayGroup(b)
-	}
-	var missed int64
+	e := scenario.ExpectOf(r.cfg, r.shop)
+	e.Calm, e.OutboxEmpty = !r.disturbed, r.dispatching
 	for _, h := range must.Get(r.store.SweepHours(r.t.Context(), r.cfg.Topics.Close, time.Unix(0, 0), 1000))(r.t) {
-		missed += h.Missed
+		e.Missed += h.Missed
 	}
 	var v *checker.Verdict
 	r.eventually(func() (err error) { // a busy server may not answer all its questions
-		v, err = checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
-			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
-			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			CloserGroup: r.cfg.CloserGroup(), Published: r.shop.Published(), Added: r.shop.Added(),
-			RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, Missed: missed,
-			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: r.dispatching,
-		})
+		v, err = checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, e)
 		return err
 	})
 	for _, broken := range v.Violations {
