@@ -45,7 +45,7 @@ func newRedisGroup(t *testing.T) *redisGroup {
 }
 
 // start starts a server of the group. Its arguments follow those for TLS.
-func (g *redisGroup) start(kind string, conf string, args ...string) *ownServer {
+func (g *redisGroup) start(kind, conf string, args ...string) *ownServer {
 	g.t.Helper()
 	s := newServer(g.t, kind)
 	s.Args = append([]string{"--port", "0", "--tls-port", s.Port, "--tls-cert-file", g.crt, "--tls-key-file", g.key, "--tls-ca-cert-file", g.ca.file,
