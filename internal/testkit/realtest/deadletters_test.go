@@ -109,6 +109,7 @@ func doctorAndTheQueriesOfTheRunbook(t *testing.T, servers config.Servers) {
 		}
 		return nil
 	})
+	r.must("audit", "--from", "1d")
 	r.stockIsRight()
 	must.Get(r.store.DB().ExecContext(t.Context(), "UPDATE stock SET reserved = reserved + 1 WHERE sku_id = ?", scenario.SKU(0)))(t)
 	expect.Same(t, r.wrongStock(), []string{scenario.SKU(0)}, "SKUs whose reserved quantity is wrong")

@@ -83,8 +83,7 @@ var placements = map[string]placement{
 
 	// What an operator does.
 	"TestReal_ADeadLetterIsRedrivenToSuccess":  {in: postgres, on: databases, alone: "the commands dlq and order, beside a closer that runs"},
-	"TestReal_DoctorAndTheQueriesOfTheRunbook": {in: mysqldb, on: databases, alone: "doctor finds a real installation healthy"},
-	"TestReal_AnAuditFindsPlantedFaults":       {in: mariadb, on: onMariaDB, alone: "the command audit on a real database and a real topic"},
+	"TestReal_DoctorAndTheQueriesOfTheRunbook": {in: mysqldb, on: databases, alone: "doctor and audit find a real installation healthy"},
 
 	// A secured broker.
 	"TestSecure":                                   {in: mariadb, on: onMariaDB, alone: "each way to authenticate, and no secret is shown"},
