@@ -281,13 +281,15 @@ func (s *seat) record(id string, after time.Duration) wire.Message {
 func (s *seat) arrived(topics ...string) (missing error) {
 	for _, topic := range topics {
 		records := int64(0)
-		for p := range s.cfg.Partitions {
-			_, end, err := s.admin.Bounds(s.t.Context(), topic, p)
-			records, missing = records+end, errors.Join(missing, err)
+		partitions, err := s.admin.Partitions(s.t.Context(), topic)
+		for p := range partitions {
+			_, end, failed := s.admin.Bounds(s.t.Context(), topic, p)
+			records, err = records+end, errors.Join(err, failed)
 		}
-		if records == 0 {
-			missing = errors.Join(missing, fmt.Errorf("nothing has arrived in %s", topic))
+		if err == nil && records == 0 {
+			err = fmt.Errorf("nothing has arrived in %s", topic)
 		}
+		missing = errors.Join(missing, err)
 	}
 	return missing
 }
