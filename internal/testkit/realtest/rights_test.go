@@ -340,18 +340,26 @@ func (s *seat) run(done func(log string) error) {
 	ctx, stop := context.WithCancel(s.t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- app.Run(ctx, pipeline.Role(s.part)) }()
+	nothingRefused := func() {
+		s.t.Helper()
+		for line := range strings.Lines(logs.String()) {
+			optional := strings.Contains(line, "not everything about the topics can be checked")
+			must.That(s.t, optional || !refused.MatchString(line), "a right is missing: %s", line)
+		}
+	}
 	defer func() {
 		stop()
 		<-ran
-		for line := range strings.Lines(logs.String()) {
-			optional := strings.Contains(line, "not everything about the topics can be checked")
-			expect.That(s.t, optional || !refused.MatchString(line), "a right is missing: %s", line)
-		}
 		if s.t.Failed() {
 			s.t.Logf("the end of the log:\n%s", logs.Tail(4000))
+			return
 		}
+		nothingRefused()
 	}()
-	await(s.t, func() error { return done(logs.String()) })
+	await(s.t, func() error {
+		nothingRefused()
+		return done(logs.String())
+	})
 }
 
 // cli runs commands of the production binary. It repeats one that a busy server does not answer. The exit code 6 says that the environment names
