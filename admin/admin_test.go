@@ -265,20 +265,16 @@ func TestAdmin_RedrivesAndDiscardsDeadLetters(t *testing.T) {
 
 	f := admin.DeadLetterFilter{Order: "a"}
 	plan := must.Get(s.PlanRedrive(t.Context(), f))(t)
-	expect.That(t, plan.Doable() == 1 && plan.To[s.cfg.Buckets[0].Topic] == 1 && s.in(s.cfg.Buckets[0].Topic) == 0, "%+v", plan)
+	expect.That(t, plan.Doable() == 1 && s.in(s.cfg.Buckets[0].Topic) == 0, "%+v", plan)
 	f.Through = plan.Through
-	for _, want := range []int{1, 0} {
-		r := must.Get(s.Redrive(t.Context(), f, nil))(t)
-		expect.That(t, r.Done == want && s.in(s.cfg.Buckets[0].Topic) == 1, "%+v", r)
-	}
+	r := must.Get(s.Redrive(t.Context(), f, nil))(t)
+	expect.That(t, r.Done == 1 && s.in(s.cfg.Buckets[0].Topic) == 1, "%+v", r)
 	_, err = s.Discard(t.Context(), admin.DeadLetterFilter{Through: plan.Through}, nil)
 	expect.That(t, err != nil && strings.Contains(err.Error(), "select dead letters"), "%v", err)
 	f = admin.DeadLetterFilter{Positions: []admin.Position{whole.At, {Partition: 1, Offset: 77}}}
 	plan = must.Get(s.PlanDiscard(t.Context(), f))(t)
 	expect.That(t, plan.Doable() == 1 && len(plan.Missing) == 1, "%+v", plan)
 	expect.Equal(t, must.Get(s.Discard(t.Context(), f, nil))(t).Done, 1, "discarded")
-	list = must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 0))(t)
-	expect.That(t, len(list.Letters) == 1 && list.Letters[0].Key == "c", "left: %+v", list)
 	list = must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, true, 0))(t)
 	expect.That(t, len(list.Letters) == 3 && list.Letters[0].Resolution == "redriven" && list.Letters[1].Resolution == "discarded", "all: %+v", list)
 	s.logged("admin.Redrive", "admin.Discard")

@@ -322,18 +322,10 @@ func (st *environment) count(ctx context.Context) (counts, error) {
 
 // check runs the checker.
 func (st *environment) check(ctx context.Context) (*checker.Verdict, error) {
-	delays := map[string]string{}
-	for _, b := range st.cfg.Buckets {
-		delays[b.Topic] = st.cfg.RelayGroup(b)
-	}
+	e := scenario.ExpectOf(st.cfg, st.shop)
+	e.OutboxEmpty, e.ProducerTime = true, st.backend == "embedded"
 	evidence := checker.Servers{DB: st.Store.DB(), Brokers: st.brokers, Dial: st.dial, TLS: st.security.TLS, SASL: mechanism(st.security.SASL)}
-	return checker.Check(ctx, evidence, checker.Expect{
-		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
-		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
-		EventsTopic: st.cfg.Topics.Events, OutboxEmpty: true,
-		CloserGroup: st.cfg.CloserGroup(), Published: st.shop.Published(), Added: st.shop.Added(), RolledBack: st.shop.RolledBack(),
-		ProducerTime: st.backend == "embedded",
-	})
+	return checker.Check(ctx, evidence, e)
 }
 
 func (st *environment) onClose(f func() error) { st.closers = append(st.closers, f) }

@@ -18,7 +18,7 @@ import (
 
 // updatesLive watches Now while an order is created: the row of its bucket changes, without a new
 // page, and a reader who types loses neither text nor focus.
-func updatesLive(t testing.TB, w world) {
+func updatesLive(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	b.goTo("/")
 	row := `document.querySelector('tr[data-topic="delay_12h"] td').innerText`
@@ -44,7 +44,7 @@ func updatesLive(t testing.TB, w world) {
 
 // comesBack searches an order from Now, again and again. A browser has six connections to a host, and
 // keeps pages that were left by a form: their live updates must end, or the next page never arrives.
-func comesBack(t testing.TB, w world) {
+func comesBack(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	for range 10 {
 		b.goTo("/")
@@ -53,7 +53,7 @@ func comesBack(t testing.TB, w world) {
 }
 
 // findsAnOrder searches an order that is closed, one that waits, and one that does not exist.
-func findsAnOrder(t testing.TB, w world) {
+func findsAnOrder(t testing.TB, w *serve) {
 	w.create(t, "found-closed", "soon")
 	w.create(t, "found-waiting", "later")
 	w.awaitClose(t, "found-closed")
@@ -79,7 +79,7 @@ func findsAnOrder(t testing.TB, w world) {
 }
 
 // listsDeadLetters finds dead letters in the list, by their cause, and by their order.
-func listsDeadLetters(t testing.TB, w world) {
+func listsDeadLetters(t testing.TB, w *serve) {
 	first := w.giveUp(t, letter{Order: "listed-first", Cause: "not_found"})
 	second := w.giveUp(t, letter{Order: "listed-second", Cause: "refused", Stage: "outbox"})
 	shown := func(at string) string { return `document.querySelector('tr[data-at="` + at + `"]') !== null` }
@@ -116,7 +116,7 @@ func (b *tab) searchLetters(order string) {
 }
 
 // redrives asks for the redrive of one dead letter, and confirms it.
-func redrives(t testing.TB, w world) {
+func redrives(t testing.TB, w *serve) {
 	w.create(t, "redriven", "later")
 	at := w.giveUp(t, letter{Order: "redriven"})
 	b := open(t, w, look{})
@@ -140,7 +140,7 @@ func redrives(t testing.TB, w world) {
 }
 
 // discards asks and confirms that one dead letter is discarded.
-func discards(t testing.TB, w world) {
+func discards(t testing.TB, w *serve) {
 	at := w.giveUp(t, letter{Order: "discarded", Cause: "refused"})
 	b := open(t, w, look{})
 	b.openLetter(at)
@@ -155,7 +155,7 @@ func discards(t testing.TB, w world) {
 }
 
 // pauses pauses the closing of a category whose orders are not due for hours, sees the pause on Now, and ends it.
-func pauses(t testing.TB, w world) {
+func pauses(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	listed := func(want bool) {
 		t.Helper()
@@ -192,7 +192,7 @@ func pauses(t testing.TB, w world) {
 }
 
 // losesTheConsole looks at Now while the console cannot be reached: the page says so, until it can.
-func losesTheConsole(t testing.TB, w world) {
+func losesTheConsole(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	block := func(on bool) {
 		b.do("block updates", command(network.SetBlockedURLs,
@@ -213,14 +213,14 @@ func losesTheConsole(t testing.TB, w world) {
 }
 
 // sharesConnections opens Now in more tabs than a browser has connections to a host. All of them load, and all of them are kept up to date.
-func sharesConnections(t testing.TB, w world) {
+func sharesConnections(t testing.TB, w *serve) {
 	b := openSignedOut(t, w, look{})
-	b.do("sign in", chromedp.Navigate(strings.Replace(w.url(), "://", "://operator:"+w.password()+"@", 1)+"/"))
+	b.do("sign in", chromedp.Navigate(strings.Replace(w.url(), "://", "://operator:"+passwords["operator"]+"@", 1)+"/"))
 	tabs := []*tab{b}
 	for range 9 {
 		ctx, cancel := chromedp.NewContext(b.ctx)
 		t.Cleanup(cancel)
-		tabs = append(tabs, &tab{t: t, ctx: ctx, base: b.base, limit: b.limit})
+		tabs = append(tabs, &tab{t: t, ctx: ctx, base: b.base})
 		if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of this call
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func sharesConnections(t testing.TB, w world) {
 
 // signsIn asks without a password and with a wrong one, and signs in as a viewer and as an operator: the browser
 // answers the proxy's challenge, and sends the password with all that follows.
-func signsIn(t testing.TB, w world) {
+func signsIn(t testing.TB, w *serve) {
 	for _, password := range []string{"", "not-the-password-of-anybody"} {
 		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil))(t)
 		if password != "" {

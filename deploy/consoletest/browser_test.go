@@ -134,9 +134,8 @@ func (l look) name() string {
 type tab struct {
 	t     testing.TB
 	ctx   context.Context
-	base  string        // of the console, without a slash at the end
-	width int64         // of the screen, in pixels
-	limit time.Duration // of each step
+	base  string // of the console, without a slash at the end
+	width int64  // of the screen, in pixels
 
 	mu        sync.Mutex
 	faults    []string     // what no page of the console may do
@@ -147,13 +146,11 @@ type tab struct {
 	status    int64        // of the last document
 }
 
-// open opens a tab that shows no page yet. It sends the password of the operator, if the proxy asks for one.
-func open(t testing.TB, w world, l look) *tab {
+// open opens a tab that shows no page yet. It sends the password of the operator.
+func open(t testing.TB, w *serve, l look) *tab {
 	t.Helper()
 	b := openSignedOut(t, w, l)
-	if w.password() != "" {
-		b.authorize("operator", w.password())
-	}
+	b.authorize("operator", passwords["operator"])
 	return b
 }
 
@@ -165,14 +162,11 @@ func (b *tab) authorize(name, password string) {
 }
 
 // openSignedOut opens a tab that shows no page yet, and sends no password.
-func openSignedOut(t testing.TB, w world, l look) *tab {
+func openSignedOut(t testing.TB, w *serve, l look) *tab {
 	t.Helper()
 	at := must.Get(url.Parse(w.url()))(t)
 	parent, userAgent := startChromium(t)
-	b := &tab{t: t, base: w.url(), limit: stepTimeout, hosts: []string{at.Host}}
-	if r, ok := t.(*recorder); ok {
-		b.limit = r.limit
-	}
+	b := &tab{t: t, base: w.url(), hosts: []string{at.Host}}
 	ctx, cancel := chromedp.NewContext(parent, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.handle))
 	b.ctx = ctx
 	t.Cleanup(cancel)
@@ -298,7 +292,7 @@ func (b *tab) lastStatus() int64 {
 
 func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
 	defer cancel()
 	err := chromedp.Do(ctx, actions...)
 	for err != nil && strings.Contains(err.Error(), "Could not find node with given id") && ctx.Err() == nil {
@@ -319,7 +313,7 @@ func (b *tab) goTo(path string) {
 // openLetter opens the page of a dead letter, once the console has read it.
 func (b *tab) openLetter(at string) {
 	b.t.Helper()
-	for end := time.Now().Add(b.limit); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(stepTimeout); ; time.Sleep(200 * time.Millisecond) {
 		b.do("open dead letter "+at, chromedp.Navigate(b.base+"/dead-letters/"+at))
 		switch status := b.lastStatus(); {
 		case status < 400:
@@ -341,7 +335,7 @@ func eval[T any](b *tab, expression string) T {
 }
 
 func tryEval[T any](b *tab, expression string) (T, error) {
-	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 }
@@ -380,13 +374,13 @@ func (b *tab) waitReloading(what, expression string) {
 
 func (b *tab) await(what, expression string, between func()) {
 	b.t.Helper()
-	for end := time.Now().Add(b.limit); ; between() {
+	for end := time.Now().Add(stepTimeout); ; between() {
 		is, err := tryEval[bool](b, expression)
 		if is {
 			return
 		}
 		if time.Now().After(end) || b.ctx.Err() != nil {
-			b.t.Fatalf("%s: not so after %v: %s is false (%v)\n%s", what, b.limit, short(expression), err, short(b.text("body")))
+			b.t.Fatalf("%s: not so after %v: %s is false (%v)\n%s", what, stepTimeout, short(expression), err, short(b.text("body")))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -475,7 +469,7 @@ func (b *tab) waitFor(state string) {
 // screenshot returns a screenshot of the upper 1000 pixels of the page, as a small PNG.
 func (b *tab) screenshot() []byte {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
 	defer cancel()
 	beyond := true
 	clip := &page.Viewport{Width: 1200, Height: min(1000, eval[float64](b, `document.documentElement.scrollHeight`)), Scale: 1}
@@ -488,7 +482,7 @@ func (b *tab) screenshot() []byte {
 
 // keep keeps a screenshot of the page and its source, for the one who reads why the test failed (go test -artifacts).
 func (b *tab) keep() {
-	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
 	defer cancel()
 	dir := b.t.ArtifactDir()
 	if picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100)); err == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // checks are all checks of a console, by name.
-var checks = map[string]func(testing.TB, world){
+var checks = map[string]func(testing.TB, *serve){
 	"pages, still":    pages(look{lang: "zh-CN", dark: true, still: true}),
 	"on a phone":      onAPhone,
 	"without scripts": withoutScripts,
@@ -24,6 +24,13 @@ var checks = map[string]func(testing.TB, world){
 	"dead letters":    listsDeadLetters,
 	"redrive":         redrives,
 	"another site":    refusesAnotherSite,
+	"login":           signsIn,
+	"pause":           pauses,
+	"discard":         discards,
+	"lost connection": losesTheConsole,
+	"zone":            switchesZone,
+	"many tabs":       sharesConnections,
+	"nothing cut":     cutsNothing,
 }
 
 // Every page is checked in both languages and themes, on a phone, a tablet and a desktop.
@@ -38,19 +45,8 @@ func init() {
 	}
 }
 
-// serveChecks need what the stand-in does not have.
-var serveChecks = map[string]func(testing.TB, world){
-	"login":           signsIn,
-	"pause":           pauses,
-	"discard":         discards,
-	"lost connection": losesTheConsole,
-	"zone":            switchesZone,
-	"many tabs":       sharesConnections,
-	"nothing cut":     cutsNothing,
-}
-
 // proxiedChecks are those of a console behind a proxy with TLS, below a path.
-var proxiedChecks = map[string]func(testing.TB, world){
+var proxiedChecks = map[string]func(testing.TB, *serve){
 	"pages":    pages(look{}),
 	"language": switchesLanguage,
 	"live":     updatesLive,
@@ -60,7 +56,7 @@ var proxiedChecks = map[string]func(testing.TB, world){
 }
 
 // hostileChecks are checks that fill the console with hostile texts.
-var hostileChecks = map[string]func(testing.TB, world){"hostile orders": showsHostileOrders, "hostile dead letters": showsHostileLetters}
+var hostileChecks = map[string]func(testing.TB, *serve){"hostile orders": showsHostileOrders, "hostile dead letters": showsHostileLetters}
 
 // atEnd is called after all tests.
 var atEnd = []func() error{stopChromium}
@@ -79,9 +75,7 @@ func TestMain(m *testing.M) {
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
-	s := startServe(t, serveTopics, httptest.NewServer)
-	runChecks(t, checks, func(testing.TB) world { return s })
-	runChecks(t, serveChecks, func(testing.TB) world { return s })
+	runChecks(t, checks, startServe(t, serveTopics, httptest.NewServer))
 }
 
 // The proxy has TLS, and the console is below a path.
@@ -92,22 +86,21 @@ func TestConsole_BelowAPathWithTLS(t *testing.T) {
 	if !strings.HasPrefix(s.url(), "https://") || !strings.HasSuffix(s.url(), "/ops/orderclose") {
 		t.Fatalf("the console is at %s", s.url())
 	}
-	runChecks(t, proxiedChecks, func(testing.TB) world { return s })
+	runChecks(t, proxiedChecks, s)
 }
 
 func TestConsole_ShowsHostileTextsHarmless(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
-	s := startServe(t, serveTopics, httptest.NewServer)
-	runChecks(t, hostileChecks, func(testing.TB) world { return s })
+	runChecks(t, hostileChecks, startServe(t, serveTopics, httptest.NewServer))
 }
 
-// runChecks runs checks side by side, each on the console that of returns.
-func runChecks(t *testing.T, checks map[string]func(testing.TB, world), of func(testing.TB) world) {
+// runChecks runs checks side by side.
+func runChecks(t *testing.T, checks map[string]func(testing.TB, *serve), s *serve) {
 	for name, check := range checks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(t, of(t))
+			check(t, s)
 		})
 	}
 }

@@ -6,6 +6,5 @@
 //
 // A check is a function that opens tabs of a console and fails if something is wrong
 // (pages_test.go, actions_test.go, hostile_test.go). console_test.go runs all checks on serve
-// (serve_test.go). standin_test.go runs them on a console of a few pages in memory too, with one
-// fault at a time: each fault must make its check fail.
+// (serve_test.go).
 package consoletest

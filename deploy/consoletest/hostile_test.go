@@ -97,7 +97,7 @@ func (b *tab) isHarmless(where string) {
 }
 
 // showsHostileOrders creates orders with hostile ids and categories, searches them, and looks at all pages.
-func showsHostileOrders(t testing.TB, w world) {
+func showsHostileOrders(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	for i, text := range hostileTexts {
 		w.create(t, text, hostileTexts[(i+1)%len(hostileTexts)])
@@ -125,7 +125,7 @@ func showsHostileOrders(t testing.TB, w world) {
 }
 
 // showsHostileLetters opens dead letters with hostile keys, values and headers, on a phone.
-func showsHostileLetters(t testing.TB, w world) {
+func showsHostileLetters(t testing.TB, w *serve) {
 	b := open(t, w, look{width: phone})
 	for _, l := range hostileLetters() {
 		at := w.giveUp(t, l)
@@ -168,7 +168,7 @@ func printable(text string) string {
 }
 
 // refusesAnotherSite opens a page of another site that shows the console in a frame, and sends forms to it.
-func refusesAnotherSite(t testing.TB, w world) {
+func refusesAnotherSite(t testing.TB, w *serve) {
 	other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(rw, `<!doctype html><title>another site</title><link rel="icon" href="data:,"><iframe src="%[1]s/"></iframe>

@@ -30,8 +30,8 @@ var pagesOf = map[string]string{
 }
 
 // pages returns a check of every page for a reader with this look.
-func pages(l look) func(testing.TB, world) {
-	return func(t testing.TB, w world) {
+func pages(l look) func(testing.TB, *serve) {
+	return func(t testing.TB, w *serve) {
 		w.create(t, "pages-"+l.name(), "later")
 		b := open(t, w, l)
 		for name, path := range pagesOf {
@@ -49,7 +49,7 @@ func pages(l look) func(testing.TB, world) {
 }
 
 // isPage checks what holds for every page of the console. An empty name stands for any page.
-func (b *tab) isPage(w world, name string, l look) {
+func (b *tab) isPage(w *serve, name string, l look) {
 	t := b.t
 	t.Helper()
 	where := fmt.Sprintf("page %s, %s", name, l.name())
@@ -112,7 +112,7 @@ func (b *tab) fits(where string) {
 }
 
 // onAPhone checks that no page scrolls sideways on a phone.
-func onAPhone(t testing.TB, w world) {
+func onAPhone(t testing.TB, w *serve) {
 	long := "phone-" + strings.Repeat("x", 58)
 	w.create(t, long, "later")
 	b := open(t, w, look{width: phone})
@@ -128,7 +128,7 @@ func onAPhone(t testing.TB, w world) {
 }
 
 // withoutScripts reads Now, searches an order, and switches the language, with scripts disabled.
-func withoutScripts(t testing.TB, w world) {
+func withoutScripts(t testing.TB, w *serve) {
 	w.create(t, "no-scripts", "later")
 	b := open(t, w, look{noScripts: true})
 	b.goTo("/")
@@ -152,7 +152,7 @@ func withoutScripts(t testing.TB, w world) {
 }
 
 // switchesLanguage switches to Chinese and back. The choice holds on other pages, too.
-func switchesLanguage(t testing.TB, w world) {
+func switchesLanguage(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	b.goTo("/delays")
 	b.isInLanguage("before", look{})
@@ -166,7 +166,7 @@ func switchesLanguage(t testing.TB, w world) {
 }
 
 // switchesZone switches to the zone of the browser and back. It holds for what is shown and for what is typed.
-func switchesZone(t testing.TB, w world) {
+func switchesZone(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	b.do("be in Shanghai", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Shanghai"}))
 	b.goTo("/dead-letters")
@@ -193,7 +193,7 @@ func switchesZone(t testing.TB, w world) {
 }
 
 // cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it scrolls, is inside of the window.
-func cutsNothing(t testing.TB, w world) {
+func cutsNothing(t testing.TB, w *serve) {
 	for _, width := range []int64{phone, 1200} {
 		b := open(t, w, look{width: width})
 		for _, path := range pagesOf {
@@ -250,7 +250,7 @@ const findMissed = `(() => {
 
 // keyboard walks through pages with the Tab key. It must reach the skip link first, then all that can be
 // used, and must show where it is. Without scripts, so that no update changes the page meanwhile.
-func keyboard(t testing.TB, w world) {
+func keyboard(t testing.TB, w *serve) {
 	b := open(t, w, look{noScripts: true})
 	paths := []string{"/", "/order", "/delays"}
 	at := w.giveUp(t, letter{Order: "keyboard-letter"})
@@ -316,7 +316,7 @@ const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then(found => J
 func (b *tab) accessible(where string) {
 	b.t.Helper()
 	script := must.Get(axeScript())(b.t)
-	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
 	defer cancel()
 	text, err := chromedp.Run(ctx, func(ctx context.Context, target *chromedp.Target) (string, error) {
 		tree, err := cdp.Call(ctx, target, page.GetFrameTree, cdp.Empty{})

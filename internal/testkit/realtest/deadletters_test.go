@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -108,10 +109,12 @@ func doctorAndTheQueriesOfTheRunbook(t *testing.T, servers config.Servers) {
 		}
 		return nil
 	})
+	r.must("audit", "--from", "1d")
 	r.stockIsRight()
 	must.Get(r.store.DB().ExecContext(t.Context(), "UPDATE stock SET reserved = reserved + 1 WHERE sku_id = ?", scenario.SKU(0)))(t)
 	expect.Same(t, r.wrongStock(), []string{scenario.SKU(0)}, "SKUs whose reserved quantity is wrong")
 	ordersByDueMinute(t, r)
+	dueTimesMove(t, r)
 }
 
 // wrongStock returns the SKUs that the query of the runbook finds.
@@ -150,4 +153,38 @@ func ordersByDueMinute(t *testing.T, r *rig) {
 	must.Do(t, rows.Err())
 	next := due.Add(time.Minute)
 	expect.Same(t, got, [][3]int{{due.Hour(), due.Minute(), 2}, {next.Hour(), next.Minute(), 1}}, "open orders by due minute")
+}
+
+// dueTimesMove makes the delay of orders 20 seconds longer by the statement of the runbook, as it stands there but for its values.
+func dueTimesMove(t *testing.T, r *rig) {
+	const orders, layout = 1200, "2006-01-02 15:04:05"
+	created := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Second)
+	due := created.Add(time.Hour)
+	for id, category := range map[string]string{"many": "virtual", "others": "physical"} {
+		r.insert(id, category, orders, func(i int) time.Time { return due.Add(time.Duration(i) * time.Millisecond) }, func(int) string { return scenario.SKU(0) })
+	}
+	section, _ := runbook.At("the-delay-of-a-category-was-wrong")
+	language, delay := "sql", [2]string{"30 MINUTE", "3620 SECOND"}
+	if r.store.Dialect() == store.Postgres {
+		language, delay = "postgres", [2]string{"30 minutes", "3620 seconds"}
+	}
+	text := strings.Join(section.Commands("Act", language), " ")
+	for _, value := range [][2]string{{"2026-11-20 13:00:00", created.Format(layout)}, {"2026-11-20 13:40:00", created.Add(10 * time.Second).Format(layout)},
+		{"2026-11-20 13:45:00", due.Add(10 * time.Second).Format(layout)}, delay} {
+		expect.That(t, strings.Contains(text, value[0]), "the runbook's statement has no %s", value[0])
+		text = strings.ReplaceAll(text, value[0], value[1])
+	}
+	conn := must.Get(r.store.DB().Conn(t.Context()))(t)
+	defer conn.Close()
+	moved, batches := int64(0), 0
+	for n := int64(1); n > 0; batches++ {
+		for statement := range strings.SplitSeq(strings.TrimSuffix(text, ";"), ";") {
+			n, _ = must.Get(conn.ExecContext(t.Context(), statement))(t).RowsAffected()
+		}
+		moved += n
+	}
+	expect.That(t, moved == orders && batches == 4, "%d orders were moved in %d batches", moved, batches)
+	later := due.Add(20 * time.Second)
+	expect.Equal(t, r.count("SELECT COUNT(*) FROM orders WHERE category = 'virtual' AND expire_at BETWEEN ? AND ?", later, later.Add(2*time.Second)), orders,
+		"orders that are due 20 s later")
 }

@@ -260,7 +260,7 @@ func ownSecuredKafka(t *testing.T, s *config.Servers) ownServers {
 	own := ownServers{prefix: newPrefix(), secured: &secured{parts: map[string]access{
 		"relay": b.by(kafka.Plain, user), "closer": everything, "producer": everything, "operator": everything,
 	}}}
-	_, rows := accessTable(t)
+	rows := accessTable(t)
 	var acls []kafkago.ACLEntry
 	for _, row := range rows[user] {
 		acls = append(acls, row.acl(t, user, own.prefix))

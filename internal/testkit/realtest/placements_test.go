@@ -2,7 +2,6 @@ package realtest
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,11 +31,9 @@ var (
 
 // placement says where a test runs.
 type placement struct {
-	in database   // in make test; nowhere: it runs in make test-all only
-	on []database // in make test-all
-	// alone is what only this test proves: what the simulation, on the embedded Kafka, cannot show. Of a test that
-	// runs in make test-all only, it is which tests of make test prove the same promise.
-	alone string
+	in    database   // in make test; nowhere: it runs in make test-all only
+	on    []database // in make test-all
+	alone string     // what only this test proves: what the simulation, on the embedded Kafka, cannot show
 	// target is the variable of a target of the Makefile that plays the test, on all its databases; "": make test.
 	target string
 }
@@ -53,35 +50,20 @@ var placements = map[string]placement{
 	"TestReal_OneBrokerOfThree": {in: mariadb, on: onMariaDB, alone: "replication, and new leaders and coordinators of real brokers"},
 	"TestReal_EveryKindOfLossIsRepaired": {in: mysqldb, on: onMySQL,
 		alone: "what a real broker answers after retention, and about a topic that was recreated"},
-	"TestReal_KafkaIsWiped": {in: nowhere, on: onMariaDB,
-		alone: "TestReal_EveryKindOfLossIsRepaired, TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute"},
 	"TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun": {in: postgres, on: []database{mariadb, postgres},
 		alone: "signals and HTTP of processes, and topics that appear on a real broker"},
-	"TestReal_TopicsCheckFindsDriftAndApplyFixesIt": {in: mysqldb, on: onMySQL, alone: "how a real broker names and reports the settings of topics"},
-	"TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate": {in: nowhere, on: databases,
-		alone: "TestReal_EveryPromiseIsKept on PostgreSQL, TestReal_AShopsOwnTables on MySQL"},
+	"TestReal_TopicsCheckFindsDriftAndApplyFixesIt":            {in: mysqldb, on: onMySQL, alone: "how a real broker names and reports the settings of topics"},
 	"TestReal_AReplayClosesWhatWasPassedOverBesideFreshOrders": {in: mysqldb, on: databases, alone: "the runbook's replay, beside fresh orders"},
-	"TestReal_DeadlinesMoveByAnUpdate":                         {in: nowhere, on: databases, alone: "TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay"},
-	"TestReal_APauseClosesNothingUntilItEnds": {in: nowhere, on: onMariaDB,
-		alone: "TestSimulation_APauseStopsClosersAndSweeps, the random worlds with pauses"},
-	"TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack": {in: nowhere, on: onMariaDB, alone: "TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack"},
-	"TestReal_OfTwoProcessesWithOneInstanceOneEnds":        {in: nowhere, on: onMariaDB, alone: "TestConsume_OfTwoWithOneInstanceTheFirstEnds"},
 
 	// Databases.
 	"TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults": {in: mariadb, on: onMySQL, alone: "faults of a real server and of the network to it"},
-	"TestReal_AFailoverToAStandbyThatHasAllLosesNothing": {in: nowhere, on: []database{mariadb, postgres},
-		alone: "TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults kills the server; none replicates"},
-	"TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen": {in: nowhere, on: onMariaDB, alone: "none"},
+	"TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen": {in: nowhere, on: onMariaDB, alone: "replication, and a database that forgets"},
 	"TestReal_AShopsOwnTables": {in: mysqldb, on: onMySQL,
 		alone: "the example of docs/mapping.md, on a server in another time zone"},
 	"TestReal_PaymentsRaceWithTheClose": {in: mariadb, on: databases,
 		alone: "transactions of several processes that race for the same order"},
 	"TestReal_SweepersNeedADatabaseOnly": {in: postgres, on: databases,
 		alone: "the lock of a process that was killed ends with its connection"},
-	"TestReal_SweepersAskThePaymentProvider": {in: nowhere, on: onMariaDB,
-		alone: "TestReal_PaymentsRaceWithTheClose, TestSimulation_PaymentsAreCancelledBeforeTheClose"},
-	"TestReal_EachPartNeedsItsPrivileges": {in: postgres, on: databases,
-		alone: "exactly the rows of the table in docs/security.md suffice; make test-all plays each missing row"},
 	"TestReal_TLSToDatabaseAndRedis":         {in: mariadb, on: onMariaDB, alone: "TLS, and which error names which setting"},
 	"TestReal_TLSToPostgreSQL":               {in: postgres, on: []database{postgres}, alone: "TLS, and which error names which setting"},
 	"TestReal_AStandbyOfPostgreSQLIsNoStore": {in: postgres, on: []database{postgres}, alone: "a standby, and two servers in a DSN"},
@@ -91,32 +73,22 @@ var placements = map[string]placement{
 		alone: "connections to a real Redis and a real database that fail in the middle"},
 	"TestReal_ASweepSurvivesAShortFailureOfRedis": {in: mariadb, on: onMariaDB, alone: "the client of Redis connects again in time"},
 	"TestReal_APassByHandNeedsNoLock":             {in: mysqldb, on: databases, alone: "the command with a Redis that has the lock, hangs, or is not there"},
-	"TestReal_TheLoopIsTakenOverFromAStoppedProcess": {in: nowhere, on: onMariaDB,
-		alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock, TestReal_SweepersNeedADatabaseOnly"},
-	"TestReal_LostOrdersCloseInHalfAMinuteBesideOthers": {in: nowhere, on: databases, alone: "TestLoop_HealthyOrdersCloseInHalfAMinuteBesideOthers"},
-	"TestReal_TwoSweepsAtOnceChangeNothing":             {in: nowhere, on: onMariaDB, alone: "TestSimulation_TwoSweepsAtOnceChangeNothing"},
-	"TestReal_RedisFailsOverInTheMiddleOfASweep":        {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock; none has sentinels"},
-	"TestReal_TheLockIsInARedisCluster":                 {in: nowhere, on: onMariaDB, alone: "TestReal_APassByHandNeedsNoLock; none has a cluster"},
+	"TestReal_TheLockFollowsAFailoverOfRedis":     {in: mariadb, on: onMariaDB, alone: "a Redis with sentinels, by TLS and the user of docs/security.md"},
+	"TestReal_TheLockIsInARedisCluster":           {in: mariadb, on: onMariaDB, alone: "a Redis cluster, by TLS and the user of docs/security.md"},
 
 	// The shop, services and programs.
-	"TestReal_TheShop": {in: mariadb, on: databases, alone: "the example shop as processes that are killed, with its caches in a real Redis"},
-	"TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder": {in: nowhere, on: onMariaDB,
-		alone: "the tests of examples/checkout, TestReal_PaymentsRaceWithTheClose"},
+	"TestReal_TheShop":                    {in: mariadb, on: databases, alone: "the example shop as processes that are killed, with its caches in a real Redis"},
 	"TestReal_OrdersCloseThroughAService": {in: mysqldb, on: onMySQL, alone: "a closer without a database, and HTTP between processes"},
 	"TestReal_AProgramEmbedsTheModule":    {in: mysqldb, on: databases, alone: "a program outside of this repository"},
 
 	// What an operator does.
 	"TestReal_ADeadLetterIsRedrivenToSuccess":  {in: postgres, on: databases, alone: "the commands dlq and order, beside a closer that runs"},
-	"TestReal_DoctorAndTheQueriesOfTheRunbook": {in: mysqldb, on: databases, alone: "doctor finds a real installation healthy"},
-	"TestReal_AnAuditFindsPlantedFaults":       {in: mariadb, on: onMariaDB, alone: "the command audit on a real database and a real topic"},
-	"TestReal_ReplayingTheCloseTopicTwiceChangesNothing": {in: nowhere, on: onMySQL,
-		alone: "TestSimulation_ReplayingTheWholeCloseTopicChangesNothing, TestBroker_AReplayShowsAPlanFirstAndSendsItAsOftenAsItIsRun"},
+	"TestReal_DoctorAndTheQueriesOfTheRunbook": {in: mysqldb, on: databases, alone: "doctor and audit find a real installation healthy"},
 
 	// A secured broker.
-	"TestSecure": {in: mariadb, on: onMariaDB, alone: "exactly the rows of the access table suffice, and no secret is shown; make test-all " +
-		"plays each missing row"},
-	"TestSecure_TokensAreRenewedBeforeTheyEnd":     {in: nowhere, on: onMariaDB, alone: "the tests of internal/kafka with a fake token endpoint"},
-	"TestSecure_ASessionThatEndsCausesNoRebalance": {in: nowhere, on: onMariaDB, alone: "none"},
+	"TestSecure":                                   {in: mariadb, on: onMariaDB, alone: "each way to authenticate, and no secret is shown"},
+	"TestSecure_EachPartWorksWithItsRights":        {in: postgres, on: databases, alone: "exactly the rows of the tables in docs/security.md suffice"},
+	"TestSecure_ASessionThatEndsCausesNoRebalance": {in: nowhere, on: onMariaDB, alone: "a broker that ends sessions"},
 
 	"TestGameDay": {on: onMariaDB, target: "GAMEDAY", alone: "the alerts of a real Prometheus"},
 	"TestUpgrade_UnderLoadAndBackLosesNothing": {on: databases, target: "UPGRADE_FROM", alone: "two versions of the program share their groups"},
@@ -129,7 +101,7 @@ func placementOf(t *testing.T) placement {
 	s, listed := placements[name]
 	must.That(t, listed, "placements does not say where %s runs", name)
 	if s.target == "" && s.in == nowhere {
-		ring.OnlyAll(t, s.alone)
+		ring.OnlyAll(t, "none")
 	}
 	return s
 }
@@ -238,28 +210,7 @@ func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 	slices.Sort(written)
 	slices.Sort(listed)
 	expect.That(t, slices.Equal(written, listed), "the tests are\n%v\nand placements has\n%v", written, listed)
-	exists := declaredTests(t)
-	for name, s := range placements {
-		for _, other := range regexp.MustCompile(`Test\w+`).FindAllString(s.alone, -1) {
-			expect.That(t, exists[other], "%s: there is no test %s", name, other)
-		}
-	}
 	for _, d := range databases {
 		expect.That(t, on[d.kind]*4 >= all, "%s has %d of %d tests", d.kind, on[d.kind], all)
 	}
-}
-
-// declaredTests returns the names of all tests of the module.
-func declaredTests(t *testing.T) map[string]bool {
-	t.Helper()
-	declared, names := regexp.MustCompile(`(?m)^func (Test\w+)\(`), map[string]bool{}
-	must.Do(t, filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") {
-			for _, m := range declared.FindAllStringSubmatch(readFile(t, path), -1) {
-				names[m[1]] = true
-			}
-		}
-		return err
-	}))
-	return names
 }

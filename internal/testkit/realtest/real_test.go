@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -77,71 +76,12 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 	expect.That(t, v.ByPath["pipeline"] != 0, "closed by path %v: the pipeline did not come back", v.ByPath)
 }
 
-// A mistake with time zones would be hours wide: an order would be closed early, or stay open.
-func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
-	eachOwnDatabase(t, func(d database) []string {
-		return map[database][]string{mariadb: {"--default-time-zone=+08:00"}, mysqldb: {"--default-time-zone=-05:00"}, postgres: {"-c", "timezone=Asia/Shanghai"}}[d]
-	}, func(t *testing.T, s config.Servers, _ *ownServer) {
-		r := newRig(t, s)
-		r.start("relay", "closer")
-		r.load(3, 60, 2*time.Second, func() {})
-		r.settle()
-		r.missed(10)
-		r.start("compensator")
-		r.settle()
-		v := r.check()
-		expect.That(t, v.ByPath["pipeline"] != 0 && v.ByPath["sweep"] == 10, "closed by path %v", v.ByPath)
-	})
-}
-
-func TestReal_ReplayingTheCloseTopicTwiceChangesNothing(t *testing.T) {
-	eachDatabase(t, replayingTheCloseTopicTwice)
-}
-
-func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
-	r := newRig(t, s)
-	begin := time.Now()
-	r.start("relay", "closer")
-	r.play(4, 60, time.Second)
-	r.publishedAreClosed() // nothing sweeps here
-	to := time.Now()
-	r.signal("relay", syscall.SIGTERM)
-	r.caughtUp()
-	before := r.dump()
-	window := []string{"replay", "--from", begin.UTC().Format(time.RFC3339Nano), "--to", to.UTC().Format(time.RFC3339Nano), "-o", "json"}
-
-	var plan struct{ Records int }
-	r.decode(r.must(window...), &plan)
-	var first, second struct{ Sent, Passed int }
-	r.decode(r.must(append(window, "--yes")...), &first)
-	r.decode(r.must(append(window, "--yes")...), &second)
-	expect.That(t, plan.Records != 0 && first.Sent == plan.Records && second.Sent == plan.Records && second.Passed == 0,
-		"planned %d, sent %+v and %+v; want the window, without the first replay in the second", plan.Records, first, second)
-	r.caughtUp()
-	expect.Equal(t, r.dump(), before, "the database changed:\n%s\n", before)
-}
-
 // caughtUp waits until the closer has committed every record of the close topic.
 func (r *rig) caughtUp() {
 	r.t.Helper()
 	r.until("the closer has handled the close topic", func() bool {
 		return must.Get(r.kafka.WaitingIn(r.t.Context(), r.cfg.CloserGroup(), r.cfg.Topics.Close))(r.t) == 0
 	})
-}
-
-// dump returns the data that a close may change.
-func (r *rig) dump() string {
-	r.t.Helper()
-	var all strings.Builder
-	for _, query := range []string{
-		"SELECT CONCAT_WS(' ', id, status, version, closed_at) FROM orders ORDER BY id",
-		"SELECT CONCAT_WS(' ', order_id, path, closed_at, returned) FROM receipts ORDER BY order_id",
-		"SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind",
-		"SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id",
-	} {
-		fmt.Fprintln(&all, strings.Join(r.texts(query), "\n"))
-	}
-	return all.String()
 }
 
 func (r *rig) decode(out string, into any) {

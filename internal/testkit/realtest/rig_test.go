@@ -151,6 +151,14 @@ func (r *rig) makeTopics() {
 	must.Do(r.t, apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)))
 }
 
+// apply creates topics, and repeats what a busy broker does not answer.
+func apply(ctx context.Context, admin *kafka.Cluster, specs []kafka.TopicSpec) error {
+	return insist(ctx, func() error {
+		_, _, err := admin.Apply(ctx, specs)
+		return err
+	})
+}
+
 // newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
 func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 	t.Helper()
@@ -469,23 +477,14 @@ func (r *rig) drain() {
 // check lets the checker verify everything.
 func (r *rig) check() *checker.Verdict {
 	r.t.Helper()
-	delays := map[string]string{}
-	for _, b := range r.cfg.Buckets {
-		delays[b.Topic] = r.cfg.RelayGroup(b)
-	}
-	var missed int64
+	e := scenario.ExpectOf(r.cfg, r.shop)
+	e.Calm, e.OutboxEmpty = !r.disturbed, r.dispatching
 	for _, h := range must.Get(r.store.SweepHours(r.t.Context(), r.cfg.Topics.Close, time.Unix(0, 0), 1000))(r.t) {
-		missed += h.Missed
+		e.Missed += h.Missed
 	}
 	var v *checker.Verdict
 	r.eventually(func() (err error) { // a busy server may not answer all its questions
-		v, err = checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
-			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
-			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			CloserGroup: r.cfg.CloserGroup(), Published: r.shop.Published(), Added: r.shop.Added(),
-			RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, Missed: missed,
-			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: r.dispatching,
-		})
+		v, err = checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, e)
 		return err
 	})
 	for _, broken := range v.Violations {
@@ -503,4 +502,32 @@ func (r *rig) redisClient() *redis.Client {
 	c := redis.NewClient(o)
 	r.t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// missed creates orders that are overdue and were never published.
+func (r *rig) missed(n int) {
+	r.t.Helper()
+	for i := range n {
+		must.Do(r.t, r.shop.Orders.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil))
+	}
+}
+
+// lockKey returns the key of the lock of a compensator that runs. Its end is a digest of topics.yaml.
+func (r *rig) lockKey() (key string) {
+	r.t.Helper()
+	client := r.redisClient()
+	r.until("a compensator has the lock in Redis", func() bool {
+		keys, err := client.Keys(r.t.Context(), r.cfg.Compensator.Lock.Key+"-*").Result()
+		if len(keys) > 0 {
+			key = keys[0]
+		}
+		return err == nil && key != ""
+	})
+	return key
+}
+
+// untilClosed waits until that many orders are closed.
+func (r *rig) untilClosed(n int) {
+	r.t.Helper()
+	r.until(fmt.Sprint(n, " orders are closed"), func() bool { return r.count("SELECT COUNT(*) FROM receipts") >= n })
 }

@@ -268,11 +268,9 @@ func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.C
 	} {
 		must.Get(root.DB().ExecContext(r.t.Context(), statement))(r.t)
 	}
-	if err := put(r.t.Context(), admin, cfg.Topics.Close); err != nil { // unreadable
-		r.t.Fatal(err)
-	}
+	put(r.t, admin, cfg.Topics.Close, unreadable)
 	r.must("send", "--id", "good", "--due", due.Format(time.RFC3339))
-	ctx, cancel := context.WithTimeout(r.t.Context(), caseTimeout)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 3*waitLimit)
 	defer cancel()
 	out := &testkit.LogBuffer{}
 	all := r.command(ctx, out, nil, "run", "all", "console")

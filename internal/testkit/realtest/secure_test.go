@@ -33,7 +33,7 @@ func TestSecure(t *testing.T) {
 		"OAUTHBEARER":   func(part string) access { return b.bearer("bearer-"+part, time.Now().Add(time.Hour)) },
 		"mutual TLS":    func(part string) access { return b.certified("mutual-" + part) },
 	}
-	_, rows := accessTable(t)
+	rows := accessTable(t)
 	var users []string
 	var acls []kafkago.ACLEntry
 	rigs := map[string]string{} // their prefixes
@@ -46,11 +46,6 @@ func TestSecure(t *testing.T) {
 				acls = append(acls, row.acl(t, user+part, rigs[way]))
 			}
 		}
-	}
-	cases := accessCases(t, b)
-	for _, c := range cases {
-		users = append(users, c.user)
-		acls = append(acls, c.acls(t)...)
 	}
 	b.scramUsers(users...)
 	b.grant(acls)
@@ -78,10 +73,6 @@ func TestSecure(t *testing.T) {
 			expect.That(t, !strings.Contains(log, "secret of"), "a password is in the log")
 		})
 	}
-	t.Run("Access", func(t *testing.T) {
-		t.Parallel()
-		playCases(t, b, cases)
-	})
 	t.Run("NoSecretIsShown", func(t *testing.T) {
 		t.Parallel()
 		noSecretIsShown(t, b)

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,18 +43,12 @@ func newBroker(t *testing.T, plain ...string) *broker {
 	return newBrokerWith(t, nil, plain...)
 }
 
-// newBrokerWith is newBroker with lines of server.properties. Those that begin with -D are for the JVM.
+// newBrokerWith is newBroker with lines of server.properties.
 func newBrokerWith(t *testing.T, settings []string, plain ...string) *broker {
 	t.Helper()
-	mtls, heap := freePort(t), smallBroker
-	settings = slices.DeleteFunc(slices.Clone(settings), func(line string) bool {
-		if strings.HasPrefix(line, "-D") {
-			heap += " " + line
-		}
-		return strings.HasPrefix(line, "-D")
-	})
+	mtls := freePort(t)
 	server := newServer(t, "kafka-secured", append([]string{mtls}, settings...)...)
-	server.Env = []string{heap}
+	server.Env = []string{smallBroker}
 	b := &broker{t: t, dir: server.Dir, sasl: server.Addr(), mtls: "127.0.0.1:" + mtls}
 	var users strings.Builder
 	for _, user := range plain {

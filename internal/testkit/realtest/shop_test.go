@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -225,38 +223,4 @@ func (r *rig) texts(query string, args ...any) []string {
 	}
 	must.Do(r.t, rows.Err())
 	return texts
-}
-
-// The shop asks the provider about the same orders as the pipeline, and follows its answer.
-func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
-	r := parallelRig(t)
-	handler := must.Get(payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
-		answers := make([]payment.Answer, len(ids))
-		for i, id := range ids {
-			answers[i] = payment.Answer(id)
-		}
-		return answers, nil
-	})))(t)
-	provider := httptest.NewServer(handler)
-	t.Cleanup(provider.Close)
-	r.configure(fmt.Sprintf("closer: {payment: {url: %q}}\n", provider.URL+"/payments"))
-	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
-	s := r.openCheckout()
-	var stock, order checkout.Order
-	s.ask("PUT", "/stock/ink", `{"available":10}`, "stock", &stock)
-	for id, want := range map[string]checkout.State{"paid": checkout.Paid, "unpaid": checkout.Closed, "unknown": checkout.Closing} {
-		if code := s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"flash-sale","items":[{"sku":"ink","quantity":1}]}`, id),
-			"make "+id, &order); code != 201 {
-			t.Fatalf("%s: %d", id, code)
-		}
-		s.eventually(func() error {
-			s.ask("GET", "/orders/"+id, "", "", &order)
-			return is("a read past due of "+id, order.Status, checkout.Closing)
-		})
-		expect.Equal(t, s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}), 409, "%s: a payment past due", id)
-		s.eventually(func() error {
-			s.ask("GET", "/orders/"+id, "", "", &order)
-			return is("the order of which the provider says "+id, order.Status, want)
-		})
-	}
 }

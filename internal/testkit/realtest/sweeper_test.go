@@ -1,16 +1,12 @@
 package realtest
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
@@ -96,44 +92,6 @@ func (r *rig) heldStock() {
 	expect.That(r.t, r.count("SELECT COUNT(*) FROM ("+query+") AS open") > 0, "%s shows no transaction", query)
 	must.Do(r.t, tx.Rollback())
 	r.until("the order is closed", func() bool { return r.count("SELECT COUNT(*) FROM orders WHERE id = 'waits' AND status = 2") == 1 })
-}
-
-// A sweeper without Kafka asks a provider before it closes. Each customer has opened a payment page, a third of them
-// has paid, and no callback arrived. Some calls of the provider fail.
-func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
-	r := parallelRig(t)
-	r.disturbed = true
-	p := &racedProvider{ledger: map[string]*racedOrder{}, faults: map[string]int{}, answers: map[payment.Answer]int{}}
-	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
-	r.configure(fmt.Sprintf("closer: {payment: {url: %q, batch: 5, cancel: true, recheck: []}}\n", r.paymentService(p).URL))
-	r.extra = func([]string) []string { return []string{config.EnvBrokers + "=", config.EnvRedis + "="} }
-	r.start("sweeper-1", "sweeper-2")
-
-	opened := atomic.Int64{}
-	r.shop.OnOrder = func(o orderclose.Order, _ scenario.Fate) {
-		if id := p.begin(o.ID, page{inTime: true, known: true}); opened.Add(1)%3 == 0 {
-			p.pay(o.ID, id)
-		}
-	}
-	steps := scenario.Plan(scenario.Spec{Seed: 12, Orders: 120, Over: 5 * time.Second, SKUs: skus, Categories: categories})
-	for i := range steps {
-		steps[i].Fate = scenario.Unpublished
-	}
-	expect.NoError(t, r.shop.Run(t.Context(), time.Now(), steps))
-	r.settle()
-	r.check()
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, o := range p.ledger {
-		paid := r.count("SELECT COUNT(*) FROM orders WHERE id = ? AND status = ?", id, store.Paid) == 1
-		if paid != (len(o.paid) > 0) || len(o.open) > 0 && !paid {
-			t.Errorf("%s is paid in the database: %t; the ledger has %+v", id, paid, *o)
-		}
-	}
-	if closed, paid := p.answers[payment.Cancelled], p.answers[payment.Paid]; closed == 0 || paid == 0 || len(p.played) == 0 {
-		t.Errorf("nothing was at stake: answers %v, faults %v", p.answers, p.played)
-	}
 }
 
 // checkWithoutKafka checks what commands say beside a sweeper.

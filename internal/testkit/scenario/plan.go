@@ -7,6 +7,7 @@
 //	run.go      plays the steps against the orders of a shop and a producer
 //	pace.go     waits at the pace of a load
 //	persist.go  orders of a shop that retries while its database fails
+//	expect.go   what the checker expects of a run
 //	database.go creates and deletes databases of runs
 //	topics.go   a topics.yaml with seconds in place of minutes
 package scenario

@@ -126,8 +126,7 @@ type chaosSummary struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// drive plays the worlds that the environment selects; with STOP=1 until one fails. It prints failures to stderr and the
-// summary to stdout. It returns the exit code.
+// drive plays the worlds that the environment selects. It prints failures to stderr and the summary to stdout. It returns the exit code.
 func drive() int {
 	first, n := uint64(0), uint64(500)
 	if s, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64); err == nil {
@@ -142,7 +141,7 @@ func drive() int {
 	began := time.Now()
 	var mu sync.Mutex
 	var sum chaosSummary
-	next, failed, stopAtFailure := first, []*result{}, os.Getenv("STOP") == "1"
+	next, failed := first, []*result{}
 	one := func(r *result) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -159,10 +158,10 @@ func drive() int {
 			var w *worker
 			for {
 				mu.Lock()
-				seed, failing := next, len(failed) > 0
+				seed := next
 				next++
 				mu.Unlock()
-				if seed >= first+n || stopAtFailure && failing {
+				if seed >= first+n {
 					break
 				}
 				w = playIn(w, task{Seed: seed}, one)
@@ -175,10 +174,8 @@ func drive() int {
 	workers.Wait()
 	sum.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
 	slices.SortFunc(failed, func(a, b *result) int { return int(a.Seed) - int(b.Seed) })
-	if os.Getenv("SHRINK") != "0" {
-		for _, r := range failed[:min(len(failed), maxShrunk)] {
-			explain(r)
-		}
+	for _, r := range failed[:min(len(failed), maxShrunk)] {
+		explain(r)
 	}
 	line, _ := json.Marshal(sum)
 	fmt.Println(string(line))

@@ -127,24 +127,19 @@ func (w *chaosWorld) standing() (all []string) {
 // check runs the checker and adds its violations.
 func (w *chaosWorld) check(r *result, openAfter time.Time) {
 	cfg, p := w.config(), w.plan
-	delays := map[string]string{}
+	e := scenario.ExpectOf(cfg, nil)
+	e.Delays, e.Stock = map[string]string{}, map[string]int64{}
 	for _, b := range w.ever() {
 		if len(w.servers.Broker.PartitionInfos(b.Topic)) > 0 {
-			delays[b.Topic] = cfg.RelayGroup(b)
+			e.Delays[b.Topic] = cfg.RelayGroup(b)
 		}
 	}
-	stock := map[string]int64{}
 	for n := range chaosSKUs {
-		stock[scenario.SKU(n)] = chaosStock
+		e.Stock[scenario.SKU(n)] = chaosStock
 	}
 	w.mu.Lock()
-	e := checker.Expect{
-		Stock: stock, Paid: w.paid, OpenAfter: openAfter, Delays: delays,
-		CloseTopic: cfg.Topics.Close, DeadLetterTopic: cfg.Topics.DeadLetter, CloserGroup: cfg.CloserGroup(),
-		DeadLetters: w.deadCauses,
-		EventsTopic: cfg.Topics.Events, OutboxEmpty: true, Published: w.published, Added: w.added,
-		Calm: !slices.ContainsFunc(p.Events, func(e event) bool { return e.Kind != "order" }),
-	}
+	e.Paid, e.OpenAfter, e.DeadLetters, e.OutboxEmpty, e.Published, e.Added = w.paid, openAfter, w.deadCauses, true, w.published, w.added
+	e.Calm = !slices.ContainsFunc(p.Events, func(e event) bool { return e.Kind != "order" })
 	if !w.eventsDeleted.IsZero() {
 		// Events that were published before are gone with the topic, and the dispatcher cannot
 		// know. Within the same millisecond the order of publication and deletion is unknown.

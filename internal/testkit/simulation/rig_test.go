@@ -235,22 +235,13 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	if _, relaying := r.stops[pipeline.Relay]; relaying {
 		relayed = time.Now().Add(-relayTime)
 	}
-	delays := map[string]string{}
-	for _, b := range slices.Concat(r.cfg.Buckets, r.unlisted) {
-		delays[b.Topic] = r.cfg.RelayGroup(b)
+	e := scenario.ExpectOf(r.cfg, r.shop)
+	for _, b := range r.unlisted {
+		e.Delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
-	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
-		checker.Expect{
-			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
-			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			CloserGroup: r.cfg.CloserGroup(), DeadLetters: r.deadCauses,
-			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
-			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
-			Commits: r.commits.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
-			Missed: missed(r.t, r.db, r.cfg),
-		})
-	must.Do(r.t, err)
-	return v
+	e.OpenAfter, e.DeadLetters, e.OutboxEmpty, e.Calm, e.MaxAppends = openAfter, r.deadCauses, dispatching, !r.disturbed, r.maxAppends()
+	e.Commits, e.OneClock, e.RelayedUntil, e.Stopped, e.Missed = r.commits.all(), r.oneClock, relayed, r.orderly, missed(r.t, r.db, r.cfg)
+	return must.Get(checker.Check(r.t.Context(), checker.Servers{DB: r.world.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial}, e))(r.t)
 }
 
 // maxAppends bounds the appends of one order to delay topics. It is the longest walk of any delay up to the longest in the configuration, because a
