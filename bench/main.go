@@ -13,8 +13,6 @@
 //	                dispatched: JSON on stdout, a table on stderr
 //	bench sweep     finding and closing overdue orders in large tables, and bench
 //	                outbox: JSON on stdout, tables on stderr
-//	bench shop      reads of the example shop with and without its caches, unknown ids, and the time
-//	                to all notices: JSON on stdout, tables on stderr
 //	bench side JOB  one loop in a process of its own; the other commands start these
 //
 // Files of the relay's benches: plan.go has the sizes; order.go, batch.go and fill.go
@@ -29,7 +27,6 @@
 // closing; checkouts.go the checkouts beside it, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements; closework.go what a close costs the database.
 // Of the outbox: outbox.go. Of sweeps: sweep.go.
-// Of the example shop: shopreads.go the reads; shopnotices.go the notices; shopreport.go the numbers.
 package main
 
 import (
@@ -57,13 +54,13 @@ func run(args []string) error {
 		return runSide(args[1])
 	}
 	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "close": benchClose, "payments": benchPayments,
-		"outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
+		"outbox": benchOutbox, "sweep": benchSweep}
 	if len(args) == 2 && args[0] == "idle" {
 		program := args[1]
 		args, modes["idle"] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return benchIdle(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench idle PROGRAM | bench close | bench payments | bench outbox | bench sweep | bench shop")
+		return errors.New("usage: bench relay | bench idle PROGRAM | bench close | bench payments | bench outbox | bench sweep")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

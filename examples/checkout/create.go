@@ -50,20 +50,13 @@ func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 		items[i] = shopdb.Item(l)
 	}
 	var v shopdb.View
-	var reply Reply
-	create := func(check func(*shopdb.Tx) error) (err error) {
-		reply, err = s.idempotent(ctx, r, check, func(t *shopdb.Tx) (int, any, error) {
-			v, err = s.create(ctx, t, b, items)
-			return http.StatusCreated, show(v, v.At), err
-		})
-		return err
-	}
-	var err error
 	if s.o.Filter != nil {
-		err = s.o.Filter.Create(ctx, b.ID, create)
-	} else {
-		err = create(nil)
+		s.o.Filter.Add(ctx, b.ID)
 	}
+	reply, err := s.idempotent(ctx, r, func(t *shopdb.Tx) (status int, answer any, err error) {
+		v, err = s.create(ctx, t, b, items)
+		return http.StatusCreated, show(v, v.At), err
+	})
 	if err == nil && !reply.Repeated {
 		s.changed(ctx, v)
 		if s.o.Outbox == nil {

@@ -65,8 +65,8 @@ func (s *Shop) ReadEvents(ctx context.Context, app *pipeline.App, group, topic s
 // dropped once, however often its event comes.
 func (s *Shop) dropViews(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
 	for _, e := range events {
-		s.reached(e.Data.OrderID, e.Data.Version)
 		s.views.drop(ctx, e.Data.OrderID, e.Data.Version)
+		s.forget(e.Data.OrderID)
 	}
 	return nil
 }

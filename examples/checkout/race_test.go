@@ -6,5 +6,4 @@ package checkout_test
 const (
 	racedOrders = 60
 	manyEvents  = 120
-	unknownIDs  = 1000
 )

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -38,10 +37,10 @@ func (s *Shop) Get(ctx context.Context, id string) (Order, error) {
 	o, err, _ := s.looking.Do(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
-		var seen shopdb.View
-		fill := s.local.Begin(id)
-		o, err := s.look(ctx, id, func(v shopdb.View) { seen = v })
-		fill.End(seen, seen.ID != "")
+		o, err := s.look(ctx, id, s.local.Begin(id).End)
+		if err != nil {
+			s.local.Remove(id)
+		}
 		return o, err
 	})
 	return o.(Order), err
@@ -57,7 +56,7 @@ func (s *Shop) look(ctx context.Context, id string, found func(shopdb.View)) (Or
 			return show(v, now), nil
 		}
 	}
-	if s.o.Filter != nil && s.o.Filter.Unknown(ctx, id) {
+	if s.o.Filter != nil && !s.views.pause.on() && s.o.Filter.Unknown(ctx, id) {
 		s.o.Metrics.Read(FromFilter)
 		return Order{}, fmt.Errorf("read order %.80q: %w", id, shopdb.ErrNoOrder)
 	}
@@ -86,50 +85,28 @@ func (s *Shop) read(ctx context.Context, id string) (shopdb.View, error) {
 	return v, err
 }
 
-// readMany reads orders from the database, for the cache.
-func (s *Shop) readMany(ctx context.Context, ids []string) ([]shopdb.View, error) {
-	asked := time.Now()
-	all, err := s.orders.ViewOrders(ctx, ids)
-	if err == nil && len(all) > 0 {
-		s.clock.Store(&clockReading{asked, all[0].At})
-	}
-	return all, err
-}
-
-// changed updates the caches after this process has changed an order.
+// changed updates the caches after this process has changed an order. The view comes first: a read between the two
+// that finds the old one stores nothing.
 func (s *Shop) changed(ctx context.Context, v shopdb.View) {
-	s.reached(v.ID, v.Version)
 	s.views.put(ctx, v, true)
+	s.forget(v.ID)
 }
 
-// reached says that an order has reached a version. Reads that began before do not answer requests
+// forget removes an order from the cache in this process. Reads that began before do not answer requests
 // that come from now on.
-func (s *Shop) reached(id string, version int64) {
+func (s *Shop) forget(id string) {
 	if s.local != nil {
 		s.looking.Forget(id)
-		s.local.Changed(id, version)
+		s.local.Remove(id)
 	}
 }
 
-// FollowChanges keeps the cache in this process right until ctx ends: it receives the versions that
-// other processes announce, and reads again what customers look at. Without it a view is shown for
-// MaxStale after it was read.
+// FollowChanges removes the orders that other processes change from the cache in this process, until ctx ends.
+// Without it, or if a message is lost, a view is shown for MaxStale after it was read.
 func (s *Shop) FollowChanges(ctx context.Context) {
-	if s.local == nil {
-		return
+	if s.local != nil && s.o.Redis != nil {
+		ordercache.Follow(ctx, s.o.Redis, s.views.channel(), s.forget)
 	}
-	var running sync.WaitGroup
-	if s.o.Redis != nil {
-		running.Go(func() { ordercache.Follow(ctx, s.o.Redis, s.views.channel(), s.reached) })
-	}
-	running.Go(func() {
-		s.local.Refresh(ctx, ordercache.RefreshOptions{
-			Every: s.o.MaxStale / 2, Read: s.readMany,
-			Keep:   func(v shopdb.View) bool { return !State(v.Status.String()).Final() },
-			Failed: func(err error) { s.o.Logger.Warn("refreshing the cache of orders failed", "err", err) },
-		})
-	})
-	running.Wait()
 }
 
 // clockReading is a reading of the database's clock.

@@ -37,17 +37,11 @@ var ErrOtherRequest = errors.New("the idempotency key was used for another reque
 // idempotent runs do in a transaction that also stores the answer, so that both are committed or
 // neither. A repeat gets the stored answer; a repeat that comes while the first request is under
 // way waits for it. Only successful answers are stored: a request that was refused may be sent
-// again. check, if there is one, runs first in the transaction, also for a repeat.
-func (s *Shop) idempotent(ctx context.Context, r Request, check func(*shopdb.Tx) error,
-	do func(*shopdb.Tx) (status int, answer any, err error)) (Reply, error) {
+// again.
+func (s *Shop) idempotent(ctx context.Context, r Request, do func(*shopdb.Tx) (status int, answer any, err error)) (Reply, error) {
 	var reply Reply
 	err := s.orders.Checkout(ctx, func(t *shopdb.Tx) error {
 		reply = Reply{}
-		if check != nil {
-			if err := check(t); err != nil {
-				return err
-			}
-		}
 		if r.Key != "" {
 			known, err := s.recordRequest(ctx, t, r, &reply)
 			if err != nil || known {

@@ -88,8 +88,7 @@ type Options struct {
 	// MaxStale is how long a read may show an old status if Redis missed a change.
 	// Default DefaultMaxStale.
 	MaxStale time.Duration
-	// CacheSize is the number of orders in the cache of this process, before Redis. Their views are
-	// kept for ordercache.DefaultTTL. 0: no cache.
+	// CacheSize is the number of orders in the cache of this process, before Redis. 0: no cache.
 	CacheSize int
 	// Filter answers reads of ids that no order has; nil: none. Every program that inserts orders must
 	// add their ids.
@@ -159,10 +158,12 @@ func New(o Options) (*Shop, error) {
 		failed: func(err error) {
 			o.Logger.Warn("view of an order failed, the database is used", "err", err)
 		}}
-	if o.CacheSize > 0 {
-		s.local = ordercache.New(ordercache.Options{Size: o.CacheSize})
-	}
 	var err error
+	if o.CacheSize > 0 {
+		if s.local, err = ordercache.New(o.CacheSize); err != nil {
+			return nil, err
+		}
+	}
 	s.notices, err = s.newNotices()
 	return s, err
 }
@@ -222,7 +223,7 @@ var errPastDue = errors.New("past due")
 func (s *Shop) apply(ctx context.Context, r Request, id string, e Event, do func(*shopdb.Tx, shopdb.View) (status int, answer any, err error)) (Reply, error) {
 	for try := 1; ; try++ {
 		var past shopdb.View
-		reply, err := s.idempotent(ctx, r, nil, func(t *shopdb.Tx) (int, any, error) {
+		reply, err := s.idempotent(ctx, r, func(t *shopdb.Tx) (int, any, error) {
 			v, err := t.ViewOrder(id)
 			if err != nil {
 				return 0, nil, err

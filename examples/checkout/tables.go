@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/notices"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -73,10 +72,7 @@ func CreateTables(ctx context.Context, db *sql.DB, d producer.Dialect) error {
 			return fmt.Errorf("create the shop's tables: %w", err)
 		}
 	}
-	if err := notices.CreateTables(ctx, db, d); err != nil {
-		return err
-	}
-	return idfilter.CreateTables(ctx, db, d)
+	return notices.CreateTables(ctx, db, d)
 }
 
 // insertIgnore returns an INSERT that does nothing if the key exists.

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
@@ -27,7 +26,7 @@ const (
 	redisPause = time.Second
 )
 
-// viewChannel is the suffix of the channel on which processes announce versions to each other.
+// viewChannel is the suffix of the channel on which processes announce changed orders to each other.
 const viewChannel = "changed"
 
 // views stores a hash per order in Redis: its status and due time, its version, and when it was
@@ -43,7 +42,7 @@ type views struct {
 	pause    pause
 }
 
-// putScript writes a view unless Redis has a newer one. It announces the version if the caller has
+// putScript writes a view unless Redis has a newer one. It announces the order if the caller has
 // changed the order, or if Redis had an older one: a change that was missed.
 var putScript = redis.NewScript(`
 local version, read = unpack(redis.call('HMGET', KEYS[1], 'version', 'read'))
@@ -60,7 +59,7 @@ end
 return 1`)
 
 // dropScript replaces a view by the newer version of its order, so that no older view is written
-// any more, and announces the version.
+// any more, and announces the order.
 var dropScript = redis.NewScript(`
 local version = redis.call('HGET', KEYS[1], 'version')
 if version and tonumber(version) >= tonumber(ARGV[1]) then return 0 end
@@ -84,7 +83,7 @@ func (v *views) put(ctx context.Context, o shopdb.View, changed bool) {
 	v.call(ctx, func(ctx context.Context) error {
 		return putScript.Run(ctx, v.client, []string{v.key(o.ID)},
 			o.Version, o.At.UnixMilli(), int(o.Status), o.Due.UnixMilli(), o.CreatedAt.UnixMilli(), o.Category,
-			viewTTL.Milliseconds(), announce, v.channel(), ordercache.Message(o.ID, o.Version)).Err()
+			viewTTL.Milliseconds(), announce, v.channel(), o.ID).Err()
 	})
 }
 
@@ -92,7 +91,7 @@ func (v *views) put(ctx context.Context, o shopdb.View, changed bool) {
 func (v *views) drop(ctx context.Context, id string, version int64) {
 	v.call(ctx, func(ctx context.Context) error {
 		return dropScript.Run(ctx, v.client, []string{v.key(id)},
-			version, viewTTL.Milliseconds(), v.channel(), ordercache.Message(id, version)).Err()
+			version, viewTTL.Milliseconds(), v.channel(), id).Err()
 	})
 }
 

@@ -1,178 +1,178 @@
-// Package idfilter answers requests for orders that do not exist without a query: a Bloom filter
-// of the ids of all orders, as a bitmap in Redis that all processes share.
+// Package idfilter answers reads of ids that no order has without a query: a Bloom filter of the ids of
+// all orders, as a bitmap in Redis that all processes share.
 //
-//	err := filter.Create(ctx, id, func(check func(*shopdb.Tx) error) error { … })  // a checkout
-//	if filter.Unknown(ctx, id) { … no order has this id … }                        // a read
-//	filter.Run(ctx)                                                                // builds it
+//	filter.Run(ctx)                  // from the start of a process: fills it
+//	filter.Add(ctx, id)              // before the transaction that creates the order
+//	if filter.Unknown(ctx, id) { … } // no order has this id
 //
-// The filter never calls an existing order unknown. A new id is in the bitmap before its order is
-// committed, and therefore before the checkout answers. An id that is not there may be in the
-// filter all the same, with a probability of Options.FalsePositives: the database then decides.
+// An id whose bits are not all set has no order. While the filter is filled, after Redis has lost it, and
+// while Redis does not answer, no id is unknown: the database decides. The database also gets about one in a
+// thousand of the ids that no order has. Bits are only set, so several processes may add and fill at once.
 //
-// Redis may lose the bitmap, or be out of reach for some processes only. A row in the database says
-// whether the filter is complete. A process uses the filter only with a row that it has read within
-// the last second (lease), and a checkout that cannot write the bitmap first marks the row, and then
-// waits until no process can use the filter any more. After that, checkouts do not wait, and reads
-// use the database, until Run has built a new bitmap.
+// Behind the bitmap are two marks: of the fill that began last, and of the last complete one. The
+// filter is complete if they are the same. If Redis loses the bitmap, it loses the marks too.
 //
-//	idfilter.go   adding an id, and asking for an id
-//	state.go      the row that says whether the filter is complete
-//	build.go      builds the bitmap
-//	bitmap.go     the bitmap in Redis
-//
-// Every program that inserts orders must add their ids. A Redis server that crashes may lose what
-// it confirmed in its last moments, depending on its settings: for up to a second such an order may
-// be called unknown, until the processes see that the server was restarted or replaced.
+// Every program that inserts orders must add their ids. If one process cannot reach Redis, the others do
+// not find its new orders until it can, and fills the filter again. Redis must not lose a part of
+// what it has confirmed: after such a crash delete the key, or start a process.
 package idfilter
 
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/bits-and-blooms/bloom/v3"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/singleflight"
-
-	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/producer"
-)
-
-// Defaults of Options.
-const (
-	DefaultCapacity       = 1_000_000
-	DefaultFalsePositives = 0.001
 )
 
 const (
-	// lease is how long a process uses the filter after it asked for the row of its state.
-	lease = time.Second
-	// leaseMargin is for processes whose clocks do not run at the same speed.
-	leaseMargin = 100 * time.Millisecond
+	defaultCapacity = 1_000_000 // 1.8 MB in Redis
+	falsePositives  = 0.001
+	// checkoutLimit is longer than the time from an Add to the end of its transaction.
+	checkoutLimit = 25 * time.Second
 	// redisTimeout bounds one call of Redis.
-	redisTimeout = 250 * time.Millisecond
-	// maxMoves is how often a checkout tries again because the filter was being built.
-	maxMoves = 5
+	redisTimeout = time.Second
+	// markSize is the length of a mark, a text of rand.Text.
+	markSize = 26
 )
 
-// Options configure a Filter. Redis, DB, Orders and Dialect are required.
+// Options configure a Filter. Redis, DB and Logger are required.
 type Options struct {
-	Redis   redis.UniversalClient // one server, with or without replicas; not a Redis Cluster
-	DB      *sql.DB
-	Orders  *shopdb.Orders
-	Dialect producer.Dialect
-	// Prefix is put before the keys in Redis.
-	Prefix string
-	// Capacity is the number of ids for which the first bitmap is built; a full one is replaced
-	// by one twice as large. Default DefaultCapacity, which needs 1.8 MB in Redis.
-	Capacity int
-	// FalsePositives is the share of unknown ids for which the database is asked, while the
-	// filter is not full. Default DefaultFalsePositives.
-	FalsePositives float64
-	Logger         *slog.Logger // default: discard
+	Redis    redis.UniversalClient
+	DB       *sql.DB // of the orders
+	Prefix   string  // before the key in Redis
+	Capacity int     // expected number of orders; more of them cost more queries. Default 1,000,000
+	Logger   *slog.Logger
 }
 
 // Filter is the filter of one process. Its methods are safe for concurrent use.
 type Filter struct {
 	o      Options
-	reads  singleflight.Group
-	mu     sync.Mutex
-	latest state
-	// changedAt is when this process first saw the latest state.
-	changedAt time.Time
+	key    string
+	bits   uint64      // of the bitmap, without the marks
+	hashes uint        // bits of an id
+	missed atomic.Bool // an id could not be added: Run must fill the filter again
 }
 
-// New returns a Filter, or an error for missing options. It does not connect. CreateTables must
-// have created its table.
+// New returns a Filter, or an error for missing options. It does not connect.
 func New(o Options) (*Filter, error) {
-	if o.Redis == nil || o.DB == nil || o.Orders == nil || o.Dialect == "" {
-		return nil, errors.New("idfilter: Options need Redis, DB, Orders and Dialect")
+	if o.Redis == nil || o.DB == nil || o.Logger == nil || o.Capacity < 0 {
+		return nil, errors.New("idfilter: Options need Redis, DB and Logger, and no negative Capacity")
 	}
-	o.Capacity, o.FalsePositives = cmp.Or(o.Capacity, DefaultCapacity), cmp.Or(o.FalsePositives, DefaultFalsePositives)
-	if o.Capacity < 1 || o.FalsePositives < 0 || o.FalsePositives >= 1 {
-		return nil, fmt.Errorf("idfilter: capacity %d and false positives %v: want at least 1, and a share below 1", o.Capacity, o.FalsePositives)
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Filter{o: o}, nil
+	bits, hashes := bloom.EstimateParameters(uint(cmp.Or(o.Capacity, defaultCapacity)), falsePositives)
+	bits = (bits + 7) / 8 * 8
+	return &Filter{o: o, key: fmt.Sprintf("%s{ids:%d}", o.Prefix, bits), bits: uint64(bits), hashes: hashes}, nil
 }
 
-// Unknown reports whether certainly no order has this id. It returns false if an order may have it,
-// and whenever the filter cannot be used.
+// Add adds the id of a new order. After a failure it does not call Redis until Run has begun to fill the filter again.
+func (f *Filter) Add(ctx context.Context, id string) {
+	if f.missed.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	defer cancel()
+	_, err := f.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, l := range bloom.Locations([]byte(id), f.hashes) {
+			p.SetBit(ctx, f.key, int64(l%f.bits), 1)
+		}
+		return nil
+	})
+	if err != nil {
+		f.missed.Store(true)
+		f.o.Logger.Warn("adding an order id to the filter failed, the filter will be filled again", "order", id, "err", err)
+	}
+}
+
+// Unknown reports whether no order has this id. It returns false if an order may have it, and whenever the filter cannot be used.
 func (f *Filter) Unknown(ctx context.Context, id string) bool {
-	s, err := f.state(ctx)
-	if err != nil || !s.ready() {
+	if f.missed.Load() {
 		return false
 	}
-	found, intact, err := f.has(ctx, s, id)
-	switch {
-	case err != nil:
-		return false
-	case !intact:
-		f.o.Logger.Warn("redis has lost the filter of order ids, it will be built again", "generation", s.generation)
-		f.breakDown(ctx, s)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	var bits []*redis.IntCmd
+	var marks *redis.StringCmd
+	_, err := f.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for _, l := range bloom.Locations([]byte(id), f.hashes) {
+			bits = append(bits, p.GetBit(ctx, f.key, int64(l%f.bits)))
+		}
+		marks = p.GetRange(ctx, f.key, int64(f.bits/8), -1)
+		return nil
+	})
+	if m := marks.Val(); err != nil || len(m) != 2*markSize || m[:markSize] != m[markSize:] {
 		return false
 	}
-	// The answer counts only if the state was still valid when Redis gave it.
-	return !found && time.Since(s.asked) < lease
+	return slices.ContainsFunc(bits, func(bit *redis.IntCmd) bool { return bit.Val() == 0 })
 }
 
-// errMoved says that the state of the filter has changed since the id was added.
-var errMoved = errors.New("the filter of order ids has changed")
-
-// Create adds an id, and then calls create, which creates the order in a transaction and must call
-// check in it. When Create returns without an error, no process calls the id unknown any more. It
-// calls create again if the filter was being built meanwhile. The error is that of create, or wraps
-// orderclose.ErrUnavailable or orderclose.ErrContended.
-func (f *Filter) Create(ctx context.Context, id string, create func(check func(*shopdb.Tx) error) error) error {
-	for range maxMoves {
-		s, err := f.state(ctx)
-		if err != nil {
-			return err
-		}
-		if s.phase != broken {
-			err := f.add(ctx, s, id)
-			if err != nil {
-				err = f.add(ctx, s, id) // a new bitmap costs more than a second attempt
-			}
-			if err != nil {
-				f.o.Logger.Warn("adding an order id to the filter failed, the filter is not used until it is built again", "err", err)
-				if s, err = f.breakDown(ctx, s); err != nil {
-					return err
-				}
-			}
-		}
-		err = create(func(t *shopdb.Tx) error { return f.unmoved(ctx, t, s) })
-		if errors.Is(err, errMoved) {
-			f.forget()
+// Run fills the filter, and fills it again after an id could not be added, until ctx ends. Each process runs it.
+func (f *Filter) Run(ctx context.Context) {
+	for filled := false; ctx.Err() == nil; sleep(ctx, time.Second) {
+		if filled && !f.missed.Load() {
 			continue
 		}
-		if err != nil || s.ready() {
-			return err
+		err := f.fill(ctx)
+		if filled = err == nil; !filled && ctx.Err() == nil {
+			f.o.Logger.Warn("filling the filter of order ids failed, will retry; meanwhile the database answers", "err", err)
 		}
-		return f.awaitLeases(ctx)
 	}
-	return fmt.Errorf("%w: %w", orderclose.ErrContended, errMoved)
 }
 
-// awaitLeases waits until no process can use the filter by a state that was ready.
-func (f *Filter) awaitLeases(ctx context.Context) error {
-	f.mu.Lock()
-	wait := lease + leaseMargin - time.Since(f.changedAt)
-	f.mu.Unlock()
-	if wait <= 0 {
-		return nil
+// fill adds the ids of all orders. It does not complete the filter if Redis has lost the bitmap, or if another process has begun since.
+func (f *Filter) fill(ctx context.Context) error {
+	begun := int64(f.bits / 8)
+	mark := rand.Text()
+	if err := f.o.Redis.SetRange(ctx, f.key, begun, mark).Err(); err != nil {
+		return err
 	}
-	// The order is committed: its caller waits a moment longer, but gets its answer.
+	f.missed.Store(false)
+	// The bits of checkouts under way may be lost. Their orders are in the database after that.
+	sleep(ctx, checkoutLimit)
+	rows, err := f.o.DB.QueryContext(ctx, "SELECT id FROM orders")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	bitmap := make([]byte, f.bits/8)
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		for _, l := range bloom.Locations([]byte(id), f.hashes) {
+			bitmap[l%f.bits/8] |= 0x80 >> (l % f.bits % 8) // Redis counts from the highest bit of a byte
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	_, err = f.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Set(ctx, f.key+mark, bitmap, time.Minute)
+		p.BitOpOr(ctx, f.key, f.key, f.key+mark)
+		p.Del(ctx, f.key+mark)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if latest, err := f.o.Redis.GetRange(ctx, f.key, begun, begun+markSize-1).Result(); err != nil || latest != mark {
+		return err
+	}
+	return f.o.Redis.SetRange(ctx, f.key, begun+markSize, mark).Err()
+}
+
+// sleep sleeps, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
-	case <-time.After(wait):
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
-	return ctx.Err()
 }

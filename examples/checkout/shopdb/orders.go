@@ -144,37 +144,6 @@ func (t *Tx) ViewOrder(id string) (v View, err error) {
 	return v, nil
 }
 
-// ViewOrders reads orders by one query. Orders that do not exist are left out. The error wraps an
-// error of Checkout.
-func (o *Orders) ViewOrders(ctx context.Context, ids []string) (all []View, err error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	err = o.query(ctx, func(t *Tx) error {
-		query, args := t.sql.viewQuery()
-		for _, id := range ids {
-			args = append(args, id)
-		}
-		rows, err := t.run.QueryContext(ctx, query+"id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			v, err := scanView(rows)
-			if err != nil {
-				return err
-			}
-			all = append(all, v)
-		}
-		return rows.Err()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read %d orders: %w", len(ids), err)
-	}
-	return all, nil
-}
-
 // viewQuery returns a query of views without its condition, and its arguments.
 func (d dialect) viewQuery() (query string, args []any) {
 	now, args := d.now()

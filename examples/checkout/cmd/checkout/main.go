@@ -25,7 +25,6 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
-	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/room"
@@ -147,10 +146,7 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	var filter *idfilter.Filter
 	if *filtered && redis != nil {
-		filter, err = idfilter.New(idfilter.Options{
-			Redis: redis, DB: db, Orders: shopdb.New(shopdb.Options{DB: db, Dialect: dialect}), Dialect: dialect,
-			Prefix: cfg.Topics.Prefix + "checkout:", Logger: logger,
-		})
+		filter, err = idfilter.New(idfilter.Options{Redis: redis, DB: db, Prefix: cfg.Topics.Prefix + "checkout:", Logger: logger})
 		if err != nil {
 			return err
 		}
