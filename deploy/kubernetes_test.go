@@ -147,7 +147,7 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 	}
 	health := must.Get(os.ReadFile("../pipeline/health.go"))(t)
 	ran := map[string]bool{}
-	for _, m := range manifests(t, "base/parts.yaml", "components/notify/parts.yaml", "components/payments/parts.yaml") {
+	for _, m := range manifests(t, "base/parts.yaml", "components/payments/parts.yaml") {
 		pod := m.Spec.Template.Spec
 		for _, c := range pod.Containers {
 			ran[strings.Join(append(c.Command, c.Args[:len(c.Args)-1]...), " ")] = true
@@ -181,8 +181,7 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "orderclose-notify",
-		"orderclose-payments"} {
+	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "orderclose-payments"} {
 		expect.That(t, ran[want], "no container runs orderclose %s: %v", want, slices.Sorted(maps.Keys(ran)))
 	}
 }

@@ -304,7 +304,7 @@ func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 	for _, r := range of[monitoring.PrometheusRule](t, all) {
 		rules = append(rules, r.Name)
 	}
-	if want := []string{"orderclose-notify", "orderclose-sweeper"}; !slices.Equal(rules, want) {
+	if want := []string{"orderclose-sweeper"}; !slices.Equal(rules, want) {
 		t.Errorf("the rules are %q, want %q", rules, want)
 	}
 	env := all["ConfigMap orderclose-env"].content["data"].(values)

@@ -58,19 +58,18 @@ var allOn = `
 env:
   ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"
   ORDERCLOSE_PAYMENT_SECRET_FILE: /run/secrets/services/payment-secret
-notify: {receivers: {team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret}}}}
 payments:
   query: SELECT order_id, reference FROM order_payments WHERE order_id IN (?)
   stripe: {key_file: /run/secrets/payments/stripe-key, authorized: release}
-roles: {notify: {enabled: true}, payments: {enabled: true}}
+roles: {payments: {enabled: true}}
 monitoring: {enabled: true}
 autoscaling: {enabled: true}
 `
 
-// A release's hashes: kustomize has its own for the environment, notify.yaml and payments.yaml, and none for Jobs.
+// A release's hashes: kustomize has its own for the environment and payments.yaml, and none for Jobs.
 var (
 	jobHash  = regexp.MustCompile(`(-(?:migrate|topics))-[0-9a-f]{8}\b`)
-	fileHash = regexp.MustCompile(`(-env|-notify|-payments)-[0-9a-z]{10}\b`)
+	fileHash = regexp.MustCompile(`(-env|-payments)-[0-9a-z]{10}\b`)
 	checksum = regexp.MustCompile(`(?m)^ *annotations:\n +checksum/env: .*\n`)
 )
 
@@ -143,12 +142,10 @@ func generated(t *testing.T) map[string]string {
 		case isRoom:
 			add("components/"+part+"/"+part+".yaml", doc)
 		default:
-			for _, part := range []string{"notify", "payments"} {
-				if name := "orderclose-" + part; o.Metadata.Name == name && o.Kind == "ConfigMap" {
-					add("components/"+part+"/"+part+".yaml", o.Data[part+".yaml"])
-				} else if strings.HasPrefix(o.Metadata.Name+"-", name+"-") {
-					add("components/"+part+"/parts.yaml", doc)
-				}
+			if o.Metadata.Name == "orderclose-payments" && o.Kind == "ConfigMap" {
+				add("components/payments/payments.yaml", o.Data["payments.yaml"])
+			} else if strings.HasPrefix(o.Metadata.Name+"-", "orderclose-payments-") {
+				add("components/payments/parts.yaml", doc)
 			}
 		}
 	}
