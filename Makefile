@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
-MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing internal/testkit/transactions notify payments pgxtx
+MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing internal/testkit/transactions payments pgxtx
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
@@ -145,7 +145,6 @@ down: ## stop what make up has started
 
 build: ## all programs, into bin/
 	go build -o bin/ ./cmd/orderclose ./cmd/orderclose-dev
-	go build -C notify -o ../bin/ ./cmd/orderclose-notify
 	go build -C payments -o ../bin/ ./cmd/orderclose-payments
 
 release: ## archives, packages, image, SBOM and checksums of the commit that is checked out, into dist/

@@ -22,18 +22,16 @@ import (
 // internal/testkit/chaosreal is not among them: it judges by the database's clock.
 var (
 	timedAll   = []string{"internal/testkit/realtest", "internal/testkit/storetest", "internal/testkit/servers", "internal/testkit/process"}
-	timedTests = []string{"internal/store", "rooms", "notify", "examples/clients"}
+	timedTests = []string{"internal/store", "rooms", "examples/clients"}
 )
 
 // timingAllowed has files that still break the rule, and how often. A number may only fall. The game day waits for alerts, whose rules have durations.
 var timingAllowed = map[string]int{
-	"examples/clients/clients_test.go":            2,
-	"examples/clients/real_test.go":               2,
-	"internal/store/latepayments_test.go":         1,
-	"internal/store/mysql_test.go":                1,
-	"internal/testkit/realtest/gameday_test.go":   16,
-	"notify/internal/notify/alertmanager_test.go": 1,
-	"notify/internal/notify/robot_test.go":        2,
+	"examples/clients/clients_test.go":          2,
+	"examples/clients/real_test.go":             2,
+	"internal/store/latepayments_test.go":       1,
+	"internal/store/mysql_test.go":              1,
+	"internal/testkit/realtest/gameday_test.go": 16,
 }
 
 // timingExceptions are functions that may wait.

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"text/template"
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,7 +125,7 @@ var (
 // comment "Also of sweeps alone". UPDATE_GOLDEN=1 writes them.
 func TestAlerts_OfSweepsAloneAreThoseOfThePipeline(t *testing.T) {
 	t.Chdir("alerts")
-	text := "# Alerts for sweeps alone (orderclose run sweeper), in place of all other files but notify.rules.yml. Generated from these:\n" +
+	text := "# Alerts for sweeps alone (orderclose run sweeper), in place of all other files. Generated from these:\n" +
 		"# UPDATE_GOLDEN=1 go test ./deploy -run SweepsAlone\ngroups:\n  - name: orderclose-sweeper\n    rules:\n"
 	for _, name := range []string{"pipeline", "services", "sweeps"} {
 		_, all, _ := strings.Cut(string(must.Get(os.ReadFile(rulesFolder+name+".rules.yml"))(t)), "    rules:\n")
@@ -260,8 +262,7 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 	}
 }
 
-// described returns the names of all metrics of orderclose-notify, and of all that processes with
-// all roles register, including those without a value yet.
+// described returns the names of all metrics that processes with all roles register, including those without a value yet.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
 	taken := &recorder{}
@@ -311,9 +312,6 @@ func described(t *testing.T) map[string]bool {
 		for d := range descs {
 			names[name.FindStringSubmatch(d.String())[1]] = true
 		}
-	}
-	for _, m := range regexp.MustCompile(`\.CounterVec\("(\w+)"`).FindAllSubmatch(must.Get(os.ReadFile("../../notify/internal/notify/notify.go"))(t), -1) {
-		names["orderclose_"+string(m[1])] = true // of a module of its own
 	}
 	return names
 }
@@ -432,4 +430,66 @@ func TestAlertmanager_PassesAmtool(t *testing.T) {
 		tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
 			"severity="+severity, "alertname=OrdercloseRoleMissing")
 	}
+}
+
+// The messages of Alertmanager and of its bridges have the link to the runbook. A call has none: it reads the name of the alert aloud.
+func TestAlertmanager_MessagesLinkToTheRunbook(t *testing.T) {
+	t.Chdir("alerts")
+	var own struct {
+		Receivers []struct {
+			WeChat   []struct{ Message string } `yaml:"wechat_configs"`
+			Mail     []struct{ Text string }    `yaml:"email_configs"`
+			Webhooks []struct{ URL string }     `yaml:"webhook_configs"`
+		}
+	}
+	var dingtalk struct {
+		Targets map[string]struct {
+			URL, Secret string
+			Mention     struct{ Mobiles []string }
+			Message     struct{ Title, Text string }
+		}
+	}
+	var sent []struct{ Tplname, Tpltype, Tpluse, Tpl string } // by PrometheusAlert
+	must.Do(t, yaml.Unmarshal(must.Get(os.ReadFile("alertmanager.yml"))(t), &own))
+	decode(t, "dingtalk.yml", &dingtalk)
+	must.Do(t, json.Unmarshal(must.Get(os.ReadFile("prometheusalert.json"))(t), &sent))
+	texts, webhooks := map[string]string{}, map[string]bool{}
+	for _, r := range own.Receivers {
+		for _, c := range r.WeChat {
+			texts["WeCom"] = c.Message
+		}
+		for _, c := range r.Mail {
+			texts["mail"] = c.Text
+		}
+		for _, c := range r.Webhooks {
+			webhooks[c.URL] = true
+		}
+	}
+	for name, target := range dingtalk.Targets {
+		texts["DingTalk"] = target.Message.Text
+		expect.That(t, webhooks["http://dingtalk:8060/dingtalk/"+name+"/send"], "no receiver sends to %s of dingtalk.yml", name)
+	}
+	for _, s := range sent {
+		texts[s.Tplname] = s.Tpl
+		url := "http://prometheusalert:8080/prometheusalert?type=" + s.Tpltype + "&tpl=" + s.Tplname + "&split=false&phone=13800000000"
+		expect.That(t, webhooks[url], "no receiver sends to %s", url)
+	}
+	const name, link = "OrdercloseRoleMissing", "https://wiki.example/runbook#no-relay"
+	labels, annotations := map[string]string{"alertname": name}, map[string]string{"summary": "No relay runs", "runbook_url": link}
+	data := map[string]any{ // as Alertmanager's templates and dingtalk.yml see it, and as the JSON of a webhook has it
+		"Alerts": []any{map[string]any{"Labels": labels, "Annotations": annotations}},
+		"alerts": []any{map[string]any{"labels": labels, "annotations": annotations}}, "groupLabels": labels,
+	}
+	for of, text := range texts {
+		var b strings.Builder
+		must.Do(t, must.Get(template.New(of).Parse(text))(t).Execute(&b, data))
+		want := link
+		if of == "orderclose-call" {
+			want = name
+		}
+		expect.That(t, strings.Contains(b.String(), want), "the message of %s lacks %s: %s", of, want, b.String())
+		// PrometheusAlert puts the text into JSON without escaping it.
+		expect.That(t, !strings.HasPrefix(of, "orderclose-") || !strings.ContainsAny(b.String(), "\"\\\n"), "%s breaks the JSON of the provider: %s", of, b.String())
+	}
+	expect.Equal(t, len(texts), 5, "the templates: %v", slices.Sorted(maps.Keys(texts)))
 }

@@ -68,7 +68,7 @@ func TestChartFollows_Schema(t *testing.T) {
 	at("properties", "env")["properties"], at("properties", "console", "properties", "env")["properties"] = env, console
 
 	roles := map[string]any{}
-	for _, name := range append(room.Names(pipeline.Roles(rooms.All())), "notify", "payments") {
+	for _, name := range append(room.Names(pipeline.Roles(rooms.All())), "payments") {
 		roles[name] = map[string]any{"$ref": "#/definitions/role"}
 	}
 	roles[string(pipeline.Sweeper)] = map[string]any{"$ref": "#/definitions/sweeper"}

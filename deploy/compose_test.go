@@ -322,7 +322,6 @@ func secretsAreUsed(t *testing.T, f *file, dir string) {
 	used := map[string]bool{}
 	settings := map[string]string{ // of the services whose own file names secrets
 		"alertmanager": content(t, "../alerts", "alertmanager.yml"),
-		"notify":       content(t, "../alerts", "notify.yaml"),
 		"payments":     content(t, "config", "payments.yaml"),
 	}
 	for name, s := range f.Services {

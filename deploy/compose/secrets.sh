@@ -17,15 +17,9 @@ fresh db_root_password
 fresh db_password
 fresh redis_password
 if [ ! -s "$dir/payment_secret" ]; then printf 'whsec_%s' "$(head -c 32 /dev/urandom | base64)" >"$dir/payment_secret"; fi
-# Replace these: your mail server's password, and what your providers gave you.
+# Replace these: your mail server's password, and your key of Stripe.
 fresh smtp_password
-fresh dingtalk_secret
-fresh sms_token
-fresh voice_token
 fresh stripe_key
-if [ ! -s "$dir/dingtalk_url" ]; then
-  printf 'https://oapi.dingtalk.com/robot/send?access_token=put-your-token-here' >"$dir/dingtalk_url"
-fi
 
 printf 'orderclose:%s@tcp(mariadb:3306)/shop' "$(cat "$dir/db_password")" >"$dir/db_dsn"
 printf 'redis://:%s@redis:6379/0' "$(cat "$dir/redis_password")" >"$dir/redis_url"

@@ -49,10 +49,6 @@ topics:
   replication: 3
   compensator: {rate: 1000000}
   closer: {payment: {url: "https://shop.example/payments"}}
-notify:
-  receivers:
-    team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret, at: ["13800000000"]}}
-    sms: {http: {url: "https://sms.example/v1", secret_file: /run/secrets/notify/sms-token, body: '{"text": {{ json .Text }}}', limit: 300}}
 payments:
   query: SELECT order_id, reference FROM order_payments WHERE order_id IN (?)
   stripe: {key_file: /run/secrets/payments/stripe-key, authorized: release}
@@ -68,8 +64,7 @@ env:
 secrets: {database: shop-database}
 roles:
   relay: {secrets: {kafka: orderclose-kafka-relay}}
-  notify: {enabled: true, secrets: {notify: alerts}, podAnnotations: {shop.example/team: oncall}}
-  payments: {enabled: true}
+  payments: {enabled: true, podAnnotations: {shop.example/team: oncall}}
   sweeper: {enabled: true, every: 30s}
   console: {enabled: true}
 console:
@@ -95,11 +90,10 @@ var allOn = `
 env:
   ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"
   ORDERCLOSE_PAYMENT_SECRET_FILE: /run/secrets/services/payment-secret
-notify: {receivers: {team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret}}}}
 payments:
   query: SELECT order_id, reference FROM order_payments WHERE order_id IN (?)
   stripe: {key_file: /run/secrets/payments/stripe-key, authorized: release}
-roles: {notify: {enabled: true}, payments: {enabled: true}}
+roles: {payments: {enabled: true}}
 monitoring: {enabled: true}
 autoscaling: {enabled: true}
 `
@@ -238,9 +232,9 @@ func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
 	}
 }
 
-// topics.yaml and notify.yaml are passed on as they are, also their numbers.
+// topics.yaml and payments.yaml are passed on as they are, also their numbers.
 func TestChart_PassesFilesOn(t *testing.T) {
-	for _, file := range []string{"topics", "notify", "payments"} {
+	for _, file := range []string{"topics", "payments"} {
 		o := rendered(t, whole)["ConfigMap orderclose-"+file]
 		text, _ := o.content["data"].(values)[file+".yaml"].(string)
 		want := parse(t, whole)[file].(values)
@@ -253,8 +247,8 @@ func TestChart_PassesFilesOn(t *testing.T) {
 	}
 }
 
-// notify does not read notify.yaml again, so a change restarts it, and nothing else.
-func TestChart_AChangeOfNotifyRestartsNotify(t *testing.T) {
+// payments does not read payments.yaml again, so a change restarts it, and nothing else.
+func TestChart_AChangeOfPaymentsRestartsPayments(t *testing.T) {
 	annotations := func(text string) map[string]string {
 		all := map[string]string{}
 		for _, p := range rendered(t, text).pods(t) {
@@ -262,9 +256,9 @@ func TestChart_AChangeOfNotifyRestartsNotify(t *testing.T) {
 		}
 		return all
 	}
-	was, now := annotations(whole), annotations(strings.Replace(whole, "limit: 300", "limit: 200", 1))
+	was, now := annotations(whole), annotations(strings.Replace(whole, "authorized: release", "authorized: paid", 1))
 	for of := range was {
-		if changed := was[of] != now[of]; changed != (of == "Deployment orderclose-notify") {
+		if changed := was[of] != now[of]; changed != (of == "Deployment orderclose-payments") {
 			t.Errorf("%s: changed is %v", of, changed)
 		}
 	}

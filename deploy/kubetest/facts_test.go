@@ -154,8 +154,7 @@ func TestPods_RunTheProgramWithWhatItNeeds(t *testing.T) {
 			}
 		}
 	})
-	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "orderclose-notify",
-		"orderclose-payments"} {
+	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "orderclose-payments"} {
 		if !ran[want] {
 			t.Errorf("no container runs orderclose %s: %v", want, ran)
 		}
@@ -357,7 +356,7 @@ func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 	for _, r := range of[monitoring.PrometheusRule](t, all) {
 		rules = append(rules, r.Name)
 	}
-	if want := []string{"orderclose-notify", "orderclose-sweeper"}; !slices.Equal(rules, want) {
+	if want := []string{"orderclose-sweeper"}; !slices.Equal(rules, want) {
 		t.Errorf("the rules are %q, want %q", rules, want)
 	}
 	env := all["ConfigMap orderclose-env"].content["data"].(values)

@@ -19,7 +19,6 @@ const (
 func TestChart_RefusesWrongValues(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`: "set it to the brokers",
-		small + "\nroles: {notify: {enabled: true}}":                                  "notify.receivers is empty",
 		small + "\nroles: {payments: {enabled: true}}":                                "payments.query is not set",
 		"roles: {sweeper: {enabled: true}}":                                           "needs Kafka: set it to the brokers",
 		small + "\nroles: {relays: {replicas: 3}}":                                    "relays",
@@ -152,7 +151,7 @@ func TestPod_HasItsAnnotationsAndLabels(t *testing.T) {
 	for _, p := range all.pods(t) {
 		team, inject := "orders", ""
 		switch p.Labels["app.kubernetes.io/component"] {
-		case "notify":
+		case "payments":
 			team = "oncall"
 		case "migrate":
 			inject = "false"

@@ -29,7 +29,7 @@ type binary struct {
 }
 
 // built are the binaries of a release, with the folder of each one's module.
-var built = []struct{ name, module string }{{"orderclose", "."}, {"orderclose-notify", "notify"}, {"orderclose-payments", "payments"}}
+var built = []struct{ name, module string }{{"orderclose", "."}, {"orderclose-payments", "payments"}}
 
 // release is one commit and the programs that were built from it.
 type release struct {

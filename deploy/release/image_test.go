@@ -96,7 +96,7 @@ func dockerfile(t *testing.T) v1.Config {
 	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
 	must.That(t, found, "the base of the Dockerfile is not empty")
 	expect.That(t, strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'"), "the Dockerfile has other flags of go build")
-	for _, path := range []string{"/usr/local/bin/orderclose", "/usr/local/bin/orderclose-notify", "/usr/local/bin/orderclose-payments",
+	for _, path := range []string{"/usr/local/bin/orderclose", "/usr/local/bin/orderclose-payments",
 		"/etc/orderclose/topics.yaml", "/etc/ssl/certs/ca-certificates.crt", "/usr/share/doc/orderclose/"} {
 		expect.That(t, regexp.MustCompile(`(?m)^COPY .* `+path+`$`).MatchString(final), "the Dockerfile copies no %s", path)
 	}

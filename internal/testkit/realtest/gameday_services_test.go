@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -111,35 +109,6 @@ var serviceIncidents = []incident{
 			proxy.Heal() // somebody repairs it
 			g.resolves(g.alerts...)
 			g.allClosed()
-		},
-	},
-	{
-		name:   "alerts are refused",
-		alerts: []string{"OrdercloseAlertsNotSent"},
-		play: func(g *game) {
-			provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-				if q.Header.Get("Authorization") != "new" {
-					w.WriteHeader(http.StatusUnauthorized)
-				}
-			}))
-			g.t.Cleanup(provider.Close)
-			dir := filepath.Dir(g.file)
-			write := func(name, text string) { must.Do(g.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
-			write("token", "old")
-			write("notify.yaml", fmt.Sprintf("receivers: {sms: {http: {url: %q, secret_file: token, headers: {Authorization: '{{ .Secret }}'}, body: '{{ .Text }}'}}}",
-				provider.URL))
-			g.launch("notify", must.Get(notifyBinary())(g.t)+" --notify-config notify.yaml")
-			g.begin()
-			post := func() {
-				_, err := http.Post("http://"+g.addresses["notify"]+"/alert/sms", "application/json",
-					strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
-				expect.NoError(g.t, err)
-			}
-			post()
-			g.fires(g.alerts...)
-			write("token", "new") // the provider gave another
-			post()
-			g.resolves(g.alerts...)
 		},
 	},
 }

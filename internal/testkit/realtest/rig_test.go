@@ -36,18 +36,17 @@ import (
 // binDir is a folder for the production binary; TestMain creates and removes it.
 var binDir string
 
-// Each of these builds a program once for all tests that need it: the production binary, the example shop, and the program that sends alerts.
+// Each of these builds a program once for all tests that need it: the production binary and the example shop.
 var (
-	binary         = built(".", "cmd/orderclose")
-	checkoutBinary = built(".", "examples/checkout/cmd/checkout")
-	notifyBinary   = built("notify", "cmd/orderclose-notify")
+	binary         = built("cmd/orderclose")
+	checkoutBinary = built("examples/checkout/cmd/checkout")
 )
 
-// built returns a function that builds a program of the module in a folder of the repository.
-func built(module, program string) func() (string, error) {
+// built returns a function that builds a program of the repository.
+func built(program string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		path := filepath.Join(binDir, filepath.Base(program))
-		out, err := exec.Command("go", "build", "-C", filepath.Join("../../..", module), "-o", path, "./"+program).CombinedOutput()
+		out, err := exec.Command("go", "build", "-C", "../../..", "-o", path, "./"+program).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("go build: %w\n%s", err, out)
 		}

@@ -21,7 +21,6 @@ closer: [kafka, database, services]
 compensator: [kafka, database, redis, services]
 outbox: [kafka, database]
 sweeper: [database, services]
-notify: [notify]
 payments: [database, services, payments]
 console: [kafka, database, redis, services]
 migrate: [database]
@@ -127,16 +126,14 @@ ORDERCLOSE_LISTEN: 0.0.0.0:9464
 {{/*
 The template of a pod. The dict has root, part (its component), args, of (the values of the part), and
 for a Job restartPolicy. A pod of a Deployment is restarted if its environment changes, and not if topics.yaml
-does, which the parts read again. notify and payments have notify.yaml and payments.yaml in its place, and do not read them again.
+does, which the parts read again. payments has payments.yaml in its place, and does not read it again.
 */}}
 {{- define "orderclose.pod" -}}
 {{- $root := .root -}}
 {{- $stateful := eq (include "orderclose.kind" .) "StatefulSet" -}}
 {{- $pod := $root.Values.pod -}}
 {{- $config := dict "name" "topics" "flag" "--config=/etc/orderclose/topics.yaml" "read" "" -}}
-{{- if eq .part "notify" -}}
-{{- $config = dict "name" "notify" "flag" "--notify-config=/etc/orderclose/notify.yaml" "read" (toYaml $root.Values.notify) -}}
-{{- else if eq .part "payments" -}}
+{{- if eq .part "payments" -}}
 {{- $config = dict "name" "payments" "flag" "--config=/etc/orderclose/payments.yaml" "read" (toYaml $root.Values.payments) -}}
 {{- else if eq .part "console" -}}
 {{- $_ := set $config "read" (include "orderclose.console" $root) -}}
@@ -174,8 +171,8 @@ spec:
     - name: {{ .part }}
       image: {{ printf "%s:%s" $root.Values.image.repository ($root.Values.image.tag | default $root.Chart.AppVersion) | quote }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      {{- if has .part (list "notify" "payments") }}
-      command: [orderclose-{{ .part }}]
+      {{- if eq .part "payments" }}
+      command: [orderclose-payments]
       {{- end }}
       args: {{ toJson (append .args $config.flag) }}
       envFrom:
