@@ -156,7 +156,7 @@ func measureBurst(ctx context.Context, p *workspace, records int) (burst, error)
 func (l *pipeline) burst(ctx context.Context, records int) (burst, error) {
 	// A record that is appended after this moment has its release time after due.
 	due := orderclose.CeilMilli(time.Now().Add(bucketLength))
-	err := l.workspace.fill(ctx, l.job.Source, load{records: records, partitions: partitions, batch: burstBatch, size: recordSize, due: due})
+	err := l.workspace.fill(ctx, l.job.Source, load{records: records, batch: burstBatch, due: due})
 	if err != nil {
 		return burst{}, err
 	}

@@ -13,23 +13,19 @@
 //	                dispatched: JSON on stdout, a table on stderr
 //	bench sweep     finding and closing overdue orders in large tables, and bench
 //	                outbox: JSON on stdout, tables on stderr
-//	bench shop      reads of the example shop with and without its caches, unknown ids, and the time
-//	                to all notices: JSON on stdout, tables on stderr
 //	bench side JOB  one loop in a process of its own; the other commands start these
 //
-// Files of the relay's benches: plan.go has the sizes; order.go, batch.go and fill.go
-// the records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
+// Files of the relay's benches: plan.go has the sizes; order.go and fill.go
+// the records; relay.go, copyloop.go and franz.go the three sides;
 // side.go and process.go their processes; workspace.go the topics; tally.go the check
 // of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
 // lateness.go and idle.go the measurements; served.go the product's program, which
-// idle.go watches; report.go the numbers; metadataproxy.go and
-// listener.go the costs of an idle relay.
+// idle.go watches; report.go the numbers; listener.go the broker's process.
 // databases.go has what is compared, MariaDB and PostgreSQL, in the benches close, outbox and sweep.
 // Of closing: shop.go has the shop of each; closers.go the closers; payments.go payments beside
 // closing; checkouts.go the checkouts beside it, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements; closework.go what a close costs the database.
 // Of the outbox: outbox.go. Of sweeps: sweep.go.
-// Of the example shop: shopreads.go the reads; shopnotices.go the notices; shopreport.go the numbers.
 package main
 
 import (
@@ -57,13 +53,13 @@ func run(args []string) error {
 		return runSide(args[1])
 	}
 	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "close": benchClose, "payments": benchPayments,
-		"outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
+		"outbox": benchOutbox, "sweep": benchSweep}
 	if len(args) == 2 && args[0] == "idle" {
 		program := args[1]
 		args, modes["idle"] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return benchIdle(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench idle PROGRAM | bench close | bench payments | bench outbox | bench sweep | bench shop")
+		return errors.New("usage: bench relay | bench idle PROGRAM | bench close | bench payments | bench outbox | bench sweep")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

@@ -12,14 +12,13 @@ type relayReport struct {
 
 // drained is how fast each side drained sources with batches of one size: medians of its turns.
 type drained struct {
-	Batch           int             `json:"batch"`
-	RelayRPS        measure.Number  `json:"relay_rps"`
-	CopyRPS         measure.Number  `json:"copy_rps"`
-	ReaderWriterRPS measure.Number  `json:"reader_writer_rps"`
-	FranzRPS        measure.Number  `json:"franz_rps"`
-	CPUPerMillion   measure.Number  `json:"cpu_s_per_million"` // of the relay, like the next field
-	RSSMB           measure.Number  `json:"rss_mb"`
-	Sides           map[string]turn `json:"sides"`
+	Batch         int             `json:"batch"`
+	RelayRPS      measure.Number  `json:"relay_rps"`
+	CopyRPS       measure.Number  `json:"copy_rps"`
+	FranzRPS      measure.Number  `json:"franz_rps"`
+	CPUPerMillion measure.Number  `json:"cpu_s_per_million"` // of the relay, like the next field
+	RSSMB         measure.Number  `json:"rss_mb"`
+	Sides         map[string]turn `json:"sides"`
 }
 
 // turn is the result of one side for one source.

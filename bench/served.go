@@ -17,13 +17,9 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
-const (
-	// parkedBatch is the number of waiting records per batch.
-	parkedBatch = 50
-	// warmUp is how long a relay serves all its partitions before it is watched, so
-	// that one-time work at its start is not measured.
-	warmUp = 3 * time.Second
-)
+// warmUp is how long a relay serves all its partitions before it is watched, so
+// that one-time work at its start is not measured.
+const warmUp = 3 * time.Second
 
 // pipelineFile is a topics.yaml with the default buckets.
 const pipelineFile = `topics: {prefix: %s}
@@ -39,8 +35,6 @@ type served struct {
 	program   string
 	file      string // its topics.yaml
 	cfg       *config.Config
-	brokers   []string // the addresses that the program uses
-	env       []string // further variables of the program, NAME=value
 }
 
 // usage is what a process of the program, and the broker, used while they were watched.
@@ -48,11 +42,12 @@ type usage struct {
 	CPU    measure.Number `json:"cpu_percent"`        // of one core
 	Broker measure.Number `json:"broker_cpu_percent"` // of one core
 	RSSMB  measure.Number `json:"rss_mb"`             // peak of the process since its start
+	Read   measure.Number `json:"read_bytes_per_minute"`
 }
 
 // serve creates a pipeline's topics with the program itself.
 func (p *workspace) serve(program, dir string) (*served, error) {
-	s := &served{workspace: p, program: program, brokers: p.brokers}
+	s := &served{workspace: p, program: program}
 	prefix := p.name("pipeline") + "_"
 	s.file = filepath.Join(dir, prefix+"topics.yaml")
 	if err := os.WriteFile(s.file, fmt.Appendf(nil, pipelineFile, prefix, partitions), 0o600); err != nil {
@@ -90,8 +85,7 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 // command returns a command of the program with its environment.
 func (s *served) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, append(args, "--config", s.file)...)
-	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.brokers, ","), config.EnvListen+"=127.0.0.1:0")
-	cmd.Env = append(cmd.Env, s.env...)
+	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.workspace.brokers, ","), config.EnvListen+"=127.0.0.1:0")
 	return cmd
 }
 
@@ -125,7 +119,8 @@ func (s *served) watch(ctx context.Context, pid int, during time.Duration) (usag
 	}
 	before, err1 := process.UsedBy(pid)
 	brokerBefore, err2 := process.UsedBy(broker)
-	began := time.Now()
+	read := func() int64 { return process.Field(fmt.Sprintf("/proc/%d/io", pid), "rchar:") } // from connections and files
+	began, readBefore := time.Now(), read()
 	if !sleep(ctx, during) {
 		return usage{}, ctx.Err()
 	}
@@ -134,5 +129,6 @@ func (s *served) watch(ctx context.Context, pid int, during time.Duration) (usag
 	percent := func(d time.Duration) measure.Number {
 		return measure.Number(100 * d.Seconds() / time.Since(began).Seconds())
 	}
-	return usage{percent(after.CPU - before.CPU), percent(brokerAfter.CPU - brokerBefore.CPU), megabytes(after.Peak)}, errors.Join(err1, err2, err3, err4)
+	return usage{percent(after.CPU - before.CPU), percent(brokerAfter.CPU - brokerBefore.CPU), megabytes(after.Peak),
+		measure.Number(float64(read()-readBefore) / time.Since(began).Minutes())}, errors.Join(err1, err2, err3, err4)
 }

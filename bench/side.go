@@ -16,12 +16,11 @@ import (
 
 // The names of the sides.
 const (
-	sideRelay        = "relay"
-	sideCopy         = "copy"
-	sideReaderWriter = "reader_writer"
-	sideFranz        = "franz"
-	sidePipeline     = "pipeline"
-	sideDispatch     = "dispatch"
+	sideRelay    = "relay"
+	sideCopy     = "copy"
+	sideFranz    = "franz"
+	sidePipeline = "pipeline"
+	sideDispatch = "dispatch"
 )
 
 // job is the task of a side: move records from source to target until it is stopped.
@@ -30,7 +29,6 @@ type job struct {
 	Brokers    []string
 	Source     string
 	Target     string
-	Partitions int
 	Group      string // for sides that read in a consumer group
 	DeadLetter string // for the relay
 	DSN        string // DSN of the database, for the pipeline and the dispatcher
@@ -41,12 +39,11 @@ type job struct {
 // sides move all records and then wait for more until ctx ends. None ends by itself,
 // so that all are measured alike.
 var sides = map[string]func(context.Context, job) error{
-	sideRelay:        runRelay,
-	sideCopy:         runCopyLoop,
-	sideReaderWriter: runReaderWriter,
-	sideFranz:        runFranz,
-	sidePipeline:     runPipeline,
-	sideDispatch:     runDispatch,
+	sideRelay:    runRelay,
+	sideCopy:     runCopyLoop,
+	sideFranz:    runFranz,
+	sidePipeline: runPipeline,
+	sideDispatch: runDispatch,
 }
 
 // outcome is the report of a side's process at its end.
