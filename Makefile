@@ -112,7 +112,7 @@ bench-outbox: ## what an outbox row costs a checkout, and how fast such rows are
 bench-sweep: ## finding and closing what is overdue in large tables, and the outbox; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh sweep
 
-bench-peers: ## this project beside what a user would run instead; JSON on stdout; writes docs/comparison.md; hours (QUICK=1 PEERS="orderclose redis rabbitmq": five minutes)
+bench-peers: ## this project beside what a user would run instead; a line of JSON for each result; writes docs/comparison.md; hours (QUICK=1 PEERS="orderclose redis rabbitmq": five minutes)
 	@bench/peers/run.sh
 
 dashboards: ## write the dashboards for Grafana, and try each query on a pipeline under load

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -69,9 +70,11 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 
 func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took, err := evenly(t.Context(), 10, 4, 1, func(_, number int, planned time.Time) (time.Time, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		took, err := evenly(ctx, 10, 1, func(int, time.Time) error {
 			time.Sleep(200 * time.Millisecond)
-			return planned, nil
+			return nil
 		})
 		expect.That(t, err == nil && len(took) == 4 && took[0] == 200*time.Millisecond && took[3] == 500*time.Millisecond, "%v %v", took, err)
 	})

@@ -21,7 +21,6 @@ type plan struct {
 
 	rates []int // records a second, for lateness
 	spell time.Duration
-	burst int // records due at one instant
 
 	watch  time.Duration // how long a relay is watched
 	settle time.Duration // pause after foreign topics are created
@@ -44,7 +43,7 @@ type plan struct {
 func planFor(quick bool) plan {
 	p := plan{
 		rounds: 3, warmUp: 30 * time.Second, records: 1_000_000, batches: []int{6, 50, 3000},
-		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
+		rates: []int{1000, 10_000}, spell: 60 * time.Second,
 		watch: time.Minute, settle: 20 * time.Second,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
@@ -54,7 +53,7 @@ func planFor(quick bool) plan {
 	}
 	if quick {
 		p.rounds, p.warmUp, p.records = 1, 10*time.Second, 200_000
-		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
+		p.rates, p.spell = []int{1000, 5000}, 8*time.Second
 		p.watch, p.settle = 15*time.Second, 5*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}

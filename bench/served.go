@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
@@ -57,24 +56,11 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 	if s.cfg, err = config.Load(s.file); err != nil {
 		return nil, err
 	}
-	var log bytes.Buffer
-	cmd := s.command("topics", "apply", "-o", "json")
-	cmd.Stderr = &log
-	out, failed := cmd.Output()
-	var applied struct {
-		Fixed []struct{ Topic string } `json:"fixed"`
+	for _, t := range ops.TopicSpecs(s.cfg) {
+		p.topics[t.Name] = t.Partitions
 	}
-	if err := json.Unmarshal(out, &applied); failed == nil {
-		failed = err
-	}
-	for _, t := range applied.Fixed { // also if it failed halfway
-		p.topics[t.Topic] = partitions
-		if t.Topic == s.cfg.Topics.DeadLetter || t.Topic == s.cfg.Topics.Control {
-			p.topics[t.Topic] = 1
-		}
-	}
-	if failed != nil {
-		return nil, fmt.Errorf("orderclose topics apply: %w\n%s", failed, log.String())
+	if printed, err := s.command("topics", "apply").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("orderclose topics apply: %w\n%s", err, printed)
 	}
 	for _, b := range s.cfg.Buckets {
 		p.groups = append(p.groups, s.cfg.RelayGroup(b))

@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
 	"syscall"
-
-	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // The names of the sides.
@@ -46,13 +43,6 @@ var sides = map[string]func(context.Context, job) error{
 	sideDispatch: runDispatch,
 }
 
-// outcome is the report of a side's process at its end.
-type outcome struct {
-	// PeakBytes is the peak of resident memory. The parent cannot measure it: the
-	// rusage of a child starts with the memory of its parent at the fork.
-	PeakBytes int64
-}
-
 // runSide is the main function of a side's process, which a signal stops.
 func runSide(encoded string) error {
 	var j job
@@ -71,8 +61,7 @@ func runSide(encoded string) error {
 	if err := sides[j.Side](ctx, j); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", j.Side, err)
 	}
-	used, err := process.UsedBy(os.Getpid())
-	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(outcome{used.Peak}))
+	return nil
 }
 
 func profile(file string) (stop func(), err error) {

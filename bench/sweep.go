@@ -226,7 +226,7 @@ func (s *shop) find(ctx context.Context, read page) (f found, err error) {
 		}
 		f.Overdue += len(orders)
 		last = orders[len(orders)-1]
-		if len(orders) < sweepPage || len(orders) > sweepPage {
+		if len(orders) != sweepPage {
 			break
 		}
 	}

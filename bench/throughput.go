@@ -67,9 +67,6 @@ func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, e
 			measure.MedianOf(all, func(t turn) measure.Number { return t.RSSMB }),
 		}
 	}
-	relay := d.Sides[sideRelay]
-	d.RelayRPS, d.CPUPerMillion, d.RSSMB = relay.RPS, relay.CPUPerMillion, relay.RSSMB
-	d.CopyRPS, d.FranzRPS = d.Sides[sideCopy].RPS, d.Sides[sideFranz].RPS
 	return d, nil
 }
 
