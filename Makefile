@@ -8,7 +8,7 @@ MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest d
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
 demo serve unit test test-all race test-ops test-upgrade test-connectors race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
-.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check clean runbook-url module
+.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,10 +112,7 @@ bench-outbox: ## what an outbox row costs a checkout, and how fast such rows are
 bench-sweep: ## finding and closing what is overdue in large tables, and the outbox; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh sweep
 
-bench-shop: ## reads of the example shop with and without its caches, unknown ids, and the time to all notices; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh shop
-
-bench-peers: ## this project beside what a user would run instead; JSON on stdout; writes docs/comparison.md; hours (QUICK=1 PEERS="orderclose redis rabbitmq": five minutes)
+bench-peers: ## this project beside what a user would run instead; a line of JSON for each result; writes docs/comparison.md; hours (QUICK=1 PEERS="orderclose redis rabbitmq": five minutes)
 	@bench/peers/run.sh
 
 dashboards: ## write the dashboards for Grafana, and try each query on a pipeline under load

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
@@ -54,9 +55,35 @@ func (s *shop) checkouts(ctx context.Context, skus int) ([]time.Duration, error)
 	}
 	defer pool.Close()
 	orders := scenario.OrdersOf(pool)
-	return evenly(ctx, checkoutRate, math.MaxInt, checkoutWorkers, func(_, number int, planned time.Time) (time.Time, error) {
-		return planned, orders.CreateOrder(context.WithoutCancel(ctx), orderclose.Order{
+	return evenly(ctx, checkoutRate, checkoutWorkers, func(number int, planned time.Time) error {
+		return orders.CreateOrder(context.WithoutCancel(ctx), orderclose.Order{
 			ID: fmt.Sprintf("NEW-%d", number), Category: "virtual", CreatedAt: planned, Due: planned.Add(time.Hour),
 		}, []shopdb.Item{{SKU: skuName(rand.IntN(skus)), Quantity: 1}, {SKU: skuName(rand.IntN(skus)), Quantity: 1}})
 	})
+}
+
+// evenly makes calls at an even rate until one fails or ctx ends. It returns how long each took since its planned start: the wait for a
+// worker counts too.
+func evenly(ctx context.Context, rate, workers int, call func(number int, planned time.Time) error) (took []time.Duration, err error) {
+	var mu sync.Mutex
+	calls, running := errgroup.WithContext(ctx)
+	calls.SetLimit(workers)
+	begin := time.Now()
+	for n := 0; running.Err() == nil; n++ {
+		planned := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
+		if !sleep(running, time.Until(planned)) {
+			break
+		}
+		calls.Go(func() error {
+			if err := call(n, planned); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(planned))
+			return nil
+		})
+	}
+	err = calls.Wait()
+	return took, err
 }

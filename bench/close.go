@@ -19,12 +19,11 @@ type closeReport struct {
 	SumsOK      bool           `json:"sums_ok"` // a turn with wrong sums fails the bench
 	Paid95RPS   measure.Number `json:"paid95_rps"`
 	CheckoutP99 measure.Millis `json:"checkout_p99_ms"` // on the hot SKUs
-	lineChanges
-	Checkouts []checkoutRow `json:"checkouts"` // beside the closer
-	Payments  []paymentsRow `json:"payments"`  // beside closing
-	EndToEnd  []endToEnd    `json:"end_to_end"`
-	Crews     []crewRow     `json:"crews"`
-	rates     [4][]float64  // of each round
+	Checkouts   []checkoutRow  `json:"checkouts"`       // beside the closer
+	Payments    []paymentsRow  `json:"payments"`        // beside closing
+	EndToEnd    []endToEnd     `json:"end_to_end"`
+	Crews       []crewRow      `json:"crews"`
+	rates       [4][]float64   // of each round
 }
 
 // checkoutRow is how long checkouts took.
@@ -74,8 +73,7 @@ func benchClose(ctx context.Context, p *workspace, pl plan) error {
 	}
 	steps = append(steps,
 		func(r *closeReport, s *shop) error { return r.measurePayments(ctx, s, pl) },
-		func(r *closeReport, s *shop) error { return r.measureCheckouts(ctx, s, pl) },
-		func(r *closeReport, s *shop) error { return r.measureLineChanges(ctx, s, pl) })
+		func(r *closeReport, s *shop) error { return r.measureCheckouts(ctx, s, pl) })
 	for _, closers := range pl.closers {
 		for _, pool := range pl.pools {
 			steps = append(steps, func(r *closeReport, s *shop) error { return r.measureCrew(ctx, s, pl, closers, pool) })

@@ -21,7 +21,7 @@ const copyBytes = 900_000
 func runCopyLoop(ctx context.Context, j job) error {
 	client := &kafka.Client{Addr: kafka.TCP(j.Brokers...), Timeout: 10 * time.Second, Transport: &kafka.Transport{MetadataTTL: 2 * time.Second}}
 	loops, ctx := errgroup.WithContext(ctx)
-	for p := range j.Partitions {
+	for p := range partitions {
 		loops.Go(func() error { return copyPartition(ctx, client, j, p) })
 	}
 	return loops.Wait()

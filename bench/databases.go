@@ -28,7 +28,7 @@ type database struct {
 	flush    string     // makes a session's reads count; "": they do
 }
 
-// databases are the sides of the comparison. The first is also that of the benches on one database.
+// databases are the sides of the comparison.
 var databases = []database{
 	{
 		name: "mariadb", variable: config.EnvDSN, outbox: producer.MySQL,

@@ -17,8 +17,8 @@ const (
 	foreignTopics = 1000
 	// foreignAtOnce is how many of them one request creates or deletes.
 	foreignAtOnce = 100
-	// foreignLimit is the maximum of metadata that a relay may read on a cluster with
-	// foreign topics, as a multiple of what it reads without them.
+	// foreignLimit is the maximum that a relay may read on a cluster with foreign topics, as a multiple
+	// of what it reads without them. It must not ask for the metadata of foreign topics.
 	foreignLimit = 1.1
 	// handovers is how often a second relay is stopped.
 	handovers = 7
@@ -38,14 +38,8 @@ func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error
 	if err != nil {
 		return err
 	}
-	proxy, err := newMetadataProxy(p.brokers)
-	if err != nil {
-		return err
-	}
-	defer proxy.Close()
-	s.brokers = []string{proxy.addr(p.brokers[0])}
 	var r idleReport
-	if r.usage, r.Metadata, err = s.watchIdle(ctx, proxy, pl.watch); err != nil {
+	if r.usage, err = s.watchIdle(ctx, pl.watch); err != nil {
 		return fmt.Errorf("without foreign topics: %w", err)
 	}
 	if r.Handover, err = s.handover(ctx); err != nil {
@@ -57,14 +51,14 @@ func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error
 	if !sleep(ctx, pl.settle) { // the broker is busy with the new topics for a while
 		return ctx.Err()
 	}
-	if r.Foreign, r.MetadataForeign, err = s.watchIdle(ctx, proxy, pl.watch); err != nil {
+	if r.Foreign, err = s.watchIdle(ctx, pl.watch); err != nil {
 		return fmt.Errorf("with foreign topics: %w", err)
 	}
 	if err := measure.Print(os.Stdout, os.Stderr, r); err != nil {
 		return err
 	}
-	if ratio := r.MetadataForeign / r.Metadata; ratio > foreignLimit {
-		return fmt.Errorf("with %d foreign topics the relay reads %.2f times the metadata, more than %v", foreignTopics, ratio, foreignLimit)
+	if ratio := r.Foreign.Read / r.Read; ratio > foreignLimit {
+		return fmt.Errorf("with %d foreign topics the relay reads %.2f times the bytes, more than %v", foreignTopics, ratio, foreignLimit)
 	}
 	return nil
 }
@@ -72,27 +66,22 @@ func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error
 // idleReport is the result of make bench-idle.
 type idleReport struct {
 	usage
-	Metadata        measure.Number `json:"metadata_bytes_per_minute"`
-	Foreign         usage          `json:"foreign"` // on a cluster with foreign topics
-	MetadataForeign measure.Number `json:"metadata_bytes_per_minute_foreign"`
-	Handover        measure.Number `json:"handover_ms"` // median
+	Foreign  usage          `json:"foreign"`     // on a cluster with foreign topics
+	Handover measure.Number `json:"handover_ms"` // median
 }
 
-// watchIdle runs a relay and watches it once it serves all partitions. metadata is the bytes of metadata
-// that it reads in a minute.
-func (s *served) watchIdle(ctx context.Context, proxy *metadataProxy, during time.Duration) (u usage, metadata measure.Number, err error) {
+// watchIdle runs a relay and watches it once it serves all partitions.
+func (s *served) watchIdle(ctx context.Context, during time.Duration) (u usage, err error) {
 	relay, err := s.runRelay(ctx, 1)
 	if err != nil {
-		return u, 0, err
+		return u, err
 	}
 	defer func() { err = errors.Join(err, relay.stop()) }()
 	fmt.Fprintf(os.Stderr, "warming up for %v, then watching for %v\n", warmUp, during)
 	if !sleep(ctx, warmUp) {
-		return u, 0, ctx.Err()
+		return u, ctx.Err()
 	}
-	before, began := proxy.metadata.Load(), time.Now()
-	u, err = s.watch(ctx, relay.PID(), during)
-	return u, measure.Number(float64(proxy.metadata.Load()-before) / time.Since(began).Minutes()), err
+	return s.watch(ctx, relay.PID(), during)
 }
 
 // handover stops one of two relays, several times, and returns the median time in ms until the other one

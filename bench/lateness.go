@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -27,32 +26,24 @@ const warmUpStream = 5 * time.Second
 // of its code would be compiled by then.
 const coldSpell = 8 * time.Second
 
-// burstBatch is the number of records in each batch of the burst's source.
-const burstBatch = 50
-
 // measureCold measures lateness at the first rate on a broker that runs code that is not compiled
 // yet, for coldSpell.
 func measureCold(ctx context.Context, p *workspace, pl plan) (lateness, error) {
 	return measureLateness(ctx, p, pl.rates[0], 0, coldSpell)
 }
 
-// measureTiming measures lateness at each rate, and the burst.
-func measureTiming(ctx context.Context, p *workspace, pl plan) ([]lateness, burst, error) {
+// measureRates measures lateness at each rate.
+func measureRates(ctx context.Context, p *workspace, pl plan) (all []lateness, err error) {
 	// The disk must not write gigabytes of the throughput measurement while lateness is measured.
 	syscall.Sync()
-	var all []lateness
 	for _, rate := range pl.rates {
 		l, err := measureLateness(ctx, p, rate, warmUpStream, pl.spell)
 		if err != nil {
-			return nil, burst{}, fmt.Errorf("lateness at %d/s: %w", rate, err)
+			return nil, fmt.Errorf("lateness at %d/s: %w", rate, err)
 		}
 		all = append(all, l)
 	}
-	b, err := measureBurst(ctx, p, pl.burst)
-	if err != nil {
-		return nil, burst{}, fmt.Errorf("burst: %w", err)
-	}
-	return all, b, nil
+	return all, nil
 }
 
 // measureLateness measures the lateness of a stream that runs for the spell, after a warm-up.
@@ -139,40 +130,3 @@ func summarize(rate, uncounted int, got []received, used process.Used) lateness 
 
 // megabytes returns bytes in units of 2^20.
 func megabytes(bytes int64) measure.Number { return measure.Number(bytes) / (1 << 20) }
-
-func measureBurst(ctx context.Context, p *workspace, records int) (burst, error) {
-	fmt.Fprintf(os.Stderr, "burst: %d records\n", records)
-	l, err := openPipeline(ctx, p, 0, func(*job) {})
-	if err != nil {
-		return burst{}, err
-	}
-	b, err := l.burst(ctx, records)
-	_, stopped := l.close(ctx)
-	return b, errors.Join(err, stopped)
-}
-
-// burst appends records that are due as soon as the bucket allows, and waits for
-// them.
-func (l *pipeline) burst(ctx context.Context, records int) (burst, error) {
-	// A record that is appended after this moment has its release time after due.
-	due := orderclose.CeilMilli(time.Now().Add(bucketLength))
-	err := l.workspace.fill(ctx, l.job.Source, load{records: records, partitions: partitions, batch: burstBatch, size: recordSize, due: due})
-	if err != nil {
-		return burst{}, err
-	}
-	if left := time.Until(due); left < bucketLength/10 {
-		return burst{}, fmt.Errorf("%d records were appended only %v before they are due: this machine is too busy", records, left)
-	}
-	got, err := l.receive(ctx, records)
-	if err != nil {
-		return burst{}, err
-	}
-	b := burst{Records: records}
-	for _, r := range got {
-		b.Last = max(b.Last, measure.Millis(r.late))
-		if r.late < 0 {
-			b.Early++
-		}
-	}
-	return b, nil
-}

@@ -2,7 +2,7 @@
 // servers, beside other ways to do the same. README.md says how to run it and how to
 // read the results.
 //
-//	bench relay     throughput, lateness and burst: JSON on stdout, tables on stderr
+//	bench relay     throughput and lateness: JSON on stdout, tables on stderr
 //	bench idle PROGRAM
 //	                what an idle PROGRAM run relay costs, without and with a thousand
 //	                topics of other applications: JSON on stdout, a table on stderr
@@ -15,16 +15,15 @@
 //	                outbox: JSON on stdout, tables on stderr
 //	bench side JOB  one loop in a process of its own; the other commands start these
 //
-// Files of the relay's benches: plan.go has the sizes; order.go, batch.go and fill.go
-// the records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
+// Files of the relay's benches: plan.go has the sizes; order.go and fill.go
+// the records; relay.go, copyloop.go and franz.go the three sides;
 // side.go and process.go their processes; workspace.go the topics; tally.go the check
 // of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
 // lateness.go and idle.go the measurements; served.go the product's program, which
-// idle.go watches; report.go the numbers; metadataproxy.go and
-// listener.go the costs of an idle relay.
+// idle.go watches; report.go the numbers; listener.go the broker's process.
 // databases.go has what is compared, MariaDB and PostgreSQL, in the benches close, outbox and sweep.
 // Of closing: shop.go has the shop of each; closers.go the closers; payments.go payments beside
-// closing; checkouts.go the checkouts beside it, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
+// closing; checkouts.go the checkouts beside it; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements; closework.go what a close costs the database.
 // Of the outbox: outbox.go. Of sweeps: sweep.go.
 package main
@@ -105,9 +104,9 @@ func benchRelay(ctx context.Context, p *workspace, pl plan) error {
 	if err != nil {
 		return fmt.Errorf("throughput: %w", err)
 	}
-	lateness, burst, err := measureTiming(ctx, p, pl)
+	lateness, err := measureRates(ctx, p, pl)
 	if err != nil {
 		return err
 	}
-	return measure.Print(os.Stdout, os.Stderr, relayReport{throughput, lateness, cold, burst})
+	return measure.Print(os.Stdout, os.Stderr, relayReport{throughput, lateness, cold})
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
+// recordFrame is the number of bytes of a record in a batch beside its body.
+const recordFrame = 5
+
 // message returns the record of the order with that number and due time, of about
-// size bytes in a batch.
-func message(number int, due time.Time, size int) (wire.Message, error) {
+// recordSize bytes in a batch.
+func message(number int, due time.Time) (wire.Message, error) {
 	order := orderclose.Order{
 		ID: idOf(number), Category: "virtual", CreatedAt: due.Add(-5 * time.Minute), Due: due,
 		Attributes: map[string]any{"note": ""},
@@ -22,7 +25,7 @@ func message(number int, due time.Time, size int) (wire.Message, error) {
 	if err != nil {
 		return m, err
 	}
-	if missing := size - len(appendRecord(nil, 0, m)); missing > 0 {
+	if missing := recordSize - recordFrame - len(m.Raw().Body); missing > 0 {
 		order.Attributes["note"] = noise(number, missing)
 		return wire.Record{Order: order, Release: due}.Encode()
 	}

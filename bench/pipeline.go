@@ -34,7 +34,7 @@ func openPipeline(ctx context.Context, p *workspace, from int, edit func(*job)) 
 		return nil, err
 	}
 	l := &pipeline{workspace: p}
-	if l.job, err = p.jobFor(ctx, sideRelay, source, partitions); err != nil {
+	if l.job, err = p.jobFor(ctx, sideRelay, source); err != nil {
 		return nil, err
 	}
 	edit(&l.job)
@@ -95,7 +95,7 @@ func (l *pipeline) warmUp(ctx context.Context, from int) error {
 
 // send passes a record to the producer, which calls failed if it cannot write it.
 func (l *pipeline) send(ctx context.Context, number int, due time.Time, failed func(error)) error {
-	m, err := message(number, due, recordSize)
+	m, err := message(number, due)
 	if err != nil {
 		return err
 	}

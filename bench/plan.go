@@ -17,12 +17,10 @@ type plan struct {
 	rounds  int
 	warmUp  time.Duration // of the broker, before the throughput of relays is measured
 	records int           // drained by each side
-	slow    int           // drained by the reader-writer program, which is far slower
 	batches []int         // records per batch in the source
 
 	rates []int // records a second, for lateness
 	spell time.Duration
-	burst int // records due at one instant
 
 	watch  time.Duration // how long a relay is watched
 	settle time.Duration // pause after foreign topics are created
@@ -40,38 +38,28 @@ type plan struct {
 	outboxRows      int // dispatched
 
 	sweepTables []int // orders in each table
-	lossRates   []int // orders a second whose records are lost
-	lossSeconds int   // for how long
-	lossWaiting int   // unpaid orders that are due tomorrow meanwhile
-
-	shopOrders  int           // orders that customers of the example shop read
-	shopRate    int           // reads a second
-	shopSpell   time.Duration // of each turn
-	shopNotices int           // closed orders whose notices are timed
 }
 
 func planFor(quick bool) plan {
 	p := plan{
-		rounds: 3, warmUp: 30 * time.Second, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
-		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
+		rounds: 3, warmUp: 30 * time.Second, records: 1_000_000, batches: []int{6, 50, 3000},
+		rates: []int{1000, 10_000}, spell: 60 * time.Second,
 		watch: time.Minute, settle: 20 * time.Second,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 		paidOrders: 8000, paidSpell: 25 * time.Second,
 		outboxCheckouts: 20_000, outboxRows: 500_000,
-		sweepTables: []int{1_000_000, 5_000_000}, lossRates: []int{60, 3000}, lossSeconds: 60, lossWaiting: 10_000_000,
-		shopOrders: 20_000, shopRate: 1000, shopSpell: 30 * time.Second, shopNotices: 3000,
+		sweepTables: []int{1_000_000, 5_000_000},
 	}
 	if quick {
-		p.rounds, p.warmUp, p.records, p.slow = 1, 10*time.Second, 200_000, 20_000
-		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
+		p.rounds, p.warmUp, p.records = 1, 10*time.Second, 200_000
+		p.rates, p.spell = []int{1000, 5000}, 8*time.Second
 		p.watch, p.settle = 15*time.Second, 5*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 		p.paidOrders, p.paidSpell = 6000, 10*time.Second
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000
-		p.sweepTables, p.lossSeconds, p.lossWaiting = []int{100_000, 500_000}, 10, 300_000
-		p.shopSpell, p.shopNotices = 5*time.Second, 500
+		p.sweepTables = []int{100_000, 500_000}
 	}
 	return p
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,10 +19,7 @@ import (
 const stopLimit = 15 * time.Second
 
 // side is a running side. stop must be called once.
-type side struct {
-	*process.Process
-	out bytes.Buffer
-}
+type side struct{ *process.Process }
 
 // start runs the job in another process of this program. The variable PROFILE names a
 // folder for a CPU profile of each.
@@ -38,26 +36,18 @@ func (p *workspace) start(j job) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{}
-	s.Process = &process.Process{Name: j.Side, Command: func() *exec.Cmd {
+	s := &side{&process.Process{Name: j.Side, Command: func() *exec.Cmd {
 		cmd := exec.Command(self, "side", string(encoded))
-		cmd.Stdout, cmd.Stderr = &s.out, os.Stderr
+		cmd.Stderr = os.Stderr
 		return cmd
-	}}
+	}}}
 	return s, s.Start()
 }
 
 // stop stops the process and returns the resources that it has used.
 func (s *side) stop() (process.Used, error) {
-	if err := s.End(syscall.SIGTERM, stopLimit); err != nil {
-		return process.Used{}, err
-	}
-	var o outcome
-	if err := json.Unmarshal(s.out.Bytes(), &o); err != nil {
-		return process.Used{}, fmt.Errorf("%s printed %q: %w", s.Name, s.out.String(), err)
-	}
-	state := s.State()
-	return process.Used{CPU: state.UserTime() + state.SystemTime(), Peak: o.PeakBytes}, nil
+	used, err := process.UsedBy(s.PID())
+	return used, errors.Join(err, s.End(syscall.SIGTERM, stopLimit))
 }
 
 // running is a process of the product's program.

@@ -7,19 +7,12 @@ type relayReport struct {
 	Throughput []drained  `json:"throughput"`
 	Lateness   []lateness `json:"lateness"`
 	Cold       lateness   `json:"lateness_cold"` // at the first rate
-	Burst      burst      `json:"burst"`
 }
 
 // drained is how fast each side drained sources with batches of one size: medians of its turns.
 type drained struct {
-	Batch           int             `json:"batch"`
-	RelayRPS        measure.Number  `json:"relay_rps"`
-	CopyRPS         measure.Number  `json:"copy_rps"`
-	ReaderWriterRPS measure.Number  `json:"reader_writer_rps"`
-	FranzRPS        measure.Number  `json:"franz_rps"`
-	CPUPerMillion   measure.Number  `json:"cpu_s_per_million"` // of the relay, like the next field
-	RSSMB           measure.Number  `json:"rss_mb"`
-	Sides           map[string]turn `json:"sides"`
+	Batch int             `json:"batch"`
+	Sides map[string]turn `json:"sides"`
 }
 
 // turn is the result of one side for one source.
@@ -37,11 +30,4 @@ type lateness struct {
 	Early int            `json:"early"`
 	CPU   measure.Number `json:"relay_cpu_s"`
 	RSSMB measure.Number `json:"relay_rss_mb"`
-}
-
-// burst is the result for records that were all due at the same instant.
-type burst struct {
-	Records int            `json:"records"`
-	Last    measure.Millis `json:"last_ms"` // lateness of the last record
-	Early   int            `json:"early"`
 }

@@ -3,7 +3,7 @@
 # Without the variable it starts a broker in a temporary folder, and always stops it
 # again. README.md in this folder describes the measurements.
 #
-# usage: run.sh relay|idle|close|payments|outbox|sweep|shop
+# usage: run.sh relay|idle|close|payments|outbox|sweep
 #   SYNC=always   brokers write each record to disk before they acknowledge it
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
@@ -33,11 +33,13 @@ trap 'exit 143' TERM HUP
 
 # Naming a server keeps up.sh from starting it.
 needed=(ORDERCLOSE_KAFKA_BROKERS)
-unneeded=()
+unneeded=(ORDERCLOSE_REDIS_URL=unused)
 if [[ $1 == close || $1 == payments ]]; then needed+=(ORDERCLOSE_MYSQL_DSN); else unneeded+=(ORDERCLOSE_MYSQL_DSN=unused); fi
-if [[ $1 == shop ]]; then needed+=(ORDERCLOSE_REDIS_URL); else unneeded+=(ORDERCLOSE_REDIS_URL=unused); fi
-if [[ $1 == close || $1 == payments || $1 == outbox || $1 == sweep || $1 == shop ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
-if [[ $1 == close || $1 == payments || $1 == outbox || $1 == sweep ]]; then needed+=(ORDERCLOSE_POSTGRES_DSN); else unneeded+=(ORDERCLOSE_POSTGRES_DSN=unused); fi
+if [[ $1 == close || $1 == payments || $1 == outbox || $1 == sweep ]]; then
+  needed+=(ORDERCLOSE_DB_DSN ORDERCLOSE_POSTGRES_DSN)
+else
+  unneeded+=(ORDERCLOSE_DB_DSN=unused ORDERCLOSE_POSTGRES_DSN=unused)
+fi
 # A shop of millions of orders has servers that keep them in memory.
 if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G} POSTGRESQL_SHARED_BUFFERS=${POSTGRESQL_SHARED_BUFFERS:-2GB}; fi
 if [[ $1 == close && ${PROFILE:-} ]]; then

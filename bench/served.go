@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,17 +11,14 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
-const (
-	// parkedBatch is the number of waiting records per batch.
-	parkedBatch = 50
-	// warmUp is how long a relay serves all its partitions before it is watched, so
-	// that one-time work at its start is not measured.
-	warmUp = 3 * time.Second
-)
+// warmUp is how long a relay serves all its partitions before it is watched, so
+// that one-time work at its start is not measured.
+const warmUp = 3 * time.Second
 
 // pipelineFile is a topics.yaml with the default buckets.
 const pipelineFile = `topics: {prefix: %s}
@@ -39,8 +34,6 @@ type served struct {
 	program   string
 	file      string // its topics.yaml
 	cfg       *config.Config
-	brokers   []string // the addresses that the program uses
-	env       []string // further variables of the program, NAME=value
 }
 
 // usage is what a process of the program, and the broker, used while they were watched.
@@ -48,11 +41,12 @@ type usage struct {
 	CPU    measure.Number `json:"cpu_percent"`        // of one core
 	Broker measure.Number `json:"broker_cpu_percent"` // of one core
 	RSSMB  measure.Number `json:"rss_mb"`             // peak of the process since its start
+	Read   measure.Number `json:"read_bytes_per_minute"`
 }
 
 // serve creates a pipeline's topics with the program itself.
 func (p *workspace) serve(program, dir string) (*served, error) {
-	s := &served{workspace: p, program: program, brokers: p.brokers}
+	s := &served{workspace: p, program: program}
 	prefix := p.name("pipeline") + "_"
 	s.file = filepath.Join(dir, prefix+"topics.yaml")
 	if err := os.WriteFile(s.file, fmt.Appendf(nil, pipelineFile, prefix, partitions), 0o600); err != nil {
@@ -62,24 +56,11 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 	if s.cfg, err = config.Load(s.file); err != nil {
 		return nil, err
 	}
-	var log bytes.Buffer
-	cmd := s.command("topics", "apply", "-o", "json")
-	cmd.Stderr = &log
-	out, failed := cmd.Output()
-	var applied struct {
-		Fixed []struct{ Topic string } `json:"fixed"`
+	for _, t := range ops.TopicSpecs(s.cfg) {
+		p.topics[t.Name] = t.Partitions
 	}
-	if err := json.Unmarshal(out, &applied); failed == nil {
-		failed = err
-	}
-	for _, t := range applied.Fixed { // also if it failed halfway
-		p.topics[t.Topic] = partitions
-		if t.Topic == s.cfg.Topics.DeadLetter || t.Topic == s.cfg.Topics.Control {
-			p.topics[t.Topic] = 1
-		}
-	}
-	if failed != nil {
-		return nil, fmt.Errorf("orderclose topics apply: %w\n%s", failed, log.String())
+	if printed, err := s.command("topics", "apply").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("orderclose topics apply: %w\n%s", err, printed)
 	}
 	for _, b := range s.cfg.Buckets {
 		p.groups = append(p.groups, s.cfg.RelayGroup(b))
@@ -90,8 +71,7 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 // command returns a command of the program with its environment.
 func (s *served) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, append(args, "--config", s.file)...)
-	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.brokers, ","), config.EnvListen+"=127.0.0.1:0")
-	cmd.Env = append(cmd.Env, s.env...)
+	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.workspace.brokers, ","), config.EnvListen+"=127.0.0.1:0")
 	return cmd
 }
 
@@ -125,7 +105,8 @@ func (s *served) watch(ctx context.Context, pid int, during time.Duration) (usag
 	}
 	before, err1 := process.UsedBy(pid)
 	brokerBefore, err2 := process.UsedBy(broker)
-	began := time.Now()
+	read := func() int64 { return process.Field(fmt.Sprintf("/proc/%d/io", pid), "rchar:") } // from connections and files
+	began, readBefore := time.Now(), read()
 	if !sleep(ctx, during) {
 		return usage{}, ctx.Err()
 	}
@@ -134,5 +115,6 @@ func (s *served) watch(ctx context.Context, pid int, during time.Duration) (usag
 	percent := func(d time.Duration) measure.Number {
 		return measure.Number(100 * d.Seconds() / time.Since(began).Seconds())
 	}
-	return usage{percent(after.CPU - before.CPU), percent(brokerAfter.CPU - brokerBefore.CPU), megabytes(after.Peak)}, errors.Join(err1, err2, err3, err4)
+	return usage{percent(after.CPU - before.CPU), percent(brokerAfter.CPU - brokerBefore.CPU), megabytes(after.Peak),
+		measure.Number(float64(read()-readBefore) / time.Since(began).Minutes())}, errors.Join(err1, err2, err3, err4)
 }

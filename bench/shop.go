@@ -32,9 +32,6 @@ type shop struct {
 	drop  func(context.Context) error
 }
 
-// localShop opens a shop on the first database.
-func localShop(ctx context.Context) (*shop, error) { return openShop(ctx, databases[0]) }
-
 // openShop creates a database and its tables, on a server with durable commits.
 func openShop(ctx context.Context, on database) (*shop, error) {
 	s := &shop{on: on}

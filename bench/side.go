@@ -3,25 +3,21 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
 	"syscall"
-
-	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // The names of the sides.
 const (
-	sideRelay        = "relay"
-	sideCopy         = "copy"
-	sideReaderWriter = "reader_writer"
-	sideFranz        = "franz"
-	sidePipeline     = "pipeline"
-	sideDispatch     = "dispatch"
+	sideRelay    = "relay"
+	sideCopy     = "copy"
+	sideFranz    = "franz"
+	sidePipeline = "pipeline"
+	sideDispatch = "dispatch"
 )
 
 // job is the task of a side: move records from source to target until it is stopped.
@@ -30,7 +26,6 @@ type job struct {
 	Brokers    []string
 	Source     string
 	Target     string
-	Partitions int
 	Group      string // for sides that read in a consumer group
 	DeadLetter string // for the relay
 	DSN        string // DSN of the database, for the pipeline and the dispatcher
@@ -41,19 +36,11 @@ type job struct {
 // sides move all records and then wait for more until ctx ends. None ends by itself,
 // so that all are measured alike.
 var sides = map[string]func(context.Context, job) error{
-	sideRelay:        runRelay,
-	sideCopy:         runCopyLoop,
-	sideReaderWriter: runReaderWriter,
-	sideFranz:        runFranz,
-	sidePipeline:     runPipeline,
-	sideDispatch:     runDispatch,
-}
-
-// outcome is the report of a side's process at its end.
-type outcome struct {
-	// PeakBytes is the peak of resident memory. The parent cannot measure it: the
-	// rusage of a child starts with the memory of its parent at the fork.
-	PeakBytes int64
+	sideRelay:    runRelay,
+	sideCopy:     runCopyLoop,
+	sideFranz:    runFranz,
+	sidePipeline: runPipeline,
+	sideDispatch: runDispatch,
 }
 
 // runSide is the main function of a side's process, which a signal stops.
@@ -74,8 +61,7 @@ func runSide(encoded string) error {
 	if err := sides[j.Side](ctx, j); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", j.Side, err)
 	}
-	used, err := process.UsedBy(os.Getpid())
-	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(outcome{used.Peak}))
+	return nil
 }
 
 func profile(file string) (stop func(), err error) {

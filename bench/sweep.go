@@ -24,7 +24,6 @@ const (
 type sweepReport struct {
 	Tables      []swept        `json:"tables"`
 	OffsetReads measure.Number `json:"offset_reads_per_found"`
-	Lost        []lost         `json:"lost"`
 	outboxReport
 	Others []otherWay `json:"other_ways"` // to find orders, in the largest table
 }
@@ -54,7 +53,7 @@ func benchSweep(ctx context.Context, p *workspace, pl plan) error {
 	steps := []step[sweepReport]{func(_ *sweepReport, s *shop) error { return s.warmUpSweep(ctx, pl.sweepTables[0]/10) }}
 	for i, orders := range pl.sweepTables {
 		steps = append(steps, func(r *sweepReport, s *shop) (err error) {
-			if err := s.growTo(ctx, orders, someWait); err != nil {
+			if err := s.growTo(ctx, orders); err != nil {
 				return fmt.Errorf("a table of %d orders: %w", orders, err)
 			}
 			row := swept{Orders: orders}
@@ -76,14 +75,6 @@ func benchSweep(ctx context.Context, p *workspace, pl plan) error {
 			return nil
 		})
 	}
-	steps = append(steps, func(_ *sweepReport, s *shop) error { return s.growTo(ctx, pl.lossWaiting, allWait) })
-	for _, rate := range pl.lossRates {
-		steps = append(steps, func(r *sweepReport, s *shop) error {
-			l, err := s.lose(ctx, rate, pl.lossSeconds)
-			r.Lost = append(r.Lost, l)
-			return err
-		})
-	}
 	for _, of := range outboxSteps(ctx, p, pl) {
 		steps = append(steps, func(r *sweepReport, s *shop) error { return of(&r.outboxReport, s) })
 	}
@@ -103,7 +94,7 @@ func (r *sweepReport) medians() map[string]measure.Number {
 // warmUpSweep sweeps a small table. Its result does not count.
 func (s *shop) warmUpSweep(ctx context.Context, orders int) error {
 	fmt.Fprintf(os.Stderr, "warming up: a sweep of %d orders\n", orders)
-	if err := s.growTo(ctx, orders, someWait); err != nil {
+	if err := s.growTo(ctx, orders); err != nil {
 		return err
 	}
 	f, err := s.find(ctx, byKeyset)
@@ -113,15 +104,9 @@ func (s *shop) warmUpSweep(ctx context.Context, orders int) error {
 	return err
 }
 
-// Conditions in SQL: which orders of a table are unpaid and due tomorrow, by their number n.
-const (
-	someWait = "n % 100 BETWEEN 1 AND 4"
-	allWait  = "1 = 1"
-)
-
-// growTo fills the tables with orders, by statements on the server. The orders that wait are unpaid and due tomorrow. Of
-// the others, those whose number ends in 00 are unpaid and overdue, and have two lines. The rest is paid or closed.
-func (s *shop) growTo(ctx context.Context, orders int, wait string) error {
+// growTo fills the tables with orders, by statements on the server. Orders whose number ends in 00 are unpaid and overdue,
+// and have two lines. Those that end in 01 to 04 are unpaid and due tomorrow. The rest is paid or closed.
+func (s *shop) growTo(ctx context.Context, orders int) error {
 	fmt.Fprintf(os.Stderr, "%-10s making a table of %d orders\n", s.on.name, orders)
 	statements := []string{
 		"DROP TABLE IF EXISTS digits",
@@ -139,14 +124,13 @@ func (s *shop) growTo(ctx context.Context, orders int, wait string) error {
 		// Due times rise with the numbers, a millisecond per order, and end a minute
 		// ago.
 		if _, err := s.db.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version)"+
-			" SELECT CONCAT('"+idPrefix+"', LPAD(CONCAT('', n), 9, '0')), 'virtual', CASE WHEN n % 100 = 0 OR "+wait+" THEN 0 WHEN n % 3 = 0 THEN 2 ELSE 1 END,"+
+			" SELECT CONCAT('"+idPrefix+"', LPAD(CONCAT('', n), 9, '0')), 'virtual', CASE WHEN n % 100 < 5 THEN 0 WHEN n % 3 = 0 THEN 2 ELSE 1 END,"+
 			" "+fmt.Sprintf(s.on.later, "-86400000")+","+
-			" "+fmt.Sprintf(s.on.later, "n - ? - 60000 + CASE WHEN "+wait+" THEN 86400000 ELSE 0 END")+", 1"+
+			" "+fmt.Sprintf(s.on.later, "n - ? - 60000 + CASE WHEN n % 100 BETWEEN 1 AND 4 THEN 86400000 ELSE 0 END")+", 1"+
 			" FROM "+numbers+" WHERE n < ? ORDER BY n", orders, from, orders); err != nil {
 			return err
 		}
 	}
-	// Orders whose number ends in 00 are overdue.
 	err := s.exec(ctx,
 		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, "+
 			"CONCAT('SKU-', LPAD(CONCAT('', (CAST(LEFT(RIGHT(o.id, 9), 7) AS DECIMAL(9)) * 7919 + l.d) % 10000), 6, '0')), 1"+
@@ -242,7 +226,7 @@ func (s *shop) find(ctx context.Context, read page) (f found, err error) {
 		}
 		f.Overdue += len(orders)
 		last = orders[len(orders)-1]
-		if len(orders) < sweepPage || len(orders) > sweepPage {
+		if len(orders) != sweepPage {
 			break
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // order is the order of the sides' turns. They alternate, so that a noisy minute of
 // the machine affects all sides.
-var order = []string{sideRelay, sideCopy, sideReaderWriter, sideFranz}
+var order = []string{sideRelay, sideCopy, sideFranz}
 
 func measureThroughput(ctx context.Context, p *workspace, pl plan) ([]drained, error) {
 	var all []drained
@@ -29,29 +29,21 @@ func measureThroughput(ctx context.Context, p *workspace, pl plan) ([]drained, e
 // drainAll lets every side drain sources with batches of one size, for several
 // rounds.
 func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, error) {
-	records := map[string]int{sideRelay: pl.records, sideCopy: pl.records, sideReaderWriter: pl.slow, sideFranz: pl.records}
-	sources := map[int]string{}
-	for _, n := range records {
-		if sources[n] != "" {
-			continue
-		}
-		source, err := p.topic(ctx, "delay", partitions)
-		if err == nil {
-			err = p.fill(ctx, source, load{records: n, partitions: partitions, batch: batch, size: recordSize, due: time.Now().Add(-time.Minute)})
-		}
-		if err != nil {
-			return drained{}, err
-		}
-		defer p.drop(context.WithoutCancel(ctx), source)
-		sources[n] = source
+	source, err := p.topic(ctx, "delay", partitions)
+	if err == nil {
+		err = p.fill(ctx, source, load{records: pl.records, batch: batch, due: time.Now().Add(-time.Minute)})
 	}
+	if err != nil {
+		return drained{}, err
+	}
+	defer p.drop(context.WithoutCancel(ctx), source)
 	if batch == pl.batches[0] {
 		// Turns that do not count: a broker that has just started runs code that is not compiled
 		// yet, which would count against the first sides, and make a short run slower than a long
 		// one.
 		fmt.Fprintf(os.Stderr, "warming up the broker for %v\n", pl.warmUp)
 		for began, n := time.Now(), 0; time.Since(began) < pl.warmUp; n++ {
-			if _, err := drain(ctx, p, []string{sideCopy, sideRelay}[n%2], sources[pl.records], pl.records); err != nil {
+			if _, err := drain(ctx, p, []string{sideCopy, sideRelay}[n%2], source, pl.records); err != nil {
 				return drained{}, fmt.Errorf("warming up: %w", err)
 			}
 		}
@@ -59,8 +51,7 @@ func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, e
 	turns := map[string][]turn{}
 	for round := range pl.rounds {
 		for _, side := range order {
-			n := records[side]
-			t, err := drain(ctx, p, side, sources[n], n)
+			t, err := drain(ctx, p, side, source, pl.records)
 			if err != nil {
 				return drained{}, fmt.Errorf("%s, round %d: %w", side, round+1, err)
 			}
@@ -76,9 +67,6 @@ func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, e
 			measure.MedianOf(all, func(t turn) measure.Number { return t.RSSMB }),
 		}
 	}
-	relay := d.Sides[sideRelay]
-	d.RelayRPS, d.CPUPerMillion, d.RSSMB = relay.RPS, relay.CPUPerMillion, relay.RSSMB
-	d.CopyRPS, d.ReaderWriterRPS, d.FranzRPS = d.Sides[sideCopy].RPS, d.Sides[sideReaderWriter].RPS, d.Sides[sideFranz].RPS
 	return d, nil
 }
 
@@ -86,7 +74,7 @@ func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, e
 // that all have arrived. For the relay it checks that each arrived once, since
 // nothing interrupts it here.
 func drain(ctx context.Context, p *workspace, side, source string, records int) (turn, error) {
-	j, err := p.jobFor(ctx, side, source, partitions)
+	j, err := p.jobFor(ctx, side, source)
 	if err != nil {
 		return turn{}, err
 	}
@@ -139,7 +127,7 @@ func (p *workspace) awaitSteadily(ctx context.Context, topic string, records int
 }
 
 // jobFor creates the other resources of a side: new topics and a new group.
-func (p *workspace) jobFor(ctx context.Context, side, source string, partitions int) (job, error) {
+func (p *workspace) jobFor(ctx context.Context, side, source string) (job, error) {
 	target, err := p.topic(ctx, "close", partitions)
 	if err != nil {
 		return job{}, err
@@ -148,5 +136,5 @@ func (p *workspace) jobFor(ctx context.Context, side, source string, partitions 
 	if err != nil {
 		return job{}, err
 	}
-	return job{Side: side, Source: source, Target: target, Partitions: partitions, Group: p.group(), DeadLetter: dead}, nil
+	return job{Side: side, Source: source, Target: target, Group: p.group(), DeadLetter: dead}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -166,12 +167,9 @@ func serverAt(addr string, all []*servers.Server) (*servers.Server, error) {
 func eventually(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for {
+	return process.Await(ctx, func(ctx context.Context) error {
 		once, done := context.WithTimeout(ctx, 5*time.Second)
-		err := do(once)
-		done()
-		if err == nil || !sleep(ctx, 100*time.Millisecond) {
-			return err
-		}
-	}
+		defer done()
+		return do(once)
+	})
 }

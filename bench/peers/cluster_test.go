@@ -15,14 +15,14 @@ import (
 
 func TestVictims_OfThreeServersAreLeaders(t *testing.T) {
 	for name, want := range map[string][]string{
-		"orderclose-3": {victimLeader, victimController}, "redis-3": {victimLeader}, "redis": {victimServer, victimWorker}, "timers": {victimWorker},
+		"orderclose-3": {victimLeader, victimController}, "redis-3": {victimLeader}, "redis": {victimServer, victimWorker},
 	} {
 		chosen, err := specsOf(name)
 		if err != nil || !slices.Equal(chosen[0].victims(), want) {
 			t.Errorf("%s: %v, %v", name, chosen[0].victims(), err)
 		}
 		three := chosen[0].cluster != nil
-		expect.That(t, three == (chosen[0].cannot["w2"] == onlyCrash) && chosen[0].cannot["w4"] == "", "%s cannot %v", name, chosen[0].cannot)
+		expect.That(t, three != chosen[0].does("w2") && chosen[0].does("w4"), "%s is measured in %s", name, chosen[0].workloads)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -13,18 +14,14 @@ type group []result
 
 // grouped returns the groups in the order of workloads, ways and victims.
 func grouped(all []result) (groups []group) {
-	ways := namesOf(specs())
 	for _, workload := range allWorkloads {
-		for _, way := range ways {
+		for _, way := range specs() {
 			for _, victim := range []string{"", victimServer, victimWorker, victimLeader, victimController} {
-				var g group
-				for _, r := range all {
-					if r.Workload == workload && r.System == way && r.Victim == victim {
-						g = append(g, r)
-					}
-				}
+				g := slices.DeleteFunc(slices.Clone(all), func(r result) bool {
+					return r.Workload != workload || r.System != way.name || r.Victim != victim
+				})
 				if len(g) > 0 {
-					groups = append(groups, g.best())
+					groups = append(groups, group(g).best())
 				}
 			}
 		}
@@ -37,8 +34,7 @@ func grouped(all []result) (groups []group) {
 // the last reason.
 func (g group) best() group {
 	keep := func(wanted func(result) bool) {
-		some := slices.DeleteFunc(slices.Clone(g), func(r result) bool { return !wanted(r) })
-		if len(some) > 0 {
+		if some := slices.DeleteFunc(slices.Clone(g), func(r result) bool { return !wanted(r) }); len(some) > 0 {
 			g = some
 		}
 	}
@@ -51,16 +47,19 @@ func (g group) best() group {
 	return g
 }
 
+// trusted says whether the rounds are full and undisturbed.
+func (g group) trusted() bool { return !g[0].Quick && !g[0].disturbed() }
+
 // note says how far the numbers of a group can be trusted.
 func (g group) note() string {
 	var notes []string
-	if n := g.sum(func(r result) int { return r.Refused }); n > 0 {
+	if n := g.sum("refused"); n > 0 {
 		notes = append(notes, number(float64(n))+" not accepted")
 	}
-	if g.first().Quick {
+	if g[0].Quick {
 		notes = append(notes, "QUICK")
 	}
-	if g.first().disturbed() {
+	if g[0].disturbed() {
 		notes = append(notes, "busy machine")
 	}
 	if len(g) > 1 {
@@ -69,46 +68,22 @@ func (g group) note() string {
 	return strings.Join(notes, ", ")
 }
 
-func (g group) first() result   { return g[0] }
-func (g group) leftOut() string { return g[0].LeftOut }
+// median returns the median of a column.
+func (g group) median(column string) float64 { return measure.Median(g.values(column)) }
 
-func (g group) median(of func(result) float64) float64 { return measure.Median(g.values(of)) }
-
-// values returns one number for each round.
-func (g group) values(of func(result) float64) []float64 {
-	values := make([]float64, len(g))
-	for i, r := range g {
-		values[i] = of(r)
+// values returns one number for each round that has the column.
+func (g group) values(column string) (values []float64) {
+	for _, r := range g {
+		if v := medians[column](r); !math.IsNaN(v) {
+			values = append(values, v)
+		}
 	}
 	return values
 }
 
-func (g group) sum(of func(result) int) (n int) {
+func (g group) sum(column string) (n int) {
 	for _, r := range g {
-		n += of(r)
+		n += sums[column](r)
 	}
 	return n
-}
-
-func p50(r result) float64        { return r.P50 }
-func p99(r result) float64        { return r.P99 }
-func drain(r result) float64      { return r.DrainPS }
-func gap(r result) float64        { return r.GapS }
-func lastClosed(r result) float64 { return r.LastClosedS }
-func serverIdle(r result) float64 { return r.ServerIdle }
-func clientIdle(r result) float64 { return r.ClientIdle }
-func disk(r result) float64       { return r.DiskMB }
-func queries(r result) float64    { return r.Queries }
-func acknowledged(r result) int   { return r.Acknowledged }
-func overdue(r result) float64    { return r.OverdueS }
-func early(r result) int          { return r.Early }
-func lost(r result) int           { return r.Lost }
-
-// million returns the CPU seconds of all servers and programs for a million messages or orders.
-func million(r result) float64 {
-	used := r.ServerCPU + r.ClientCPU
-	if r.Workload == "w5" {
-		used = r.AllCPU
-	}
-	return used / float64(r.Messages) * 1e6
 }

@@ -1,18 +1,18 @@
 // Command peers compares ways to deliver a message later, or to close an order later: this project
 // and what a user would run instead. README.md says how to run it and how to read the results.
 //
-//	peers run       measures, appends each result to a file, and prints one JSON object on stdout
-//	peers report    writes docs/comparison.md, its plots and the lines in README.md from such a file
+//	peers run       measures, appends each result to a file as a line of JSON, and prints it
+//	peers report    writes the numbers of docs/comparison.md and README.md from such a file
 //	peers worker    the process that consumes; peers run starts it
 //	peers poller    the process that polls in W5; likewise
 //	peers batches   the process that works on River's jobs in W5; likewise
 //
-// Files: way.go has the interface and the list of ways; orderclose.go, rabbitmq.go, redisset.go,
-// rediskeys.go, polling.go, timers.go, asynq.go, river.go, rocketmq.go and nats.go the ways, cluster.go those on three servers;
+// Files: way.go has the interface and the list of ways; orderclose.go, rabbitmq.go, redisset.go, polling.go, asynq.go,
+// river.go, rocketmq.go and nats.go the ways, cluster.go those on three servers;
 // worker.go and proc.go their processes; plan.go the workloads; session.go
 // runs them; measure.go, crash.go (W4 and W7), orders.go, poller.go and riverbatches.go (W5) and waiting.go (W6) the measurements;
-// publish.go, message.go, receipts.go and tracker.go what they use; result.go and
-// summary.go the numbers; report.go, aims.go and plot.go the page.
+// publish.go, message.go, receipts.go and tracker.go what they use; result.go
+// the numbers; report.go, group.go, columns.go and aims.go the page.
 package main
 
 import (
@@ -25,8 +25,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 func main() {
@@ -95,7 +93,5 @@ func runSession(ctx context.Context, args []string) error {
 			return fmt.Errorf("WORKLOADS names %q: write some of %s", w, strings.Join(allWorkloads, " "))
 		}
 	}
-	measured := s.run(ctx)
-	// Also after an interrupt: what was measured is in the file.
-	return errors.Join(measured, measure.Print(os.Stdout, os.Stderr, summarize(s.measured)))
+	return s.run(ctx)
 }

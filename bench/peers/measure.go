@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -105,7 +106,7 @@ func (m *measurement) warmUp(ctx context.Context, warm *tracker) error {
 // lead returns the time from the first message of W2 to the instant. A machine that is busy needs
 // longer than the way's own lead.
 func (m *measurement) lead() time.Duration {
-	return max(m.spec.lead, 2*m.publishing*time.Duration(m.load.messages))
+	return max(cmp.Or(m.spec.lead, defaultLead), 2*m.publishing*time.Duration(m.load.messages))
 }
 
 // ended says whether the worker, or the process of the way, has ended by itself.

@@ -39,13 +39,9 @@ const (
 func (s *session) measureOrders(ctx context.Context) error {
 	var ways []spec
 	for _, way := range s.ways {
-		if why := way.cannot["w5"]; why != "" {
-			if err := s.leaveOut(way, "w5", why); err != nil {
-				return err
-			}
-			continue
+		if way.does("w5") {
+			ways = append(ways, way)
 		}
-		ways = append(ways, way)
 	}
 	if len(ways) == 0 {
 		return nil
@@ -90,7 +86,6 @@ func (s *session) measureOrders(ctx context.Context) error {
 			if err := s.keep(r); err != nil {
 				return err
 			}
-			fmt.Fprintln(os.Stderr, r)
 		}
 	}
 	return nil

@@ -15,8 +15,7 @@ import (
 const pollWorkers = 2
 
 // runPoller closes orders as a shop without a pipeline does: it looks regularly for unpaid orders
-// that are due, and closes them in the transaction of the closer. With an interval of a minute it is a
-// cron job, which looks at each whole minute.
+// that are due, and closes them in the transaction of the closer.
 func runPoller(ctx context.Context, dsn, interval string) error {
 	every, err := time.ParseDuration(interval)
 	if err != nil {
@@ -27,7 +26,7 @@ func runPoller(ctx context.Context, dsn, interval string) error {
 		return err
 	}
 	defer st.Close()
-	return regularly(ctx, every, every == time.Minute, func() error { return closeDue(ctx, st) })
+	return regularly(ctx, every, func() error { return closeDue(ctx, st) })
 }
 
 // closeDue finds all orders that are due, page by page, and closes a page in a transaction.

@@ -12,11 +12,10 @@ import (
 )
 
 // polling looks for due orders in a table of the shop's database, page by page, and closes each
-// page in a transaction. As a cron job it looks at each whole minute.
+// page in a transaction.
 type polling struct {
 	run   run
 	every time.Duration
-	cron  bool
 	db    *sql.DB
 }
 
@@ -25,8 +24,8 @@ const (
 	pollPage     = 500
 )
 
-func newPolling(every time.Duration, cron bool) func(run) way {
-	return func(r run) way { return &polling{run: r, every: every, cron: cron} }
+func newPolling(every time.Duration) func(run) way {
+	return func(r run) way { return &polling{run: r, every: every} }
 }
 
 // dsnOf returns the DSN of a database; its name may be empty.
@@ -34,12 +33,8 @@ func dsnOf(address, database string) string {
 	return fmt.Sprintf("root@tcp(%s)/%s?interpolateParams=true&parseTime=true&timeTruncate=1ms", address, database)
 }
 
-func openDatabase(address, database string) (*sql.DB, error) {
-	return sql.Open("mysql", dsnOf(address, database))
-}
-
 func (p *polling) connect() (err error) {
-	p.db, err = openDatabase(p.run.Servers["mariadb"], pollDatabase)
+	p.db, err = sql.Open("mysql", dsnOf(p.run.Servers["mariadb"], pollDatabase))
 	if err == nil {
 		p.db.SetMaxOpenConns(p.run.Publishers + 2)
 		p.db.SetMaxIdleConns(p.run.Publishers + 2)
@@ -48,7 +43,7 @@ func (p *polling) connect() (err error) {
 }
 
 func (p *polling) open(ctx context.Context) error {
-	admin, err := openDatabase(p.run.Servers["mariadb"], "")
+	admin, err := sql.Open("mysql", dsnOf(p.run.Servers["mariadb"], ""))
 	if err != nil {
 		return err
 	}
@@ -90,7 +85,7 @@ func (p *polling) consume(ctx context.Context, to *receipts) error {
 		return err
 	}
 	defer p.db.Close()
-	return regularly(ctx, p.every, p.cron, func() error {
+	return regularly(ctx, p.every, func() error {
 		for n := pollPage; n == pollPage; {
 			var err error
 			n, err = p.closePage(ctx, to)
@@ -105,16 +100,13 @@ func (p *polling) consume(ctx context.Context, to *receipts) error {
 	})
 }
 
-// regularly calls poll in intervals until ctx ends or poll fails; a cron job does it at each whole interval.
+// regularly calls poll in intervals until ctx ends or poll fails.
 // Of polls that were missed, it makes up for one, as time.Ticker does.
-func regularly(ctx context.Context, every time.Duration, cron bool, poll func() error) error {
+func regularly(ctx context.Context, every time.Duration, poll func() error) error {
 	for next := time.Now(); ; {
 		next = next.Add(every)
 		if late := time.Since(next); late > 0 {
 			next = next.Add(late.Truncate(every))
-		}
-		if cron {
-			next = time.Now().Truncate(every).Add(every)
 		}
 		if !sleep(ctx, time.Until(next)) {
 			return nil
@@ -180,16 +172,12 @@ func (p *polling) settings(ctx context.Context) map[string]string {
 		}
 		return v
 	}
-	every := fmt.Sprintf("1 poller, every %v", p.every)
-	if p.cron {
-		every = "1 job, at each whole minute"
-	}
 	return map[string]string{
 		"server": fmt.Sprintf("MariaDB %s, innodb_flush_log_at_trx_commit %s, buffer pool %s MiB", value("VERSION()"),
 			value("@@innodb_flush_log_at_trx_commit"), value("@@innodb_buffer_pool_size DIV 1048576")),
 		"client": versionOf("github.com/go-sql-driver/mysql"),
-		"poll": fmt.Sprintf("%s: SELECT … LIMIT %d FOR UPDATE SKIP LOCKED, UPDATE, COMMIT; again until it finds fewer; an index on (status, expire_at)",
-			every, pollPage),
+		"poll": fmt.Sprintf("1 poller, every %v: SELECT … LIMIT %d FOR UPDATE SKIP LOCKED, UPDATE, COMMIT; again until it finds fewer; "+
+			"an index on (status, expire_at)", p.every, pollPage),
 	}
 }
 

@@ -23,7 +23,7 @@ type receipts struct {
 // receiptSize is the number of bytes of a receipt.
 const receiptSize = 16
 
-// add records a message that was received at a time. A message of another run counts as foreign.
+// add records a message that was received at a time. A message of another run has the number -1.
 func (r *receipts) add(body []byte, at time.Time) {
 	number, ok := numberIn(body, r.run)
 	if !ok {

@@ -128,7 +128,7 @@ func (s *redisSet) acknowledge(ctx context.Context, messages []redis.XMessage, t
 }
 
 func (s *redisSet) poll(ctx context.Context) error {
-	return regularly(ctx, s.every, false, func() error {
+	return regularly(ctx, s.every, func() error {
 		for n := redisPage; n == redisPage; {
 			var err error
 			if n, err = redisMove.Run(ctx, s.client, []string{redisDelayed, redisDue}, time.Now().UnixMilli(), redisPage).Int(); err != nil {

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 )
 
-// result is one measurement: a line of a results file. A report can be made of the lines of
+// result is one measurement: a line of a results file. A report is made of the lines of
 // several runs. Times are in milliseconds or seconds as the names say; a missing number is 0.
 type result struct {
 	Time     string            `json:"time"` // of the end, RFC 3339
@@ -65,15 +63,12 @@ type result struct {
 const busyShare = 0.05
 
 // own says whether the way is this project.
-func (r result) own() bool { return isOwn(r.System) }
-
-// isOwn says whether the way with this name is this project.
-func isOwn(system string) bool { return strings.HasPrefix(system, "orderclose") }
+func (r result) own() bool { return strings.HasPrefix(r.System, "orderclose") }
 
 // disturbed says whether other programs used much of the machine meanwhile.
 func (r result) disturbed() bool { return r.OtherCPU > busyShare*r.Seconds*float64(r.Cores) }
 
-// appendResult appends a line to a results file.
+// appendResult appends a line to a results file, and prints it.
 func appendResult(file string, r result) error {
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -83,33 +78,23 @@ func appendResult(file string, r result) error {
 	if err != nil {
 		return err
 	}
+	fmt.Printf("%s\n", line)
 	_, err = f.Write(append(line, '\n'))
 	return errors.Join(err, f.Close())
 }
 
-// readResults reads results files. A file that does not exist has no results.
-func readResults(files ...string) (all []result, err error) {
-	for _, file := range files {
-		f, err := os.Open(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+// readResults reads a results file.
+func readResults(file string) (all []result, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		var r result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, len(all)+1, err)
 		}
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		lines := bufio.NewScanner(f)
-		lines.Buffer(nil, 1<<20)
-		for n := 1; lines.Scan(); n++ {
-			var r result
-			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", file, n, err)
-			}
-			all = append(all, r)
-		}
-		if err := lines.Err(); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
+		all = append(all, r)
 	}
 	return all, nil
 }

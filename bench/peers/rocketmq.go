@@ -14,26 +14,17 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-// rocketMQ uses the timer of RocketMQ 5, which delivers a message at a time, or the older levels:
-// 18 fixed delays.
+// rocketMQ uses the timer of RocketMQ 5, which delivers a message at a time.
 type rocketMQ struct {
 	run      run
-	levels   bool
 	producer rocketmq.Producer
-}
-
-// rocketLevels are the delays of the levels 1 to 18.
-var rocketLevels = []time.Duration{
-	time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
-	1 * time.Minute, 2 * time.Minute, 3 * time.Minute, 4 * time.Minute, 5 * time.Minute, 6 * time.Minute, 7 * time.Minute,
-	8 * time.Minute, 9 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,
 }
 
 const rocketQueues = 4
 
 func newRocketMQ(r run) way {
 	rlog.SetLogLevel("fatal")
-	return &rocketMQ{run: r, levels: r.Way == "rocketmq-levels"}
+	return &rocketMQ{run: r}
 }
 
 func (m *rocketMQ) topic() string { return "orders_" + m.run.ID }
@@ -69,11 +60,7 @@ func (m *rocketMQ) createTopic(ctx context.Context) error {
 func (m *rocketMQ) publish(ctx context.Context, messages []message) error {
 	for _, one := range messages {
 		sent := primitive.NewMessage(m.topic(), one.Body)
-		if m.levels {
-			sent.WithDelayTimeLevel(levelFor(one.Delay))
-		} else {
-			sent.WithProperty("TIMER_DELIVER_MS", strconv.FormatInt(one.Due.UnixMilli(), 10))
-		}
+		sent.WithProperty("TIMER_DELIVER_MS", strconv.FormatInt(one.Due.UnixMilli(), 10))
 		answer, err := m.producer.SendSync(ctx, sent)
 		if err != nil {
 			return err
@@ -83,17 +70,6 @@ func (m *rocketMQ) publish(ctx context.Context, messages []message) error {
 		}
 	}
 	return nil
-}
-
-// levelFor returns the level of the shortest delay that is not below the wanted one; the last
-// level if there is none.
-func levelFor(delay time.Duration) int {
-	for i, d := range rocketLevels {
-		if d >= delay {
-			return i + 1
-		}
-	}
-	return len(rocketLevels)
 }
 
 func (m *rocketMQ) consume(ctx context.Context, to *receipts) error {
@@ -124,21 +100,14 @@ func (m *rocketMQ) consume(ctx context.Context, to *receipts) error {
 }
 
 func (m *rocketMQ) settings(context.Context) map[string]string {
-	publish := "TIMER_DELIVER_MS"
-	if m.levels {
-		publish = "DELAY, the level that is not shorter than the delay"
-	}
 	flush := "ASYNC_FLUSH and timerPrecisionMs 1000 (the defaults)"
-	if m.run.Way == "rocketmq-rocksdb" {
-		flush = "timerRocksDBEnable true, ASYNC_FLUSH and timerRocksDBPrecisionMs 1000 (the defaults)"
-	}
 	if m.run.Way == "rocketmq-sync" {
 		flush = "SYNC_FLUSH, and timerPrecisionMs 1000 (the default)"
 	}
 	return map[string]string{
 		"server":  "RocketMQ 5.5.0, -Xmx2g, " + flush,
 		"client":  versionOf("github.com/apache/rocketmq-client-go/v2"),
-		"publish": publish + ", SendSync, a call for each message",
+		"publish": "TIMER_DELIVER_MS, SendSync, a call for each message",
 		"consume": fmt.Sprintf("push consumer, %d queues, batches of up to 32", rocketQueues),
 	}
 }

@@ -22,10 +22,9 @@ type session struct {
 	workloads []string
 	rounds    int
 	quick     bool
-	file      string // of results
-	dir       string // of servers and runs; the caller removes it
-	program   string // orderclose
-	measured  []result
+	file      string        // of results
+	dir       string        // of servers and runs; the caller removes it
+	program   string        // orderclose
 	disks     []*power.Disk // in W7: of each server of the way that is measured
 }
 
@@ -38,17 +37,17 @@ const runLimit = 9 * time.Minute
 // run measures everything. A way that cannot be measured gets a result that says why; only an
 // interrupt ends the session.
 func (s *session) run(ctx context.Context) error {
-	var onServers, onDisks []string
-	for _, w := range s.workloads {
-		switch w {
-		case "w5": // of all ways in turns
-		case "w7":
-			onDisks = []string{w}
-		default:
-			onServers = append(onServers, w)
-		}
-	}
 	for _, way := range s.ways {
+		var onServers, onDisks []string
+		for _, w := range s.workloads {
+			switch {
+			case !way.does(w) || w == "w5": // W5 is of all ways in turns
+			case w == "w7":
+				onDisks = append(onDisks, w)
+			default:
+				onServers = append(onServers, w)
+			}
+		}
 		for _, some := range [][]string{onServers, onDisks} {
 			if err := s.measureWay(ctx, way, some); err != nil {
 				return err
@@ -122,7 +121,7 @@ func (s *session) measureWay(ctx context.Context, way spec, workloads []string) 
 	dir := filepath.Join(s.dir, way.name)
 	var started []*servers.Server
 	var err error
-	if workloads[0] == "w7" && way.cannot["w7"] == "" {
+	if workloads[0] == "w7" {
 		defer s.closeDisks(dir)
 		err = s.openDisks(dir, way)
 	}
@@ -138,12 +137,6 @@ func (s *session) measureWay(ctx context.Context, way spec, workloads []string) 
 			if err != nil {
 				if failed := s.leaveOut(way, name, err.Error()); failed != nil {
 					return failed
-				}
-				continue
-			}
-			if why := way.cannot[name]; why != "" {
-				if err := s.leaveOut(way, name, why); err != nil {
-					return err
 				}
 				continue
 			}
@@ -185,7 +178,7 @@ func (s *session) closeDisks(dir string) {
 }
 
 func (s *session) leaveOut(way spec, workload, why string) error {
-	fmt.Fprintf(os.Stderr, "%-16s %s  left out: %s\n", way.name, workload, why)
+	fmt.Fprintf(os.Stderr, "%s %s: left out: %s\n", way.name, workload, why)
 	return s.keep(result{System: way.name, Workload: workload, LeftOut: firstLine(why)})
 }
 
@@ -216,7 +209,6 @@ func (s *session) measureWorkload(ctx context.Context, way spec, name string, st
 		if err := s.keep(r); err != nil {
 			return err
 		}
-		fmt.Fprintln(os.Stderr, r)
 	}
 	return nil
 }
@@ -251,37 +243,10 @@ func (s *session) measureOnce(ctx context.Context, way spec, w workload, started
 	return r, err
 }
 
-// keep appends a result to the file.
+// keep appends a result to the file, and prints the line.
 func (s *session) keep(r result) error {
 	r.Time, r.Quick = time.Now().UTC().Format(time.RFC3339), s.quick
 	r.Cores = runtime.NumCPU()
 	r.Machine = fmt.Sprintf("%d cores, %s/%s, %s", r.Cores, runtime.GOOS, runtime.GOARCH, runtime.Version())
-	s.measured = append(s.measured, r)
 	return appendResult(s.file, r)
-}
-
-// String is the line of a result for a person who watches.
-func (r result) String() string {
-	if r.LeftOut != "" {
-		return fmt.Sprintf("%-16s %s %s left out: %s", r.System, r.Workload, r.Victim, r.LeftOut)
-	}
-	line := fmt.Sprintf("%-16s %s %s", r.System, r.Workload, r.Victim)
-	switch r.Workload {
-	case "w5":
-		return fmt.Sprintf("%s last order closed after %.2f s", line, r.LastClosedS)
-	case "w6":
-		line += fmt.Sprintf(" server %.2f %%, worker %.2f %%, disk %.0f MB, %.0f queries a minute", r.ServerIdle, r.ClientIdle, r.DiskMB, r.Queries)
-	default:
-		line += fmt.Sprintf(" p50 %.1f p99 %.1f max %.1f ms, early %d, lost %d, duplicates %d", r.P50, r.P99, r.Max, r.Early, r.Lost, r.Duplicates)
-	}
-	if r.DrainPS > 0 {
-		line += fmt.Sprintf(", %.0f/s", r.DrainPS)
-	}
-	if r.Acknowledged > 0 {
-		line += fmt.Sprintf(", acknowledged %d, overdue ones %.2f s after the return", r.Acknowledged, r.OverdueS)
-	}
-	if r.GapS > 0 {
-		line += fmt.Sprintf(", gap %.2f s", r.GapS)
-	}
-	return line + fmt.Sprintf("; CPU server %.1f, client %.1f, other %.1f s; server %.0f MB", r.ServerCPU, r.ClientCPU, r.OtherCPU, r.ServerMB)
 }

@@ -65,23 +65,24 @@ type server struct {
 // spec describes a way.
 type spec struct {
 	name, title string
+	workloads   string   // that it is measured in
 	servers     []server // that it needs
+	make        func(run) way
 	// cluster, if set, starts three servers of that kind instead, and what belongs to them. Those that were
 	// created must be stopped also after an error.
 	cluster func(ctx context.Context, dir string) ([]*servers.Server, error)
 	lead    time.Duration // of W2: enough to publish everything; 0: defaultLead
 	// interval is the longest time between two looks for due messages; 0: none.
 	interval time.Duration
-	// cannot says why a workload is left out.
-	cannot map[string]string
-	make   func(run) way
+}
+
+// does says whether the way is measured in a workload.
+func (s spec) does(workload string) bool {
+	return slices.Contains(strings.Fields(s.workloads), workload)
 }
 
 // defaultLead is the time from the first message of W2 to the instant at which all are due.
 const defaultLead = 10 * time.Second
-
-// notOrders is why ways without the shop's database are not in W5.
-const notOrders = "it delivers messages and does not close orders; its worker would run the same transaction"
 
 // onPostgres is the way with its orders in PostgreSQL.
 const onPostgres = "orderclose-postgres"
@@ -95,144 +96,70 @@ const (
 // byRiver is the way with a job of River for each order, which are closed in batches.
 const byRiver = "river-batches"
 
-// onlyRelay is why the other roles of orderclose are in W5 and W6 only.
-const onlyRelay = "the messages have no orders that its closer could close; W5 has them"
-
-// onlyOrders is why ways that close orders are in W5 only.
-const onlyOrders = "the way that delivers messages with the same servers is there"
-
 // neverSyncs and alwaysSyncs end the names of ways with sync: never and sync: always in topics.yaml.
 const neverSyncs, alwaysSyncs = "-never", "-always"
 
-// onlyPower is why ways whose settings matter when the power is cut are in W7 only.
-const onlyPower = onlyWaits
-
-// cutToo are the ways whose power W7 cuts, beside those that are in W7 only.
-var cutToo = []string{"orderclose" + alwaysSyncs, "orderclose-all", "rabbitmq", "rabbitmq-quorum", "rabbitmq-delayed", "redis", "poll-1s", "river", "rocketmq",
-	"nats"}
-
-// onlyCrash is why ways on three servers are in W4, and some of them in W1, only.
-const onlyCrash = "the way with one server is there; three of them would share the cores"
-
-// onlyWaits is why the way with sync: always is where records wait or a loss of power takes them only.
-const onlyWaits = "the way with the default settings is there"
+// Workloads of ways that deliver messages. W5 is of ways that close orders.
+const (
+	delivers  = "w1 w2 w3 w4 w6"
+	durably   = delivers + " w7"
+	onCrash   = "w4" // a way with one server is in the others; three of them would share the cores
+	onOrders  = "w5"
+	onlyPower = "w7" // the same with default settings is in the others
+)
 
 func specs() []spec {
-	redis := func(arguments ...string) []server {
-		return []server{{kind: "redis", arguments: slices.Concat(redisDurable, arguments)}}
-	}
-	mariadb := []server{{kind: "mariadb"}}
-	all := []spec{
-		{name: "orderclose", title: "orderclose, with buckets that fit the delays", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
-		{name: "orderclose" + alwaysSyncs, title: "orderclose, sync: always, as without a database that has the orders", servers: []server{{kind: "kafka"}},
-			make:   newOrderclose(rolesRelay),
-			cannot: map[string]string{"w4": onlyWaits, "w5": onlyWaits, "w6": onlyWaits}},
-		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps",
-			servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll),
-			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w5": "orderclose runs all its roles there"}},
-		{name: onPostgres, title: "orderclose on PostgreSQL", servers: []server{{kind: "kafka"}, {kind: "postgresql"}}, make: newOrderclose(rolesAll),
-			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "orderclose-all waits there"}},
-		{name: bySweeps, title: "orderclose run sweeper each second, and the outbox", servers: []server{{kind: "kafka"}, {kind: "mariadb"}},
-			make:   newOrderclose(rolesAll),
-			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "docs/sweeper.md has its statements"}},
-		{name: bySweeps + unlimited, title: "orderclose run sweeper each second, its two workers without a limit (compensator.rate)",
-			servers: []server{{kind: "kafka"}, {kind: "mariadb"}}, make: newOrderclose(rolesAll), cannot: except("w5", onlyOrders)},
-		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}},
-			make: newRabbitMQ},
-		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay",
-			lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
-		{name: "rabbitmq-quorum", title: "RabbitMQ, TTL and dead-letter exchange, one quorum queue", lead: 15 * time.Second,
-			servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
-		{name: "rabbitmq-delayed", title: "RabbitMQ, delayed retries of a quorum queue: the worker returns each message once, with its due time",
-			lead: 30 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
-		{name: "redis", title: "Redis sorted set, polled every 100 ms", servers: redis(), make: newRedisSet(100 * time.Millisecond)},
-		{name: "redis-1s", title: "Redis sorted set, polled every second", servers: redis(), make: newRedisSet(time.Second)},
-		{name: "redis-keys", title: "Redis key expiry", servers: redis("--notify-keyspace-events", "Ex"), make: newRedisKeys},
-	}
-	for _, p := range []struct {
-		name, title string
-		every       time.Duration
-	}{
-		{"poll-1s", "database, polled every second", time.Second},
-		{"poll-3s", "database, polled every 3 s", 3 * time.Second},
-		{"poll-5s", "database, polled every 5 s", 5 * time.Second},
-		{"poll-30s", "database, polled every 30 s", 30 * time.Second},
-		{"cron", "database, a cron job each minute", time.Minute},
-	} {
-		all = append(all, spec{name: p.name, title: p.title, servers: mariadb, interval: p.every, make: newPolling(p.every, p.name == "cron")})
-	}
-	all = append(all,
-		spec{name: "timers", title: "Go timers in the process", make: newTimers},
-		spec{name: "asynq", title: "asynq", lead: 20 * time.Second, servers: redis(), make: newAsynq},
-		spec{name: "river", title: "River", servers: []server{{kind: "postgresql"}}, make: newRiver},
-		spec{name: byRiver, title: "River, its jobs closed in batches", servers: []server{{kind: "kafka"}, {kind: "postgresql"}}, make: newOrderclose(rolesAll),
-			cannot: except("w5", onlyOrders)},
-		spec{name: "rocketmq", title: "RocketMQ, by timer", lead: 45 * time.Second, servers: []server{{kind: "rocketmq"}}, make: newRocketMQ},
-		spec{name: "rocketmq-rocksdb", title: "RocketMQ, by timer in RocksDB", lead: 45 * time.Second,
-			servers: []server{{"rocketmq", []string{"timerRocksDBEnable=true"}}}, make: newRocketMQ},
-		spec{name: "rocketmq-levels", title: "RocketMQ, by its 18 levels", lead: 45 * time.Second, servers: []server{{kind: "rocketmq"}}, make: newRocketMQ,
-			cannot: map[string]string{"w2": "a message has one of 18 delays, so messages that are sent one after the other are not due at one instant"}},
-		spec{name: "nats", title: "NATS JetStream, message schedules", servers: []server{{kind: "nats"}}, make: newNATS},
-	)
-	for _, s := range []spec{
-		{name: "orderclose-3", title: "orderclose on three brokers", servers: []server{{kind: "kafka"}}, cluster: threeBrokers, make: newOrderclose(rolesRelay)},
-		{name: "rabbitmq-3", title: "RabbitMQ, TTL and dead-letter exchange, quorum queues on three nodes",
-			servers: []server{{kind: "rabbitmq"}}, cluster: threeRabbits, make: newRabbitMQ},
-		{name: "nats-3", title: "NATS JetStream, message schedules, three replicas", servers: []server{{kind: "nats"}}, cluster: threeNATS, make: newNATS},
-		{name: "redis-3", title: "Redis sorted set, polled every 100 ms, two replicas and three Sentinels",
-			servers: redis(), cluster: redisSentinel, make: newRedisSet(100 * time.Millisecond)},
-	} {
-		s.cannot = except("w4", onlyCrash)
-		if s.name == "orderclose-3" || s.name == "rabbitmq-3" {
-			delete(s.cannot, "w1")
-		}
-		all = append(all, s)
-	}
-	for i := range all {
-		if all[i].cannot == nil {
-			all[i].cannot = map[string]string{}
-		}
-		if !slices.Contains(cutToo, all[i].name) {
-			all[i].cannot["w7"] = "a way with the same servers is there, or it has none"
-		}
-	}
+	one := func(kind string, arguments ...string) []server { return []server{{kind, arguments}} }
+	redis := func(arguments ...string) []server { return one("redis", slices.Concat(redisDurable, arguments)...) }
+	kafka, rabbit, rocket, nats := one("kafka"), one("rabbitmq"), one("rocketmq"), one("nats")
+	shop := []server{{kind: "kafka"}, {kind: "mariadb"}}
+	withRedis := []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}
+	onRiver := []server{{kind: "kafka"}, {kind: "postgresql"}}
+	relay, roles := newOrderclose(rolesRelay), newOrderclose(rolesAll)
+	often := newRedisSet(100 * time.Millisecond)
 	natsAlways, err := filepath.Abs("nats-always.conf")
 	if err != nil {
 		panic(err) // without a working folder no server starts
 	}
-	for _, s := range []spec{
-		{name: "orderclose" + neverSyncs, title: "orderclose, sync: never", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
-		{name: "orderclose-all" + neverSyncs, title: "orderclose, all its roles, sync: never",
-			servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll)},
-		{name: "redis-always", title: "Redis sorted set, polled every 100 ms, appendfsync always", servers: redis("--appendfsync", "always"),
-			make: newRedisSet(100 * time.Millisecond)},
-		{name: "rocketmq-sync", title: "RocketMQ, by timer, SYNC_FLUSH", servers: []server{{"rocketmq", []string{"flushDiskType=SYNC_FLUSH"}}}, make: newRocketMQ},
-		{name: "nats-always", title: "NATS JetStream, message schedules, sync_interval always",
-			servers: []server{{"nats", []string{"--config", natsAlways}}}, make: newNATS},
-	} {
-		s.cannot = except("w7", onlyPower)
-		all = append(all, s)
+	const ttl = "RabbitMQ, TTL and dead-letter exchange, "
+	return []spec{
+		{name: "orderclose", title: "orderclose, with buckets that fit the delays", workloads: delivers + " w5", servers: kafka, make: relay},
+		{name: onDisk, title: "orderclose, sync: always, as without a database that has the orders", workloads: "w1 w2 w3 w7", servers: kafka, make: relay},
+		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps", workloads: "w6 w7", servers: withRedis, make: roles},
+		{name: onPostgres, title: "orderclose on PostgreSQL", workloads: onOrders, servers: onRiver, make: roles},
+		{name: bySweeps, title: "orderclose run sweeper each second, and the outbox", workloads: onOrders, servers: shop, make: roles},
+		{name: bySweeps + unlimited, title: "orderclose run sweeper each second, its two workers without a limit (compensator.rate)",
+			workloads: onOrders, servers: shop, make: roles},
+		{name: "rabbitmq", title: ttl + "one queue", workloads: durably, servers: rabbit, make: newRabbitMQ, lead: 15 * time.Second},
+		{name: "rabbitmq-queues", title: ttl + "a queue for each delay", workloads: delivers, servers: rabbit, make: newRabbitMQ, lead: 15 * time.Second},
+		{name: "rabbitmq-quorum", title: ttl + "one quorum queue", workloads: durably, servers: rabbit, make: newRabbitMQ, lead: 15 * time.Second},
+		{name: "rabbitmq-delayed", title: "RabbitMQ, delayed retries of a quorum queue: the worker returns each message once, with its due time",
+			workloads: durably, servers: rabbit, make: newRabbitMQ, lead: 30 * time.Second},
+		{name: "redis", title: "Redis sorted set, polled every 100 ms", workloads: durably, servers: redis(), make: often},
+		{name: "redis-1s", title: "Redis sorted set, polled every second", workloads: delivers, servers: redis(), make: newRedisSet(time.Second)},
+		{name: "poll-1s", title: "database, polled every second", workloads: durably + " w5", servers: one("mariadb"), interval: time.Second,
+			make: newPolling(time.Second)},
+		{name: "poll-30s", title: "database, polled every 30 s", workloads: delivers + " w5", servers: one("mariadb"), interval: 30 * time.Second,
+			make: newPolling(30 * time.Second)},
+		{name: "asynq", title: "asynq", workloads: delivers, servers: redis(), make: newAsynq, lead: 20 * time.Second},
+		{name: "river", title: "River", workloads: durably, servers: one("postgresql"), make: newRiver},
+		{name: byRiver, title: "River, its jobs closed in batches", workloads: onOrders, servers: onRiver, make: roles},
+		{name: "rocketmq", title: "RocketMQ, by timer", workloads: durably, servers: rocket, make: newRocketMQ, lead: 45 * time.Second},
+		{name: "nats", title: "NATS JetStream, message schedules", workloads: durably, servers: nats, make: newNATS},
+		{name: "orderclose-3", title: "orderclose on three brokers", workloads: "w1 " + onCrash, servers: kafka, cluster: threeBrokers, make: relay},
+		{name: "rabbitmq-3", title: ttl + "quorum queues on three nodes", workloads: "w1 " + onCrash, servers: rabbit, cluster: threeRabbits, make: newRabbitMQ},
+		{name: "nats-3", title: "NATS JetStream, message schedules, three replicas", workloads: onCrash, servers: nats, cluster: threeNATS, make: newNATS},
+		{name: "redis-3", title: "Redis sorted set, polled every 100 ms, two replicas and three Sentinels",
+			workloads: onCrash, servers: redis(), cluster: redisSentinel, make: often},
+		{name: "orderclose" + neverSyncs, title: "orderclose, sync: never", workloads: onlyPower, servers: kafka, make: relay},
+		{name: "orderclose-all" + neverSyncs, title: "orderclose, all its roles, sync: never", workloads: onlyPower, servers: withRedis, make: roles},
+		{name: "redis-always", title: "Redis sorted set, polled every 100 ms, appendfsync always", workloads: onlyPower,
+			servers: redis("--appendfsync", "always"), make: often},
+		{name: "rocketmq-sync", title: "RocketMQ, by timer, SYNC_FLUSH", workloads: onlyPower,
+			servers: one("rocketmq", "flushDiskType=SYNC_FLUSH"), make: newRocketMQ},
+		{name: "nats-always", title: "NATS JetStream, message schedules, sync_interval always", workloads: onlyPower,
+			servers: one("nats", "--config", natsAlways), make: newNATS},
 	}
-	for i := range all {
-		if all[i].lead == 0 {
-			all[i].lead = defaultLead
-		}
-		if all[i].interval == 0 && !isOwn(all[i].name) && all[i].name != byRiver {
-			all[i].cannot["w5"] = notOrders
-		}
-	}
-	return all
-}
-
-// except returns a reason for each workload but one.
-func except(workload, why string) map[string]string {
-	reasons := map[string]string{}
-	for _, w := range allWorkloads {
-		if w != workload {
-			reasons[w] = why
-		}
-	}
-	return reasons
 }
 
 // specsOf returns the named ways, or all if names is empty.
@@ -242,7 +169,11 @@ func specsOf(names string) ([]spec, error) {
 	for _, name := range strings.Fields(names) {
 		i := slices.IndexFunc(all, func(s spec) bool { return s.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("PEERS names %q: write some of %s", name, strings.Join(namesOf(all), " "))
+			var known []string
+			for _, s := range all {
+				known = append(known, s.name)
+			}
+			return nil, fmt.Errorf("PEERS names %q: write some of %s", name, strings.Join(known, " "))
 		}
 		chosen = append(chosen, all[i])
 	}
@@ -250,11 +181,4 @@ func specsOf(names string) ([]spec, error) {
 		return all, nil
 	}
 	return chosen, nil
-}
-
-func namesOf(specs []spec) (names []string) {
-	for _, s := range specs {
-		names = append(names, s.name)
-	}
-	return names
 }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
+	"context"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -20,25 +20,11 @@ import (
 
 var due = time.UnixMilli(1_772_366_700_000)
 
-func TestSeal_MakesBatchesThatAClientCanRead(t *testing.T) {
-	const count = 300 // enough that lengths and offsets need varints of two bytes
-	var b batch
-	for i := range count {
-		b.add(mustMessage(t, i, recordSize))
-	}
-	got := decode(t, b.seal(due))
-	must.That(t, len(got) == count, "read %d records, want %d", len(got), count)
-	for i, m := range got {
-		r, err := m.Decode()
-		must.That(t, err == nil && r.Order.ID == idOf(i) && r.Release.Equal(due) && m.Offset == int64(i), "record %d is %+v at %d: %v", i, r, m.Offset, err)
-	}
-}
-
 // decode decodes a batch with kafka-go.
 func decode(t *testing.T, b []byte) []wire.Message {
 	t.Helper()
 	var set protocol.RecordSet
-	must.Get(set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(b)))), bytes.NewReader(b))))(t)
+	must.Get(set.ReadFrom(bytes.NewReader(b)))(t)
 	var all []wire.Message
 	for {
 		r, err := set.Records.ReadRecord()
@@ -58,23 +44,17 @@ func decode(t *testing.T, b []byte) []wire.Message {
 	}
 }
 
-func mustMessage(t *testing.T, number, size int) wire.Message {
-	t.Helper()
-	m := must.Get(message(number, due, size))(t)
-	return m
-}
-
 func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
-	l := load{records: 1000, partitions: 4, batch: 7, size: recordSize, due: due}
+	l := load{records: 3000, batch: 70, due: due}
 	seen := newTally(l.records)
 	rest := map[int]bool{} // partitions whose last, smaller batch was seen
-	must.Do(t, l.each(func(s sealed) error {
-		records := decode(t, s.bytes)
-		expect.That(t, !rest[s.partition] && len(records) <= l.batch, "partition %d: a batch of %d after the last one, or too large", s.partition, len(records))
-		rest[s.partition] = len(records) < l.batch
+	must.Do(t, l.each(func(partition int, batch []byte) error {
+		records := decode(t, batch)
+		expect.That(t, !rest[partition] && len(records) <= l.batch, "partition %d: a batch of %d after the last one, or too large", partition, len(records))
+		rest[partition] = len(records) < l.batch
 		for _, m := range records {
-			p := kafka.PartitionOf(m.Key, l.partitions)
-			expect.That(t, p == s.partition, "%s is in partition %d, want %d", m.Key, s.partition, p)
+			p := kafka.PartitionOf(m.Key, partitions)
+			expect.That(t, p == partition, "%s is in partition %d, want %d", m.Key, partition, p)
 			n, err := numberOf(m.Key)
 			if err == nil {
 				err = seen.add(n, due)
@@ -90,9 +70,11 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 
 func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took, err := evenly(t.Context(), 10, 4, 1, func(_, number int, planned time.Time) (time.Time, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		took, err := evenly(ctx, 10, 1, func(int, time.Time) error {
 			time.Sleep(200 * time.Millisecond)
-			return planned, nil
+			return nil
 		})
 		expect.That(t, err == nil && len(took) == 4 && took[0] == 200*time.Millisecond && took[3] == 500*time.Millisecond, "%v %v", took, err)
 	})
